@@ -1,0 +1,1 @@
+"""Learned cost models over schedule spaces. Imports nothing heavy until a model is fitted."""

@@ -1,0 +1,86 @@
+"""Numbers that a model sees of a schedule: its decisions, their pairwise products, and the
+backend's own features. Vectorised over index matrices; knows no operator and no target.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.space import Columns, Decision, Matrix, Space
+
+FloatMatrix = NDArray[np.float32]
+
+ONE_HOT = 16  # string domains up to this size get a column for each value
+PAIRS = 66  # products of ordered decisions are added up to this many
+
+
+def featurise(space: Space, matrix: Matrix) -> FloatMatrix:
+    """One row of features for each row of `matrix`; columns as `feature_names` lists them."""
+    columns = space.columns(matrix)
+    parts = [_decision_columns(decision, columns) for decision in _choices(space)]
+    parts.append(_products(space, columns))
+    if space.features is not None:
+        parts.append(np.asarray(space.features(columns)[1], dtype=np.float32))
+    return np.concatenate(parts, axis=1, dtype=np.float32)
+
+
+def feature_names(space: Space) -> tuple[str, ...]:
+    names: list[str] = []
+    for decision in _choices(space):
+        names.extend(_decision_names(decision))
+    names.extend(f"{left.name}*{right.name}" for left, right in _pairs(space))
+    if space.features is not None:
+        probe = np.zeros((1, len(space.decisions)), dtype=np.int16)
+        names.extend(space.features(space.columns(probe))[0])
+    return tuple(names)
+
+
+def _choices(space: Space) -> tuple[Decision, ...]:
+    """Decisions with something to choose. Pins do not count: the schema outlives them."""
+    return tuple(decision for decision in space.decisions if len(decision.domain) > 1)
+
+
+def _pairs(space: Space) -> tuple[tuple[Decision, Decision], ...]:
+    """Pairs of ordered decisions whose product may mean a footprint or a count."""
+    ordered = [d for d in _choices(space) if d.ordered and min(map(int, d.domain)) >= 0]
+    tiles = [d for d in ordered if d.group == "tile"]
+    for candidates in (ordered, tiles):
+        pairs = tuple(combinations(candidates, 2))
+        if len(pairs) <= PAIRS:
+            return pairs
+    return ()
+
+
+def _products(space: Space, columns: Columns) -> FloatMatrix:
+    """log2 of the products, as sums of logs."""
+    pairs = _pairs(space)
+    needed = {decision.name for pair in pairs for decision in pair}
+    logs = {name: _log(columns[name]) for name in needed}
+    out = np.empty((columns.rows, len(pairs)), dtype=np.float32)
+    for number, (left, right) in enumerate(pairs):
+        np.add(logs[left.name], logs[right.name], out=out[:, number])
+    return out
+
+
+def _decision_names(decision: Decision) -> tuple[str, ...]:
+    if decision.numeric or len(decision.domain) > ONE_HOT:
+        return (decision.name,)
+    return tuple(f"{decision.name}={value}" for value in decision.domain)
+
+
+def _decision_columns(decision: Decision, columns: Columns) -> FloatMatrix:
+    if decision.numeric:
+        return _log(columns[decision.name])[:, None]
+    codes = columns.codes(decision.name)
+    if len(decision.domain) > ONE_HOT:
+        return codes.astype(np.float32)[:, None]
+    return np.asarray(codes[:, None] == np.arange(len(decision.domain)), dtype=np.float32)
+
+
+def _log(values: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Signed log2(1 + |x|)."""
+    numbers = values.astype(np.float32)
+    return np.asarray(np.sign(numbers) * np.log2(1 + np.abs(numbers)), dtype=np.float32)

@@ -1,0 +1,201 @@
+"""The learned cost model: one head ranks times within a workload, one says what will fail.
+
+XGBoost is imported here alone, and only when a model is fitted or loaded.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from xgboost import Booster
+
+Vector = NDArray[np.float64]
+FORMAT = 1
+MIN_ROWS = 8  # successful trials below which a model says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How the trees are grown, and how sharply the labels look at the fastest candidates."""
+
+    rounds: int = 120
+    depth: int = 3
+    rate: float = 0.12
+    columns: float = 1.0
+    rows: float = 0.9
+    sharpness: float = 4.0
+    ensemble: int = 1
+    threads: int = 1  # a fit of some ms; more threads only wait for each other on a busy machine
+
+
+def rank_labels(seconds: Vector, groups: NDArray[Any], sharpness: float) -> Vector:
+    """exp(-sharpness * rank), rank from 0 (fastest) to 1 within its workload; ties share one."""
+    labels = np.empty(len(seconds), dtype=np.float64)
+    for group in np.unique(groups):
+        here = np.flatnonzero(groups == group)
+        _, order, counts = np.unique(seconds[here], return_inverse=True, return_counts=True)
+        first = np.cumsum(counts) - counts
+        labels[here] = np.exp(-sharpness * first[order] / max(1, len(here) - 1))
+    return labels
+
+
+class CostModel:
+    """Fitted on measured candidates; `predict` scores new ones, higher being better."""
+
+    def __init__(
+        self, seed: int = 0, *, names: Sequence[str] = (), settings: Settings | None = None
+    ) -> None:
+        self.seed = seed
+        self.names = tuple(names)
+        self.settings = settings or Settings()
+        self._width = 0
+        self._rank: tuple[Booster, ...] = ()
+        self._validity: Booster | None = None
+
+    @property
+    def ready(self) -> bool:
+        return bool(self._rank)
+
+    def fit(
+        self,
+        features: NDArray[np.float32],
+        seconds: NDArray[Any],
+        ok: NDArray[Any],
+        groups: NDArray[Any] | None = None,
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        """Train on rows of which `ok` succeeded in `seconds`; failures train the validity head.
+
+        `groups` names each row's workload: times are compared within one only.
+        """
+        self._width = features.shape[1]
+        good = np.asarray(ok, dtype=np.bool_)
+        times = np.asarray(seconds, dtype=np.float64)
+        owners = np.zeros(len(times), dtype=np.int64) if groups is None else np.asarray(groups)
+        scale = np.ones(len(times)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if good.sum() >= MIN_ROWS:
+            labels = rank_labels(times[good], owners[good], self.settings.sharpness)
+            self._rank = tuple(
+                self._train(features[good], labels, scale[good], "reg:squarederror", member)
+                for member in range(self.settings.ensemble)
+            )
+        if good.any() and not good.all():
+            truth = good.astype(np.float64)
+            self._validity = self._train(features, truth, scale, "binary:logistic", 0)
+
+    def predict(self, features: NDArray[np.float32]) -> Vector:
+        """Expected label times the probability to succeed."""
+        scores = np.asarray(self.predict_members(features).mean(axis=0), dtype=np.float64)
+        return scores * self.validity(features)
+
+    def predict_members(self, features: NDArray[np.float32]) -> Vector:
+        """The ranking head of each ensemble member: [member, row]."""
+        if not self.ready:
+            return np.zeros((1, len(features)))
+        self._check_width(features)
+        scores = [booster.inplace_predict(features) for booster in self._rank]
+        return np.asarray(scores, dtype=np.float64)
+
+    def validity(self, features: NDArray[np.float32]) -> Vector:
+        """Probability to succeed; 1 as long as nothing has failed."""
+        if self._validity is None:
+            return np.ones(len(features))
+        self._check_width(features)
+        return np.asarray(self._validity.inplace_predict(features), dtype=np.float64)
+
+    def importance(self) -> dict[str, float]:
+        """Total gain by feature name, summed over the ranking members."""
+        total: dict[str, float] = {}
+        for booster in self._rank:
+            for name, gain in booster.get_score(importance_type="total_gain").items():
+                shown = self.names[int(name[1:])] if self.names else name
+                total[shown] = total.get(shown, 0.0) + float(np.sum(gain))
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+    def to_json(self) -> str:
+        """Trees and feature schema."""
+        heads = [_dump(booster) for booster in self._rank]
+        validity = None if self._validity is None else _dump(self._validity)
+        return json.dumps(
+            {
+                "format": FORMAT,
+                "names": list(self.names),
+                "width": self._width,
+                "rank": heads,
+                "validity": validity,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str, *, names: Sequence[str] = ()) -> CostModel:
+        """Rebuild; UsageError if the text is no model, or was trained on other features."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise UsageError(f"cost model is not JSON: {error}") from None
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise UsageError(f"cost model is not of format {FORMAT}: train it again")
+        if names and tuple(names) != tuple(data["names"]):
+            odd = sorted(set(names) ^ set(data["names"]))
+            raise UsageError(f"cost model was trained on other features: {', '.join(odd[:4])}")
+        model = cls(names=data["names"])
+        model._width = int(data["width"])
+        model._rank = tuple(_load(head) for head in data["rank"])
+        model._validity = None if data["validity"] is None else _load(data["validity"])
+        return model
+
+    def _train(
+        self,
+        features: NDArray[np.float32],
+        labels: Vector,
+        weights: Vector,
+        objective: str,
+        member: int,
+    ) -> Booster:
+        import xgboost
+
+        settings = self.settings
+        parameters = {
+            "objective": objective,
+            "tree_method": "hist",
+            "max_bin": 64,
+            "max_depth": settings.depth,
+            "eta": settings.rate,
+            "min_child_weight": 1e-3 if objective.startswith("binary") else 1.0,
+            "lambda": 1.0,
+            "colsample_bytree": settings.columns,
+            "subsample": settings.rows,
+            "nthread": settings.threads,
+            "seed": self.seed + member,
+            "verbosity": 0,
+        }
+        data = xgboost.QuantileDMatrix(
+            features, labels, weight=weights, nthread=settings.threads, max_bin=64
+        )
+        return xgboost.train(parameters, data, num_boost_round=settings.rounds)
+
+    def _check_width(self, features: NDArray[np.float32]) -> None:
+        width = features.shape[1]
+        if width != self._width:
+            raise UsageError(f"cost model knows {self._width} features, {width} were given")
+
+
+def _dump(booster: Booster) -> Any:
+    return json.loads(bytes(booster.save_raw(raw_format="json")))
+
+
+def _load(tree: Any) -> Booster:
+    import xgboost
+
+    booster = xgboost.Booster()
+    booster.load_model(bytearray(json.dumps(tree).encode()))
+    return booster

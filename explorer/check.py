@@ -1,0 +1,164 @@
+"""When an output counts as right: tolerances, bounds around the oracle's values, poison.
+
+Pure numpy; knows neither kernels nor processes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.dtypes import is_float, numpy_dtype, to_float
+
+Array = NDArray[Any]
+_CHUNK = 1 << 16
+_POISON = {1: 0x5A, 2: 0x7FDE, 4: 0x7FDEADDE, 8: 0x7FFDEADDEADDEADD}
+_ERROR_SAMPLE = 1 << 14
+
+
+def tolerance(dtype: str, length: int) -> float:
+    """The admitted error of an output of `dtype` whose longest reduction has `length` terms.
+
+    An element is right when |error| <= tolerance * (|reference| + rms(reference)). Integers must be
+    exact. Narrow floats are bound by the rounding of the output itself, with room for one
+    intermediate rounded alike. f32 and f64 accumulate: random errors grow with the root of the
+    length, and 1e-4 leaves an order of magnitude up to 4096 terms.
+    """
+    if not is_float(dtype):
+        return 0.0
+    if dtype in ("bf16", "f16"):
+        return 2e-2 if dtype == "bf16" else 4e-3
+    growth = max(1.0, sqrt(length / 4096))
+    return (1e-11 if dtype == "f64" else 1e-4) * growth
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`error` is the largest |error| / (|reference| + rms) seen; `detail` is empty when right."""
+
+    error: float
+    detail: str = ""
+
+    @property
+    def right(self) -> bool:
+        return not self.detail
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What an output may be: the oracle's values, and the interval around each."""
+
+    dtype: str
+    reference: Array
+    scale: float
+    tolerance: float
+    low: Array
+    high: Array
+    picks: tuple[tuple[int, ...], ...] | None
+
+    @classmethod
+    def around(
+        cls, reference: Array, dtype: str, length: int, picks: tuple[tuple[int, ...], ...] | None
+    ) -> Bounds:
+        """Bounds for an output of which `picks` (indices along each dimension) are known."""
+        if not is_float(dtype):
+            exact = np.ascontiguousarray(reference).astype(numpy_dtype(dtype))
+            return cls(dtype, exact, 1.0, 0.0, exact, exact, picks)
+        finite = reference[np.isfinite(reference)]
+        scale = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
+        scale = scale or 1.0
+        allowed = tolerance(dtype, length)
+        with np.errstate(invalid="ignore"):
+            room = allowed * (np.abs(reference) + scale)
+            low, high = reference - room, reference + room
+        exact_inf = np.isinf(reference)
+        low[exact_inf] = high[exact_inf] = reference[exact_inf]
+        wide = np.float64 if dtype == "f64" else np.float32
+        return cls(dtype, reference, scale, allowed, low.astype(wide), high.astype(wide), picks)
+
+    def judge(self, output: Array) -> Verdict:
+        """Compare storage of `dtype` with the oracle's values."""
+        known = output if self.picks is None else output[np.ix_(*self.picks)]
+        flat = np.ascontiguousarray(known).reshape(-1)
+        if not _within(flat, self.low.reshape(-1), self.high.reshape(-1), self.dtype):
+            detail = self._explain(flat, known.shape)
+            if detail:
+                return Verdict(self._error(flat, 1), detail)
+        if self.picks is not None and is_float(self.dtype) and not np.isnan(self.low).any():
+            missing = _count_nan(output.reshape(-1), self.dtype)
+            if missing:
+                return Verdict(float("inf"), f"{missing} of {output.size} elements are NaN")
+        return Verdict(self._error(flat, max(1, flat.size // _ERROR_SAMPLE)))
+
+    def _error(self, flat: Array, step: int) -> float:
+        have = to_float(flat[::step], self.dtype).astype(np.float64)
+        want = self.reference.reshape(-1)[::step].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(have - want) / (np.abs(want) + self.scale)
+        error[(have == want) | (np.isnan(have) & np.isnan(want))] = 0.0
+        return float(np.max(np.nan_to_num(error, nan=np.inf), initial=0.0))
+
+    def _explain(self, flat: Array, shape: tuple[int, ...]) -> str:
+        """What is wrong, in words; empty when only expected NaNs failed the comparison."""
+        value = to_float(flat, self.dtype)
+        want = self.reference.reshape(-1)
+        if is_float(self.dtype):
+            wide = value.astype(self.low.dtype)
+            inside = (wide >= self.low.reshape(-1)) & (wide <= self.high.reshape(-1))
+            bad = ~(inside | (np.isnan(want) & np.isnan(value)))
+        else:
+            bad = _bits(flat) != _bits(want)
+        if not bad.any():
+            return ""
+        first = int(np.argmax(bad))
+        index = tuple(int(i) for i in np.unravel_index(first, shape))
+        if self.picks is not None:
+            index = tuple(pick[i] for pick, i in zip(self.picks, index, strict=True))
+        untouched = int(np.count_nonzero(bad & (_bits(flat) == poison_bits(self.dtype))))
+        count = int(np.count_nonzero(bad))
+        what = f"{count} of {flat.size} elements wrong, first at {list(index)}: "
+        what += f"{value[first]!s} instead of {want[first]!s}"
+        return what + (f"; {untouched} never written" if untouched else "")
+
+
+def _within(flat: Array, low: Array, high: Array, dtype: str) -> bool:
+    """Whether every element lies in its interval; in chunks, so that temporaries stay in cache."""
+    if not is_float(dtype):
+        return bool(np.array_equal(_bits(flat), _bits(low)))
+    for start in range(0, flat.size, _CHUNK):
+        part = slice(start, start + _CHUNK)
+        value = _widen(flat[part], dtype)
+        if not (np.all(value >= low[part]) and np.all(value <= high[part])):
+            return False
+    return True
+
+
+def _widen(flat: Array, dtype: str) -> Array:
+    if dtype == "bf16":
+        return (flat.astype(np.uint32) << 16).view(np.float32)
+    return flat.astype(np.float32) if dtype == "f16" else flat
+
+
+def _count_nan(flat: Array, dtype: str) -> int:
+    starts = range(0, flat.size, _CHUNK)
+    return sum(
+        int(np.count_nonzero(np.isnan(_widen(flat[at : at + _CHUNK], dtype)))) for at in starts
+    )
+
+
+def _bits(flat: Array) -> Array:
+    return flat.view(f"u{flat.itemsize}")
+
+
+def poison_bits(dtype: str) -> int:
+    """The pattern in outputs before a run: a NaN where the type has one."""
+    return _POISON[numpy_dtype(dtype).itemsize]
+
+
+def poison(output: Array, dtype: str) -> None:
+    """Fill an output with what no kernel would write."""
+    _bits(output.reshape(-1))[...] = poison_bits(dtype)

@@ -1,0 +1,13 @@
+"""The errors that `explorer` raises for its users, on the tree of `ir.errors`."""
+
+from __future__ import annotations
+
+from ir.errors import TilewrightError
+
+
+class WorkerError(TilewrightError):
+    """A worker process could not do what a job cannot go on without; the message says why."""
+
+
+class ExportError(TilewrightError):
+    """A kernel could not be exported; nothing was written."""

@@ -1,0 +1,254 @@
+"""Measuring schedules: compile in killable processes, then check and time in one killable process.
+
+Turns schedules into outcomes, whatever the kernels do. Generated code is never compiled nor run in
+this process. Knows no search and no records.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from explorer.errors import WorkerError
+from explorer.expectation import Expectation
+from explorer.outcome import Outcome, Status
+from explorer.runtime.base import Binary
+from explorer.runtime.process import Answer, Died, Raised, Reply, Worker, process_server
+from explorer.runtime.workers import Compiled, Examination, Timing
+from ir.program import Program
+from ir.schedule import Schedule
+from ir.target import Hardware
+
+_WORKERS = "explorer.runtime.workers"
+_MOST_COMPILERS = 16
+_ORACLE_DEADLINE = 900.0
+_FINAL = Timing(fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"))
+
+
+class Measurer:
+    """Measures schedules of one program on this machine. Use as a context manager.
+
+    `runtime` is the runtime's name, where it differs from the backend's.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        backend_name: str,
+        hardware: Hardware,
+        *,
+        cache_dir: Path,
+        deadline_s: float = 10.0,
+        compile_deadline_s: float = 20.0,
+        seed: int = 0,
+        compilers: int | None = None,
+        runtime: str | None = None,
+        timing: Timing | None = None,
+    ) -> None:
+        self._program = program
+        self._hardware = hardware
+        self._deadline = deadline_s
+        self._compile_deadline = compile_deadline_s
+        self._timing = timing or Timing()
+        self._runtime = runtime or backend_name
+        self._server = process_server(self._runtime, cache_dir)
+        self._folder = tempfile.mkdtemp(prefix="job-", dir=self._server.folder)
+        arguments = (program, backend_name, hardware, self._runtime, cache_dir)
+        count = compilers or min(_cores(), _MOST_COMPILERS)
+        self._compilers = [
+            Worker(self._server, f"{_WORKERS}:Compiler", *arguments) for _ in range(count)
+        ]
+        self._examiner: Worker | None = None
+        self._maker = self._start_oracle(seed)
+        self.best: float | None = None
+
+    def _start_oracle(self, seed: int) -> Worker:
+        place = "explorer.expectation:ExpectationMaker"
+        maker = Worker(self._server, place, self._program, seed, self._folder)
+        maker.post(_ORACLE_DEADLINE, "make")
+        return maker
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        """The worker processes of this job."""
+        timing = (self._examiner,) if self._examiner else ()
+        return (*self._compilers, self._maker, *timing)
+
+    def close(self) -> None:
+        """End all workers and remove the job's files."""
+        for worker in self.workers:
+            worker.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
+        """Outcomes in the order of `schedules`. All are compiled before the first is timed."""
+        for compiled in self._compile(schedules):
+            outcome = self._outcome(compiled, self._timing, self.best)
+            if outcome.ok and outcome.seconds is not None:
+                self.best = min(outcome.seconds, self.best or outcome.seconds)
+            yield outcome
+
+    def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
+        """Finalists, measured in turns so that drift meets all alike; medians over all rounds."""
+        compiled = self._compile(schedules)
+        turns: list[list[Outcome]] = [[] for _ in schedules]
+        for number in range(rounds):
+            for place in range(len(schedules)):
+                index = (place + number) % len(schedules)
+                if all(outcome.ok for outcome in turns[index]):
+                    turns[index].append(self._outcome(compiled[index], _FINAL, None))
+        return [_merge(outcomes) for outcomes in turns]
+
+    def _compile(self, schedules: Sequence[Schedule]) -> list[_Candidate]:
+        """One candidate per schedule, compiled by whichever worker is free."""
+        found: dict[int, _Candidate] = {}
+        waiting = list(enumerate(schedules))[::-1]
+        busy: dict[Worker, int] = {}
+        while waiting or busy:
+            for worker in self._compilers:
+                if waiting and worker not in busy:
+                    index, schedule = waiting.pop()
+                    busy[worker] = index
+                    worker.post(self._compile_deadline, "compile", schedule)
+            for worker in _finished(tuple(busy)):
+                found[busy.pop(worker)] = _candidate(worker.collect())
+        return [found[index] for index in range(len(schedules))]
+
+    def _outcome(self, compiled: _Candidate, timing: Timing, best: float | None) -> Outcome:
+        if compiled.binary is None:
+            return compiled.outcome
+        examiner = self._ready_examiner()
+        reply = examiner.ask(self._deadline, "examine", compiled.binary, best, timing)
+        if isinstance(reply, Answer):
+            return self._judged(compiled.outcome, reply.value)
+        return replace(compiled.outcome, status=_run_status(reply), detail=_detail(reply))
+
+    def _ready_examiner(self) -> Worker:
+        """The timing worker; the first call waits for the oracle."""
+        if self._examiner is None:
+            reply = self._maker.collect()
+            self._maker.close()
+            if not isinstance(reply, Answer):
+                raise WorkerError(f"{self._program.name}: the oracle failed: {_detail(reply)}")
+            expectation: Expectation = reply.value
+            place = f"{_WORKERS}:Examiner"
+            self._examiner = Worker(self._server, place, expectation, self._runtime)
+        return self._examiner
+
+    def _judged(self, outcome: Outcome, seen: Examination) -> Outcome:
+        """The outcome of an examined candidate; a time that the hardware cannot reach is not ok."""
+        outcome = replace(
+            outcome,
+            status=seen.status,
+            detail=seen.detail,
+            error=seen.error,
+            clock_ghz=seen.clock_ghz,
+        )
+        if seen.status != "ok":
+            return outcome
+        outcome = _with_samples(outcome, seen.samples)
+        floor = roofline_seconds(self._program, self._hardware)
+        if outcome.seconds is not None and outcome.seconds < floor:
+            detail = f"{outcome.seconds:.3g} s; this hardware needs {floor:.3g} s at least"
+            return replace(outcome, status="below_roofline", detail=detail)
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A compiled schedule: its binary, or the outcome that stands already."""
+
+    binary: Binary | None
+    outcome: Outcome
+
+
+def _candidate(reply: Reply) -> _Candidate:
+    if not isinstance(reply, Answer):
+        return _Candidate(None, Outcome(_compile_status(reply), detail=_detail(reply)))
+    compiled: Compiled = reply.value
+    binary = compiled.binary
+    if binary is None:
+        outcome = Outcome("illegal", detail=compiled.detail, compile_seconds=compiled.seconds)
+        return _Candidate(None, outcome)
+    outcome = Outcome(
+        "ok", compile_seconds=compiled.seconds, kernel_key=binary.key, notes=binary.notes
+    )
+    return _Candidate(binary, outcome)
+
+
+def _compile_status(reply: Raised | Died) -> Status:
+    if isinstance(reply, Raised):
+        return "out_of_memory" if reply.kind == "MemoryError" else "compile_error"
+    return "timeout" if reply.status == "timeout" else "compile_error"
+
+
+def _run_status(reply: Raised | Died) -> Status:
+    if isinstance(reply, Died):
+        return reply.status
+    kinds: dict[str, Status] = {"MemoryError": "out_of_memory", "CompileError": "compile_error"}
+    return kinds.get(reply.kind, "crash")
+
+
+def _detail(reply: Raised | Died) -> str:
+    return reply.detail if isinstance(reply, Died) else f"{reply.kind}: {reply.message}"
+
+
+def _finished(workers: Sequence[Worker]) -> list[Worker]:
+    """Those with a reply, a death or a passed deadline; waits until there is one."""
+    now = time.monotonic()
+    wait = max(0.0, min(worker.deadline for worker in workers) - now)
+    ready: list[Worker] = select.select(workers, [], [], wait)[0]
+    now = time.monotonic()
+    return ready or [worker for worker in workers if worker.deadline <= now]
+
+
+def _with_samples(outcome: Outcome, samples: Sequence[float]) -> Outcome:
+    """The outcome with median, quartiles and count of `samples`."""
+    if len(samples) < 2:
+        quartiles = (samples[0], samples[0])
+    else:
+        low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+        quartiles = (low, high)
+    return replace(
+        outcome, seconds=statistics.median(samples), quartiles=quartiles, repeats=len(samples)
+    )
+
+
+def _merge(outcomes: Sequence[Outcome]) -> Outcome:
+    """One outcome of many turns: the first failure, or the median of the turns' medians."""
+    for outcome in outcomes:
+        if not outcome.ok:
+            return outcome
+    medians = [outcome.seconds for outcome in outcomes if outcome.seconds is not None]
+    merged = _with_samples(outcomes[-1], medians)
+    return replace(merged, repeats=sum(outcome.repeats for outcome in outcomes))
+
+
+def roofline_seconds(program: Program, hardware: Hardware) -> float:
+    """What the hardware needs at least, where its record has `peak_flops` (operations a second)."""
+    peak = dict(hardware.facts).get("peak_flops", 0)
+    return program.flops / float(peak) if peak else 0.0
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

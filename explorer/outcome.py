@@ -1,0 +1,62 @@
+"""The outcome of one trial: a typed status, and the measurement when there is one.
+
+A frozen value that round-trips through JSON. Knows nothing of how trials are run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Literal, cast, get_args
+
+Status = Literal[
+    "ok",
+    "illegal",
+    "compile_error",
+    "wrong_result",
+    "timeout",
+    "crash",
+    "out_of_memory",
+    "unstable",
+    "below_roofline",
+]
+STATUSES: tuple[Status, ...] = get_args(Status)
+Note = tuple[str, str | int | float | bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`seconds` is the median of `repeats` samples; both stand only where the kernel was timed."""
+
+    status: Status
+    seconds: float | None = None
+    quartiles: tuple[float, float] | None = None
+    repeats: int = 0
+    error: float | None = None
+    detail: str = ""
+    compile_seconds: float = 0.0
+    clock_ghz: float | None = None
+    kernel_key: str = ""
+    notes: tuple[Note, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok"
+
+    def to_json(self) -> str:
+        """One line of canonical JSON."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Outcome:
+        """The inverse of `to_json`; raises ValueError or TypeError for anything else."""
+        data = json.loads(text)
+        known = {field.name for field in fields(cls)}
+        if not isinstance(data, dict) or not set(data) <= known:
+            raise ValueError(f"not an outcome: {text[:80]}")
+        if data.get("status") not in STATUSES:
+            raise ValueError(f"unknown outcome status {data.get('status')!r}")
+        outcome = cls(**data)
+        quartiles = cast("tuple[float, float]", tuple(outcome.quartiles or ())) or None
+        notes = tuple((name, value) for name, value in outcome.notes)
+        return replace(outcome, quartiles=quartiles, notes=notes)

@@ -1,0 +1,111 @@
+"""What a runtime is to the rest: it turns a kernel into machine code, and runs it on this device.
+
+A runtime lives in worker processes only. It knows kernels and arrays; no program, no search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from ir.errors import MissingTarget
+from ir.kernel import Argument, Kernel
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """Machine code of one kernel, on disk, and what launching it takes."""
+
+    key: str
+    path: str
+    entry: str
+    threads: int
+    arguments: tuple[Argument, ...]
+    notes: tuple[tuple[str, str | int | float | bool], ...] = ()
+
+    @property
+    def operands(self) -> tuple[Argument, ...]:
+        """The arguments that the caller provides: inputs and outputs, in the kernel's order."""
+        return tuple(a for a in self.arguments if a.role != "workspace")
+
+
+class Launch(Protocol):
+    """A loaded kernel with its operands bound."""
+
+    def __call__(self, times: int = 1) -> float:
+        """Run `times` times back to back; returns the seconds of all of them together."""
+        ...
+
+
+class LoadedKernel(Protocol):
+    """Machine code in this process."""
+
+    def bind(self, operands: Sequence[Array]) -> Launch:
+        """Attach operands (inputs and outputs, in order); workspace is allocated inside."""
+        ...
+
+    def close(self) -> None:
+        """Unmap the code; launches of it are void after that."""
+        ...
+
+
+class Runtime(Protocol):
+    """One device's compile, load, memory and clock."""
+
+    name: str
+
+    def preload(self, cache_dir: Path) -> None:
+        """Import what is slow to import, without starting threads or a driver: forks follow."""
+        ...
+
+    def prepare(self) -> None:
+        """Make this worker process ready to run kernels."""
+        ...
+
+    def compile(self, kernel: Kernel, cache_dir: Path) -> Binary:
+        """Machine code of `kernel`, from the cache when it is there."""
+        ...
+
+    def spills(self, kernel: Kernel) -> int:
+        """Register spills and reloads in the innermost loops of the kernel's machine code."""
+        ...
+
+    def assemble(self, texts: Sequence[str]) -> bytes:
+        """Machine code of several texts linked into one, to be used without this runtime."""
+        ...
+
+    def load(self, binary: Binary) -> LoadedKernel:
+        """Map `binary` into this process."""
+        ...
+
+    def place(self, array: Array) -> Array:
+        """A copy where kernels may read but, if the device can forbid it, not write."""
+        ...
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """Memory for an output."""
+        ...
+
+    def clock_ghz(self) -> float | None:
+        """The device's clock at this moment, if it can be told."""
+        ...
+
+
+_RUNTIMES = {"cpu": "explorer.runtime.cpu:CpuRuntime"}
+
+
+def get_runtime(target: str) -> Runtime:
+    """The runtime of `target`, a known name or `module:class`; raises MissingTarget."""
+    place = _RUNTIMES.get(target, target)
+    module, _, attribute = place.partition(":")
+    if not attribute:
+        raise MissingTarget(f"no runtime for target {target!r}: known are {', '.join(_RUNTIMES)}")
+    runtime: Runtime = getattr(import_module(module), attribute)()
+    return runtime

@@ -1,0 +1,368 @@
+"""The CPU runtime: LLVM IR to machine code by llvmlite, cached on disk; loading; launching; timing.
+
+The only module that imports llvmlite, and only inside functions: it runs in worker processes, which
+may be killed, because an LLVM fatal error or a bad kernel takes its whole process along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from explorer.runtime.base import Array, Binary
+from explorer.runtime.memory import aligned_empty, read_only_copy
+from ir.kernel import Argument, Kernel
+from ir.targets.cpu.pool import SYMBOLS, pool_llvm
+
+_MAGIC = b"tilewright-object-1\n"
+_ELF_HEADER = 64
+_CHAIN_ROUNDS = 4_000
+_CHAIN_CYCLES = 4 * 8 * _CHAIN_ROUNDS
+
+
+class CompileError(Exception):
+    """LLVM does not accept a kernel's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTarget:
+    """For which machine code is generated, as LLVM names it."""
+
+    cpu: str
+    features: str
+    triple: str
+    version: str
+
+    @property
+    def key(self) -> str:
+        return f"{self.version}|{self.triple}|{self.cpu}|{self.features}"
+
+
+class CpuRuntime:
+    """See `explorer.runtime.base.Runtime`."""
+
+    name = "cpu"
+
+    def preload(self, cache_dir: Path) -> None:
+        pool(cache_dir)
+
+    def prepare(self) -> None:
+        """Get permission for tiles, start the pool, and keep clear of its workers' processors."""
+        request_tile_permission()
+        ready = pool()
+        ready.repeat(ready.idle, None, 2, 1)
+        if hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+    def compile(self, kernel: Kernel, cache_dir: Path) -> Binary:
+        return compile_kernel(kernel, cache_dir)
+
+    def spills(self, kernel: Kernel) -> int:
+        return count_spills(kernel)
+
+    def assemble(self, texts: Sequence[str]) -> bytes:
+        return assemble(texts)
+
+    def load(self, binary: Binary) -> CpuKernel:
+        return load(binary)
+
+    def place(self, array: Array) -> Array:
+        return read_only_copy(array, _storage_name(array))
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        return aligned_empty(shape, dtype, guard=True)
+
+    def clock_ghz(self) -> float | None:
+        return clock_ghz()
+
+
+@cache
+def llvm() -> Any:
+    """llvmlite's binding, initialised for this machine."""
+    from llvmlite import binding
+
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    return binding
+
+
+@cache
+def host() -> CodeTarget:
+    """This machine. Hypervisors may report another model; its instruction set tells the truth."""
+    binding = llvm()
+    features = binding.get_host_cpu_features()
+    name = binding.get_host_cpu_name()
+    has_tiles = features.get("amx-tile") and features.get("avx512fp16")
+    if has_tiles and name not in ("sapphirerapids", "emeraldrapids", "graniterapids"):
+        name = "sapphirerapids"
+    flags = features.flatten()
+    if features.get("avx512f"):
+        flags += ",-prefer-256-bit"
+    version = ".".join(map(str, binding.llvm_version_info))
+    return CodeTarget(name, flags, binding.get_process_triple(), version)
+
+
+def target_machine(optimisation: int = 2) -> Any:
+    """A new code generator for the host. An execution engine consumes the one it is given."""
+    machine = host()
+    return (
+        llvm()
+        .Target.from_triple(machine.triple)
+        .create_target_machine(
+            cpu=machine.cpu, features=machine.features, opt=optimisation, reloc="pic"
+        )
+    )
+
+
+@cache
+def _emitter() -> Any:
+    return target_machine()
+
+
+def parse(text: str) -> Any:
+    """A verified module for the host; raises CompileError with LLVM's words."""
+    binding = llvm()
+    try:
+        module = binding.parse_assembly(text)
+        module.triple = host().triple
+        module.data_layout = str(_emitter().target_data)
+        module.verify()
+    except RuntimeError as error:
+        raise CompileError(str(error).strip()) from None
+    return module
+
+
+def emit_object(text: str) -> bytes:
+    """Relocatable code of an LLVM module, without IR passes: its author has vectorised it."""
+    code: bytes = _emitter().emit_object(parse(text))
+    return code
+
+
+def assemble(texts: Sequence[str]) -> bytes:
+    """Relocatable code of several LLVM modules linked into one."""
+    whole = parse(texts[0])
+    for text in texts[1:]:
+        whole.link_in(parse(text))
+    code: bytes = target_machine().emit_object(whole)
+    return code
+
+
+def compile_kernel(kernel: Kernel, cache_dir: Path) -> Binary:
+    """Machine code of `kernel` in `cache_dir`, made unless an intact copy is there."""
+    path = cached_object(kernel.text("llvm"), kernel.key, cache_dir)
+    return Binary(
+        kernel.key, str(path), kernel.entry, kernel.threads, kernel.arguments, kernel.notes
+    )
+
+
+def cached_object(text: str, key: str, cache_dir: Path) -> Path:
+    """The object file of an LLVM text under `key`, the LLVM version and the host."""
+    name = hashlib.sha256(f"{key}|{host().key}".encode()).hexdigest()
+    path = cache_dir / name[:2] / f"{name}.o"
+    if not _is_intact(path):
+        code = emit_object(text)
+        _write_whole(path, _MAGIC + hashlib.sha256(code).digest() + code)
+    return path
+
+
+def read_object(path: Path) -> bytes:
+    """The code in a cache file; raises OSError when the file is damaged."""
+    data = path.read_bytes()
+    start = len(_MAGIC) + 32
+    code = data[start:]
+    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(code).digest() != data[len(_MAGIC) : start]:
+        raise OSError(f"damaged cache file {path}")
+    return code
+
+
+def _is_intact(path: Path) -> bool:
+    try:
+        return len(read_object(path)) > _ELF_HEADER
+    except OSError:
+        return False
+
+
+def _write_whole(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+        file.write(data)
+    os.replace(file.name, path)
+
+
+def _engine(code: bytes) -> Any:
+    """An execution engine holding one object file."""
+    binding = llvm()
+    engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
+    engine.add_object_file(binding.object_file.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return engine
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The thread pool in this process; `repeat(body, args, threads, times)` launches."""
+
+    engine: Any
+    repeat: Any
+    chain: Any
+    idle: int
+
+
+_pools: list[Pool] = []
+
+
+def pool(cache_dir: Path | None = None) -> Pool:
+    """The pool, compiled (or found in the cache) and mapped once per process."""
+    if not _pools:
+        _pools.append(_map_pool(cache_dir))
+    return _pools[0]
+
+
+def _map_pool(cache_dir: Path | None) -> Pool:
+    """Map the pool and let kernels see its symbols."""
+    text = pool_llvm()
+    if cache_dir is None:
+        code = emit_object(text)
+    else:
+        key = hashlib.sha256(text.encode()).hexdigest()
+        code = read_object(cached_object(text, key, cache_dir))
+    engine = _engine(code)
+    for symbol in SYMBOLS:
+        llvm().add_symbol(symbol, engine.get_function_address(symbol))
+    word = ctypes.c_int64
+    repeat = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, word, word)
+    chain = ctypes.CFUNCTYPE(word, word, word)
+    return Pool(
+        engine,
+        repeat(engine.get_function_address("tilewright_repeat")),
+        chain(engine.get_function_address("tilewright_clock_chain")),
+        engine.get_function_address("tilewright_idle"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLaunch:
+    """A kernel with its pointers; keeps the arrays behind them alive."""
+
+    body: int
+    pointers: Any
+    threads: int
+    keep: tuple[Array, ...]
+
+    def __call__(self, times: int = 1) -> float:
+        repeat = pool().repeat
+        start = time.perf_counter_ns()
+        repeat(self.body, self.pointers, self.threads, times)
+        return (time.perf_counter_ns() - start) * 1e-9
+
+
+class CpuKernel:
+    """Machine code of one kernel, mapped; callable on arrays."""
+
+    def __init__(self, binary: Binary) -> None:
+        pool()
+        self.binary = binary
+        self._engine = _engine(read_object(Path(binary.path)))
+        self._body: int = self._engine.get_function_address(binary.entry)
+        if not self._body:
+            raise CompileError(f"the kernel's module does not define {binary.entry}")
+
+    def bind(self, operands: Sequence[Array]) -> CpuLaunch:
+        given = iter(operands)
+        arrays = tuple(
+            _workspace(slot, argument) if argument.role == "workspace" else next(given)
+            for slot, argument in enumerate(self.binary.arguments)
+        )
+        pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+        return CpuLaunch(self._body, pointers, self.binary.threads, arrays)
+
+    def __call__(self, *operands: Array) -> float:
+        """Run once on inputs and outputs in order; returns the seconds."""
+        return self.bind(operands)()
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def load(binary: Binary) -> CpuKernel:
+    """Map the machine code of `binary` into this process."""
+    return CpuKernel(binary)
+
+
+_arena: dict[int, Array] = {}
+
+
+def _workspace(slot: int, argument: Argument) -> Array:
+    """Scratch memory, kept from kernel to kernel (fresh pages are slow), full of 0xFF at first."""
+    have = _arena.get(slot)
+    if have is None or have.nbytes < argument.bytes:
+        have = aligned_empty((argument.bytes,), "u8", guard=True)
+        have[...] = 0xFF
+        _arena[slot] = have
+    unused = (have.nbytes - argument.bytes) // 64 * 64
+    return have[unused:]
+
+
+def clock_ghz() -> float | None:
+    """Clock of the core we are on: time of a chain of instructions of known latency."""
+    chain = pool().chain
+    best = min(_seconds_of(chain) for _ in range(3))
+    return round(_CHAIN_CYCLES / best * 1e-9, 3)
+
+
+def _seconds_of(chain: Any) -> float:
+    start = time.perf_counter_ns()
+    chain(_CHAIN_ROUNDS, 0x9E3779B97F4A7C15 - (1 << 64))
+    return (time.perf_counter_ns() - start) * 1e-9
+
+
+def request_tile_permission() -> bool:
+    """Ask Linux for AMX tile state; must come before threads start. False where there is none."""
+    if platform.machine() != "x86_64" or platform.system() != "Linux":
+        return False
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    return bool(ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0)
+
+
+def count_spills(kernel: Kernel) -> int:
+    """Vector spills and reloads in the innermost loops of the kernel's machine code."""
+    generator = target_machine()
+    generator.set_asm_verbosity(True)
+    return spills_in(generator.emit_assembly(parse(kernel.text("llvm"))))
+
+
+def spills_in(assembly: str) -> int:
+    """Spill and reload comments inside blocks that LLVM marks as part of an innermost loop."""
+    inner, count, headers = False, 0, _innermost(assembly)
+    for line in assembly.splitlines():
+        label = re.match(r"\.?L?BB(\d+_\d+):|# %bb\.\d+:", line)
+        if label:
+            inner = label.group(1) in headers if label.group(1) else False
+        owner = re.search(r"in Loop: Header=BB(\d+_\d+)", line)
+        if owner:
+            inner = owner.group(1) in headers
+        count += inner and bool(re.search(r"-byte (Folded )?(Spill|Reload)", line))
+    return count
+
+
+def _innermost(assembly: str) -> frozenset[str]:
+    """Labels of blocks whose comments say that they head a loop without loops inside."""
+    comment = r"(?:[^\n]*Parent Loop[^\n]*\n|\s*#[^\n]*\n)*?"
+    pattern = rf"BB(\d+_\d+):[^\n]*\n?{comment}[^\n]*=>\s*This Inner Loop Header"
+    return frozenset(re.findall(pattern, assembly))
+
+
+def _storage_name(array: Array) -> str:
+    names = {"bool": "bool", "uint8": "u8", "int8": "i8", "int32": "i32", "int64": "i64"}
+    names |= {"uint16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
+    return names[array.dtype.name]

@@ -1,0 +1,115 @@
+"""The process server: a warm, single-threaded process that forks workers in milliseconds.
+
+Runs in a process of its own, started by `explorer.runtime.process`. It has imported everything
+slow, so a worker that a bad kernel took down is replaced at the price of a fork.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import gc
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from explorer.runtime import wire
+from explorer.runtime.base import get_runtime
+
+SPAWN, END, FRAME = b"S", b"E", struct.Struct("<cq")
+_LARGEST_FILE = 1 << 30
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Serve until the parent closes its end. Arguments: descriptor, JSON facts."""
+    channel = socket.socket(fileno=int(arguments[0]))
+    facts = json.loads(arguments[1])
+    for module in facts["modules"]:
+        import_module(module)
+    get_runtime(facts["runtime"]).preload(Path(facts["cache_dir"]))
+    gc.collect()
+    gc.freeze()
+    try:
+        _serve(channel)
+    finally:
+        shutil.rmtree(facts["folder"], ignore_errors=True)
+
+
+def _serve(channel: socket.socket) -> None:
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(channel, FRAME.size, 2)
+        if not message:
+            return
+        verb, pid = FRAME.unpack(message)
+        if verb == SPAWN:
+            pid = _spawn(channel, *descriptors)
+            channel.sendall(FRAME.pack(SPAWN, pid))
+        else:
+            channel.sendall(FRAME.pack(END, _end(pid)))
+
+
+def _end(pid: int) -> int:
+    """Kill and reap one worker; returns its wait status, which tells how it really ended."""
+    os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+def _spawn(server_channel: socket.socket, channel: int, errors: int) -> int:
+    pid = os.fork()
+    if pid:
+        os.close(channel)
+        os.close(errors)
+        return pid
+    server_channel.close()
+    _isolate(errors)
+    _work(socket.socket(fileno=channel))
+
+
+def _isolate(errors: int) -> None:
+    """Die with the server, write to nobody's terminal, fill nobody's disk."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(errors, 2)
+    fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
+
+
+def _work(channel: socket.socket) -> NoReturn:
+    """Answer requests with the methods of one object until the parent goes away."""
+    try:
+        module, attribute, arguments = wire.receive(channel)
+        worker: Any = None
+        while True:
+            method, values = wire.receive(channel)
+            reply: tuple[object, ...]
+            try:
+                if worker is None:
+                    worker = getattr(import_module(module), attribute)(*arguments)
+                reply = ("answer", getattr(worker, method)(*values))
+            except Exception as error:  # noqa: BLE001 (what generated or user code raises is an outcome)
+                reply = ("raised", type(error).__name__, str(error))
+            wire.send(channel, reply)
+            if os.fstat(2).st_size:
+                os.ftruncate(2, 0)
+    except wire.Closed:
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,226 @@
+"""The objects that live in worker processes: one compiles, one checks and times.
+
+The only code that handles generated code. Knows kernels, expectations and a runtime; no search.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+from explorer.check import Bounds, Verdict, poison
+from explorer.expectation import SETS, Expectation
+from explorer.outcome import Status
+from explorer.runtime.base import Array, Binary, Launch, Runtime, get_runtime
+from ir.errors import Refusal
+from ir.kernel import Argument, Kernel
+from ir.program import Program
+from ir.schedule import Schedule
+from ir.target import Backend, Hardware, get_backend
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A binary, or why there is none (the constraint that forbids the schedule)."""
+
+    binary: Binary | None
+    detail: str
+    seconds: float
+
+
+def _backend(name: str) -> Backend:
+    """A known backend, or the one at `module:class`."""
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        return get_backend(name)
+    backend: Backend = getattr(import_module(module), attribute)()
+    return backend
+
+
+class Compiler:
+    """Lowers and compiles schedules of one program."""
+
+    def __init__(
+        self, program: Program, backend: str, hardware: Hardware, runtime: str, cache_dir: Path
+    ) -> None:
+        self._program = program
+        self._backend = _backend(backend)
+        self._hardware = hardware
+        self._runtime = get_runtime(runtime)
+        self._cache_dir = cache_dir
+
+    def compile(self, schedule: Schedule) -> Compiled:
+        """Machine code of one schedule."""
+        start = time.perf_counter()
+        try:
+            kernel = self._backend.lower(self._program, schedule, self._hardware)
+        except Refusal as refusal:
+            return Compiled(None, str(refusal), time.perf_counter() - start)
+        binary = self._runtime.compile(kernel, self._cache_dir)
+        return Compiled(binary, "", time.perf_counter() - start)
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How much to measure: few repeats in search, more for finalists."""
+
+    fewest: int = 3
+    most: int = 20
+    budget: float = 0.04  # seconds of timed runs per candidate
+    sample: float = 1e-4  # seconds of the shortest sample: the timer costs 1 % of that at most
+    cut: float = 3.0  # a first run that many times the best so far is the last
+    slow: float = 1.5  # a median that many times the best so far needs no more than `settled` runs
+    settled: int = 5
+    hiccup: float = (
+        0.2  # a first run longer than that is slow, a shorter one may have been disturbed
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What one candidate did: samples in seconds per run when it was right."""
+
+    status: Status
+    samples: tuple[float, ...] = ()
+    error: float | None = None
+    detail: str = ""
+    clock_ghz: float | None = None
+
+
+class Examiner:
+    """Checks and times binaries against one expectation."""
+
+    def __init__(self, expectation: Expectation, runtime: str) -> None:
+        self._runtime: Runtime = get_runtime(runtime)
+        self._runtime.prepare()
+        self._expectation = expectation
+        place, sets = self._runtime.place, range(SETS)
+        self._inputs = [
+            {spec.name: place(expectation.input(number, spec.name)) for spec in expectation.inputs}
+            for number in sets
+        ]
+        self._outputs = {
+            spec.name: self._runtime.empty(spec.shape, spec.dtype) for spec in expectation.outputs
+        }
+        self._bounds = [
+            {spec.name: expectation.bounds(number, spec) for spec in expectation.outputs}
+            for number in sets
+        ]
+
+    def examine(self, binary: Binary, best: float | None, timing: Timing) -> Examination:
+        """Check, time unless it is hopeless, and check again with other inputs."""
+        kernel = self._runtime.load(binary)
+        try:
+            launches = [kernel.bind(self._operands(binary, number)) for number in range(SETS)]
+            return self._examine(launches, best, timing)
+        finally:
+            kernel.close()
+
+    def _examine(
+        self, launches: Sequence[Launch], best: float | None, timing: Timing
+    ) -> Examination:
+        first, verdict = self._checked(launches[0], 0)
+        if not verdict.right:
+            return Examination("wrong_result", (), verdict.error, verdict.detail)
+        samples = _time(launches[0], first, best, timing)
+        clock = self._runtime.clock_ghz()
+        if len(samples) == 1:
+            return Examination("ok", samples, verdict.error, "far behind: timed once", clock)
+        again = self._judge(0)
+        if not again.right:
+            detail = f"right at first, then not: {again.detail}"
+            return Examination("unstable", samples, again.error, detail, clock)
+        _, other = self._checked(launches[1], 1)
+        if not other.right:
+            detail = f"wrong on a second set of inputs: {other.detail}"
+            return Examination("wrong_result", samples, other.error, detail, clock)
+        error = max(verdict.error, again.error, other.error)
+        return Examination("ok", samples, error, "", clock)
+
+    def _checked(self, launch: Launch, number: int) -> tuple[float, Verdict]:
+        for spec in self._expectation.outputs:
+            poison(self._outputs[spec.name], spec.dtype)
+        seconds = launch()
+        return seconds, self._judge(number)
+
+    def _judge(self, number: int) -> Verdict:
+        worst = Verdict(0.0)
+        for name, bounds in self._bounds[number].items():
+            verdict = _named(name, bounds, self._outputs[name])
+            if not verdict.right:
+                return verdict
+            worst = max(worst, verdict, key=lambda v: v.error)
+        return worst
+
+    def _operands(self, binary: Binary, number: int) -> list[Array]:
+        have = self._inputs[number] | self._outputs
+        for argument in binary.operands:
+            if argument.name not in have:
+                raise LookupError(f"the program has no tensor {argument.name}")
+        return [have[argument.name] for argument in binary.operands]
+
+
+def _named(name: str, bounds: Bounds, output: Array) -> Verdict:
+    verdict = bounds.judge(output)
+    return verdict if verdict.right else Verdict(verdict.error, f"{name}: {verdict.detail}")
+
+
+def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> tuple[float, ...]:
+    """Samples of seconds per run; few when the kernel is slow or far behind the best."""
+    warm = first if first > timing.hiccup else launch()
+    if best is not None and warm > timing.cut * best:
+        if warm < timing.budget / 4:  # cheap enough to ask again: something may have interfered
+            warm = min(warm, launch(), launch())
+        if warm > timing.cut * best:
+            return (warm,)
+    times = max(1, int(timing.sample / max(warm, 1e-9)) + 1)
+    samples: list[float] = []
+    end = time.perf_counter() + timing.budget
+    while len(samples) < timing.fewest or (
+        len(samples) < timing.most and time.perf_counter() < end
+    ):
+        samples.append(launch(times) / times)
+        behind = best is not None and statistics.median(samples) > timing.slow * best
+        if behind and len(samples) >= timing.settled:
+            break
+    return tuple(samples)
+
+
+class Runner:
+    """Compiles and runs single kernels: for `run_once`, spill counts and export."""
+
+    def __init__(self, runtime: str, cache_dir: Path) -> None:
+        self._runtime = get_runtime(runtime)
+        self._cache_dir = cache_dir
+        self._ready = False
+
+    def run(self, kernel: Kernel, arrays: Sequence[Array]) -> tuple[float, list[Array]]:
+        """Run `kernel` on `arrays` (inputs and outputs, in order); seconds and outputs."""
+        if not self._ready:
+            self._runtime.prepare()
+            self._ready = True
+        binary = self._runtime.compile(kernel, self._cache_dir)
+        loaded = self._runtime.load(binary)
+        operands = [self._operand(*pair) for pair in zip(binary.operands, arrays, strict=True)]
+        seconds = loaded.bind(operands)()
+        roles = [argument.role for argument in binary.operands]
+        return seconds, [a for a, role in zip(operands, roles, strict=True) if role == "output"]
+
+    def spills(self, kernel: Kernel) -> int:
+        """Spills and reloads in the innermost loops of `kernel`."""
+        return self._runtime.spills(kernel)
+
+    def assemble(self, kernel: Kernel, texts: Sequence[str]) -> bytes:
+        """Standalone machine code of `kernel` and the texts around it."""
+        return self._runtime.assemble([kernel.texts[0][1], *texts])
+
+    def _operand(self, argument: Argument, array: Array) -> Array:
+        if argument.role == "input":
+            return self._runtime.place(array)
+        output = self._runtime.empty(argument.shape, argument.dtype)
+        output[...] = array
+        return output

@@ -1,0 +1,1 @@
+"""Search strategies: each is one file behind `base.Strategy`, found by name in `base.REGISTRY`."""

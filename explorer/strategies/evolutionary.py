@@ -1,0 +1,212 @@
+"""Evolution under a learned model: the default strategy.
+
+A population of measured schedules breeds thousands of children on paper; the model ranks them, a
+diverse batch is measured, and the model is fitted again on everything told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import feature_names, featurise
+from costmodel.model import CostModel
+from costmodel.model import Settings as ModelSettings
+from explorer.strategies.base import OutcomeLike
+from explorer.strategies.history import History, SeedQueue, draw_fresh, keys_of
+from ir.schedule import Schedule
+from ir.space import Matrix, Space
+
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Sizes and shares of the search; shares are of a batch."""
+
+    elites: int = 24
+    children: int = 1024
+    generations: int = 3
+    strangers: int = 256  # random rows that join the first generation
+    crossover: float = 0.5
+    strength: float = 2.0  # decisions changed by a mutation, on average
+    pressure: float = 4.0  # how much likelier the best parent is than the worst (log)
+    immigrants_first: float = 0.3
+    immigrants_last: float = 0.1
+    polish_from: float = 0.7  # progress after which neighbours of the incumbent get seats
+    polish: float = 0.3
+    diversity: float = 0.7  # penalty for likeness, in standard deviations of the pool's scores
+    seed_share: float = 0.5  # of the first batches
+    warm_up: int = 16  # trials before the model is asked
+    horizon: int = 192  # budget assumed when none is given
+    model: ModelSettings = field(default_factory=ModelSettings)
+
+
+class Evolutionary:
+    """See the module's text; `Settings` holds every number."""
+
+    def __init__(
+        self,
+        space: Space,
+        rng: np.random.Generator,
+        *,
+        trials: int | None = None,
+        seeds: Sequence[Schedule] = (),
+        settings: Settings | None = None,
+    ) -> None:
+        self.space = space
+        self.settings = settings or Settings()
+        self.history = History(space)
+        self.model = CostModel(
+            int(rng.integers(1 << 30)), names=feature_names(space), settings=self.settings.model
+        )
+        self._rng = rng
+        self._budget = trials or self.settings.horizon
+        self._queue = SeedQueue(self.history, rng, seeds)
+        self._stale = False
+        self._credit = Credit(len(space.decisions))
+
+    def ask(self, n: int) -> list[Schedule]:
+        limit = n if self._ranked() else max(1, round(n * self.settings.seed_share))
+        batch = self.history.asked(self._queue.take(limit))
+        if len(batch) < n and self._ranked():
+            self._refit()
+            batch += self._breed(n - len(batch))
+        if len(batch) < n:
+            rest = draw_fresh(self.history, self._rng, n - len(batch))
+            batch += self.history.asked(rest)
+        return batch
+
+    def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
+        rows = self.history.told(schedules, outcomes)
+        seconds = self.history.seconds[len(self.history) - len(rows) :]
+        self._credit.settle(rows, seconds)
+        self._stale = True
+
+    def _ranked(self) -> bool:
+        """Whether enough has been told for the model to have an opinion."""
+        return len(self.history) >= self.settings.warm_up and int(self.history.ok.sum()) >= 8
+
+    def _refit(self) -> None:
+        if self._stale:
+            features = featurise(self.space, self.history.rows)
+            self.model.fit(features, self.history.seconds, self.history.ok)
+            self._stale = False
+
+    @property
+    def _progress(self) -> float:
+        return min(1.0, len(self.history) / self._budget)
+
+    def _breed(self, n: int) -> list[Schedule]:
+        """A batch: immigrants, in the last part neighbours of the incumbent, and children."""
+        settings = self.settings
+        first, last = settings.immigrants_first, settings.immigrants_last
+        share = first + (last - first) * self._progress
+        immigrants = self._stochastic(n * share)
+        polish = round(n * settings.polish) if self._progress >= settings.polish_from else 0
+        batch = self._offer(self._polish_pool(), polish) if polish else []
+        wanted = max(0, n - immigrants - len(batch))
+        batch += self._offer(self._children(), wanted)
+        strangers = self.space.sample(self._rng, settings.strangers)
+        return batch + self._offer(strangers, min(immigrants, n - len(batch)), keen=0.5)
+
+    def _stochastic(self, amount: float) -> int:
+        """`amount` rounded so that its mean is kept: a small quota does not vanish."""
+        return int(amount + self._rng.random())
+
+    def _offer(self, pool: Matrix, count: int, keen: float = 1.0) -> list[Schedule]:
+        """Ask fresh rows of `pool`: the best by model for `keen` of the seats, the rest blind."""
+        pool = self.history.fresh(pool)
+        ranked = min(len(pool), round(count * keen))
+        picked = self._diverse(pool, ranked)
+        blind = np.setdiff1d(np.arange(len(pool)), picked)
+        blind = self._rng.permutation(blind)[: count - ranked]
+        return self.history.asked(pool[np.concatenate([picked, blind]).astype(np.intp)])
+
+    def _score(self, matrix: Matrix) -> Scores:
+        return self.model.predict(featurise(self.space, matrix))
+
+    def _diverse(self, pool: Matrix, count: int) -> NDArray[np.intp]:
+        """Greedy choice by score, less a penalty for likeness to what is chosen already."""
+        if not count:
+            return np.empty(0, dtype=np.intp)
+        scores = self._score(pool)
+        head = np.argsort(-scores, kind="stable")[: max(256, 8 * count)]
+        scores, rows = scores[head].copy(), pool[head][:, self.space.shape.free]
+        penalty = self.settings.diversity * float(scores.std())
+        likeness = np.zeros(len(head))
+        chosen: list[int] = []
+        for _ in range(count):
+            value = scores - penalty * likeness
+            value[chosen] = -np.inf
+            chosen.append(int(value.argmax()))
+            likeness = np.maximum(likeness, (rows == rows[chosen[-1]]).mean(axis=1))
+        return head[chosen]
+
+    def _polish_pool(self) -> Matrix:
+        best, _ = self.history.best(2)
+        return np.concatenate([best[:0], *(self.space.neighbours(row) for row in best)])
+
+    def _children(self) -> Matrix:
+        """Rows bred over some generations: first from measured parents, then from the promising."""
+        parents, seconds = self.history.best(self.settings.elites)
+        if not len(parents):
+            return self.space.sample(self._rng, self.settings.strangers)
+        pool = self._litter(parents, seconds)
+        pool = np.concatenate([pool, self.space.sample(self._rng, self.settings.strangers)])
+        for _ in range(self.settings.generations - 1):
+            scores = self._score(pool)
+            head = np.argsort(-scores, kind="stable")[: 2 * self.settings.elites]
+            pool = np.concatenate([pool, self._litter(pool[head], None)])
+        return pool
+
+    def _litter(self, parents: Matrix, seconds: Scores | None) -> Matrix:
+        """Legal children of `parents`, which stand best first."""
+        settings, rng = self.settings, self._rng
+        odds = np.exp(-settings.pressure * np.arange(len(parents)) / max(1, len(parents) - 1))
+        mothers, fathers = rng.choice(
+            len(parents), size=(2, settings.children), p=odds / odds.sum()
+        )
+        crossed = self.space.crossover(rng, parents[mothers], parents[fathers])
+        mixed = (rng.random(settings.children) < settings.crossover) & (mothers != fathers)
+        children = np.where(mixed[:, None], crossed, parents[mothers])
+        mutants = self.space.mutate(rng, children, settings.strength, self._credit.weights)
+        plain = mixed & (rng.random(settings.children) < 0.5)
+        children = np.where(plain[:, None], children, mutants)
+        legal = self.space.legal(children)
+        if seconds is not None:
+            self._credit.note(children[legal], parents[mothers][legal], seconds[mothers][legal])
+        return children[legal]
+
+
+class Credit:
+    """Which decisions are worth changing: those whose changes made a measured parent faster."""
+
+    def __init__(self, decisions: int) -> None:
+        self._wins = np.ones(decisions)
+        self._tries = np.full(decisions, 2.0)
+        self._parents: dict[bytes, tuple[NDArray[np.bool_], float]] = {}
+
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        return np.asarray(self._wins / self._tries, dtype=np.float64)
+
+    def note(self, children: Matrix, parents: Matrix, seconds: Scores) -> None:
+        """Remember what this litter changed, until it is settled."""
+        changed = children != parents
+        times = seconds.tolist()
+        self._parents = {
+            key: (changed[number], times[number]) for number, key in enumerate(keys_of(children))
+        }
+
+    def settle(self, rows: Matrix, seconds: Scores) -> None:
+        """Count the told children against their parents; a failure is a try without a win."""
+        for key, time in zip(keys_of(rows), seconds.tolist(), strict=True):
+            if key in self._parents:
+                changed, before = self._parents[key]
+                share = changed / max(1, int(changed.sum()))
+                self._tries += share
+                self._wins += share * (time < before)

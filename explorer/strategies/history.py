@@ -1,0 +1,131 @@
+"""What a strategy has asked and been told, as matrices: shared by all strategies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.strategies.base import OutcomeLike
+from ir.schedule import Schedule
+from ir.space import Matrix, Row, Space
+
+
+class History:
+    """Rows seen, and for the told ones time and success. A kernel counts once among the best."""
+
+    def __init__(self, space: Space) -> None:
+        self.space = space
+        self._open = replace(space, pins=())  # records made under other pins still teach
+        self._seen: set[bytes] = set()
+        self._rows: list[Row] = []
+        self._seconds: list[float] = []
+        self._kernels: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> Matrix:
+        """Told rows, in the order of telling."""
+        width = len(self.space.decisions)
+        return np.array(self._rows, dtype=np.int16).reshape(len(self._rows), width)
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        """Times of the told rows; NaN for failures."""
+        return np.array(self._seconds, dtype=np.float64)
+
+    @property
+    def ok(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.seconds)
+
+    def asked(self, matrix: Matrix) -> list[Schedule]:
+        """Note that these rows are on their way, and give them as schedules."""
+        self._seen.update(keys_of(matrix))
+        return [self.space.schedule(row) for row in matrix]
+
+    def told(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> Matrix:
+        """Keep the outcomes; gives the rows of the schedules."""
+        rows = [self._open.encode(schedule) for schedule in schedules]
+        for row, outcome in zip(rows, outcomes, strict=True):
+            good = outcome.status == "ok" and outcome.seconds is not None
+            self._seen.add(row.tobytes())
+            self._rows.append(row)
+            self._seconds.append(float(outcome.seconds or 0.0) if good else float("nan"))
+            self._kernels.append(outcome.kernel_key or row.tobytes().hex())
+        return np.array(rows, dtype=np.int16).reshape(len(rows), len(self.space.decisions))
+
+    def fresh(self, matrix: Matrix) -> Matrix:
+        """The rows neither asked nor told, each once."""
+        first: dict[bytes, int] = {}
+        for number, key in enumerate(keys_of(matrix)):
+            if key not in self._seen:
+                first.setdefault(key, number)
+        return matrix[list(first.values())]
+
+    def best(self, count: int) -> tuple[Matrix, NDArray[np.float64]]:
+        """The fastest rows within the pins, one for each kernel, and their times."""
+        seconds = self.seconds
+        chosen: dict[str, int] = {}
+        for number in np.argsort(seconds, kind="stable"):
+            if len(chosen) >= count or not np.isfinite(seconds[number]):
+                break
+            if self._within_pins(self._rows[number]):
+                chosen.setdefault(self._kernels[number], int(number))
+        index = list(chosen.values())
+        return self.rows[index], seconds[index]
+
+    def _within_pins(self, row: Row) -> bool:
+        return all(row[column] == index for column, index in self.space.shape.pins)
+
+
+class SeedQueue:
+    """Seeds waiting for their turn: the caller's first, then, if wanted, the space's own."""
+
+    def __init__(
+        self,
+        history: History,
+        rng: np.random.Generator,
+        seeds: Sequence[Schedule],
+        *,
+        own: bool = True,
+    ) -> None:
+        space = history.space
+        given = [space.encode(schedule) for schedule in seeds]
+        width = len(space.decisions)
+        matrix = np.array(given, dtype=np.int16).reshape(len(given), width)
+        self._history = history
+        self._matrix = matrix[space.legal(matrix)]
+        if own:
+            self._matrix = np.concatenate([self._matrix, space.seed_rows(rng)])
+
+    def take(self, count: int) -> Matrix:
+        """Up to `count` seeds that have not been measured yet."""
+        fresh = self._history.fresh(self._matrix)
+        self._matrix = fresh[count:]
+        return fresh[:count]
+
+
+def keys_of(matrix: Matrix) -> Iterable[bytes]:
+    """The bytes of each row."""
+    data = np.ascontiguousarray(matrix)
+    width = data.shape[1] * data.itemsize
+    text = data.tobytes()
+    return (text[start : start + width] for start in range(0, len(text), width))
+
+
+def draw_fresh(history: History, rng: np.random.Generator, count: int) -> Matrix:
+    """Up to `count` new random rows; fewer when several draws in a row bring nothing new."""
+    found = history.fresh(history.space.sample(rng, count))
+    for _ in range(8):
+        if len(found) >= count:
+            break
+        more = history.space.sample(rng, max(64, 4 * count))
+        found = history.fresh(np.concatenate([found, more]))
+    if len(found) < count and history.space.size <= 1 << 16:
+        rest = np.concatenate(list(history.space.exhaustive()))
+        found = history.fresh(np.concatenate([found, rng.permutation(rest)]))
+    return found[:count]

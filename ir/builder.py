@@ -1,0 +1,447 @@
+"""How an author writes a program: the graph `g`, its axes, tiles that behave like numbers.
+
+The surface that operators import. Knows no target.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ir.dtypes import compute_dtype, dtype_of, is_float
+from ir.errors import ProgramError, UsageError
+from ir.ops.base import Op, Scope, TensorSpec, TileType
+from ir.ops.load import Index, Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.ops.store import Store
+from ir.program import Node, Pin, Program
+
+
+@dataclass(frozen=True, slots=True)
+class IndexExpression:
+    """An affine index: sum of coefficient * axis + constant."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    constant: int = 0
+
+    def __add__(self, other: IndexLike) -> IndexExpression:
+        right = as_index(other)
+        sums = dict(self.terms)
+        for axis, coefficient in right.terms:
+            sums[axis] = sums.get(axis, 0) + coefficient
+        kept = tuple((axis, c) for axis, c in sums.items() if c)
+        return IndexExpression(kept, self.constant + right.constant)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: IndexLike) -> IndexExpression:
+        return self + as_index(other) * -1
+
+    def __rsub__(self, other: IndexLike) -> IndexExpression:
+        return as_index(other) - self
+
+    def __mul__(self, factor: int) -> IndexExpression:
+        terms = tuple((axis, c * factor) for axis, c in self.terms)
+        return IndexExpression(terms, self.constant * factor)
+
+    __rmul__ = __mul__
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A named axis. Adding and multiplying by ints gives index expressions."""
+
+    name: str
+    extent: int
+
+    def __add__(self, other: IndexLike) -> IndexExpression:
+        return as_index(self) + other
+
+    __radd__ = __add__
+
+    def __sub__(self, other: IndexLike) -> IndexExpression:
+        return as_index(self) - other
+
+    def __rsub__(self, other: IndexLike) -> IndexExpression:
+        return as_index(other) - as_index(self)
+
+    def __mul__(self, factor: int) -> IndexExpression:
+        return as_index(self) * factor
+
+    __rmul__ = __mul__
+
+
+IndexLike = IndexExpression | Axis | int
+
+
+def as_index(value: IndexLike) -> IndexExpression:
+    """Make an index expression of an axis or an int."""
+    if isinstance(value, IndexExpression):
+        return value
+    if isinstance(value, Axis):
+        return IndexExpression(((value.name, 1),))
+    return IndexExpression((), int(value))
+
+
+Number = int | float
+
+
+class Tile:
+    """A tile value of a graph under construction; operators apply elementwise, by axis name."""
+
+    __slots__ = ("graph", "position")
+
+    def __init__(self, graph: Graph, position: int) -> None:
+        self.graph = graph
+        self.position = position
+
+    @property
+    def dtype(self) -> str:
+        return self.graph.type_of(self).dtype
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return self.graph.type_of(self).axes
+
+    def __add__(self, other: Operand) -> Tile:
+        return apply("add", self, other)
+
+    def __radd__(self, other: Operand) -> Tile:
+        return apply("add", other, self)
+
+    def __sub__(self, other: Operand) -> Tile:
+        return apply("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Tile:
+        return apply("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Tile:
+        return apply("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Tile:
+        return apply("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Tile:
+        return apply("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Tile:
+        return apply("div", other, self)
+
+    def __neg__(self) -> Tile:
+        return apply("neg", self)
+
+    def __pow__(self, exponent: int) -> Tile:
+        if exponent < 1 or int(exponent) != exponent:
+            raise ProgramError(f"tile ** {exponent}: only positive whole exponents")
+        result = self
+        for _ in range(int(exponent) - 1):
+            result = result * self
+        return result
+
+    def __lt__(self, other: Operand) -> Tile:
+        return apply("lt", self, other)
+
+    def __le__(self, other: Operand) -> Tile:
+        return apply("le", self, other)
+
+    def __gt__(self, other: Operand) -> Tile:
+        return apply("lt", other, self)
+
+    def __ge__(self, other: Operand) -> Tile:
+        return apply("le", other, self)
+
+    def __and__(self, other: Operand) -> Tile:
+        return apply("and", self, other)
+
+    def __or__(self, other: Operand) -> Tile:
+        return apply("or", self, other)
+
+    def __invert__(self) -> Tile:
+        return apply("not", self)
+
+
+Operand = Tile | Number | Axis | IndexExpression
+
+
+class TensorHandle:
+    """An input tensor that is read by subscripts: `x[n, h + r, w + s, c]`."""
+
+    __slots__ = ("fill", "graph", "spec")
+
+    def __init__(self, graph: Graph, spec: TensorSpec, fill: float | None) -> None:
+        self.graph = graph
+        self.spec = spec
+        self.fill = fill
+
+    def __getitem__(self, subscripts: Any) -> Tile:
+        parts = subscripts if isinstance(subscripts, tuple) else (subscripts,)
+        index: list[Index] = []
+        tiles: list[Tile] = []
+        for part in parts:
+            if isinstance(part, Tile):
+                index.append(Index(gather=len(tiles)))
+                tiles.append(part)
+            else:
+                expression = as_index(part)
+                index.append(Index(expression.terms, expression.constant))
+        return self.graph.add(Load(self.spec.name, tuple(index), self.fill), *tiles)
+
+
+class Graph:
+    """A program under construction."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._axes: dict[str, int] = {}
+        self._tensors: dict[str, TensorSpec] = {}
+        self._nodes: list[Node] = []
+        self._known: dict[tuple[Op, tuple[int, ...]], int] = {}
+        self._pins: dict[str, str | int | bool] = {}
+
+    def axes(self, **extents: int) -> tuple[Axis, ...]:
+        """Declare axes; returns them in order."""
+        for name, extent in extents.items():
+            if name in self._axes:
+                raise ProgramError(f"{self._name}: axis {name} declared twice")
+            if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
+                raise UsageError(
+                    f"{self._name}: axis {name}={extent!r}; an extent is a whole number >= 1"
+                )
+            self._axes[name] = extent
+        return tuple(Axis(name, extent) for name, extent in extents.items())
+
+    def axis(self, name: str, extent: int) -> Axis:
+        """Declare one axis."""
+        return self.axes(**{name: extent})[0]
+
+    def input(self, name: str, dims: tuple[Axis, ...], dtype: str) -> Tile:
+        """An input tensor with one axis per dimension, read whole."""
+        return self.tensor(name, tuple(axis.extent for axis in dims), dtype)[tuple(dims)]
+
+    def tensor(
+        self, name: str, shape: tuple[int, ...], dtype: str, fill: float | None = None
+    ) -> TensorHandle:
+        """An input tensor to be read by subscripts; `fill` is its value outside."""
+        spec = self._declare(name, shape, dtype, "input")
+        if fill is not None:
+            fill = float(fill) if is_float(dtype) else int(fill)
+        return TensorHandle(self, spec, fill)
+
+    def _declare(self, name: str, shape: tuple[int, ...], dtype: str, role: str) -> TensorSpec:
+        if name in self._tensors:
+            raise ProgramError(f"{self._name}: tensor {name} declared twice")
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
+            raise UsageError(f"{self._name}: {role} {name} has shape {shape}; extents are >= 1")
+        try:
+            spec = TensorSpec(name, tuple(shape), dtype_of(dtype).name, role)
+        except ProgramError as error:
+            raise ProgramError(f"{self._name}: {role} {name}: {error}") from None
+        self._tensors[name] = spec
+        return spec
+
+    def output(
+        self, name: str, value: Tile, dtype: str | None = None, dims: tuple[Axis, ...] | None = None
+    ) -> None:
+        """Store `value` (cast to dtype if given) with dimensions `dims` (default: its axes)."""
+        dtype = dtype or value.dtype
+        if value.dtype != dtype:
+            value = cast(value, dtype)
+        axes = tuple(axis.name for axis in dims) if dims is not None else value.axes
+        self._declare(name, tuple(self._axes[axis] for axis in axes), dtype, "output")
+        self.add(Store(name, axes), value)
+
+    def iota(self, axis: Axis) -> Tile:
+        """The coordinate along an axis."""
+        return self.add(Iota(axis.name))
+
+    def coordinate(self, index: IndexExpression) -> Tile:
+        """The value of an affine index expression, as i32."""
+        result: Tile | None = None
+        for axis, coefficient in index.terms:
+            term = self.add(Iota(axis))
+            term = term if coefficient == 1 else term * coefficient
+            result = term if result is None else result + term
+        if result is None:
+            return self.constant(index.constant, "i32")
+        return result + index.constant if index.constant else result
+
+    def constant(self, value: Number, dtype: str) -> Tile:
+        return self.add(Constant(float(value) if is_float(dtype) else int(value), dtype))
+
+    def pin(self, decision: str, value: str | int | bool) -> None:
+        """Fix a decision of the schedule space by name; the search works in the rest."""
+        self._pins[decision] = value
+
+    def type_of(self, tile: Tile) -> TileType:
+        return self._nodes[tile.position].type
+
+    def add(self, op: Op, *args: Tile) -> Tile:
+        """Append an op; an identical earlier one is reused."""
+        positions = tuple(arg.position for arg in args)
+        if any(arg.graph is not self for arg in args):
+            raise ProgramError(f"{op.name}: a tile of another graph")
+        known = self._known.get((op, positions))
+        if known is not None:
+            return Tile(self, known)
+        scope = Scope(self._axes, self._tensors)
+        try:
+            result = op.infer([self._nodes[p].type for p in positions], scope)
+        except ProgramError as error:
+            raise ProgramError(f"{self._name}: {error}") from None
+        self._nodes.append(Node(op, positions, result))
+        self._known[(op, positions)] = len(self._nodes) - 1
+        return Tile(self, len(self._nodes) - 1)
+
+    def program(self) -> Program:
+        """The finished, checked program."""
+        if not any(spec.role == "output" for spec in self._tensors.values()):
+            raise ProgramError(f"{self._name}: no output; end with g.output(...)")
+        pins: tuple[Pin, ...] = tuple(self._pins.items())
+        extents = tuple(self._axes.items())
+        return Program(self._name, extents, tuple(self._tensors.values()), self._live(), pins)
+
+    def _live(self) -> tuple[Node, ...]:
+        """The nodes that an output depends on, renumbered."""
+        needed: set[int] = set()
+        for position in range(len(self._nodes) - 1, -1, -1):
+            node = self._nodes[position]
+            if isinstance(node.op, Store) or position in needed:
+                needed.update((position, *node.args))
+        new = {old: position for position, old in enumerate(sorted(needed))}
+        kept = (self._nodes[old] for old in new)
+        return tuple(Node(n.op, tuple(new[arg] for arg in n.args), n.type) for n in kept)
+
+
+def _lift(graph: Graph, value: Operand, dtype: str) -> Tile:
+    if isinstance(value, Tile):
+        return value
+    if isinstance(value, (Axis, IndexExpression)):
+        return graph.coordinate(as_index(value))
+    if isinstance(value, float) and not is_float(dtype):
+        dtype = "f32"
+    return graph.constant(value, dtype)
+
+
+def apply(function: str, *operands: Operand) -> Tile:
+    """Apply a scalar function to tiles, axes (their coordinate) and numbers."""
+    tiles = [value for value in operands if isinstance(value, Tile)]
+    if not tiles:
+        raise ProgramError(f"{function}: no tile among the operands")
+    graph = tiles[0].graph
+    kinds = [compute_dtype(tile.dtype) for tile in tiles if tile.dtype != "bool"]
+    dtype = max(kinds, key=lambda name: dtype_of(name).rank, default="f32")
+    return graph.add(Map(function), *(_lift(graph, value, dtype) for value in operands))
+
+
+def contract(
+    left: Tile, right: Tile, over: Axis | tuple[Axis, ...], acc: str | None = None
+) -> Tile:
+    """Sum of products over `over`; accumulates in f32 (ints: i32) unless `acc` says otherwise."""
+    axes = over if isinstance(over, tuple) else (over,)
+    acc = acc or ("f64" if "f64" in (left.dtype, right.dtype) else compute_dtype(left.dtype))
+    return left.graph.add(Contract(tuple(axis.name for axis in axes), acc), left, right)
+
+
+def reduce(kind: str, value: Tile, over: Axis | tuple[Axis, ...]) -> Tile:
+    """Reduce a tile; `kind` is sum, prod, max or min."""
+    axes = over if isinstance(over, tuple) else (over,)
+    return value.graph.add(Reduce(kind, tuple(axis.name for axis in axes)), value)
+
+
+def carry(
+    kind: str, value: Tile, over: Axis, factor: Tile | None = None, addend: Tile | None = None
+) -> Tile:
+    """A reduction carried along `over` whose value may read the running values of other carries.
+
+    When these move, the state first becomes factor * state + addend (see `ir.ops.reduce.Carry`).
+    """
+    extra = [tile for tile in (factor, addend) if tile is not None]
+    op = Carry(kind, over.name, factor is not None, addend is not None)
+    return value.graph.add(op, value, *extra)
+
+
+def now(state: Tile) -> Tile:
+    """The running value of a carry, the current block included."""
+    return state.graph.add(Now(), state)
+
+
+def prior(state: Tile) -> Tile:
+    """The running value of a carry before the current block."""
+    return state.graph.add(Prior(), state)
+
+
+def cast(value: Tile, dtype: str) -> Tile:
+    """Convert to `dtype`."""
+    return value if value.dtype == dtype else value.graph.add(Cast(dtype), value)
+
+
+def where(condition: Tile, yes: Operand, no: Operand) -> Tile:
+    """Elementwise choice."""
+    return apply("where", condition, yes, no)
+
+
+def iota(graph: Graph, axis: Axis) -> Tile:
+    return graph.iota(axis)
+
+
+def maximum(left: Operand, right: Operand) -> Tile:
+    return apply("max", left, right)
+
+
+def minimum(left: Operand, right: Operand) -> Tile:
+    return apply("min", left, right)
+
+
+def _unary(function: str) -> Callable[[Tile], Tile]:
+    def call(value: Tile) -> Tile:
+        return apply(function, value)
+
+    call.__name__ = function
+    call.__doc__ = f"Elementwise {function}."
+    return call
+
+
+exp, log, sqrt, rsqrt = _unary("exp"), _unary("log"), _unary("sqrt"), _unary("rsqrt")
+tanh, sigmoid, erf, absolute = _unary("tanh"), _unary("sigmoid"), _unary("erf"), _unary("abs")
+
+
+def relu(value: Tile) -> Tile:
+    return maximum(value, 0.0)
+
+
+def silu(value: Tile) -> Tile:
+    return value * sigmoid(value)
+
+
+def gelu(value: Tile) -> Tile:
+    """The exact GELU: x / 2 * (1 + erf(x / sqrt 2))."""
+    return value * 0.5 * (1.0 + erf(value * 0.7071067811865476))
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A named function that builds programs."""
+
+    name: str
+    function: Callable[..., None]
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]:
+        """What the operator takes, after the graph itself."""
+        return dict(list(inspect.signature(self.function).parameters.items())[1:])
+
+    def build(self, **arguments: Any) -> Program:
+        """Build the program; raises UsageError for unknown or missing arguments."""
+        from ir.registry import checked_arguments
+
+        graph = Graph(self.name)
+        self.function(graph, **checked_arguments(self, arguments))
+        return graph.program()
+
+
+def operator(function: Callable[..., None]) -> Operator:
+    """Decorator: make an operator of a function whose first argument is the graph."""
+    return Operator(function.__name__, function)

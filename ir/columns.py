@@ -1,0 +1,161 @@
+"""Decisions, and the columns of many schedules at once: integer index matrices read by name.
+
+A matrix row holds, for each decision, an index into its domain. Nothing here knows constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.errors import UsageError
+from ir.schedule import Value
+
+Matrix = NDArray[np.int16]
+Mask = NDArray[np.bool_]
+Column = NDArray[np.int64]
+
+GROUPS = ("tile", "binding", "layout", "pipeline", "tensorize", "split", "epilogue", "order")
+MAX_DOMAIN = 32_767
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One choice: its domain, the axis, value or stage that owns it, and why it exists."""
+
+    name: str
+    domain: tuple[Value, ...]
+    group: str
+    owner: str
+    why: str
+    initial: Value | None = None
+
+    def __post_init__(self) -> None:
+        if not self.domain or len(set(self.domain)) != len(self.domain):
+            raise ValueError(f"{self.name}: a domain has at least one value, each once")
+        if len(self.domain) > MAX_DOMAIN:
+            raise ValueError(f"{self.name}: {len(self.domain)} values; {MAX_DOMAIN} is the limit")
+        if any(type(value) not in (int, str, bool) for value in self.domain):
+            raise ValueError(f"{self.name}: values are Python integers, strings or booleans")
+        if self.group not in GROUPS:
+            raise ValueError(f"{self.name}: group {self.group!r} is none of {', '.join(GROUPS)}")
+        if self.initial is not None and self.initial not in self.domain:
+            raise ValueError(f"{self.name}: initial value {self.initial!r} is not in the domain")
+
+    @property
+    def numeric(self) -> bool:
+        return not any(isinstance(value, str) for value in self.domain)
+
+    @property
+    def ordered(self) -> bool:
+        """Whether a step to the next index is a small change: three or more rising integers."""
+        if len(self.domain) < 3 or not self.numeric:
+            return False
+        values = [int(value) for value in self.domain]
+        return values == sorted(values)
+
+    def index(self, value: object) -> int:
+        """Where `value` stands in the domain; its text form will do. Raises UsageError."""
+        for position, known in enumerate(self.domain):
+            if known == value:
+                return position
+        if isinstance(value, str):
+            for position, known in enumerate(self.domain):
+                if str(known).lower() == value.lower():
+                    return position
+        shown = ", ".join(str(known) for known in self.domain)
+        raise UsageError(f"{self.name}: {value!r} is not in its domain: {shown}")
+
+
+class Columns(Mapping[str, Column]):
+    """Values of each decision over the rows of a matrix, gathered when first asked for.
+
+    `columns[name]` is int64 (booleans as 0 and 1). Decisions over strings are read by
+    `codes(name)` and `is_(name, value)`, since comparing a code with a string would be silently
+    false. `asked` collects the names read so far.
+    """
+
+    __slots__ = ("_cache", "_matrix", "_tables", "asked")
+
+    def __init__(self, tables: Mapping[str, Table], matrix: Matrix) -> None:
+        self._tables = tables
+        self._matrix = matrix
+        self._cache: dict[str, Column] = {}
+        self.asked: set[str] = set()
+
+    @property
+    def rows(self) -> int:
+        return int(self._matrix.shape[0])
+
+    def __getitem__(self, name: str) -> Column:
+        table = self._table(name)
+        if table.values is None:
+            raise TypeError(f"{name} is over strings: use codes({name!r}) or is_({name!r}, value)")
+        column = self._cache.get(name)
+        if column is None:
+            column = table.values[self._matrix[:, table.position]]
+            column.flags.writeable = False
+            self._cache[name] = column
+        return column
+
+    def codes(self, name: str) -> Matrix:
+        """Indices into the decision's domain."""
+        return self._matrix[:, self._table(name).position]
+
+    def is_(self, name: str, value: Value) -> Mask:
+        """Where the decision has this value; nowhere if its domain lacks it."""
+        table = self._table(name)
+        code = table.codes.get(value, -1)
+        return np.asarray(self._matrix[:, table.position] == code)
+
+    def among(self, name: str, values: Sequence[Value]) -> Mask:
+        """Where the decision has one of these values."""
+        table = self._table(name)
+        wanted = np.zeros(table.size, dtype=np.bool_)
+        wanted[[table.codes[value] for value in values if value in table.codes]] = True
+        return wanted[self._matrix[:, table.position]]
+
+    def lookup(self, name: str, by_value: Mapping[Any, float]) -> NDArray[np.float64]:
+        """A number for each row by a table over the decision's values (0 where it has none)."""
+        table = self._table(name)
+        numbers = np.zeros(table.size, dtype=np.float64)
+        for value, code in table.codes.items():
+            numbers[code] = by_value.get(value, 0.0)
+        return numbers[self._matrix[:, table.position]]
+
+    def _table(self, name: str) -> Table:
+        table = self._tables[name]
+        self.asked.add(name)
+        return table
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tables
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """A decision prepared for gathering: its column, its numbers, the code of each value."""
+
+    position: int
+    size: int
+    values: Column | None
+    codes: dict[Value, int]
+
+
+def tables_of(decisions: Sequence[Decision]) -> dict[str, Table]:
+    tables = {}
+    for position, decision in enumerate(decisions):
+        values = np.array(decision.domain, dtype=np.int64) if decision.numeric else None
+        codes = {value: code for code, value in enumerate(decision.domain)}
+        tables[decision.name] = Table(position, len(decision.domain), values, codes)
+    return tables

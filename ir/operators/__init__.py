@@ -1,0 +1,1 @@
+"""The built-in operators. Any Operator in a module of this package is found by its name."""

@@ -1,0 +1,21 @@
+"""Products with matrices that are functions of pairs of points, and are never stored."""
+
+from __future__ import annotations
+
+import math
+
+from ir import Graph, exp, operator, reduce
+
+
+@operator
+def gaussian(g: Graph, n: int, d: int, m: int = 0, s: float = 0.0, dtype: str = "f32") -> None:
+    """out[i] = sum_j exp(-|x_i - y_j|^2 / 2 s^2) v[j]; n points x, m points y in d dimensions.
+
+    m defaults to n, and s to sqrt(d).
+    """
+    i, j, dd = g.axes(i=n, j=m or n, d=d)
+    x, y = g.input("x", (i, dd), dtype), g.input("y", (j, dd), dtype)
+    v = g.input("v", (j,), dtype)
+    distance = reduce("sum", (x - y) ** 2, over=dd)
+    weight = exp(distance * (-0.5 / (s or math.sqrt(d)) ** 2))
+    g.output("out", reduce("sum", weight * v, over=j), dtype, (i,))

@@ -1,0 +1,14 @@
+"""The ops a program is made of. A new op is one file here and one entry in the table below."""
+
+from __future__ import annotations
+
+from ir.ops.base import Op
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.ops.store import Store
+
+OPS: dict[str, type[Op]] = {
+    op.name: op
+    for op in (Load, Map, Constant, Iota, Cast, Contract, Reduce, Carry, Now, Prior, Store)
+}

@@ -1,0 +1,137 @@
+"""load: read a tensor at index expressions over axes (affine), or at indices held by a tile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ir.dtypes import dtype_of, to_float
+from ir.errors import ProgramError
+from ir.ops.base import Array, Environment, Scope, TileArray, TileType
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """One dimension's index: sum of coefficient * axis, plus a constant, plus tile `gather`."""
+
+    terms: tuple[tuple[str, int], ...] = ()
+    constant: int = 0
+    gather: int | None = None  # position among the load's tile arguments
+
+    def bounds(self, scope: Scope) -> tuple[int, int]:
+        """Smallest and largest value of the affine part."""
+        low = high = self.constant
+        for axis, coefficient in self.terms:
+            reach = coefficient * (scope.extents[axis] - 1)
+            low, high = low + min(reach, 0), high + max(reach, 0)
+        return low, high
+
+    def __str__(self) -> str:
+        parts = [axis if c == 1 else f"{c}*{axis}" for axis, c in self.terms]
+        if self.gather is not None:
+            parts.append(f"[{self.gather}]")
+        if self.constant or not parts:
+            parts.append(str(self.constant))
+        return " + ".join(parts).replace("+ -", "- ")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """`fill` is the value outside the tensor; without it every index must be inside."""
+
+    tensor: str
+    index: tuple[Index, ...]
+    fill: float | None = None
+    name: ClassVar[str] = "load"
+
+    def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
+        spec = scope.tensors.get(self.tensor)
+        if spec is None:
+            raise ProgramError(f"load {self.tensor}: no such tensor")
+        if len(self.index) != len(spec.shape):
+            raise ProgramError(
+                f"load {self.tensor}: {len(self.index)} indices for {len(spec.shape)} dimensions"
+            )
+        for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
+            self._check(dim, index, extent, args, scope)
+        axes = dict.fromkeys(axis for index in self.index for axis, _ in index.terms)
+        for arg in args:
+            axes.update(dict.fromkeys(arg.axes))
+        return TileType(tuple(axes), spec.dtype)
+
+    def _check(
+        self, dim: int, index: Index, extent: int, args: Sequence[TileType], scope: Scope
+    ) -> None:
+        for axis, _ in index.terms:
+            if axis not in scope.extents:
+                raise ProgramError(f"load {self.tensor}: unknown axis {axis!r}")
+        if index.gather is not None:
+            if dtype_of(args[index.gather].dtype).kind not in ("int", "uint"):
+                raise ProgramError(f"load {self.tensor}: index tile of dimension {dim} is not int")
+            return
+        low, high = index.bounds(scope)
+        if self.fill is None and (low < 0 or high >= extent):
+            raise ProgramError(
+                f"load {self.tensor}: index {index} of dimension {dim} spans {low}..{high}, "
+                f"the extent is {extent}; give fill= to read outside"
+            )
+
+    def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        spec = env.scope.tensors[self.tensor]
+        plain = self._sliced(args, env)
+        if plain is not None:
+            return plain
+        types = [TileType(arg.axes, "i64") for arg in args]
+        axes = self.infer(types, env.scope).axes
+        subscripts, inside = [], np.ones((1,) * len(axes), dtype=bool)
+        for index, extent in zip(self.index, spec.shape, strict=True):
+            position = self._position(index, axes, args, env)
+            inside = inside & (position >= 0) & (position < extent)
+            subscripts.append(np.clip(position, 0, extent - 1))
+        source = env.arrays[self.tensor].reshape(spec.shape)
+        values = to_float(source[tuple(subscripts)] if subscripts else source[()], spec.dtype)
+        if self.fill is not None:
+            values = np.where(inside, values, self.fill)
+        shape = tuple(len(env.coordinates[axis]) for axis in axes)
+        return TileArray(axes, np.broadcast_to(values, shape))
+
+    def _sliced(self, args: Sequence[TileArray], env: Environment) -> TileArray | None:
+        """The common case, without index arrays: one axis per dimension, all indices inside."""
+        spec = env.scope.tensors[self.tensor]
+        axes = tuple(axis for index in self.index for axis, _ in index.terms)
+        simple = all(len(index.terms) == 1 and index.gather is None for index in self.index)
+        if not simple or len(set(axes)) != len(axes):
+            return None
+        values = env.arrays[self.tensor].reshape(spec.shape)
+        for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
+            position = index.terms[0][1] * env.coordinates[axes[dim]] + index.constant
+            if position.min() < 0 or position.max() >= extent:
+                return None
+            values = _taken(values, dim, position)
+        return TileArray(axes, to_float(values, spec.dtype))
+
+    def _position(
+        self, index: Index, axes: tuple[str, ...], args: Sequence[TileArray], env: Environment
+    ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+        position = np.full((1,) * len(axes), index.constant, dtype=np.int64)
+        for axis, coefficient in index.terms:
+            tile = TileArray((axis,), env.coordinates[axis])
+            position = position + coefficient * tile.aligned(axes)
+        if index.gather is not None:
+            position = position + args[index.gather].aligned(axes).astype(np.int64)
+        return position
+
+    def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
+        return 0
+
+
+def _taken(values: Array, dim: int, position: Array) -> Array:
+    """Elements at `position` along `dim`; a view where they are neighbours."""
+    first = int(position[0])
+    if np.array_equal(position, np.arange(first, first + len(position))):
+        where = (slice(None),) * dim + (slice(first, first + len(position)),)
+        return np.asarray(values[where])
+    return np.asarray(np.take(values, position, axis=dim))

@@ -1,0 +1,68 @@
+"""Numpy's sum of products by axis name, arranged so that float64 BLAS does the work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ir.ops.base import Array, TileArray
+
+_EXACT = 2**53  # whole numbers up to here are exact in float64
+
+
+def product_sum(left: TileArray, right: TileArray, over: Sequence[str]) -> TileArray:
+    """Sum over the axes `over` of left * right; the order of the result's axes is its own."""
+    left, right = _sum_own(left, right, over), _sum_own(right, left, over)
+    shared = [axis for axis in left.axes if axis in right.axes]
+    summed = tuple(axis for axis in shared if axis in over)
+    batch = tuple(axis for axis in shared if axis not in over)
+    rows = tuple(axis for axis in left.axes if axis not in right.axes)
+    columns = tuple(axis for axis in right.axes if axis not in left.axes)
+    if not summed:
+        axes = batch + rows + columns
+        return TileArray(axes, left.aligned(axes) * right.aligned(axes))
+    if not rows and not columns:
+        return TileArray(batch, _inner(left, right, batch, summed))
+    a, b = left.aligned(batch + rows + summed), right.aligned(batch + summed + columns)
+    shape = a.shape[: len(batch)], a.shape[len(batch) :][: len(rows)], b.shape[-len(columns) :]
+    extents = math.prod(shape[0]), math.prod(shape[1]), math.prod(shape[2] if columns else ())
+    depth = math.prod(a.shape[len(batch) + len(rows) :])
+    product = _matmul(
+        a.reshape(extents[0], extents[1], depth), b.reshape(extents[0], depth, extents[2])
+    )
+    return TileArray(
+        batch + rows + columns,
+        product.reshape(shape[0] + shape[1] + (shape[2] if columns else ())),
+    )
+
+
+def _sum_own(tile: TileArray, other: TileArray, over: Sequence[str]) -> TileArray:
+    """Sum away the axes of `over` that only `tile` has."""
+    own = [axis for axis in over if axis in tile.axes and axis not in other.axes]
+    if not own:
+        return tile
+    kept = tuple(axis for axis in tile.axes if axis not in own)
+    positions = tuple(tile.axes.index(axis) for axis in own)
+    return TileArray(kept, np.asarray(np.add.reduce(tile.array, axis=positions)))
+
+
+def _inner(
+    left: TileArray, right: TileArray, batch: tuple[str, ...], summed: tuple[str, ...]
+) -> Array:
+    axes = batch + summed
+    letters = list(range(len(axes)))
+    a, b = left.aligned(axes), right.aligned(axes)
+    return np.asarray(np.einsum(a, letters, b, letters, letters[: len(batch)]))
+
+
+def _matmul(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f" or b.dtype.kind == "f":
+        with np.errstate(all="ignore"):
+            return np.asarray(np.matmul(a, b))
+    largest = int(np.abs(a).max(initial=0)) * int(np.abs(b).max(initial=0)) * a.shape[-1]
+    if largest >= _EXACT:
+        return np.asarray(np.matmul(a, b))
+    product = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    return np.asarray(np.rint(product).astype(np.int64))

@@ -1,0 +1,128 @@
+"""contract and reduce: combine a tile over axes. A contract is a sum of products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ir.dtypes import compute_dtype, is_float
+from ir.errors import ProgramError
+from ir.ops.base import Environment, Scope, TileArray, TileType, union_axes, volume
+from ir.ops.product import product_sum
+from ir.scalar import COMBINES
+
+
+def _without(axes: tuple[str, ...], over: tuple[str, ...], what: str) -> tuple[str, ...]:
+    missing = [axis for axis in over if axis not in axes]
+    if missing:
+        raise ProgramError(f"{what}: axis {missing[0]!r} is not an axis of the operands {axes}")
+    if not over:
+        raise ProgramError(f"{what}: no axis to reduce over")
+    return tuple(axis for axis in axes if axis not in over)
+
+
+@dataclass(frozen=True, slots=True)
+class Contract:
+    """Sum over `over` of the product of two tiles, accumulated in dtype `acc`."""
+
+    over: tuple[str, ...]
+    acc: str = "f32"
+    name: ClassVar[str] = "contract"
+
+    def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
+        if len(args) != 2:
+            raise ProgramError(f"contract: {len(args)} operands, needs 2")
+        if is_float(self.acc) != (is_float(args[0].dtype) or is_float(args[1].dtype)):
+            raise ProgramError(
+                f"contract: {args[0].dtype} x {args[1].dtype} does not accumulate in {self.acc}"
+            )
+        return TileType(_without(union_axes(args), self.over, "contract"), self.acc)
+
+    def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        return product_sum(args[0], args[1], self.over)
+
+    def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
+        return 2 * volume(scope, union_axes(args))
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """Combine (`kind` is a row of `ir.scalar.COMBINES`) a tile over `over`."""
+
+    kind: str
+    over: tuple[str, ...]
+    name: ClassVar[str] = "reduce"
+
+    def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
+        if self.kind not in COMBINES:
+            raise ProgramError(
+                f"reduce: unknown kind {self.kind!r}: known are {', '.join(COMBINES)}"
+            )
+        axes = _without(args[0].axes, self.over, f"reduce {self.kind}")
+        return TileType(axes, compute_dtype(args[0].dtype))
+
+    def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        where = tuple(args[0].axes.index(axis) for axis in self.over)
+        result = COMBINES[self.kind].meaning.reduce(args[0].array, axis=where)
+        return TileArray(tuple(a for a in args[0].axes if a not in self.over), np.asarray(result))
+
+    def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
+        return volume(scope, args[0].axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """A reduction over the streamed `axis` whose body may read other carries' running values.
+
+    Arguments: body, then `factor` and `addend` if flagged. When a carry that the body depends on
+    moves from its prior to its new running value, the state becomes factor * state + addend, and
+    only then the body (evaluated at the new values) is combined in. Factor and addend read
+    `Prior` and `Now` of other carries; they do not vary over `axis`.
+    """
+
+    kind: str
+    axis: str
+    factor: bool = False
+    addend: bool = False
+    name: ClassVar[str] = "carry"
+
+    def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
+        if len(args) != 1 + self.factor + self.addend:
+            raise ProgramError(f"carry {self.kind}: {len(args)} operands")
+        axes = _without(args[0].axes, (self.axis,), f"carry {self.kind}")
+        for arg in args[1:]:
+            if self.axis in arg.axes:
+                raise ProgramError(f"carry {self.kind}: rescaling varies over {self.axis}")
+        return TileType(axes, compute_dtype(args[0].dtype))
+
+    def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        raise NotImplementedError("carries are evaluated in blocks by ir.oracle")
+
+    def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
+        return volume(scope, args[0].axes)
+
+
+@dataclass(frozen=True, slots=True)
+class Now:
+    """The running value of a carry inside its loop (argument: the carry)."""
+
+    name: ClassVar[str] = "now"
+
+    def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
+        return args[0]
+
+    def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        return args[0]
+
+    def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Prior(Now):
+    """The value of a carry before the current block was combined in (argument: the carry)."""
+
+    name: ClassVar[str] = "prior"

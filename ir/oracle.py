@@ -1,0 +1,346 @@
+"""The meaning of a program in numpy, in float64 and int64: what every kernel is checked against.
+
+Evaluates on demand, in pieces along output axes so that intermediates stay small, and streamed
+reductions block by block. Knows no schedule and no target.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ir.dtypes import dtype_of, is_float, numpy_dtype
+from ir.errors import ProgramError, UsageError
+from ir.inputs import random_inputs
+from ir.ops.base import Array, Environment, TileArray
+from ir.ops.load import Load
+from ir.ops.map import Map
+from ir.ops.product import product_sum
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.program import Program
+from ir.scalar import COMBINES, LOWEST
+
+__all__ = ["evaluate", "random_inputs", "reduced_axes"]
+
+_PIECE = 8 << 20  # bytes that one intermediate of one piece may take
+
+
+def evaluate(
+    program: Program,
+    inputs: Mapping[str, Array],
+    restrict: Mapping[str, Array] | None = None,
+    *,
+    block: int = 0,
+) -> dict[str, Array]:
+    """The outputs for `inputs` (in storage dtype), unrounded: float64, int64 or bool.
+
+    `restrict` gives, for some output axes, the sorted indices to evaluate; the results have only
+    these. `block` is the block along streamed axes (0: a third, so that states are rescaled).
+    """
+    _check_inputs(program, inputs)
+    coordinates = _coordinates(program, restrict or {})
+    whole = _Evaluation(program, inputs, coordinates, block)
+    results: dict[str, Array] = {
+        store.tensor: np.empty(
+            tuple(len(coordinates[axis]) for axis in store.axes),
+            _exact_dtype(program.scope.tensors[store.tensor].dtype),
+        )
+        for _, store in program.stores()
+    }
+    _fill(whole, _pieces(program, coordinates), {}, results)
+    return results
+
+
+def _exact_dtype(name: str) -> type:
+    if name == "bool":
+        return np.bool_
+    return np.float64 if is_float(name) else np.int64
+
+
+def _check_inputs(program: Program, inputs: Mapping[str, Array]) -> None:
+    for spec in program.inputs:
+        if spec.name not in inputs:
+            raise UsageError(f"{program.name}: input {spec.name} is missing")
+        given = inputs[spec.name]
+        if given.size != math.prod(spec.shape) or given.dtype != numpy_dtype(spec.dtype):
+            raise UsageError(
+                f"{program.name}: input {spec.name} is {given.dtype}{given.shape}, "
+                f"needs {numpy_dtype(spec.dtype)}{spec.shape}"
+            )
+
+
+def reduced_axes(program: Program) -> frozenset[str]:
+    """Axes that some node combines over."""
+    found: set[str] = set()
+    for node in program.nodes:
+        if isinstance(node.op, (Contract, Reduce)):
+            found.update(node.op.over)
+        elif isinstance(node.op, Carry):
+            found.add(node.op.axis)
+    return frozenset(found)
+
+
+def _coordinates(program: Program, restrict: Mapping[str, Array]) -> dict[str, Array]:
+    stored = {axis for _, store in program.stores() for axis in store.axes}
+    free = stored - reduced_axes(program)
+    for axis in restrict:
+        if axis not in free:
+            known = ", ".join(sorted(free)) or "none"
+            raise UsageError(f"{program.name}: cannot restrict axis {axis!r}; these can: {known}")
+    return {
+        axis: np.asarray(restrict[axis] if axis in restrict else range(extent), dtype=np.int64)
+        for axis, extent in program.extents
+    }
+
+
+# --- pieces -----------------------------------------------------------------------------------
+
+
+def _pieces(program: Program, coordinates: Mapping[str, Array]) -> list[tuple[str, int]]:
+    """(axis, number of pieces) such that intermediates of one piece stay below the limit."""
+    stores = [store.axes for _, store in program.stores()]
+    reduced = reduced_axes(program)
+    common = [axis for axis in stores[0] if all(axis in axes for axes in stores)]
+    lengths = {axis: len(values) for axis, values in coordinates.items()}
+    plan: list[tuple[str, int]] = []
+    for axis in (axis for axis in common if axis not in reduced):
+        tiles = [program.nodes[i].axes for i in _formed(program, with_inputs=not plan)]
+        sizes = [math.prod(lengths[a] for a in axes) for axes in tiles if axis in axes]
+        count = min(lengths[axis], math.ceil(8 * max(sizes, default=0) / _PIECE))
+        if count > 1:
+            plan.append((axis, count))
+            lengths[axis] = math.ceil(lengths[axis] / count)
+    return plan
+
+
+def _formed(program: Program, with_inputs: bool) -> Iterator[int]:
+    """Nodes that take memory of their own; a tensor read whole takes that once at most."""
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Load) and not with_inputs:
+            size = math.prod(program.scope.tensors[node.op.tensor].shape)
+            if math.prod(program.axes[axis] for axis in node.axes) <= size:
+                continue
+        if not _fused(program, position):
+            yield position
+
+
+def _fused(program: Program, position: int) -> bool:
+    """Whether a node is a product that only sums read, so that it is never formed."""
+    node = program.nodes[position]
+    if not (isinstance(node.op, Map) and node.op.function == "mul"):
+        return False
+    users = [program.nodes[user] for user in program.users(position)]
+    return all(
+        isinstance(u.op, (Reduce, Carry)) and u.op.kind == "sum" and u.args.count(position) == 1
+        for u in users
+    )
+
+
+def _fill(
+    evaluation: _Evaluation,
+    plan: Sequence[tuple[str, int]],
+    where: Mapping[str, slice],
+    results: Mapping[str, Array],
+) -> None:
+    if not plan:
+        for position, store in evaluation.program.stores():
+            index = tuple(where.get(axis, slice(None)) for axis in store.axes)
+            results[store.tensor][index] = evaluation.value(position).array
+        return
+    axis, count = plan[0]
+    for part in _parts(len(evaluation.coordinates[axis]), count):
+        piece = evaluation.narrowed(axis, part)
+        _fill(piece, plan[1:], {**where, axis: part}, results)
+
+
+def _parts(length: int, count: int) -> Iterator[slice]:
+    step = math.ceil(length / count)
+    for start in range(0, length, step):
+        yield slice(start, min(start + step, length))
+
+
+# --- evaluation on demand ---------------------------------------------------------------------
+
+
+class _Evaluation:
+    """Values of nodes at some coordinates. A narrowed evaluation asks its parent for the values
+    that do not vary over the narrowed axis, so that they are computed once."""
+
+    def __init__(
+        self, program: Program, arrays: Mapping[str, Array], coordinates: dict[str, Array],
+        block: int,
+    ) -> None:  # fmt: skip
+        self.program = program
+        self.arrays = arrays
+        self.coordinates = coordinates
+        self.block = block
+        self.known: dict[int, TileArray] = {}
+        self.parent: _Evaluation | None = None
+        self.axis = ""
+        self.running: frozenset[int] = frozenset()
+        self.busy: set[int] = set()
+
+    def narrowed(
+        self, axis: str, part: slice, running: frozenset[int] = frozenset()
+    ) -> _Evaluation:
+        """The same at a part of `axis`; nodes in `running` have values of their own there."""
+        coordinates = {**self.coordinates, axis: self.coordinates[axis][part]}
+        child = _Evaluation(self.program, self.arrays, coordinates, self.block)
+        child.parent, child.axis, child.running = self, axis, running
+        return child
+
+    def value(self, position: int) -> TileArray:
+        if position not in self.known:
+            node = self.program.nodes[position]
+            own = self.axis in node.axes or position in self.running
+            if self.parent is not None and not own:
+                return self.parent.value(position)
+            if isinstance(node.op, Carry):
+                self._stream(position)
+            else:
+                self.known[position] = self._compute(position)
+        return self.known[position]
+
+    def _compute(self, position: int) -> TileArray:
+        node = self.program.nodes[position]
+        if isinstance(node.op, Reduce):
+            return self.reduced(position, node.op.kind, node.op.over)
+        args = [self.value(arg) for arg in node.args]
+        scope = self.program.scope
+        return node.op.meaning(args, Environment(scope, self.arrays, self.coordinates))
+
+    def reduced(self, position: int, kind: str, over: tuple[str, ...]) -> TileArray:
+        """The first operand of a reduction, reduced; a product is summed without forming it."""
+        body = self.program.nodes[position].args[0]
+        if kind == "sum" and _fused(self.program, body) and body not in self.known:
+            left, right = (self.value(arg) for arg in self.program.nodes[body].args)
+            return product_sum(left, right, over)
+        environment = Environment(self.program.scope, self.arrays, self.coordinates)
+        return Reduce(kind, over).meaning([self.value(body)], environment)
+
+    def _stream(self, position: int) -> None:
+        """Evaluate all carries that advance together with the one at `position`."""
+        members = chained_carries(self.program, position)
+        axis = _carry(self.program, position).axis
+        if self.busy & set(members):
+            raise ProgramError(f"{self.program.name}: a carry over {axis} needs its own end value")
+        self.busy.update(members)
+        running = _running_nodes(self.program, members)
+        length = len(self.coordinates[axis])
+        step = self.block or math.ceil(length / 3)
+        states: dict[int, TileArray] = {}
+        for part in _parts(length, math.ceil(length / step)):
+            child = self.narrowed(axis, part, running)
+            states = _advance(child, members, states)
+        self.known.update(states)
+        self.busy.difference_update(members)
+
+
+def _advance(
+    block: _Evaluation, members: Sequence[int], states: Mapping[int, TileArray]
+) -> dict[int, TileArray]:
+    """The states after one block; `states` is empty before the first."""
+    moved: dict[int, TileArray] = {}
+    reads = _reads(block.program, members)
+    for member in members:
+        before = states.get(member, _identity(block.program, member))
+        for reader in reads[member]:
+            if isinstance(block.program.nodes[reader].op, Prior):
+                block.known[reader] = before
+    for member in members:
+        moved[member] = _advanced(block, member, states.get(member))
+        for reader in reads[member]:
+            if not isinstance(block.program.nodes[reader].op, Prior):
+                block.known[reader] = moved[member]
+    return moved
+
+
+def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileArray:
+    node, op = block.program.nodes[member], _carry(block.program, member)
+    body = block.reduced(member, op.kind, (op.axis,)).aligned(node.axes)
+    if state is None:
+        before = _identity(block.program, member).array
+    else:
+        before = state.aligned(node.axes)
+        extra = iter(node.args[1:])
+        if op.factor:
+            before = before * block.value(next(extra)).aligned(node.axes)
+        if op.addend:
+            before = before + block.value(next(extra)).aligned(node.axes)
+    return TileArray(node.axes, np.asarray(COMBINES[op.kind].meaning(before, body)))
+
+
+def _identity(program: Program, member: int) -> TileArray:
+    """What a state starts from: finite, so that rescaling it never gives NaN."""
+    row = COMBINES[_carry(program, member).kind]
+    value: Any = min(max(row.identity, LOWEST), -LOWEST)
+    dtype = program.nodes[member].dtype
+    if not is_float(dtype):
+        bits = dtype_of(dtype).bits - 1
+        value = int(min(max(row.identity, -(2.0**bits)), 2.0**bits - 1))
+    return TileArray((), np.asarray(value))
+
+
+def _carry(program: Program, position: int) -> Carry:
+    op = program.nodes[position].op
+    assert isinstance(op, Carry)
+    return op
+
+
+def _reads(program: Program, members: Sequence[int]) -> dict[int, list[int]]:
+    """For each carry, its Now and Prior nodes."""
+    found: dict[int, list[int]] = {member: [] for member in members}
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Now) and node.args[0] in found:
+            found[node.args[0]].append(position)
+    return found
+
+
+def chained_carries(program: Program, position: int) -> tuple[int, ...]:
+    """The carries that read each other's running values, directly or not, in program order."""
+    axis = _carry(program, position).axis
+    links: dict[int, set[int]] = {}
+    for other, node in enumerate(program.nodes):
+        if isinstance(node.op, Carry) and node.op.axis == axis:
+            links.setdefault(other, set())
+            for source in _running_sources(program, other):
+                links[other].add(source)
+                links.setdefault(source, set()).add(other)
+    found, pending = {position}, [position]
+    while pending:
+        fresh = links[pending.pop()] - found
+        found |= fresh
+        pending.extend(fresh)
+    return tuple(sorted(found))
+
+
+def _running_sources(program: Program, carry: int) -> set[int]:
+    """Carries over the same axis whose Now or Prior the operands of `carry` read."""
+    axis = _carry(program, carry).axis
+    found: set[int] = set()
+    seen: set[int] = set()
+    pending = list(program.nodes[carry].args)
+    while pending:
+        position = pending.pop()
+        node = program.nodes[position]
+        if position in seen or (isinstance(node.op, Carry) and node.op.axis == axis):
+            continue
+        seen.add(position)
+        if isinstance(node.op, Now):
+            found.update(a for a in node.args if _carry(program, a).axis == axis)
+        else:
+            pending.extend(node.args)
+    return found
+
+
+def _running_nodes(program: Program, members: Sequence[int]) -> frozenset[int]:
+    """Nodes whose value changes from block to block because a running value of a member does."""
+    found: set[int] = set()
+    for position, node in enumerate(program.nodes):
+        reads = isinstance(node.op, Now) and node.args[0] in members
+        if reads or (position not in members and any(arg in found for arg in node.args)):
+            found.add(position)
+    return frozenset(found)

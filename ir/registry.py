@@ -1,0 +1,194 @@
+"""Finding operators by name or in a user's file, and checking what they are called with.
+
+Every Operator in a module of `ir.operators` is built in; no name is listed anywhere.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from numbers import Integral, Real
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ir import operators
+from ir.builder import Operator
+from ir.errors import TilewrightError, UsageError
+
+
+@cache
+def _built_in() -> Mapping[str, Operator]:
+    found: dict[str, Operator] = {}
+    for module in sorted(info.name for info in pkgutil.iter_modules(operators.__path__)):
+        found.update(_operators_of(import_module(f"{operators.__name__}.{module}")))
+    return found
+
+
+def _operators_of(module: ModuleType) -> dict[str, Operator]:
+    """The operators that a module defines (not those that it imports)."""
+    return {
+        value.name: value
+        for value in vars(module).values()
+        if isinstance(value, Operator) and value.function.__module__ == module.__name__
+    }
+
+
+def operator_names() -> tuple[str, ...]:
+    """Names of the built-in operators, sorted."""
+    return tuple(sorted(_built_in()))
+
+
+def load_operator(spec: str) -> Operator:
+    """The operator that `spec` names: "matmul", or "path/to/file.py:name" for a user's own."""
+    path, colon, name = spec.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _pick(_operators_of(_import_file(Path(path))), name, path)
+    if spec.endswith(".py"):
+        return _only(_operators_of(_import_file(Path(spec))), spec)
+    return _pick(_built_in(), spec, "the built-in operators")
+
+
+def _pick(found: Mapping[str, Operator], name: str, where: str) -> Operator:
+    if name in found:
+        return found[name]
+    known = ", ".join(sorted(found)) or "none (decorate a function with @operator)"
+    raise UsageError(f"no operator {name!r}{_nearest(name, found)} in {where}: known are {known}")
+
+
+def _only(found: Mapping[str, Operator], path: str) -> Operator:
+    if len(found) == 1:
+        return next(iter(found.values()))
+    known = ", ".join(sorted(found)) or "none"
+    raise UsageError(f"{path}: name one of its operators, as in {path}:NAME; it has {known}")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such operator file")
+    name = f"tilewright_user_{hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{path}: not a Python file")
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))  # so that it may import its neighbours
+    try:
+        spec.loader.exec_module(module)
+    except TilewrightError:
+        raise
+    except Exception as error:  # a user's module may raise anything while it is imported
+        del sys.modules[name]
+        raise UsageError(f"{path}: does not import: {_one_line(error)}") from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _one_line(error: Exception) -> str:
+    detail = " ".join(str(error).split())
+    return f"{type(error).__name__}: {detail}" if detail else type(error).__name__
+
+
+# --- arguments --------------------------------------------------------------------------------
+
+
+def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`arguments` by name, each converted to its parameter's type; strings are parsed.
+
+    Raises UsageError for an unknown, missing or unreadable argument.
+    """
+    parameters = operator.parameters
+    for name in arguments:
+        if name not in parameters:
+            known = ", ".join(_signature(p) for p in parameters.values())
+            near = _nearest(name, parameters)
+            raise UsageError(f"{operator.name}: unknown argument {name!r}{near}; it takes {known}")
+    missing = [
+        name
+        for name, parameter in parameters.items()
+        if name not in arguments and parameter.default is inspect.Parameter.empty
+    ]
+    if missing:
+        known = ", ".join(_signature(p) for p in parameters.values())
+        raise UsageError(f"{operator.name}: missing {', '.join(missing)}; it takes {known}")
+    return {
+        name: _convert(f"{operator.name}: {name}", value, _kind(parameters[name]))
+        for name, value in arguments.items()
+    }
+
+
+def _signature(parameter: inspect.Parameter) -> str:
+    if parameter.default is inspect.Parameter.empty:
+        return parameter.name
+    return f"{parameter.name}={parameter.default!r}"
+
+
+_KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
+
+
+def _kind(parameter: inspect.Parameter) -> type | None:
+    """The scalar type of a parameter: from its annotation, else its default, else unknown."""
+    annotation = parameter.annotation
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    if name in _KINDS:
+        return _KINDS[name]
+    if parameter.default is inspect.Parameter.empty:
+        return None
+    return _KINDS.get(type(parameter.default).__name__)
+
+
+def _convert(what: str, value: Any, kind: type | None) -> Any:
+    if kind is None:
+        return _guess(value)
+    if kind is str:
+        if isinstance(value, str):
+            return value
+        raise UsageError(f"{what}={value!r} is not a string")
+    if kind is bool:
+        return _boolean(what, value)
+    return _number(what, value, kind)
+
+
+def _guess(value: Any) -> Any:
+    """A string of an undeclared type: a number or a truth value if it reads as one."""
+    if not isinstance(value, str):
+        return value
+    for reader in (int, float):
+        try:
+            return reader(value)
+        except ValueError:
+            continue
+    return {"true": True, "false": False}.get(value.lower(), value)
+
+
+def _boolean(what: str, value: Any) -> bool:
+    if isinstance(value, bool) or value in (0, 1):
+        return bool(value)
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise UsageError(f"{what}={value!r} is neither true nor false")
+
+
+def _number(what: str, value: Any, kind: type) -> int | float:
+    if isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool):
+        return int(value) if isinstance(value, Integral) and kind is int else float(value)
+    if isinstance(value, str):
+        try:
+            return int(value) if kind is int else float(value)
+        except ValueError:
+            pass
+    raise UsageError(f"{what}={value!r} is not a {'whole ' if kind is int else ''}number")

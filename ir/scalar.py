@@ -1,0 +1,140 @@
+"""The scalar functions that a map may apply: one row each, with numpy meaning and cost.
+
+Targets read the rows; how a function is computed on a machine is the target's business.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ir.errors import ProgramError
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarFunction:
+    """`result`: "promote" (type of the operands), "bool", "select" or "float"."""
+
+    name: str
+    arity: int
+    meaning: Callable[..., Any]
+    flops: int
+    result: str = "promote"
+
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: Any) -> Any:
+    with np.errstate(over="ignore"):
+        return 1.0 / (1.0 + np.exp(-x))
+
+
+def _divide(x: Any, y: Any) -> Any:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.divide(x, y)
+
+
+def _erf_fast(x: Any) -> Any:
+    """erf in float64 by a cached table-free series is slow; scipy is not a dependency of ir."""
+    flat = np.asarray(x, dtype=np.float64)
+    if flat.size <= 4096:
+        return _erf(flat)
+    return _erf_rational(flat)
+
+
+def _erf_rational(x: Any) -> Any:
+    """erf by W. J. Cody's rational approximations (Math. Comp. 23, 1969), error below 1e-15."""
+    small = np.abs(x) <= 0.5
+    y = np.abs(x)
+    square = np.where(small, x * x, 0.0)
+    inner = x * _ratio(square, _CODY_P0, _CODY_Q0)
+    # meant for y <= 4; beyond, the error of the ratio is multiplied by exp(-y * y) < 1e-7
+    outer = 1.0 - np.exp(-y * y) * _ratio(np.minimum(y, 6.0), _CODY_P1, _CODY_Q1)
+    return np.where(small, inner, np.copysign(outer, x))
+
+
+def _ratio(x: Any, top: tuple[float, ...], bottom: tuple[float, ...]) -> Any:
+    return np.polynomial.polynomial.polyval(x, top) / np.polynomial.polynomial.polyval(x, bottom)
+
+
+# fmt: off
+_CODY_P0 = (3.209377589138469472562e3, 3.774852376853020208137e2, 1.138641541510501556495e2,
+            3.161123743870565596947, 1.857777061846031526730e-1)
+_CODY_Q0 = (2.844236833439170622273e3, 1.282616526077372275645e3, 2.440246379344441733056e2,
+            2.360129095234412093499e1, 1.0)
+_CODY_P1 = (1.23033935479799725272e3, 2.05107837782607146532e3, 1.71204761263407058314e3,
+            8.81952221241769090411e2, 2.98635138197400131132e2, 6.61191906371416294775e1,
+            8.88314979438837594118, 5.64188496988670089180e-1, 2.15311535474403846343e-8)
+_CODY_Q1 = (1.23033935480374942043e3, 3.43936767414372163696e3, 4.36261909014324715820e3,
+            3.29079923573345962678e3, 1.62138957456669018874e3, 5.37181101862009857509e2,
+            1.17693950891312499305e2, 1.57449261107098347253e1, 1.0)
+# fmt: on
+
+FUNCTIONS: dict[str, ScalarFunction] = {
+    row.name: row
+    for row in (
+        ScalarFunction("add", 2, np.add, 1),
+        ScalarFunction("sub", 2, np.subtract, 1),
+        ScalarFunction("mul", 2, np.multiply, 1),
+        ScalarFunction("div", 2, _divide, 4, "float"),
+        ScalarFunction("neg", 1, np.negative, 1),
+        ScalarFunction("abs", 1, np.abs, 1),
+        ScalarFunction("max", 2, np.maximum, 1),
+        ScalarFunction("min", 2, np.minimum, 1),
+        ScalarFunction("exp", 1, np.exp, 10, "float"),
+        ScalarFunction("log", 1, np.log, 12, "float"),
+        ScalarFunction("sqrt", 1, np.sqrt, 4, "float"),
+        ScalarFunction("rsqrt", 1, lambda x: 1.0 / np.sqrt(x), 4, "float"),
+        ScalarFunction("tanh", 1, np.tanh, 14, "float"),
+        ScalarFunction("sigmoid", 1, _sigmoid, 14, "float"),
+        ScalarFunction("erf", 1, _erf_fast, 16, "float"),
+        ScalarFunction("floor", 1, np.floor, 1),
+        ScalarFunction("shr", 2, np.right_shift, 1),
+        ScalarFunction("bitand", 2, np.bitwise_and, 1),
+        ScalarFunction("lt", 2, np.less, 1, "bool"),
+        ScalarFunction("le", 2, np.less_equal, 1, "bool"),
+        ScalarFunction("eq", 2, np.equal, 1, "bool"),
+        ScalarFunction("and", 2, np.logical_and, 1, "bool"),
+        ScalarFunction("or", 2, np.logical_or, 1, "bool"),
+        ScalarFunction("not", 1, np.logical_not, 1, "bool"),
+        ScalarFunction("where", 3, np.where, 1, "select"),
+    )
+}
+
+
+def scalar_function(name: str) -> ScalarFunction:
+    """Return the row called `name`; raises ProgramError."""
+    try:
+        return FUNCTIONS[name]
+    except KeyError:
+        raise ProgramError(
+            f"unknown scalar function {name!r}: known are {', '.join(FUNCTIONS)}"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Combine:
+    """An associative, commutative way to reduce: its identity, and its numpy ufunc."""
+
+    name: str
+    identity: float
+    meaning: np.ufunc
+    function: str  # the scalar function that combines two partial results
+
+
+LOWEST = -3.4028234663852886e38
+
+COMBINES: dict[str, Combine] = {
+    row.name: row
+    for row in (
+        Combine("sum", 0.0, np.add, "add"),
+        Combine("prod", 1.0, np.multiply, "mul"),
+        Combine("max", -math.inf, np.maximum, "max"),
+        Combine("min", math.inf, np.minimum, "min"),
+    )
+}

@@ -1,0 +1,338 @@
+"""A schedule space: decisions, named constraints, pins, and work on thousands of rows at once.
+
+Backends fill it; strategies walk it. It knows no operator and no target beyond the name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir import variation
+from ir.columns import Column, Columns, Decision, Mask, Matrix, Table, tables_of
+from ir.errors import Refusal, UsageError
+from ir.repair import repair
+from ir.schedule import Schedule, Value
+from ir.variation import Shape
+
+__all__ = ["Column", "Columns", "Constraint", "Decision", "Mask", "Matrix", "Space", "Summary"]
+
+Row = NDArray[np.int16]
+Features = tuple[tuple[str, ...], NDArray[np.float32]]
+EXACT_SIZE = 200_000  # a space no larger than this is counted, not sampled
+THRIFT = 0.08  # share of broken rows that a round of repair must mend to be worth its time
+WALKERS = 512  # rows that are repaired at any cost, for walks to start from
+WALK_STEPS = 10
+SURE_HITS = 1_000  # legal draws after which an estimate of their share is good to 3 percent
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A named rule. `check` is vectorised; `explain` gives the numbers for one schedule.
+
+    `reads` names the decisions that the check depends on, which is where a broken row is redrawn.
+    Left empty it is found by watching the check; name them if the check reads conditionally.
+    """
+
+    name: str
+    needs: str
+    check: Callable[[Columns], Any]
+    explain: Callable[[Mapping[str, Value]], str]
+    reads: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What there is to say about a space; `removed` holds (constraint, needs, share alone)."""
+
+    size: int
+    legal_share: float
+    exact: bool
+    decisions: tuple[Decision, ...]
+    pinned: tuple[tuple[str, Value], ...]
+    removed: tuple[tuple[str, str, float], ...]
+
+    @property
+    def legal(self) -> int:
+        """Legal schedules, an estimate unless `exact`."""
+        return round(self.size * self.legal_share)
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Every schedule of one program on one target."""
+
+    target: str
+    decisions: tuple[Decision, ...]
+    constraints: tuple[Constraint, ...] = ()
+    seeds: tuple[dict[str, Value], ...] = ()
+    features: Callable[[Columns], Features] | None = None
+    pins: tuple[tuple[str, int], ...] = ()  # (decision, domain index)
+
+    def __post_init__(self) -> None:
+        if len(self._tables) != len(self.decisions):
+            raise ValueError("two decisions share a name")
+
+    # -- names and values ---------------------------------------------------------------------
+
+    @cached_property
+    def _tables(self) -> dict[str, Table]:
+        return tables_of(self.decisions)
+
+    @cached_property
+    def shape(self) -> Shape:
+        pins = tuple((self._tables[name].position, index) for name, index in self.pins)
+        return Shape(self.decisions, pins)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(decision.name for decision in self.decisions)
+
+    @property
+    def pinned(self) -> dict[str, Value]:
+        return {name: self.decision(name).domain[index] for name, index in self.pins}
+
+    @property
+    def size(self) -> int:
+        """Schedules before constraints; what is pinned counts once."""
+        return math.prod(int(size) for size in self.shape.sizes)
+
+    def decision(self, name: str) -> Decision:
+        """The decision called `name`; raises UsageError with the nearest name."""
+        table = self._tables.get(name)
+        if table is not None:
+            return self.decisions[table.position]
+        near = difflib.get_close_matches(name, self.names, n=1, cutoff=0.0)
+        hint = f"; the nearest is {near[0]!r}" if near else ""
+        raise UsageError(f"no decision {name!r} in this space{hint}")
+
+    def pin(self, pins: Mapping[str, object] | None = None, /, **named: object) -> Space:
+        """The space with these decisions fixed. Domains, and so codes and features, stay."""
+        fixed = dict(self.pins)
+        for name, value in {**(pins or {}), **named}.items():
+            fixed[name] = self.decision(name).index(value)
+        return replace(self, pins=tuple(fixed.items()))
+
+    def columns(self, matrix: Matrix) -> Columns:
+        return Columns(self._tables, matrix)
+
+    def schedule(self, row: Row) -> Schedule:
+        pairs = zip(self.decisions, row.tolist(), strict=True)
+        return Schedule(self.target, tuple((d.name, d.domain[index]) for d, index in pairs))
+
+    def encode(self, schedule: Schedule) -> Row:
+        """The row of `schedule`. UsageError if a name or value is not of this space or a pin."""
+        if schedule.target != self.target:
+            raise UsageError(f"a schedule for {schedule.target!r} in a space for {self.target!r}")
+        given = schedule.as_dict()
+        for name in given:
+            self.decision(name)
+        missing = [name for name in self.names if name not in given]
+        if missing:
+            raise UsageError(f"the schedule leaves open: {', '.join(missing)}")
+        row = np.array([d.index(given[d.name]) for d in self.decisions], dtype=np.int16)
+        for name, index in self.pins:
+            if row[self._tables[name].position] != index:
+                pinned = self.pinned[name]
+                raise UsageError(f"{name}: {given[name]!r} where {pinned!r} is pinned")
+        return row
+
+    # -- legality -----------------------------------------------------------------------------
+
+    @cached_property
+    def reads(self) -> Mask:
+        """For each constraint, the free decisions it depends on."""
+        probe = self.shape.draw(np.random.default_rng(0), 64)
+        mask = np.zeros((len(self.constraints), len(self.decisions)), dtype=np.bool_)
+        for number, constraint in enumerate(self.constraints):
+            names = set(constraint.reads)
+            if not names:
+                columns = self.columns(probe)
+                constraint.check(columns)
+                names = columns.asked
+            mask[number, [self._tables[name].position for name in names]] = True
+        return mask & (self.shape.sizes > 1)
+
+    def violations(self, matrix: Matrix) -> Mask:
+        """True where a row (first index) breaks a constraint (second index)."""
+        broken = np.zeros((len(matrix), len(self.constraints)), dtype=np.bool_)
+        columns = self.columns(matrix)
+        for number, constraint in enumerate(self.constraints):
+            broken[:, number] = np.logical_not(constraint.check(columns))
+        return broken
+
+    def legal(self, matrix: Matrix) -> Mask:
+        """Which rows satisfy every constraint; later checks see only what is left."""
+        alive = np.arange(len(matrix))
+        columns = self.columns(matrix)
+        for constraint in self.constraints:
+            passed = np.broadcast_to(np.asarray(constraint.check(columns), np.bool_), alive.shape)
+            if passed.all():
+                continue
+            alive = alive[passed]
+            columns = self.columns(matrix[alive])
+        legal = np.zeros(len(matrix), dtype=np.bool_)
+        legal[alive] = True
+        return legal
+
+    def refusal(self, schedule: Schedule) -> Refusal | None:
+        """Why `schedule` is illegal: the first broken constraint, with its numbers."""
+        row = self.encode(schedule)
+        broken = np.flatnonzero(self.violations(row[None, :])[0])
+        if not broken.size:
+            return None
+        constraint = self.constraints[broken[0]]
+        return Refusal(constraint.name, constraint.explain(self.schedule(row).as_dict()))
+
+    # -- drawing and varying ------------------------------------------------------------------
+
+    def sample(self, rng: np.random.Generator, rows: int) -> Matrix:
+        """`rows` legal rows: independent draws, with what breaks a constraint drawn again.
+
+        Where that is slow the rest are random walks from the rows found. Raises UsageError,
+        naming the tightest constraint, when nothing legal is found.
+        """
+        matrix = self.repair(rng, self.shape.draw(rng, rows), THRIFT)
+        matrix[:WALKERS] = self.repair(rng, matrix[:WALKERS])
+        legal = self.legal(matrix)
+        if rows and not legal.any():
+            raise UsageError(self._nothing_legal(rng))
+        if not legal.all():
+            matrix[~legal] = self._walk(rng, rng.choice(matrix[legal], int((~legal).sum())))
+        return matrix
+
+    def _walk(self, rng: np.random.Generator, matrix: Matrix) -> Matrix:
+        """Rows some legal steps away; moves are symmetric, so no legal row is preferred."""
+        for _ in range(WALK_STEPS):
+            moved = self.mutate(rng, matrix)
+            matrix = np.where(self.legal(moved)[:, None], moved, matrix)
+        return matrix
+
+    def repair(self, rng: np.random.Generator, matrix: Matrix, thrift: float = 0.0) -> Matrix:
+        """Redraw decisions that broken constraints read; the rare hopeless row stays illegal.
+
+        With `thrift`, many rows may: repair ends when a round mends less than that share.
+        """
+        return repair(rng, matrix, self.shape, self.reads, self.violations, thrift)
+
+    def mutate(
+        self,
+        rng: np.random.Generator,
+        matrix: Matrix,
+        strength: float = 2.0,
+        weights: NDArray[np.float64] | None = None,
+    ) -> Matrix:
+        """Change a geometric number of decisions, `strength` on average; may be illegal.
+
+        `weights` (one for each decision) says how often a decision is chosen.
+        """
+        return variation.mutate(self.shape, rng, matrix, strength, weights)
+
+    def crossover(self, rng: np.random.Generator, left: Matrix, right: Matrix) -> Matrix:
+        """Row by row children of `left` and `right`; may be illegal."""
+        return variation.crossover(self.shape, rng, left, right)
+
+    def neighbours(self, row: Row) -> Matrix:
+        """Every legal row that differs from `row` in one decision."""
+        sizes = self.shape.sizes
+        columns = np.repeat(np.arange(sizes.size), sizes - 1)
+        values = [np.delete(np.arange(sizes[c]), row[c]) for c in self.shape.free]
+        matrix = np.repeat(row[None, :], columns.size, axis=0)
+        if columns.size:
+            matrix[np.arange(columns.size), columns] = np.concatenate(values)
+        return matrix[self.legal(matrix)]
+
+    def exhaustive(self, chunk: int = 65_536) -> Iterator[Matrix]:
+        """Every legal row, in chunks, the last decision changing fastest."""
+        if self.size > 2**62:
+            raise UsageError(f"a space of {self.size:.1e} schedules cannot be enumerated")
+        free = self.shape.free
+        sizes = tuple(int(size) for size in self.shape.sizes[free])
+        for start in range(0, self.size, chunk):
+            numbers = np.arange(start, min(start + chunk, self.size))
+            matrix = self.shape.fix(np.zeros((numbers.size, len(self.decisions)), np.int16))
+            if sizes:
+                matrix[:, free] = np.stack(np.unravel_index(numbers, sizes), axis=1)
+            yield matrix[self.legal(matrix)]
+
+    def seed_rows(self, rng: np.random.Generator) -> Matrix:
+        """The backend's seeds as legal rows: gaps filled by initial values, pins obeyed."""
+        seeds = self.seeds
+        if not seeds and any(decision.initial is not None for decision in self.decisions):
+            seeds = ({},)
+        matrix = np.array([self._seed_row(seed) for seed in seeds], dtype=np.int16)
+        matrix = self.shape.fix(matrix.reshape(len(seeds), len(self.decisions)))
+        matrix = self.repair(rng, matrix)
+        return matrix[self.legal(matrix)]
+
+    def _seed_row(self, seed: Mapping[str, Value]) -> list[int]:
+        row = []
+        for decision in self.decisions:
+            value = seed.get(decision.name, decision.initial)
+            row.append(0 if value is None else decision.index(value))
+        return row
+
+    # -- what there is to say -----------------------------------------------------------------
+
+    def legal_share(self, rng: np.random.Generator, rows: int = 100_000) -> float:
+        """Share of all schedules that are legal, estimated from up to 20 times `rows` draws.
+
+        Constraints that read nothing in common are independent, so each such part is estimated
+        by itself, with more draws where few are legal.
+        """
+        share = 1.0
+        for part in self._parts():
+            space = replace(self, constraints=part)
+            hits = draws = 0
+            while hits < SURE_HITS and draws < 20 * rows:
+                hits += int(space.legal(self.shape.draw(rng, rows)).sum())
+                draws += rows
+            share *= hits / draws
+        return share
+
+    def _parts(self) -> list[tuple[Constraint, ...]]:
+        """Constraints grouped so that no decision is read by two groups."""
+        parts: list[tuple[Mask, tuple[Constraint, ...]]] = []
+        for constraint, reads in zip(self.constraints, self.reads, strict=True):
+            near = [part for part in parts if (part[0] & reads).any()]
+            parts = [part for part in parts if not (part[0] & reads).any()]
+            joined = np.logical_or.reduce([reads, *(mask for mask, _ in near)])
+            parts.append((joined, sum((members for _, members in near), (constraint,))))
+        return [group for _, group in parts]
+
+    def removed(self, rng: np.random.Generator, rows: int = 20_000) -> dict[str, float]:
+        """For each constraint, the share of independent draws that it alone removes."""
+        shares = self.violations(self.shape.draw(rng, rows)).mean(axis=0)
+        return {c.name: float(s) for c, s in zip(self.constraints, shares, strict=True)}
+
+    def describe(self, rng: np.random.Generator) -> Summary:
+        exact = self.size <= EXACT_SIZE
+        if exact:
+            share = sum(len(chunk) for chunk in self.exhaustive()) / self.size
+        else:
+            share = self.legal_share(rng)
+        removed = self.removed(rng)
+        return Summary(
+            self.size,
+            share,
+            exact,
+            self.decisions,
+            tuple(self.pinned.items()),
+            tuple((c.name, c.needs, removed[c.name]) for c in self.constraints),
+        )
+
+    def _nothing_legal(self, rng: np.random.Generator) -> str:
+        removed = self.removed(rng)
+        worst = max(removed, key=lambda name: removed[name])
+        rule = next(c for c in self.constraints if c.name == worst)
+        pins = ", ".join(f"{name}={value}" for name, value in self.pinned.items())
+        given = f" with {pins} pinned" if pins else ""
+        share = f"removes {removed[worst]:.1%} of all schedules by itself"
+        return f"no legal schedule found{given}; the tightest, {worst} ({rule.needs}), {share}"

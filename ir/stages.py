@@ -1,0 +1,448 @@
+"""Partition of a program into stages: fused pieces that a target lowers one tile at a time.
+
+A stage has a domain (axes), reduces over some of them, and writes results. Maps are inlined into
+the stage that uses them; a value is materialised only where recomputing it would repeat work over
+an axis that it does not have, or where a reduction ends. Knows no target and no schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+import networkx as nx
+
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.ops.store import Store
+from ir.program import Node, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulator:
+    """One reduction of a stage: combine `kind` over the product of `terms` (one term: itself)."""
+
+    node: int
+    kind: str
+    terms: tuple[int, ...]
+    dtype: str
+    factor: int | None = None
+    addend: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A value that a stage writes: to output `tensor`, or (None) to a buffer for later stages."""
+
+    node: int
+    axes: tuple[str, ...]
+    tensor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """`body_results` are written at every point of the domain, `results` once reduced.
+
+    `running` results (they read Now or Prior) are due after every block of a carried axis.
+    """
+
+    name: str
+    domain: tuple[str, ...]
+    reduce: tuple[str, ...]
+    accumulators: tuple[Accumulator, ...]
+    body_results: tuple[Result, ...]
+    results: tuple[Result, ...]
+    running: tuple[Result, ...] = ()
+
+    @property
+    def parallel(self) -> tuple[str, ...]:
+        """Axes of the domain that are not reduced."""
+        return tuple(axis for axis in self.domain if axis not in self.reduce)
+
+    @property
+    def written(self) -> tuple[Result, ...]:
+        return self.body_results + self.results + self.running
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How stage `user` reads node `node` of an earlier stage.
+
+    `final`: the finished value (not a running one). `late`: only in results, not in the body.
+    """
+
+    node: int
+    final: bool
+    late: bool
+
+
+@dataclass(frozen=True)
+class StagedProgram:
+    """A program and its stages in executable order."""
+
+    program: Program
+    stages: tuple[Stage, ...]
+
+    @cached_property
+    def producer(self) -> dict[int, int]:
+        """Node -> position of the stage that materialises it (accumulators included)."""
+        table: dict[int, int] = {}
+        for position, stage in enumerate(self.stages):
+            for accumulator in stage.accumulators:
+                table[accumulator.node] = position
+            for result in stage.written:
+                table[result.node] = position
+        return table
+
+    @cached_property
+    def materialised(self) -> frozenset[int]:
+        """Nodes that live in a buffer."""
+        return frozenset(
+            result.node for stage in self.stages for result in stage.written if not result.tensor
+        )
+
+    def leaves(self, stage: Stage, roots: Iterable[int]) -> tuple[int, ...]:
+        """Nodes at which the inlined expressions of `roots` end: loads, buffers, accumulators."""
+        own = {a.node for a in stage.accumulators}
+        found: dict[int, None] = {}
+        written = {r.node for r in stage.written}
+        pending = list(roots)
+        seen: set[int] = set()
+        while pending:
+            position = pending.pop()
+            if position in seen:
+                continue
+            seen.add(position)
+            node = self.program.nodes[position]
+            stop = position in own or (position in self.materialised and position not in written)
+            if stop or not node.args or isinstance(node.op, (Load, Now)):
+                found[position] = None
+                pending.extend(node.args if isinstance(node.op, Load) else ())
+            else:
+                pending.extend(node.args)
+        return tuple(found)
+
+    def body_roots(self, stage: Stage) -> tuple[int, ...]:
+        terms = [term for a in stage.accumulators for term in a.terms]
+        return tuple(terms + [r.node for r in stage.body_results])
+
+    def late_roots(self, stage: Stage) -> tuple[int, ...]:
+        extra = [n for a in stage.accumulators for n in (a.factor, a.addend) if n is not None]
+        return tuple([r.node for r in stage.results + stage.running] + extra)
+
+    @cached_property
+    def uses(self) -> tuple[dict[int, list[Use]], ...]:
+        """For each stage: position of an earlier stage -> how it is read."""
+        return tuple(self._uses(position) for position in range(len(self.stages)))
+
+    def _uses(self, position: int) -> dict[int, list[Use]]:
+        stage = self.stages[position]
+        table: dict[int, list[Use]] = {}
+        for late, roots in ((False, self.body_roots(stage)), (True, self.late_roots(stage))):
+            for leaf in self.leaves(stage, roots):
+                node = self.program.nodes[leaf]
+                running = isinstance(node.op, Now)
+                source = node.args[0] if running else leaf
+                owner = self.producer.get(source)
+                if owner is not None and owner != position:
+                    table.setdefault(owner, []).append(Use(leaf, not running, late))
+        return table
+
+
+def stage_program(program: Program) -> StagedProgram:
+    """Partition `program` (streamed or not) into stages."""
+    return _Partition(program).run()
+
+
+def is_reduction(node: Node) -> bool:
+    return isinstance(node.op, (Contract, Reduce, Carry))
+
+
+def reduced_axes(node: Node) -> tuple[str, ...]:
+    """The axes that a reduction node combines over."""
+    if isinstance(node.op, Carry):
+        return (node.op.axis,)
+    assert isinstance(node.op, (Contract, Reduce))
+    return node.op.over
+
+
+class _Partition:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.nodes = program.nodes
+        self.order = {axis: i for i, axis in enumerate(self._axis_order())}
+        self.absorbed = self._absorbed()
+
+    def _axis_order(self) -> list[str]:
+        stored = [axis for _, store in self.program.stores() for axis in store.axes]
+        return list(dict.fromkeys([*stored, *self.program.axes]))
+
+    def sort(self, axes: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(set(axes), key=self.order.__getitem__))
+
+    def domain(self, position: int) -> frozenset[str]:
+        """Iteration domain of a reduction."""
+        node = self.nodes[position]
+        count = 1 if isinstance(node.op, Carry) else len(node.args)
+        axes: set[str] = set()
+        for arg in node.args[:count]:
+            axes.update(self.nodes[arg].axes)
+        return frozenset(axes)
+
+    def accumulator(self, position: int) -> Accumulator:
+        node = self.nodes[position]
+        if isinstance(node.op, Contract):
+            return Accumulator(position, "sum", node.args, node.op.acc)
+        assert isinstance(node.op, (Reduce, Carry))
+        body = node.args[0]
+        terms: tuple[int, ...] = (body,)
+        inner = self.nodes[body]
+        if node.op.kind == "sum" and body in self.absorbed:
+            terms = inner.args
+        extra = list(node.args[1:])
+        factor = extra.pop(0) if isinstance(node.op, Carry) and node.op.factor else None
+        addend = extra.pop(0) if isinstance(node.op, Carry) and node.op.addend else None
+        return Accumulator(position, node.op.kind, terms, node.dtype, factor, addend)
+
+    def _absorbed(self) -> set[int]:
+        """Products that only sums read: their factors are the terms of accumulators."""
+        found = set()
+        for position, node in enumerate(self.nodes):
+            users = [self.nodes[u] for u in self.program.users(position)]
+            product = isinstance(node.op, Map) and node.op.function == "mul"
+            sums = all(isinstance(u.op, (Reduce, Carry)) and u.op.kind == "sum"
+                       and u.args[0] == position for u in users)
+            if product and users and sums:
+                found.add(position)
+        return found
+
+    def simple(self, position: int) -> bool:
+        """Cheap to repeat: a load, a constant, a coordinate, or a short expression of these."""
+        return self._cost(position) <= 2
+
+    def _cost(self, position: int) -> int:
+        node = self.nodes[position]
+        if isinstance(node.op, (Load, Constant, Iota, Now, Prior)) or is_reduction(node):
+            return 0
+        own = 0
+        if isinstance(node.op, Map):
+            from ir.scalar import scalar_function
+
+            own = scalar_function(node.op.function).flops
+        return own + sum(self._cost(arg) for arg in node.args)
+
+    def forced(self) -> set[int]:
+        """Maps that must be materialised: costly operands of a wider reduction, rescalings."""
+        found: set[int] = set()
+        for position, node in enumerate(self.nodes):
+            if not is_reduction(node):
+                continue
+            accumulator, domain = self.accumulator(position), self.domain(position)
+            for term in accumulator.terms:
+                if not self.simple(term) and frozenset(self.nodes[term].axes) != domain:
+                    found.add(term)
+            for extra in (accumulator.factor, accumulator.addend):
+                if extra is not None and self._cost(extra) > 0:
+                    found.add(extra)
+        return {p for p in found if not is_reduction(self.nodes[p])}
+
+    def groups(self) -> list[list[int]]:
+        """Reductions, siblings (same domain, same axes, independent) together."""
+        closure = nx.transitive_closure_dag(self.program.graph)
+        groups: list[list[int]] = []
+        for position, node in enumerate(self.nodes):
+            if not is_reduction(node):
+                continue
+            key = (self.domain(position), frozenset(reduced_axes(node)))
+            for group in groups:
+                first = self.nodes[group[0]]
+                same = (self.domain(group[0]), frozenset(reduced_axes(first))) == key
+                if same and not any(closure.has_edge(other, position) for other in group):
+                    group.append(position)
+                    break
+            else:
+                groups.append([position])
+        return groups
+
+    def closure(self, group: list[int], taken: set[int]) -> list[int]:
+        """Maps computable from the group's results at its own points, in order."""
+        parallel = frozenset(self.domain(group[0])) - set(reduced_axes(self.nodes[group[0]]))
+        inside = set(group)
+        later = self._later_reductions(group)
+        found: list[int] = []
+        for position, node in enumerate(self.nodes):
+            if position in taken or is_reduction(node):
+                continue
+            if isinstance(node.op, (Now, Prior)):
+                if node.args[0] in group:
+                    inside.add(position)
+                continue
+            if not isinstance(node.op, (Map, Cast, Store)):
+                continue
+            if not any(arg in inside for arg in node.args) or frozenset(node.axes) != parallel:
+                continue
+            if position in self.absorbed:
+                continue
+            if self._reductions(position) & later:
+                continue
+            inside.add(position)
+            found.append(position)
+        return found
+
+    def _reductions(self, position: int) -> set[int]:
+        """All reductions that a node depends on."""
+        known: dict[int, set[int]] = self.__dict__.setdefault("_known", {})
+        if position not in known:
+            result: set[int] = {position} if is_reduction(self.nodes[position]) else set()
+            for arg in self.nodes[position].args:
+                result |= self._reductions(arg)
+            known[position] = result
+        return known[position]
+
+    def _later_reductions(self, group: list[int]) -> set[int]:
+        """Reductions that are not known to be finished where the group's results are written."""
+        needed: set[int] = set()
+        for member in group:
+            needed |= self._reductions(member)
+        own = {self._chain(member) for member in group}
+        chain_mates = {
+            position for position, node in enumerate(self.nodes)
+            if is_reduction(node) and position <= max(group) and self._chain(position) in own
+        }
+        everything = {p for p, node in enumerate(self.nodes) if is_reduction(node)}
+        return everything - needed - chain_mates
+
+    def _chain(self, position: int) -> tuple[str, ...]:
+        node = self.nodes[position]
+        return (node.op.axis,) if isinstance(node.op, Carry) else ("", str(position))
+
+    def run(self) -> StagedProgram:
+        stages: list[Stage] = []
+        taken: set[int] = set()
+        forced = self.forced()
+        for group in self.groups():
+            closure = self.closure(group, taken)
+            taken.update(closure)
+            stages.append(self._reduction_stage(group, closure, len(stages)))
+        done = {r.node for stage in stages for r in stage.written if r.tensor is None}
+        stored = {r.tensor for stage in stages for r in stage.written if r.tensor}
+        self._needed_buffers(stages, forced, done, taken)
+        rest = [p for p in sorted(forced) if p not in done and p not in taken]
+        maps = [Result(p, self.sort(self.nodes[p].axes)) for p in rest]
+        for _, store in self.program.stores():
+            if store.tensor not in stored:
+                source = next(n.args[0] for n in self.nodes if n.op == store)
+                maps.append(Result(source, store.axes, store.tensor))
+        for result in maps:
+            self._place_map(stages, result)
+        return StagedProgram(self.program, self._ordered(stages))
+
+    def _needed_buffers(
+        self, stages: list[Stage], forced: set[int], done: set[int], taken: set[int]
+    ) -> None:
+        """Forced maps inside a closure become results of that stage."""
+        for i, stage in enumerate(stages):
+            own = {a.node for a in stage.accumulators}
+            extra = [p for p in sorted(forced & taken - done) if self._depends(p, own)]
+            for p in extra:
+                result = Result(p, self.sort(self.nodes[p].axes))
+                if self._is_running(p):
+                    stage = _replace(stage, running=(*stage.running, result))
+                else:
+                    stage = _replace(stage, results=(*stage.results, result))
+                done.add(p)
+            stages[i] = stage
+
+    def _depends(self, position: int, own: set[int]) -> bool:
+        """Whether a closure member belongs to the stage that owns the accumulators `own`."""
+        return bool(self._reductions(position) & own)
+
+    def _is_running(self, position: int) -> bool:
+        node = self.nodes[position]
+        if isinstance(node.op, (Now, Prior)):
+            return True
+        if is_reduction(node) or isinstance(node.op, Load):
+            return False
+        return any(self._is_running(arg) for arg in node.args)
+
+    def _reduction_stage(self, group: list[int], closure: list[int], number: int) -> Stage:
+        inside = set(group) | set(closure)
+        results: list[Result] = []
+        running: list[Result] = []
+        for position in [*group, *closure]:
+            node = self.nodes[position]
+            if isinstance(node.op, Store):
+                results.append(Result(node.args[0], node.op.axes, node.op.tensor))
+                continue
+            users = [u for u in self.program.users(position) if u not in inside]
+            plain = [u for u in users if not isinstance(self.nodes[u].op, (Now, Prior))]
+            carried = [u for u in users if u not in plain and self._escapes(u, inside)]
+            result = Result(position, self.sort(node.axes))
+            if self._is_running(position) and plain:
+                running.append(result)
+            elif plain or carried:
+                results.append(result)
+        domain = self.sort(self.domain(group[0]))
+        reduce = self.sort(reduced_axes(self.nodes[group[0]]))
+        accumulators = tuple(self.accumulator(position) for position in group)
+        return Stage(f"s{number}", domain, reduce, accumulators, (), tuple(results), tuple(running))
+
+    def _escapes(self, position: int, inside: set[int]) -> bool:
+        return any(user not in inside for user in self.program.users(position))
+
+    def _place_map(self, stages: list[Stage], result: Result) -> None:
+        """Join a stage over the same domain if neither needs the other; else a stage of its own."""
+        domain = frozenset(result.axes)
+        for i, stage in enumerate(stages):
+            independent = not self._needs(result.node, stage) and not self._feeds(result.node, stage)
+            if frozenset(stage.domain) == domain and independent and self._placeable(result, stage):
+                stages[i] = _replace(stage, body_results=(*stage.body_results, result))
+                return
+        name = f"s{len(stages)}"
+        stages.append(Stage(name, self.sort(domain), (), (), (result,), ()))
+
+    def _placeable(self, result: Result, stage: Stage) -> bool:
+        """A body result must need nothing that comes after the stage: same inputs as its body."""
+        if not stage.accumulators:
+            return True
+        needed = self._reductions(result.node)
+        have: set[int] = set()
+        for accumulator in stage.accumulators:
+            for term in accumulator.terms:
+                have |= self._reductions(term)
+        return needed <= have
+
+    def _needs(self, position: int, stage: Stage) -> bool:
+        return bool(self._reductions(position) & {a.node for a in stage.accumulators})
+
+    def _feeds(self, position: int, stage: Stage) -> bool:
+        roots = [t for a in stage.accumulators for t in a.terms]
+        roots += [r.node for r in stage.written]
+        pending, seen = list(roots), set()
+        while pending:
+            current = pending.pop()
+            if current == position and stage.accumulators:
+                return current not in {t for a in stage.accumulators for t in a.terms} or (
+                    frozenset(self.nodes[position].axes) != frozenset(stage.domain))
+            if current not in seen:
+                seen.add(current)
+                pending.extend(self.nodes[current].args)
+        return False
+
+    def _ordered(self, stages: list[Stage]) -> tuple[Stage, ...]:
+        staged = StagedProgram(self.program, tuple(stages))
+        graph = nx.DiGraph()
+        graph.add_nodes_from(range(len(stages)))
+        for user, table in enumerate(staged.uses):
+            graph.add_edges_from((owner, user) for owner in table)
+        first = {i: min((r.node for r in s.written), default=0) for i, s in enumerate(stages)}
+        order = list(nx.lexicographical_topological_sort(graph, key=lambda i: first[i]))
+        return tuple(_replace(stages[i], name=f"s{n}") for n, i in enumerate(order))
+
+
+def _replace(stage: Stage, **changes: object) -> Stage:
+    from dataclasses import replace
+
+    return replace(stage, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,80 @@
+"""What a target's backend is to the rest: hardware facts, a space for any program, a lowering."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Protocol
+
+from ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from ir.kernel import Kernel
+    from ir.program import Program
+    from ir.schedule import Schedule
+    from ir.space import Space
+
+Fact = str | int | float | bool | tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Facts of one machine that code generation and records depend on (JSON scalars)."""
+
+    target: str
+    name: str
+    isa: tuple[str, ...]
+    threads: int
+    facts: tuple[tuple[str, int | float | str], ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.target}:{self.name}:{self.threads}"
+
+    def __getitem__(self, name: str) -> int:
+        return int(dict(self.facts)[name])
+
+
+class Backend(Protocol):
+    """One folder under `ir/targets/`."""
+
+    name: str
+    generator: str
+
+    def hardware(self, threads: int | None = None) -> Hardware:
+        """Facts of this host; raises MissingTarget."""
+        ...
+
+    def space(self, program: Program, hardware: Hardware) -> Space:
+        """Every decision for `program`, with constraints and seeds."""
+        ...
+
+    def lower(self, program: Program, schedule: Schedule, hardware: Hardware) -> Kernel:
+        """Generate the kernel; raises Refusal."""
+        ...
+
+
+_BUILTIN: Mapping[str, str] = {"cpu": "ir.targets.cpu.backend:CpuBackend"}
+
+
+def target_names() -> tuple[str, ...]:
+    """Built-in targets and those registered under the entry point group `tilewright.targets`."""
+    found = dict(_BUILTIN)
+    found.update({entry.name: entry.value for entry in entry_points(group="tilewright.targets")})
+    return tuple(found)
+
+
+def get_backend(name: str) -> Backend:
+    """The backend called `name`; raises UsageError with the nearest name."""
+    found = dict(_BUILTIN)
+    found.update({entry.name: entry.value for entry in entry_points(group="tilewright.targets")})
+    if name not in found:
+        near = difflib.get_close_matches(name, found, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"unknown target {name!r}: known are {', '.join(found)}{hint}")
+    module, _, attribute = found[name].partition(":")
+    backend: Backend = getattr(import_module(module), attribute)()
+    return backend

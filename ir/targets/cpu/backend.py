@@ -1,0 +1,74 @@
+"""The CPU target: hardware facts, the space of any program, the lowering to a kernel."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ir.errors import UsageError
+from ir.kernel import Kernel
+from ir.program import Program
+from ir.rewrite.streaming import stream
+from ir.schedule import Schedule
+from ir.space import Space
+from ir.stages import StagedProgram, stage_program
+from ir.target import Hardware
+from ir.targets.cpu.constraints import Constraints
+from ir.targets.cpu.decisions import Decisions, seeds
+from ir.targets.cpu.features import Features
+from ir.targets.cpu.hardware import host_hardware
+from ir.targets.cpu.instructions import vector_row
+from ir.targets.cpu.llvm import print_llvm
+from ir.targets.cpu.lower import Lowering
+from ir.targets.cpu.plan import make_plan
+from ir.targets.cpu.shape import stage_shape
+
+GENERATOR = "1"
+SUPPORTED = ("bool", "u8", "i8", "i32", "i64", "bf16", "f32", "f64")
+
+
+@lru_cache(maxsize=32)
+def staged_program(program: Program) -> StagedProgram:
+    """The program streamed and cut into stages."""
+    return stage_program(stream(program))
+
+
+class CpuBackend:
+    """x86-64 with AVX-512, AVX2 or SSE; real kernels through LLVM."""
+
+    name = "cpu"
+    generator = f"cpu-{GENERATOR}"
+
+    def hardware(self, threads: int | None = None) -> Hardware:
+        """Facts of this host; `threads` defaults to all that the process may use."""
+        return host_hardware(threads)
+
+    def space(self, program: Program, hardware: Hardware) -> Space:
+        """Every decision for `program`; raises UsageError for dtypes that the host lacks."""
+        for spec in program.tensors:
+            if spec.dtype not in SUPPORTED:
+                raise UsageError(f"{program.name}: tensor {spec.name} is {spec.dtype}; the cpu "
+                                 f"target computes on {', '.join(SUPPORTED)}")
+        staged = staged_program(program)
+        vector = vector_row(hardware.isa)
+        shapes = tuple(stage_shape(staged, stage, hardware.isa) for stage in staged.stages)
+        decisions = Decisions(staged, shapes, hardware, vector)
+        found = decisions.all()
+        constraints = Constraints(decisions).all()
+        features = Features(decisions)
+        return Space("cpu", found, constraints, seeds(found, shapes, vector), features)
+
+    def lower(self, program: Program, schedule: Schedule, hardware: Hardware, c: bool = False
+              ) -> Kernel:
+        """Generate the kernel (with C text if `c`); raises Refusal."""
+        staged = staged_program(program)
+        plan = make_plan(staged, schedule, vector_row(hardware.isa), hardware.threads)
+        entry = f"{program.name}_body"
+        lowering = Lowering(plan, entry)
+        function = lowering.run()
+        texts = [("llvm", print_llvm(function))]
+        if c:
+            from ir.targets.cpu.c import print_c
+
+            texts.append(("c", print_c(function)))
+        return Kernel(program.name, "cpu", lowering.arguments, tuple(texts), entry,
+                      hardware.threads)

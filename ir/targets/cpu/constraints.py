@@ -1,0 +1,251 @@
+"""The named constraints of the CPU target: what passes them lowers, compiles and fits.
+
+Each is vectorised over columns and can say its numbers for one schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ir.schedule import Value
+from ir.space import Columns, Constraint
+from ir.targets.cpu.decisions import Decisions
+from ir.targets.cpu.instructions import DotRow
+from ir.targets.cpu.shape import OperandShape, StageShape
+
+Check = Callable[[Columns], Any]
+TILE_REGISTERS = 8
+MAX_BODY = 96  # register tile x unroll: larger bodies only cost compile time
+
+
+class Constraints:
+    """Collects constraints for one program."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        self.decisions = decisions
+        self.extents = decisions.extents
+        self.names = {d.name for d in decisions.found}
+        self.found: list[Constraint] = []
+
+    def add(self, name: str, needs: str, check: Check, explain: Callable[[Mapping[str, Value]], str]
+            ) -> None:
+        self.found.append(Constraint(name, needs, check, explain))
+
+    def all(self) -> tuple[Constraint, ...]:
+        """Every constraint, in a fixed order."""
+        for axis in self.decisions.blocked:
+            self._nested(axis)
+        self._trips()
+        for shape in self.decisions.shapes:
+            self._axes(shape)
+            if f"rows.{shape.stage.name}" in self.names:
+                self._idle_rows(shape)
+                self._registers(shape)
+            if shape.product:
+                self._tiles(shape)
+                self._body(shape)
+                for operand in shape.operands:
+                    self._operand(shape, operand)
+        return tuple(self.found)
+
+    def number(self, columns: Columns, name: str, default: int = 1) -> Any:
+        return columns[name] if name in self.names else default
+
+    # -- loops
+
+    def _nested(self, axis: str) -> None:
+        inner, outer, extent = f"tile.{axis}.0", f"tile.{axis}.1", self.extents[axis]
+
+        def check(columns: Columns) -> Any:
+            small, large = columns[inner], columns[outer]
+            return (small < large) | ((small == extent) & (large == extent)) | (
+                (small == large) & (large < extent))
+
+        self.add(f"blocks-nest.{axis}", f"the inner block of {axis} fits the outer one", check,
+                 lambda s: f"inner block {s[inner]}, outer block {s[outer]}, extent {extent}")
+
+    def _trips(self) -> None:
+        """Threads must have enough blocks to share."""
+        threads, extents = self.decisions.hardware.threads, self.extents
+        domain = next(d for d in self.decisions.found if d.name == "parallel").domain
+        if threads == 1 or domain == ("",):
+            return
+
+        def trips(columns: Columns, choice: str) -> Any:
+            total: Any = np.ones(columns.rows, dtype=np.int64)
+            for axis in choice.split():
+                block = self.number(columns, f"tile.{axis}.1", extents[axis])
+                inner = self.number(columns, f"tile.{axis}.0", extents[axis])
+                block = np.where(block >= extents[axis], inner, block)
+                total = total * -(-extents[axis] // np.maximum(block, 1))
+            return total
+
+        def check(columns: Columns) -> Any:
+            good: Any = np.zeros(columns.rows, dtype=np.bool_)
+            for choice in domain:
+                good |= columns.is_("parallel", choice) & (trips(columns, str(choice)) >= threads)
+            return good
+
+        self.add("enough-blocks", f"the parallel axes have at least {threads} blocks", check,
+                 lambda s: f"parallel over {s['parallel']!r}: fewer blocks than {threads} threads")
+
+    # -- register tiles
+
+    def _axes(self, shape: StageShape) -> None:
+        name = shape.stage.name
+        lane, row = f"lane.{name}", f"row.{name}"
+
+        def legal(lane_axis: str, row_axis: str) -> bool:
+            if not row_axis:
+                return not shape.rows or not any(r != lane_axis for r in shape.rows) or (
+                    not shape.product)
+            if row_axis == lane_axis:
+                return False
+            if lane_axis in shape.stage.reduce:
+                return True
+            return any(lane_axis in leaf and row_axis not in leaf for leaf in shape.leaf_axes)
+
+        pairs = [(a, b) for a in shape.lanes for b in ("", *shape.rows) if legal(a, b)]
+        if not pairs:
+            pairs = [(a, "") for a in shape.lanes]
+
+        def check(columns: Columns) -> Any:
+            good: Any = np.zeros(columns.rows, dtype=np.bool_)
+            for a, b in pairs:
+                good |= columns.is_(lane, a) & columns.is_(row, b)
+            return good
+
+        self.add(f"register-axes.{name}", "lanes and rows run over axes of different operands", check,
+                 lambda s: f"lanes over {s[lane]}, rows over {s[row]!r}")
+
+    def _idle_rows(self, shape: StageShape) -> None:
+        """No row axis means one row; no more rows than the axis is long."""
+        name = shape.stage.name
+        row, rows = f"row.{name}", f"rows.{name}"
+
+        def check(columns: Columns) -> Any:
+            good = columns.is_(row, "") & (columns[rows] == 1)
+            for axis in shape.rows:
+                good |= columns.is_(row, axis) & (columns[rows] <= self.extents[axis])
+            return good
+
+        self.add(f"rows-used.{name}", "rows of the register tile exist", check,
+                 lambda s: f"{s[rows]} rows over axis {s[row]!r}")
+
+    def _tile_mask(self, columns: Columns, shape: StageShape) -> Any:
+        mask: Any = np.zeros(columns.rows, dtype=np.bool_)
+        if f"instruction.{shape.stage.name}" in self.names:
+            for dot in shape.instructions:
+                if dot.kind == "tile":
+                    mask |= columns.is_(f"instruction.{shape.stage.name}", dot.name)
+        return mask
+
+    def _registers(self, shape: StageShape) -> None:
+        name, most = shape.stage.name, self.decisions.vector.registers
+        count = len(shape.stage.accumulators)
+        rows, vectors = f"rows.{name}", f"vectors.{name}"
+
+        def need(r: Any, v: Any) -> Any:
+            return count * r * v + v + (1 if shape.product else 2)
+
+        def check(columns: Columns) -> Any:
+            return (need(columns[rows], columns[vectors]) <= most) | self._tile_mask(columns, shape)
+
+        self.add(f"registers.{name}", "accumulators and operands fit the vector registers", check,
+                 lambda s: f"{need(s[rows], s[vectors])} needed, {most} there")
+
+    def _tiles(self, shape: StageShape) -> None:
+        """Tile units: accumulators, row operands and one lane operand in eight registers."""
+        name = shape.stage.name
+        if not any(dot.kind == "tile" for dot in shape.instructions):
+            return
+        count = len(shape.stage.accumulators)
+        rows, vectors, row = f"rows.{name}", f"vectors.{name}", f"row.{name}"
+
+        def need(r: Any, v: Any) -> Any:
+            return count * r * v + min(2, count) * r + 1
+
+        def check(columns: Columns) -> Any:
+            fits = (need(self.number(columns, rows), columns[vectors]) <= TILE_REGISTERS)
+            return (fits & ~columns.is_(row, "")) | ~self._tile_mask(columns, shape)
+
+        self.add(f"tile-registers.{name}", "accumulator and operand tiles fit eight registers", check,
+                 lambda s: f"{need(s.get(rows, 1), s[vectors])} needed, {TILE_REGISTERS} there")
+
+    def _body(self, shape: StageShape) -> None:
+        name, count = shape.stage.name, len(shape.stage.accumulators)
+        rows, vectors, unroll = f"rows.{name}", f"vectors.{name}", f"unroll.{name}"
+
+        def check(columns: Columns) -> Any:
+            body = count * self.number(columns, rows) * columns[vectors] * columns[unroll]
+            return body <= MAX_BODY
+
+        self.add(f"body-size.{name}", f"at most {MAX_BODY} accumulations in the innermost loop", check,
+                 lambda s: f"{rows} x {vectors} x {unroll} is too large")
+
+    # -- operands
+
+    def _operand(self, shape: StageShape, operand: OperandShape) -> None:
+        """What an instruction asks of an operand that is used in place."""
+        name = shape.stage.name
+        pack, lane = f"pack.{name}.{operand.name}", f"lane.{name}"
+        instruction = f"instruction.{name}"
+
+        def in_place(lane_axis: str, row_axis: str, dot: DotRow) -> bool:
+            if dot.name == "fma":
+                return True
+            if lane_axis in operand.axes or not operand.in_memory or not operand.main_contiguous:
+                return False
+            return self._whole(operand, shape, dot, row_axis)
+
+        def legal(lane_axis: str, row_axis: str, dot: DotRow) -> tuple[bool, bool]:
+            """(packed is legal, in place is legal)"""
+            if dot.name == "fma":
+                return lane_axis not in shape.stage.reduce and operand.packable, True
+            if lane_axis in shape.stage.reduce or not row_axis or not self._fits(shape, dot,
+                                                                                lane_axis, row_axis):
+                return False, False
+            return operand.packable, in_place(lane_axis, row_axis, dot)
+
+        table = [(a, r, dot.name, *legal(a, r, dot)) for a in shape.lanes for r in ("", *shape.rows)
+                 for dot in shape.instructions]
+
+        def check(columns: Columns) -> Any:
+            good: Any = np.zeros(columns.rows, dtype=np.bool_)
+            plain: Any = columns.is_(pack, "no") if pack in self.names else np.ones(
+                columns.rows, dtype=np.bool_)
+            for a, r, dot, packed, place in table:
+                here = columns.is_(lane, a) & columns.is_(f"row.{name}", r) & (
+                    columns.is_(instruction, dot))
+                good |= here & ((plain & place) | (~plain & packed))
+            return good
+
+        self.add(f"operand.{name}.{operand.name}",
+                 f"{instruction} can read {operand.name} as it is laid out", check,
+                 lambda s: f"{s[instruction]} with lanes over {s[lane]} cannot read {operand.name} "
+                           f"(pack: {s.get(pack, 'no')})")
+
+    def _fits(self, shape: StageShape, dot: DotRow, lane: str, row: str) -> bool:
+        """Each product has one operand with lanes and one with rows, both with the reduction."""
+        axes = {o.node: o.axes for o in shape.operands}
+        for accumulator in shape.stage.accumulators:
+            sides = [axes.get(term, ()) for term in accumulator.terms]
+            if not all(shape.main in side for side in sides):
+                return False
+            if sum(lane in side for side in sides) != 1 or sum(row in side for side in sides) != 1:
+                return False
+            if any(lane in side and row in side for side in sides):
+                return False
+        return dot.acc == shape.stage.accumulators[0].dtype
+
+    def _whole(self, operand: OperandShape, shape: StageShape, dot: DotRow, row: str) -> bool:
+        """Reading in place must not run past the end: whole groups, and whole tiles of rows."""
+        if dot.operand not in operand.dtype_names:
+            return False
+        group = dot.depth if dot.kind == "vector" else (32 if dot.operand == "bf16" else 64)
+        if self.extents[shape.main] % group:
+            return False
+        return dot.kind == "vector" or operand.buffered or self.extents[row] % 16 == 0

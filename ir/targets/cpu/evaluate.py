@@ -1,0 +1,212 @@
+"""Emits the values of program nodes at points of a register tile, each once.
+
+Knows the ops of the IR and how leaves are reached (`Access`); knows nothing of loops or schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from ir.errors import Refusal
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Now, Prior
+from ir.program import Program
+from ir.scalar import scalar_function
+from ir.targets.cpu.access import Access, Position, Site
+from ir.targets.cpu.mathlib import Arithmetic, apply_function
+from ir.targets.cpu.nest import Builder, Type, Value
+
+SCALARS = {"bool": "i1", "u8": "i8"}
+
+
+def scalar_of(dtype: str) -> str:
+    """The nest scalar that holds values of a program dtype."""
+    return SCALARS.get(dtype, dtype)
+
+
+class Leaves(Protocol):
+    """What the evaluator asks of the lowering."""
+
+    def access(self, node: int) -> Access:
+        """How to read a load's tensor or a materialised value."""
+        ...
+
+    def is_leaf(self, node: int) -> bool:
+        """Whether `node` is read from memory here."""
+        ...
+
+
+class Evaluator:
+    """Values at one site. `bound` holds values that are already in registers."""
+
+    def __init__(
+        self, builder: Builder, program: Program, leaves: Leaves, *, lane: str, row: str,
+        lanes: int, fma: bool,
+    ) -> None:
+        self.b, self.program, self.leaves = builder, program, leaves
+        self.lane, self.row, self.lanes = lane, row, lanes
+        self.arith = Arithmetic(builder, fma)
+        self.bound: dict[tuple[int, int, int], Value] = {}
+        self.memo: dict[tuple[int, int, int], Value] = {}
+        self.site: dict[str, Position] = {}
+        self.masks: Mapping[int, int] = {}
+        self.inner = ""  # axis of the innermost loop
+
+    def at(self, site: Site, masks: Mapping[int, int]) -> None:
+        """Move to a new site; `masks[j]` > 0 says how many lanes of vector j are inside."""
+        self.site = dict(site)
+        self.masks = masks
+        self.memo = {}
+
+    def key(self, node: int, i: int, j: int) -> tuple[int, int, int]:
+        axes = self.program.nodes[node].axes
+        return node, i if self.row in axes else -1, j if self.lane in axes else -1
+
+    def varies(self, node: int) -> bool:
+        """Whether a node's value differs between lanes."""
+        return self.lane in self.program.nodes[node].axes
+
+    def value(self, node: int, i: int, j: int) -> Value:
+        """Value of `node` in row i and vector j: a vector if it varies over lanes, else a scalar."""
+        key = self.key(node, i, j)
+        for table in (self.bound, self.memo):
+            if key in table:
+                return table[key]
+        result = self._compute(node, i, j)
+        self.memo[key] = result
+        return result
+
+    def vector(self, node: int, i: int, j: int, scalar: str) -> Value:
+        """The value as a whole vector of `scalar`."""
+        value = self.convert(self.value(node, i, j), scalar, self._unsigned(node))
+        return value if value.type.lanes else self.b.splat(value, self.lanes)
+
+    def convert(self, value: Value, scalar: str, unsigned: bool = False) -> Value:
+        return self.b.convert(value, scalar, unsigned)
+
+    def _unsigned(self, node: int) -> bool:
+        return self.program.nodes[node].dtype in ("u8", "bool")
+
+    def _compute(self, node: int, i: int, j: int) -> Value:
+        here = self.program.nodes[node]
+        op = here.op
+        if self.leaves.is_leaf(node):
+            return self._read(node, i, j)
+        if isinstance(op, Constant):
+            return self.b.constant(op.value, Type(scalar_of(op.dtype)))
+        if isinstance(op, Iota):
+            return self._iota(op.axis, i, j)
+        if isinstance(op, Cast):
+            source = here.args[0]
+            value = self.value(source, i, j)
+            return self.convert(value, scalar_of(op.dtype), self._unsigned(source))
+        if isinstance(op, Map):
+            return self._map(op.function, here.args, i, j)
+        if isinstance(op, Now):
+            return self.value(here.args[0], i, j)
+        raise Refusal("not-here", f"{op.name} (node {node}) cannot be evaluated inside a stage")
+
+    def _map(self, function: str, args: tuple[int, ...], i: int, j: int) -> Value:
+        nodes = self.program.nodes
+        row = scalar_function(function)
+        typed = args[1:] if row.result == "select" else args
+        compute = Map("add" if len(typed) > 1 else "neg").infer(
+            [nodes[a].type for a in typed][:2], self.program.scope).dtype
+        if all(nodes[a].dtype == "bool" for a in typed):
+            compute = "bool"
+        if row.result == "float" and compute not in ("f32", "f64"):
+            compute = "f32"
+        scalar = scalar_of(compute)
+        values = []
+        for slot, arg in enumerate(args):
+            value = self.value(arg, i, j)
+            if row.result != "select" or slot > 0:
+                value = self.convert(value, scalar, self._unsigned(arg))
+            values.append(value)
+        if any(value.type.lanes for value in values):
+            values = [v if v.type.lanes else self.b.splat(v, self.lanes) for v in values]
+        return apply_function(self.arith, function, values)
+
+    def _iota(self, axis: str, i: int, j: int) -> Value:
+        position = self.site[axis]
+        inner = position.inner
+        if axis == self.row:
+            inner += i
+        if axis == self.lane:
+            inner += j * self.lanes
+        origin = self.b.add(position.origin, inner)
+        if isinstance(origin, int):
+            scalar = self.b.constant(origin, Type("i32"))
+        else:
+            scalar = self.b.convert(origin, "i32")
+        if axis != self.lane:
+            return scalar
+        lanes = self.b.lanes(Type("i32", self.lanes))
+        return self.b.op("iadd", self.b.splat(scalar, self.lanes), lanes)
+
+    def place(self, i: int, j: int) -> Site:
+        """The site of row i, vector j."""
+        site = dict(self.site)
+        if self.row in site:
+            here = site[self.row]
+            site[self.row] = Position(here.origin, here.inner + i)
+        if self.lane in site:
+            here = site[self.lane]
+            site[self.lane] = Position(here.origin, here.inner + j * self.lanes)
+        return site
+
+    def _read(self, node: int, i: int, j: int) -> Value:
+        access = self.leaves.access(node)
+        op = self.program.nodes[node].op
+        if isinstance(op, Load) and self.program.nodes[node].args:
+            return self._indirect(node, op, access, i, j)
+        pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
+        stride = access.stride(self.lane)
+        dtype = self.program.nodes[node].dtype
+        scalar = "i8" if dtype == "bool" else access.scalar
+        if stride == 0:
+            value = self.b.load(Type(scalar), pointer, at)
+        else:
+            value = self._lanes(Type(scalar, self.lanes), pointer, at, stride, access.padded, j)
+        if dtype == "bool":
+            return self.b.test("ne", value, self.b.constant(0, value.type))
+        return value
+
+    def _lanes(self, type: Type, pointer: Value, at: int, stride: int, padded: bool, j: int) -> Value:
+        mask = 0 if padded else self.masks.get(j, 0)
+        if stride == type.bytes // type.lanes:
+            return self.b.load(type, pointer, at, mask)
+        return self.b.gather(type, pointer, stride, at, mask)
+
+    def _indirect(self, node: int, op: Load, access: Access, i: int, j: int) -> Value:
+        """A load at indices held by tiles: lane offsets added up, then gathered."""
+        spec = self.program.scope.tensors[op.tensor]
+        element = Type(access.scalar).bytes
+        strides = [element] * len(spec.shape)
+        for dim in reversed(range(len(spec.shape) - 1)):
+            strides[dim] = strides[dim + 1] * spec.shape[dim + 1]
+        pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
+        total = self._lane_offsets(access.stride(self.lane)) if self.varies(node) else None
+        for dim, index in enumerate(op.index):
+            if index.gather is None:
+                continue
+            chosen = self.value(self.program.nodes[node].args[index.gather], i, j)
+            offset = self.b.convert(chosen, "i64")
+            offset = self.b.op("imul", offset, self.b.constant(strides[dim], offset.type))
+            if total is not None and not offset.type.lanes:
+                offset = self.b.splat(offset, self.lanes)
+            total = offset if total is None else self.b.op("iadd", total, offset)
+        assert total is not None
+        base = self.b.offset(pointer, at)
+        if total.type.lanes:
+            return self.b.gather_at(Type(access.scalar, self.lanes), base, total)
+        return self.b.load(Type(access.scalar), self.b.offset(base, total))
+
+    def _lane_offsets(self, stride: int) -> Value:
+        type = Type("i64", self.lanes)
+        return self.b.op("imul", self.b.lanes(type), self.b.constant(stride, type))
+
+    def prior(self, node: int) -> bool:
+        return isinstance(self.program.nodes[node].op, Prior)

@@ -1,0 +1,155 @@
+"""How the scalar functions of `ir.scalar` are computed on vectors (and scalars) of a CPU.
+
+Polynomials are minimax fits for f32, written for this file (degree and error beside each). f64
+values go through the same code in f32 precision only where noted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from ir.targets.cpu.nest import Builder, Value
+
+LOG2E = 1.4426950408889634
+LN2_HIGH = 0.693145751953125
+LN2_LOW = 1.42860682030941723212e-6
+# exp(r) on |r| <= ln2 / 2, relative error 1.1e-7 before rounding
+EXP = (1.0, 1.0, 0.49999233, 0.16667115, 0.04188993, 0.00831244)
+
+
+class Arithmetic:
+    """Builder shorthands with constants splat to the operand's type."""
+
+    def __init__(self, builder: Builder, fma: bool = True) -> None:
+        self.b = builder
+        self.has_fma = fma
+
+    def const(self, value: float, like: Value) -> Value:
+        return self.b.constant(value, like.type)
+
+    def fma(self, x: Value, y: Value | float, z: Value | float) -> Value:
+        y = y if isinstance(y, Value) else self.const(y, x)
+        z = z if isinstance(z, Value) else self.const(z, x)
+        if self.has_fma:
+            return self.b.op("fma", x, y, z)
+        return self.b.op("fadd", self.b.op("fmul", x, y), z)
+
+    def polynomial(self, x: Value, coefficients: tuple[float, ...]) -> Value:
+        """Horner's rule, lowest degree first."""
+        result = self.const(coefficients[-1], x)
+        for coefficient in reversed(coefficients[:-1]):
+            result = self.fma(result, x, coefficient)
+        return result
+
+    def exp(self, x: Value) -> Value:
+        """e^x by range reduction; exactly 0 below -87.3 (f32) or -708 (f64), capped above."""
+        b, wide = self.b, x.type.scalar == "f64"
+        lowest, highest = (-708.0, 709.0) if wide else (-87.336544, 88.37)
+        clamped = b.op("fmin", b.op("fmax", x, self.const(lowest, x)), self.const(highest, x))
+        n = b.op("round", b.op("fmul", clamped, self.const(LOG2E, x)))
+        r = self.fma(n, -LN2_HIGH, clamped)
+        r = self.fma(n, -LN2_LOW, r)
+        series = tuple(1 / math.factorial(i) for i in range(13)) if wide else EXP
+        p = self.polynomial(r, series)
+        bits, shift = ("i64", 52) if wide else ("i32", 23)
+        whole = b.convert(n, bits)
+        moved = b.op("shl", whole, b.constant(shift, whole.type))
+        scaled = b.op("iadd", b.bitcast(p, whole.type), moved)
+        result = b.bitcast(scaled, x.type)
+        return b.select(b.test("lt", x, self.const(lowest, x)), self.const(0.0, x), result)
+
+    def sigmoid(self, x: Value) -> Value:
+        one = self.const(1.0, x)
+        return self.b.op("fdiv", one, self.b.op("fadd", one, self.exp(self.b.op("fneg", x))))
+
+    def tanh(self, x: Value) -> Value:
+        """An odd polynomial near 0 (no cancellation), 1 - 2 / (e^2x + 1) elsewhere."""
+        b = self.b
+        two, one = self.const(2.0, x), self.const(1.0, x)
+        far = b.op("fsub", one, b.op("fdiv", two, b.op("fadd", self.exp(b.op("fmul", two, x)), one)))
+        square = b.op("fmul", x, x)
+        series = (1.0, -0.3333333, 0.13332934, -0.05383261, 0.02003715)
+        near = b.op("fmul", x, self.polynomial(square, series))
+        return b.select(b.test("lt", b.op("fabs", x), self.const(0.3, x)), near, far)
+
+    def erf(self, x: Value) -> Value:
+        """x * P(x^2) / Q(x^2) on |x| <= 4, clamped there; absolute error below 2e-7."""
+        b = self.b
+        clamped = b.op("fmin", b.op("fmax", x, self.const(-ERF_LIMIT, x)), self.const(ERF_LIMIT, x))
+        square = b.op("fmul", clamped, clamped)
+        top = self.polynomial(square, ERF_TOP)
+        bottom = self.polynomial(square, ERF_BOTTOM)
+        return b.op("fdiv", b.op("fmul", clamped, top), bottom)
+
+    def log(self, x: Value) -> Value:
+        """Natural logarithm of positive normal numbers: exponent plus atanh series of the mantissa."""
+        b = self.b
+        wide = x.type.scalar == "f64"
+        integer = x.type.of("i64" if wide else "i32")
+        shift = 52 if wide else 23
+        bits = b.bitcast(x, integer)
+        offset = 0x3FE6A09E00000000 if wide else 0x3F3504F3
+        raised = b.op("isub", bits, b.constant(offset, integer))
+        exponent = b.op("ashr", raised, b.constant(shift, integer))
+        mantissa = b.op("isub", bits, b.op("shl", exponent, b.constant(shift, integer)))
+        m = b.bitcast(mantissa, x.type)
+        one = self.const(1.0, x)
+        s = b.op("fdiv", b.op("fsub", m, one), b.op("fadd", m, one))
+        z = b.op("fmul", s, s)
+        terms = tuple(2 / (2 * i + 1) for i in range(11 if wide else 6))
+        fraction = b.op("fmul", s, self.polynomial(z, terms))
+        e = b.convert(exponent, x.type.scalar)
+        result = self.fma(e, LN2_HIGH, self.fma(e, LN2_LOW, fraction))
+        zero = b.test("le", x, self.const(0.0, x))
+        return b.select(zero, self.const(-math.inf, x), result)
+
+    def rsqrt(self, x: Value) -> Value:
+        return self.b.op("fdiv", self.const(1.0, x), self.b.op("fsqrt", x))
+
+
+# Rational fit of erf(x) / x in x^2 on [0, 16]; error 2.2e-8 before rounding, 3.2e-7 after.
+ERF_LIMIT = 4.0
+ERF_TOP = (1.1283789873, 0.19624137878, 0.053466442972, 0.0040033068509, 0.00028803135501,
+           1.9748588329e-06)
+ERF_BOTTOM = (1.0, 0.50724554062, 0.11647325009, 0.01544375252, 0.0012162727071, 3.7480629544e-05)
+
+_FLOAT = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "max": "fmax", "min": "fmin",
+          "neg": "fneg", "abs": "fabs", "sqrt": "fsqrt", "floor": "floor"}
+_INT = {"add": "iadd", "sub": "isub", "mul": "imul", "max": "imax", "min": "imin",
+        "shr": "ashr", "bitand": "and"}
+_BITS = {"and": "and", "or": "or"}
+
+
+def apply_function(arith: Arithmetic, name: str, args: list[Value]) -> Value:
+    """Emit scalar function `name` on operands of one type; raises KeyError for an unknown one."""
+    b, first = arith.b, args[0]
+    if name in ("lt", "le", "eq"):
+        return b.test(name, *args)
+    if name == "where":
+        return b.select(*args)
+    if name == "not":
+        return b.op("xor", first, b.constant(1, first.type))
+    if first.type.scalar == "i1":
+        return b.op(_BITS[name], *args)
+    if not first.type.is_float:
+        return _integer(arith, name, args)
+    if name in _FLOAT:
+        return b.op(_FLOAT[name], *args)
+    special: dict[str, Callable[[Value], Value]] = {
+        "exp": arith.exp, "sigmoid": arith.sigmoid, "tanh": arith.tanh, "erf": arith.erf,
+        "log": arith.log, "rsqrt": arith.rsqrt,
+    }
+    return special[name](first)
+
+
+def _integer(arith: Arithmetic, name: str, args: list[Value]) -> Value:
+    b, first = arith.b, args[0]
+    if name == "neg":
+        return b.op("isub", b.constant(0, first.type), first)
+    if name == "abs":
+        return b.op("imax", first, b.op("isub", b.constant(0, first.type), first))
+    if name == "floor":
+        return first
+    return b.op(_INT[name], *args)
+

@@ -1,0 +1,157 @@
+"""What the decisions need to know about a staged program: candidate lane and row axes, roles.
+
+Derived from accesses and extents alone; nothing here knows an operator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
+from ir.stages import Stage, StagedProgram
+from ir.targets.cpu.instructions import DotRow, dot_rows
+from ir.targets.cpu.plan import main_reduction, operand_name
+
+SMALL = 64  # axes up to this long need no blocking unless threads share them
+REDUCED = 192  # reduced axes up to this long are never blocked
+
+
+@dataclass(frozen=True, slots=True)
+class OperandShape:
+    """A factor of a product: its axes, and whether it may be used where it lies."""
+
+    node: int
+    name: str
+    axes: tuple[str, ...]
+    in_memory: bool
+    main_contiguous: bool
+    packable: bool
+    buffered: bool
+    dtype_names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageShape:
+    """Choices of one stage."""
+
+    stage: Stage
+    lanes: tuple[str, ...]
+    rows: tuple[str, ...]  # candidates; "" is always allowed
+    instructions: tuple[DotRow, ...]
+    operands: tuple[OperandShape, ...]
+    main: str
+    leaf_axes: tuple[frozenset[str], ...]
+
+    @property
+    def product(self) -> bool:
+        return any(len(a.terms) == 2 for a in self.stage.accumulators)
+
+
+def contiguous_axes(staged: StagedProgram, stage: Stage) -> tuple[str, ...]:
+    """Axes along which neighbours lie side by side in an operand or a result, results first."""
+    found = [r.axes[-1] for r in stage.written if r.tensor and r.axes]
+    roots = [*staged.body_roots(stage), *staged.late_roots(stage)]
+    for leaf in sorted(staged.leaves(stage, roots)):
+        op = staged.program.nodes[leaf].op
+        if isinstance(op, Load) and op.index and len(op.index[-1].terms):
+            found += [axis for axis, step in op.index[-1].terms if step == 1]
+    extents = staged.program.axes
+    return tuple(a for a in dict.fromkeys(found) if a in stage.domain and extents[a] > 1)
+
+
+def _leaf_axes(staged: StagedProgram, stage: Stage) -> tuple[frozenset[str], ...]:
+    nodes = staged.program.nodes
+    leaves = staged.leaves(stage, staged.body_roots(stage))
+    return tuple(frozenset(nodes[leaf].axes) for leaf in sorted(leaves) if nodes[leaf].axes)
+
+
+def stage_shape(staged: StagedProgram, stage: Stage, isa: tuple[str, ...]) -> StageShape:
+    """Candidates for one stage."""
+    extents = staged.program.axes
+    leaves = _leaf_axes(staged, stage)
+    contiguous = contiguous_axes(staged, stage)
+    kept = [a for a in stage.parallel if extents[a] > 1]
+    partial = [a for a in kept if any(a not in leaf for leaf in leaves)]
+    lanes = [a for a in contiguous if a in kept or a in stage.reduce]
+    if any(len(a.terms) == 2 for a in stage.accumulators):
+        lanes += [a for a in sorted(partial, key=lambda a: -extents[a])[:3] if a not in lanes]
+    if not lanes:
+        longest = sorted(stage.domain, key=lambda a: -extents[a])
+        lanes = list(longest[:1])
+    rows = sorted(partial, key=lambda a: -extents[a])[:3]
+    if any(a in stage.reduce for a in lanes):
+        rows += [a for a in kept if a not in rows][-1:]
+    return StageShape(
+        stage, tuple(lanes), tuple(rows) if stage.accumulators else (),
+        _instructions(staged, stage, isa), _operands(staged, stage),
+        main_reduction(staged, stage), leaves,
+    )
+
+
+def _instructions(staged: StagedProgram, stage: Stage, isa: tuple[str, ...]) -> tuple[DotRow, ...]:
+    """Instruction rows that every product of the stage can use."""
+    nodes = staged.program.nodes
+    products = [a for a in stage.accumulators if len(a.terms) == 2]
+    found = dot_rows(isa, "", "")
+    if not products or len(products) != len(stage.accumulators) or stage.body_results:
+        return found
+    choices = []
+    for accumulator in products:
+        dtypes = {nodes[term].dtype for term in accumulator.terms}
+        rows = dot_rows(isa, dtypes.pop(), accumulator.dtype) if len(dtypes) == 1 else found
+        choices.append(rows if accumulator.kind == "sum" else found)
+    return tuple(row for row in choices[0] if all(row in other for other in choices))
+
+
+def _operands(staged: StagedProgram, stage: Stage) -> tuple[OperandShape, ...]:
+    nodes = staged.program.nodes
+    main = main_reduction(staged, stage)
+    found: dict[int, OperandShape] = {}
+    for accumulator in stage.accumulators:
+        if len(accumulator.terms) != 2 or accumulator.terms[0] == accumulator.terms[1]:
+            continue
+        for term in accumulator.terms:
+            op = nodes[term].op
+            memory = isinstance(op, Load) or term in staged.materialised
+            affine = not (isinstance(op, Load) and nodes[term].args)
+            found[term] = OperandShape(
+                term, operand_name(staged, term), nodes[term].axes, memory and affine,
+                _main_contiguous(staged, term, main), set(nodes[term].axes) != set(stage.domain),
+                term in staged.materialised, (nodes[term].dtype,),
+            )
+    return tuple(found.values())
+
+
+def _main_contiguous(staged: StagedProgram, term: int, main: str) -> bool:
+    """Whether neighbours on the reduced axis lie side by side (buffers: decided by their stage)."""
+    op = staged.program.nodes[term].op
+    if isinstance(op, Load):
+        return bool(op.index) and dict(op.index[-1].terms).get(main) == 1
+    return term in staged.materialised
+
+
+def common_axes(staged: StagedProgram) -> tuple[str, ...]:
+    """Axes that every stage has and none reduces: threads may share them."""
+    found = []
+    for axis, extent in staged.program.axes.items():
+        used = [s for s in staged.stages if axis in s.domain]
+        everywhere = len(used) == len(staged.stages)
+        if extent > 1 and everywhere and all(axis in s.parallel for s in used):
+            found.append(axis)
+    return tuple(found)
+
+
+def outer_axes(staged: StagedProgram, shapes: tuple[StageShape, ...]) -> tuple[str, ...]:
+    """Common axes that no stage would vectorise or tile: batch, heads."""
+    inner = {a for shape in shapes for a in (*shape.lanes, *shape.rows)}
+    return tuple(a for a in common_axes(staged) if a not in inner)
+
+
+def tensor_bytes(staged: StagedProgram, name: str) -> int:
+    """Bytes of a tensor."""
+    spec = staged.program.scope.tensors[name]
+    size = dtype_of(spec.dtype).bytes
+    for extent in spec.shape:
+        size *= extent
+    return size

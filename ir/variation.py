@@ -1,0 +1,158 @@
+"""Random draws, mutation and crossover over index matrices. Knows domains, not constraints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.columns import Decision, Mask, Matrix
+
+STEP_SHARE = 0.6  # of the changes to an ordered decision, those that move to a near value
+TRADE_SHARE = 0.15  # of the mutated rows, those that also move a partner the other way
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What variation needs of a space: domain sizes, order, who belongs with whom, and pins."""
+
+    decisions: tuple[Decision, ...]
+    pins: tuple[tuple[int, int], ...] = ()  # (column, index)
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """Domain sizes, 1 for what is pinned."""
+        sizes = np.array([len(decision.domain) for decision in self.decisions], dtype=np.int64)
+        for column, _ in self.pins:
+            sizes[column] = 1
+        return sizes
+
+    @cached_property
+    def free(self) -> NDArray[np.intp]:
+        return np.flatnonzero(self.sizes > 1)
+
+    @cached_property
+    def ordered(self) -> Mask:
+        return np.array([decision.ordered for decision in self.decisions], dtype=np.bool_)
+
+    @cached_property
+    def blocks(self) -> NDArray[np.int64]:
+        """A number for each decision's owner: blocks that crossover may move as one."""
+        return _numbered([decision.owner for decision in self.decisions])
+
+    @cached_property
+    def partners(self) -> tuple[NDArray[np.intp], ...]:
+        """For each decision, the other free ordered ones of the same group."""
+        groups = _numbered([decision.group for decision in self.decisions])
+        apt = self.ordered & (self.sizes > 1)
+        here = np.arange(len(self.decisions))
+        return tuple(
+            np.flatnonzero(apt & (groups == groups[column]) & (here != column)) for column in here
+        )
+
+    def fix(self, matrix: Matrix) -> Matrix:
+        """Write the pins into `matrix`."""
+        for column, index in self.pins:
+            matrix[:, column] = index
+        return matrix
+
+    def draw(self, rng: np.random.Generator, rows: int) -> Matrix:
+        """Independent uniform draws; pins hold."""
+        sizes = self.sizes.astype(np.float32)
+        picks = (rng.random((rows, sizes.size), dtype=np.float32) * sizes).astype(np.int16)
+        return self.fix(picks)
+
+
+def _numbered(names: Sequence[str]) -> NDArray[np.int64]:
+    order = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    return np.array([order[name] for name in names], dtype=np.int64)
+
+
+def mutate(
+    shape: Shape,
+    rng: np.random.Generator,
+    matrix: Matrix,
+    strength: float,
+    weights: NDArray[np.float64] | None = None,
+) -> Matrix:
+    """Change a geometric number of decisions (mean `strength`, at least one) in each row."""
+    result = matrix.copy()
+    if not shape.free.size or not len(matrix):
+        return result
+    rows, columns = _chosen(shape, rng, len(matrix), strength, weights)
+    result[rows, columns] = _moved(shape, rng, matrix[rows, columns], columns)
+    _trade(shape, rng, matrix, result, rows, columns)
+    return result
+
+
+def _chosen(
+    shape: Shape,
+    rng: np.random.Generator,
+    rows: int,
+    strength: float,
+    weights: NDArray[np.float64] | None,
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Cells to change: in each row the first few of a weighted random order (Gumbel's trick)."""
+    free = shape.free
+    counts = np.minimum(rng.geometric(1.0 / max(1.0, strength), size=rows), free.size)
+    order = rng.gumbel(size=(rows, free.size))
+    if weights is not None:
+        order += np.log(np.maximum(weights[free], 1e-9))
+    ranks = np.argsort(-order, axis=1)
+    chosen = np.arange(free.size) < counts[:, None]
+    at_rows, at_ranks = np.nonzero(chosen)
+    return at_rows, free[ranks[at_rows, at_ranks]]
+
+
+def _moved(
+    shape: Shape, rng: np.random.Generator, current: Matrix, columns: NDArray[np.intp]
+) -> Matrix:
+    """A different index for each cell: a step for ordered decisions, else any other value."""
+    sizes = shape.sizes[columns]
+    other = (rng.random(columns.size) * (sizes - 1)).astype(np.int16)
+    other += other >= current
+    step = rng.geometric(0.7, size=columns.size) * rng.choice((-1, 1), size=columns.size)
+    stepped = _step(current, step, sizes)
+    near = shape.ordered[columns] & (rng.random(columns.size) < STEP_SHARE)
+    return np.where(near & (stepped != current), stepped, other).astype(np.int16)
+
+
+def _step(current: Matrix, step: NDArray[np.int64], sizes: NDArray[np.int64]) -> Matrix:
+    """Move by `step`, turning back at the ends of the domain."""
+    moved = current + step
+    moved = np.where((moved < 0) | (moved >= sizes), current - step, moved)
+    return np.asarray(np.clip(moved, 0, sizes - 1), dtype=np.int16)
+
+
+def _trade(
+    shape: Shape,
+    rng: np.random.Generator,
+    matrix: Matrix,
+    result: Matrix,
+    rows: NDArray[np.intp],
+    columns: NDArray[np.intp],
+) -> None:
+    """In some rows a partner takes the step opposite to the first change: products stay near."""
+    first = np.flatnonzero(np.diff(rows, prepend=-1))
+    first = first[rng.random(first.size) < TRADE_SHARE]
+    for column in np.unique(columns[first]):
+        partners = shape.partners[column]
+        if not shape.ordered[column] or not partners.size:
+            continue
+        at = rows[first[columns[first] == column]]
+        partner = rng.choice(partners, size=at.size)
+        back = np.sign(matrix[at, column].astype(np.int64) - result[at, column])
+        moved = matrix[at, partner] + back
+        result[at, partner] = np.clip(moved, 0, shape.sizes[partner] - 1)
+
+
+def crossover(shape: Shape, rng: np.random.Generator, left: Matrix, right: Matrix) -> Matrix:
+    """Children that take each decision, or in half of the rows each owner's block, from a side."""
+    rows, width = left.shape
+    single = rng.random((rows, width)) < 0.5
+    whole = (rng.random((rows, int(shape.blocks.max(initial=0)) + 1)) < 0.5)[:, shape.blocks]
+    by_block = rng.random((rows, 1)) < 0.5
+    return np.where(np.where(by_block, whole, single), left, right)

@@ -1,0 +1,42 @@
+"""The tuning-record store: values, durable storage, JSON Lines in and out.
+
+Importing this package imports no database library; `Store` and its kin are loaded on first use.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from records.errors import StoreError
+from records.record import JOB_STATES, STATUSES, Job, Record, utc_now
+
+if TYPE_CHECKING:
+    from records.jsonl import Imported, export_records, import_records
+    from records.store import Store
+
+__all__ = [
+    "JOB_STATES",
+    "STATUSES",
+    "Imported",
+    "Job",
+    "Record",
+    "Store",
+    "StoreError",
+    "export_records",
+    "import_records",
+    "utc_now",
+]
+
+_LAZY = {
+    "Store": "records.store",
+    "Imported": "records.jsonl",
+    "export_records": "records.jsonl",
+    "import_records": "records.jsonl",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LAZY[name]), name)

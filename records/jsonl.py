@@ -1,0 +1,193 @@
+"""Records and jobs as JSON Lines: a header, one line each with its checksum, and a closing line.
+
+An export appears whole or not at all. An import verifies the whole file before it stores anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TextIO, Unpack
+
+from records.canonical import canonical_json, content_key
+from records.errors import DamagedExport, InvalidRecord, StoreUnavailable, UnusableLocation
+from records.record import Job, Record
+from records.rows import Selection
+from records.store import PAGE, Store
+
+FORMAT = 1
+_KINDS: dict[str, type[Record] | type[Job]] = {"trial": Record, "job": Job}
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did: trials read, those new to the store, and lines passed over."""
+
+    read: int
+    added: int
+    jobs: int
+    damaged: tuple[int, ...] = ()  # line numbers, only with `salvage`
+
+
+def export_records(
+    store: Store, path: str | os.PathLike[str], **selection: Unpack[Selection]
+) -> int:
+    """Write the selected trials and every job to a file; returns how many trials.
+
+    Raises StoreError subclasses; a file of that name is replaced only once the new one is whole.
+    """
+    goal = Path(path)
+    _refuse_itself(store, goal)
+    part = goal.with_name(f".{goal.name}.{secrets.token_hex(4)}.part")
+    try:
+        try:
+            with open(part, "x", encoding="ascii", newline="\n") as stream:
+                count = _write(stream, store, selection)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(part, goal)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot write {goal} ({error.strerror}): name another file, or make room for it"
+        ) from None
+    return count
+
+
+def import_records(
+    store: Store, path: str | os.PathLike[str], *, salvage: bool = False
+) -> Imported:
+    """Read an export into the store; trials that are there already are not stored again.
+
+    A damaged file is refused whole (DamagedExport). With `salvage`, its good lines are stored.
+    """
+    source = Path(path)
+    _refuse_itself(store, source)
+    damaged = _verify(source, salvage)
+    read = added = jobs = 0
+    batch: list[Record] = []
+    for _, value in _values(source, damaged):
+        if isinstance(value, Job):
+            jobs += store.put_job(value)
+            continue
+        batch.append(value)
+        read += 1
+        if len(batch) == PAGE:
+            added += store.add_all(batch)
+            batch.clear()
+    added += store.add_all(batch)
+    return Imported(read, added, jobs, damaged)
+
+
+def _refuse_itself(store: Store, path: Path) -> None:
+    if Path(store.location).absolute() == path.absolute():
+        raise UnusableLocation(f"{path} is the store itself: name another file")
+
+
+def _write(stream: TextIO, store: Store, selection: Selection) -> int:
+    digest = sha256()
+    count = 0
+
+    def put(kind: str, content: Any) -> None:
+        line = _line(kind, content)
+        digest.update(line.encode())
+        stream.write(line)
+
+    put("header", {"tilewright": "records", "format": FORMAT})
+    for job in store.jobs():
+        put("job", asdict(job))
+    for record in store.records(**selection):
+        put("trial", asdict(record))
+        count += 1
+    stream.write(_line("end", {"trials": count, "sha256": digest.hexdigest()}))
+    return count
+
+
+def _line(kind: str, content: Any) -> str:
+    text = canonical_json(content)
+    return f'{{"kind":"{kind}","sha256":"{content_key(kind + text)}","{kind}":{text}}}\n'
+
+
+def _verify(path: Path, salvage: bool) -> tuple[int, ...]:
+    """The numbers of damaged lines: none unless `salvage`, for otherwise they raise."""
+    damaged = []
+    digest = sha256()
+    end: Any = None
+    last = 0
+    for last, text in _lines(path):
+        try:
+            if end is not None and not salvage:
+                raise InvalidRecord("more follows after the closing line")
+            kind, content = _parse(last, text)
+            _value(kind, content)
+        except InvalidRecord as error:
+            if not salvage:
+                raise _damaged(path, last, str(error)) from None
+            damaged.append(last)
+            continue
+        if kind == "end":
+            end = content
+        else:
+            digest.update(text.encode())
+    if not salvage and end is None:
+        raise _damaged(path, last, "it ends early, without its closing line")
+    if not salvage and end["sha256"] != digest.hexdigest():
+        raise _damaged(path, last, "lines are missing or not in their places")
+    return tuple(damaged)
+
+
+def _values(path: Path, skipped: tuple[int, ...]) -> Iterator[tuple[int, Record | Job]]:
+    passed = frozenset(skipped)
+    for number, text in _lines(path):
+        if number not in passed:
+            value = _value(*_parse(number, text))
+            if value is not None:
+                yield number, value
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        with open(path, encoding="ascii", errors="replace", newline="\n") as stream:
+            yield from enumerate(stream, start=1)
+    except OSError as error:
+        raise StoreUnavailable(f"cannot read {path} ({error.strerror}): name an export") from None
+
+
+def _parse(number: int, text: str) -> tuple[str, Any]:
+    """Kind and content of a line; raises InvalidRecord, or DamagedExport for a wrong first one."""
+    try:
+        line = json.loads(text)
+        kind = line["kind"]
+        content = line[kind]
+        sound = line["sha256"] == content_key(kind + canonical_json(content))
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise InvalidRecord("it is not a line of an export") from None
+    if not sound:
+        raise InvalidRecord("its checksum does not match")
+    if (number == 1) != (kind == "header"):
+        raise InvalidRecord("the header is not the first line")
+    return kind, content
+
+
+def _value(kind: str, content: Any) -> Record | Job | None:
+    """The trial or job of a line, None for the lines around them; raises InvalidRecord."""
+    if kind in _KINDS:
+        return _KINDS[kind].from_dict(content)
+    if kind == "header" and content != {"tilewright": "records", "format": FORMAT}:
+        raise InvalidRecord(f"format {content} is not known here; upgrade Tilewright")
+    if kind == "end" and set(content) != {"trials", "sha256"}:
+        raise InvalidRecord("it is not a closing line")
+    return None
+
+
+def _damaged(path: Path, number: int, reason: str) -> DamagedExport:
+    return DamagedExport(
+        f"{path}, line {number}: {reason}; nothing was imported; fetch the file again, or salvage "
+        "its good lines"
+    )

@@ -1,0 +1,141 @@
+"""The tables of a store, their version, and how an older store becomes the present one.
+
+Policy: every change of a table raises `VERSION` and adds one step to `MIGRATIONS`. Steps run in one
+transaction when a store is opened, and are never edited afterwards. A later version is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    insert,
+    inspect,
+    select,
+    update,
+)
+
+from records.errors import DamagedStore, ForeignFile, NewerStore
+
+VERSION = 1
+
+Migration = Callable[[Connection], None]
+# From a version to the next one. Version 1 is the first, so there is nothing to migrate yet.
+MIGRATIONS: Mapping[int, Migration] = MappingProxyType({})
+
+metadata = MetaData()
+
+schema_table = Table(
+    "tilewright_schema",
+    metadata,
+    Column("version", Integer, primary_key=True, autoincrement=False),
+)
+
+# Hardware facts are long and few: kept once, under the hash of their text.
+facts = Table(
+    "facts",
+    metadata,
+    Column("key", String(64), primary_key=True),
+    Column("text", Text, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(255), primary_key=True),
+    Column("operator", Text, nullable=False),
+    Column("extents", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("state", String(32), nullable=False),
+    Column("created", String(32), nullable=False),
+    Column("updated", String(32), nullable=False),
+)
+
+trials = Table(
+    "trials",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=True),
+    Column("key", String(64), nullable=False, unique=True),
+    Column("candidate", String(64), nullable=False, index=True),
+    Column("workload", Text, nullable=False),
+    Column("operator", Text, nullable=False),
+    Column("extents", Text, nullable=False),
+    Column("target", Text, nullable=False),
+    Column("hardware", Text, nullable=False),
+    Column("facts", String(64), ForeignKey("facts.key"), nullable=False),
+    Column("generator", Text, nullable=False),
+    Column("threads", Integer, nullable=False),
+    Column("schedule", Text, nullable=False),
+    Column("schedule_key", String(64), nullable=False),
+    Column("kernel_key", Text, nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("seconds", Double),
+    Column("lower_quartile", Double),
+    Column("upper_quartile", Double),
+    Column("repeats", Integer, nullable=False),
+    Column("error", Double),
+    Column("detail", Text, nullable=False),
+    Column("compile_seconds", Double),
+    Column("clock_ghz", Double),
+    Column("notes", Text, nullable=False),
+    Column("created", String(32), nullable=False),
+    Column("job", Text, nullable=False, index=True),
+    Column("strategy", Text, nullable=False),
+    Index("ix_trials_workload", "workload", "target", "hardware"),
+    sqlite_autoincrement=True,  # numbers are never used again, so readers may page by them
+)
+
+
+def found_version(connection: Connection, location: str) -> int | None:
+    """The version of the store behind `connection`, None where the database is empty."""
+    names = set(inspect(connection).get_table_names())
+    if not names:
+        return None
+    if schema_table.name not in names:
+        if connection.dialect.name != "sqlite" and not names & set(metadata.tables):
+            return None  # a server's database may be shared with other tables
+        raise ForeignFile(
+            f"{location} is a database of something else (it has a table {min(names)!r}): "
+            "name another file for the records"
+        )
+    versions = connection.execute(select(schema_table.c.version)).scalars().all()
+    if len(versions) != 1:
+        raise DamagedStore(
+            f"{location} is damaged: it states {len(versions)} schema versions instead of one; "
+            "restore a copy, or import an export into a new store"
+        )
+    return int(versions[0])
+
+
+def refuse_newer(version: int, location: str) -> None:
+    """Raise NewerStore for a version this code does not know."""
+    if version > VERSION:
+        raise NewerStore(
+            f"{location} was written by a newer Tilewright (schema {version}, this one knows "
+            f"{VERSION}): upgrade Tilewright, or name another store"
+        )
+
+
+def create(connection: Connection) -> None:
+    """Make the tables of the present version in an empty database."""
+    metadata.create_all(connection)
+    connection.execute(insert(schema_table).values(version=VERSION))
+
+
+def migrate(connection: Connection, version: int) -> None:
+    """Bring the tables from `version` to the present one, step by step, in one transaction."""
+    for current in range(version, VERSION):
+        MIGRATIONS[current](connection)
+        connection.execute(update(schema_table).values(version=current + 1))

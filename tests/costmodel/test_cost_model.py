@@ -1,0 +1,124 @@
+"""The cost model ranks, learns what fails, is quick, and survives being stored."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from costmodel.features import feature_names, featurise
+from costmodel.model import CostModel, Settings, rank_labels
+from ir.errors import UsageError
+from tests.space.toy import tiling_space, toy_seconds
+
+SPACE = tiling_space()
+NAMES = feature_names(SPACE)
+
+
+def _data(rows: int, seed: int = 0):
+    matrix = SPACE.sample(np.random.default_rng(seed), rows)
+    return matrix, featurise(SPACE, matrix), toy_seconds(SPACE, matrix)
+
+
+def test_features_have_names_and_meaning():
+    matrix, features, _ = _data(64)
+    assert features.dtype == np.float32
+    assert features.shape == (64, len(NAMES))
+    assert len(set(NAMES)) == len(NAMES)
+    assert np.isfinite(features).all()
+    columns, at = SPACE.columns(matrix), NAMES.index
+    assert np.allclose(features[:, at("tile.m.1")], np.log2(1 + columns["tile.m.1"]))
+    assert (features[:, at("order=nkm")] == columns.is_("order", "nkm")).all()
+    pair = features[:, at("tile.m.1")] + features[:, at("tile.k.1")]
+    assert np.allclose(features[:, at("tile.m.1*tile.k.1")], pair)
+
+
+def test_pins_leave_the_schema_alone_and_the_backend_adds_to_it():
+    assert feature_names(SPACE.pin({"order": "nkm"})) == NAMES
+
+    def extra(columns):
+        return ("footprint",), columns["tile.m.1"][:, None].astype(np.float32)
+
+    wider = replace(SPACE, features=extra)
+    assert feature_names(wider) == (*NAMES, "footprint")
+    matrix = SPACE.sample(np.random.default_rng(0), 8)
+    assert (featurise(wider, matrix)[:, -1] == SPACE.columns(matrix)["tile.m.1"]).all()
+
+
+def test_labels_stress_the_head_within_each_workload():
+    seconds = np.array([1.0, 2.0, 3.0, 300.0, 200.0, 100.0])
+    labels = rank_labels(seconds, np.array([0, 0, 0, 1, 1, 1]), 4.0)
+    assert np.allclose(labels, np.exp([0, -2, -4, -4, -2, 0]))
+    assert np.allclose(rank_labels(np.array([5.0, 5.0]), np.zeros(2), 4.0), 1.0)
+
+
+def test_it_finds_fast_candidates():
+    _, features, seconds = _data(300)
+    model = CostModel(0, names=NAMES)
+    assert not model.ready
+    assert (model.predict(features) == 0).all()
+    model.fit(features, seconds, np.ones(300))
+    _, unseen, times = _data(4000, seed=1)
+    head = np.argsort(-model.predict(unseen))[:40]
+    assert np.median(times[head]) < np.quantile(times, 0.06)
+    assert set(model.importance()) <= set(NAMES)
+
+
+def test_it_learns_what_fails():
+    matrix, features, seconds = _data(300)
+    ok = SPACE.columns(matrix)["unroll.k"] < 16
+    model = CostModel(0)
+    model.fit(features, np.where(ok, seconds, np.nan), ok)
+    unseen, rows, _ = _data(1000, seed=1)
+    fails = SPACE.columns(unseen)["unroll.k"] == 16
+    assert model.validity(rows)[fails].max() < 0.3 < 0.7 < model.validity(rows)[~fails].min()
+
+
+def test_too_little_data_says_nothing():
+    _, features, seconds = _data(12)
+    model = CostModel(0)
+    model.fit(features, seconds, np.arange(12) < 4)
+    assert not model.ready
+    assert (model.predict(features) == 0).all()
+
+
+def test_fitting_is_quick():
+    rng = np.random.default_rng(0)
+    features = rng.random((300, 80), dtype=np.float32)
+    seconds = np.exp(features[:, :8].sum(axis=1))
+    CostModel(0).fit(features, seconds, np.ones(300))
+    best = np.inf
+    for _ in range(3):
+        started = time.process_time()
+        CostModel(0).fit(features, seconds, rng.random(300) < 0.9)
+        best = min(best, time.process_time() - started)
+    assert best < 0.2
+
+
+def test_json_round_trip():
+    _, features, seconds = _data(100)
+    model = CostModel(3, names=NAMES, settings=Settings(ensemble=2))
+    model.fit(features, seconds, np.arange(100) % 7 > 0)
+    again = CostModel.from_json(model.to_json(), names=NAMES)
+    assert np.allclose(again.predict(features), model.predict(features))
+    assert again.predict_members(features).shape == (2, 100)
+    with pytest.raises(UsageError, match="other features: extra"):
+        CostModel.from_json(model.to_json(), names=(*NAMES, "extra"))
+    with pytest.raises(UsageError, match="knows 53 features, 3 were given"):
+        again.predict(features[:, :3])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}'])
+def test_what_is_no_model_is_refused(text):
+    with pytest.raises(UsageError, match="cost model is not"):
+        CostModel.from_json(text)
+
+
+def test_importing_does_not_load_xgboost():
+    code = "import sys, costmodel.model, explorer.strategies.evolutionary as e; print(e.__name__);"
+    code += "assert 'xgboost' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

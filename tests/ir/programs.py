@@ -1,0 +1,105 @@
+"""Hypothesis strategies for small programs that use every op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hypothesis import strategies as st
+
+from ir import Axis, Graph, Program, Tile, apply, carry, cast, contract, exp, now, prior, reduce
+from ir.builder import as_index
+
+Step = Callable[[st.DrawFn, Graph, tuple[Axis, ...], list[Tile]], Tile]
+
+_UNARY = ("neg", "abs", "exp", "tanh", "sigmoid", "erf", "floor")
+_BINARY = ("add", "sub", "mul", "max", "min", "div")
+_FLOATS = ("f32", "bf16", "f64", "f16")
+
+
+def _axis_of(draw: st.DrawFn, axes: tuple[Axis, ...], tile: Tile) -> Axis | None:
+    mine = [axis for axis in axes if axis.name in tile.axes]
+    return draw(st.sampled_from(mine)) if mine else None
+
+
+def _unary(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    return apply(draw(st.sampled_from(_UNARY)), draw(st.sampled_from(tiles)))
+
+
+def _binary(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    right = draw(
+        st.sampled_from(tiles) | st.floats(-4, 4) | st.sampled_from(axes).map(lambda a: a + 1)
+    )
+    return apply(draw(st.sampled_from(_BINARY)), draw(st.sampled_from(tiles)), right)
+
+
+def _where(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    value = draw(st.sampled_from(tiles))
+    first, second = draw(st.sampled_from(axes)), draw(st.sampled_from(axes))
+    return apply("where", g.iota(first) <= second * 2 - 1, value, float("-inf"))
+
+
+def _reduce(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    value = draw(st.sampled_from(tiles))
+    axis = _axis_of(draw, axes, value)
+    return value if axis is None else reduce(draw(st.sampled_from(("sum", "max"))), value, axis)
+
+
+def _contract(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    left, right = draw(st.sampled_from(tiles)), draw(st.sampled_from(tiles))
+    axis = _axis_of(draw, axes, left)
+    return left if axis is None else contract(left, right, over=axis, acc="f32")
+
+
+def _cast(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    return cast(draw(st.sampled_from(tiles)), draw(st.sampled_from(_FLOATS)))
+
+
+def _load(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    name = f"T{draw(st.integers(0, 10**6))}"
+    first, second = draw(st.sampled_from(axes)), draw(st.sampled_from(axes))
+    index = as_index(first) * draw(st.integers(-2, 2)) + second + draw(st.integers(-3, 3))
+    handle = g.tensor(name, (draw(st.integers(1, 5)), second.extent), "f32", fill=0.5)
+    return handle[index, second]
+
+
+def _gather(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    number = draw(st.integers(0, 10**6))
+    along = draw(st.sampled_from(axes))
+    rows = g.input(f"I{number}", (along,), "i32")
+    return g.tensor(f"G{number}", (draw(st.integers(1, 6)), along.extent), "bf16")[rows, along]
+
+
+def _stream(draw: st.DrawFn, g: Graph, axes: tuple[Axis, ...], tiles: list[Tile]) -> Tile:
+    value = draw(st.sampled_from(tiles))
+    axis = _axis_of(draw, axes, value)
+    if axis is None:
+        return value
+    top = carry("max", value, axis)
+    return carry("sum", exp(value - now(top)), axis, factor=exp(prior(top) - now(top)))
+
+
+_STEPS: tuple[Step, ...] = (
+    _unary, _binary, _where, _reduce, _contract, _cast, _load, _gather, _stream,
+)  # fmt: skip
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """A program of a few steps over up to three axes, with an output or two."""
+    g = Graph(draw(st.sampled_from(("p", "op_1"))))
+    extents = draw(st.lists(st.integers(1, 5), min_size=1, max_size=3))
+    axes = g.axes(**dict(zip("abc", extents, strict=False)))
+    tiles = [g.input("X", axes, draw(st.sampled_from(_FLOATS))), g.input("v", axes[:1], "f32")]
+    used: set[str] = set()
+    for step in draw(st.lists(st.sampled_from(_STEPS), max_size=8)):
+        try:
+            tiles.append(step(draw, g, axes, tiles))
+        except Exception as error:  # a tensor drawn twice
+            if "declared twice" not in str(error):
+                raise
+    for number, tile in enumerate(reversed(tiles[-draw(st.integers(1, 2)) :])):
+        used.update(tile.axes)
+        g.output(f"out{number}", tile)
+    if draw(st.booleans()):
+        g.pin("tile.a.1", draw(st.sampled_from((4, True, "whole"))))
+    return g.program()

@@ -1,0 +1,116 @@
+"""Compile, cache, load and launch on this machine's CPU; in a child process, as everywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from explorer.errors import WorkerError
+from explorer.runtime.memory import LINE, aligned_empty, read_only_copy
+from explorer.runtime.once import run_once, spills_once
+from tests.runtime.fake_backend import EXTENT, kernel
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def run(what: str, cache: Path, threads: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    given = np.arange(EXTENT, dtype=np.float32)
+    _, (output,) = run_once(
+        kernel(what, threads), [given, np.zeros_like(given)], cache_dir=cache, timeout=20
+    )
+    return given, output
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_runs_on_any_number_of_threads(cache: Path, threads: int) -> None:
+    given, output = run("barriers", cache, threads)
+    assert np.array_equal(output, 2 * given)
+
+
+def test_damaged_cache_entry_is_rebuilt(cache: Path) -> None:
+    run("good", cache)
+    for path in cache.rglob("*.o"):
+        path.write_bytes(path.read_bytes()[:100])
+    given, output = run("good", cache)
+    assert np.array_equal(output, 2 * given)
+    assert not list(cache.rglob("tmp*"))
+
+
+def test_bad_text_is_an_error_in_words(cache: Path) -> None:
+    with pytest.raises(WorkerError, match="expected instruction opcode"):
+        run("bad_ir", cache)
+
+
+_FMA = "declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)\n"
+
+
+def _accumulate(count: int) -> str:
+    """A loop that keeps `count` vectors of 512 bits alive."""
+    phis = "\n".join(
+        f"  %a{i} = phi <16 x float> [ zeroinitializer, %entry ], [ %b{i}, %loop ]"
+        for i in range(count)
+    )
+    updates = "\n".join(
+        f"  %b{i} = call <16 x float> @llvm.fma.v16f32(<16 x float> %x, <16 x float> %x, "
+        f"<16 x float> %a{i})"
+        for i in range(count)
+    )
+    stores = "\n".join(
+        f"  %p{i} = getelementptr <16 x float>, ptr %args, i64 {i}\n"
+        f"  store <16 x float> %b{i}, ptr %p{i}"
+        for i in range(count)
+    )
+    return f"""{_FMA}
+define void @doubled_body(i64 %thread, i64 %threads, ptr %args, ptr %team) {{
+entry:
+  br label %loop
+loop:
+  %k = phi i64 [ 0, %entry ], [ %k1, %loop ]
+{phis}
+  %at = getelementptr <16 x float>, ptr %team, i64 %k
+  %x = load <16 x float>, ptr %at
+{updates}
+  %k1 = add i64 %k, 1
+  %more = icmp ult i64 %k1, %threads
+  br i1 %more, label %loop, label %done
+done:
+{stores}
+  ret void
+}}
+"""
+
+
+def test_spills_of_the_hot_loop_are_counted(cache: Path) -> None:
+    base = kernel("good")
+    few = dataclasses.replace(base, texts=(("llvm", _accumulate(6)),))
+    many = dataclasses.replace(base, texts=(("llvm", _accumulate(64)),))
+    assert spills_once(few, cache_dir=cache) == 0
+    assert spills_once(many, cache_dir=cache) > 20
+
+
+def test_arrays_are_aligned_and_read_only_copies_are(cache: Path) -> None:
+    for shape in ((3,), (100, 7), (1 << 20,)):
+        for guard in (False, True):
+            array = aligned_empty(shape, "f32", guard=guard)
+            assert array.ctypes.data % LINE == 0
+            assert array.shape == shape
+            array[...] = 1
+    copy = read_only_copy(np.ones(5, np.float32), "f32")
+    with pytest.raises(ValueError, match="read-only"):
+        copy[0] = 2
+
+
+def test_parent_loads_no_code_generator() -> None:
+    code = "import sys, explorer.measure; print('llvmlite' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert done.stdout.strip() == "False"

@@ -1,0 +1,151 @@
+"""Whatever a kernel or the generator does, the outcome is typed and the next candidate is fine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from explorer.measure import Measurer
+from explorer.runtime.workers import Timing
+from tests.runtime.fake_backend import HARDWARE, PROGRAM, schedule
+
+PLACE = "tests.runtime.fake_backend:FakeBackend"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def make(cache: Path, deadline: float = 10.0, compilers: int | None = None) -> Measurer:
+    return Measurer(
+        PROGRAM,
+        PLACE,
+        HARDWARE,
+        cache_dir=cache,
+        deadline_s=deadline,
+        compile_deadline_s=deadline,
+        runtime="cpu",
+        compilers=compilers,
+        timing=Timing(budget=0.005),
+    )
+
+
+@pytest.fixture(scope="module")
+def measurer(cache: Path) -> Iterator[Measurer]:
+    with make(cache) as measurer:
+        yield measurer
+
+
+FAULTS = [
+    ("segfault", "crash", "SIGSEGV"),
+    ("exit", "crash", "status 0 without an answer"),
+    ("abort", "crash", "SIGABRT"),
+    ("wrong", "wrong_result", "O: 1000 of 1000 elements wrong, first at [0]"),
+    ("nan", "wrong_result", "nan instead of"),
+    ("untouched", "wrong_result", "7 never written"),
+    ("unstable", "unstable", "right at first, then not"),
+    ("remember", "wrong_result", "second set of inputs"),
+    ("overrun", "crash", "SIGSEGV"),
+    ("write_input", "crash", "SIGSEGV"),
+    ("undefined", "crash", "SIGSEGV"),
+    ("refuse", "illegal", "no-bytes: 1 B needed"),
+    ("lower_raise", "compile_error", "ZeroDivisionError: a bug in the generator"),
+    ("lower_abort", "compile_error", "SIGABRT"),
+    ("lower_memory", "out_of_memory", ""),
+    ("bad_ir", "compile_error", "expected instruction opcode"),
+    ("fatal_ir", "compile_error", "LLVM ERROR: Inline asm"),
+]
+
+
+@pytest.mark.parametrize(("what", "status", "words"), FAULTS)
+def test_fault_is_a_typed_outcome_and_leaves_the_next_alone(
+    measurer: Measurer, what: str, status: str, words: str
+) -> None:
+    measurer.best = None
+    broken, good = measurer.measure([schedule(what), schedule("good")])
+    assert (broken.status, words in broken.detail) == (status, True), broken
+    assert broken.seconds is None
+    assert good.ok, good
+
+
+def test_good_kernels_are_measured(measurer: Measurer) -> None:
+    for what in ("good", "barriers", "good"):
+        measurer.best = None
+        (outcome,) = measurer.measure([schedule(what)])
+        assert outcome.ok, outcome
+        assert outcome.seconds is not None
+        assert outcome.quartiles is not None
+        assert outcome.quartiles[0] <= outcome.seconds <= outcome.quartiles[1]
+        assert outcome.repeats >= 3
+        assert outcome.error == pytest.approx(0.0, abs=1e-6)
+        assert outcome.kernel_key
+        assert outcome.clock_ghz is not None
+        assert 0.5 < outcome.clock_ghz < 8
+
+
+def test_huge_output_is_swallowed(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with make(cache) as measurer:
+        measurer.best = 1e-6
+        flood, good = measurer.measure([schedule("flood", threads=1), schedule("good")])
+    assert flood.ok, flood
+    assert flood.repeats == 1
+    assert good.ok
+    assert capfd.readouterr() == ("", "")
+
+
+def test_hanging_kernel_ends_at_its_deadline(cache: Path) -> None:
+    with make(cache, deadline=0.6) as measurer:
+        assert next(measurer.measure([schedule("good")])).ok
+        start = time.monotonic()
+        hung, good = measurer.measure([schedule("hang"), schedule("good")])
+    assert hung.status == "timeout", hung
+    assert good.ok, good
+    assert time.monotonic() - start < 2.5
+
+
+def test_hanging_generator_ends_at_its_deadline(cache: Path) -> None:
+    with make(cache, deadline=0.6, compilers=1) as measurer:
+        hung, good = measurer.measure([schedule("lower_hang"), schedule("good")])
+    assert hung.status == "timeout", hung
+    assert good.ok, good
+
+
+def test_far_behind_the_best_is_timed_once(cache: Path) -> None:
+    with make(cache) as measurer:
+        good, slow = measurer.measure([schedule("good"), schedule("slow")])
+    assert good.repeats > 1
+    assert (slow.status, slow.repeats) == ("ok", 1)
+
+
+def test_compete_takes_turns(measurer: Measurer) -> None:
+    first, second, broken = measurer.compete(
+        [schedule("good"), schedule("good", 1), schedule("wrong")], rounds=3
+    )
+    assert first.ok
+    assert second.ok
+    assert first.repeats >= 9
+    assert broken.status == "wrong_result"
+
+
+def test_workers_end_with_the_measurer(cache: Path) -> None:
+    with make(cache) as measurer:
+        assert next(measurer.measure([schedule("good")])).ok
+        pids = [worker.pid for worker in measurer.workers]
+        assert len(pids) >= 2
+    for pid in pids:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_small_candidates_cost_little(cache: Path) -> None:
+    with make(cache) as measurer:
+        batch = [schedule("good", variant) for variant in range(17)]
+        list(measurer.measure(batch))
+        start = time.perf_counter()
+        outcomes = list(measurer.measure(batch[1:]))
+        spent = time.perf_counter() - start
+    timed = sum(0.005 + outcome.compile_seconds for outcome in outcomes)
+    assert (spent - timed) / 16 < 0.02  # 2 ms on a quiet machine

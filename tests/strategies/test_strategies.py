@@ -1,0 +1,80 @@
+"""Every built-in strategy keeps the contract; evolution beats random by far."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from explorer.strategies.base import find_strategy, make_strategy
+from explorer.strategies.evolutionary import Evolutionary
+from explorer.strategies.history import History
+from ir.errors import UsageError
+from tests.space.toy import small_space, tiling_space
+from tests.strategies.contract import FakeOutcome, StrategyContract, drive, outcomes_of
+
+
+class TestRandom(StrategyContract):
+    name = "random"
+
+
+class TestExhaustive(StrategyContract):
+    name = "exhaustive"
+
+
+class TestEvolutionary(StrategyContract):
+    name = "evolutionary"
+
+
+def _best(name: str, seed: int, trials: int) -> float:
+    space = tiling_space()
+    strategy = make_strategy(name, space, np.random.default_rng(seed), trials=trials)
+    told = drive(strategy, trials, lambda some: outcomes_of(space, some), batch=8)
+    return min(outcome.seconds or np.inf for outcome in outcomes_of(space, told))
+
+
+@pytest.mark.parametrize(("trials", "share"), [(64, 0.5), (128, 0.7)])
+def test_few_evolved_trials_match_256_random_ones(trials, share):
+    drawn = [_best("random", seed, 256) for seed in range(10)]
+    bred = [_best("evolutionary", seed, trials) for seed in range(10)]
+    assert np.mean([ours <= theirs for ours in bred for theirs in drawn]) >= share
+
+
+def test_it_polishes_the_incumbent_at_the_end():
+    space = tiling_space()
+    strategy = Evolutionary(space, np.random.default_rng(0), trials=96)
+    drive(strategy, 80, lambda some: outcomes_of(space, some))
+    incumbent = strategy.history.best(2)[0]
+    asked = np.array([space.encode(schedule) for schedule in strategy.ask(16)])
+    away = (asked[:, None, :] != incumbent[None, :, :]).sum(axis=2).min(axis=1)
+    assert (away == 1).sum() >= 4
+
+
+def test_failures_are_avoided_once_known():
+    space = tiling_space()
+    strategy = Evolutionary(space, np.random.default_rng(1), trials=160)
+    crash = FakeOutcome("crash", None)
+
+    def outcomes(some):
+        made = outcomes_of(space, some)
+        return [crash if s["pack.B"] else o for s, o in zip(some, made, strict=True)]
+
+    drive(strategy, 96, outcomes)
+    late = [schedule for _ in range(4) for schedule in strategy.ask(16)]
+    assert sum(bool(schedule["pack.B"]) for schedule in late) <= 12  # immigrants may
+
+
+def test_a_kernel_counts_once_among_the_best():
+    space = small_space()
+    history = History(space)
+    rows = space.sample(np.random.default_rng(0), 31)
+    schedules = history.asked(history.fresh(rows))
+    same = [FakeOutcome(seconds=1.0 + n, kernel_key="k") for n in range(len(schedules))]
+    history.told(schedules, same)
+    best, seconds = history.best(8)
+    assert len(best) == 1
+    assert seconds[0] == 1.0
+
+
+def test_an_unknown_strategy_names_the_nearest():
+    with pytest.raises(UsageError, match="nearest is 'evolutionary'"):
+        find_strategy("evolutionry")
