@@ -201,6 +201,18 @@ class Graph:
         self._known: dict[tuple[Op, tuple[int, ...]], int] = {}
         self._pins: dict[str, str | int | bool] = {}
 
+    @classmethod
+    def like(
+        cls, name: str, extents: Mapping[str, int], tensors: tuple[TensorSpec, ...],
+        pins: tuple[Pin, ...],
+    ) -> Graph:
+        """A graph without nodes that has these axes, tensors and pins: what rewrites fill."""
+        graph = cls(name)
+        graph._axes = dict(extents)
+        graph._tensors = {spec.name: spec for spec in tensors}
+        graph._pins = dict(pins)
+        return graph
+
     def axes(self, **extents: int) -> tuple[Axis, ...]:
         """Declare axes; returns them in order."""
         for name, extent in extents.items():

@@ -174,6 +174,8 @@ class _Partition:
         self.nodes = program.nodes
         self.order = {axis: i for i, axis in enumerate(self._axis_order())}
         self.absorbed = self._absorbed()
+        self._known: dict[int, set[int]] = {}
+        self.before = self._reduction_order()
 
     def _axis_order(self) -> list[str]:
         stored = [axis for _, store in self.program.stores() for axis in store.axes]
@@ -270,7 +272,6 @@ class _Partition:
         """Maps computable from the group's results at its own points, in order."""
         parallel = frozenset(self.domain(group[0])) - set(reduced_axes(self.nodes[group[0]]))
         inside = set(group)
-        later = self._later_reductions(group)
         found: list[int] = []
         for position, node in enumerate(self.nodes):
             if position in taken or is_reduction(node):
@@ -285,7 +286,7 @@ class _Partition:
                 continue
             if position in self.absorbed:
                 continue
-            if self._reductions(position) & later:
+            if not self._finished(position, group):
                 continue
             inside.add(position)
             found.append(position)
@@ -293,7 +294,7 @@ class _Partition:
 
     def _reductions(self, position: int) -> set[int]:
         """All reductions that a node depends on."""
-        known: dict[int, set[int]] = self.__dict__.setdefault("_known", {})
+        known = self._known
         if position not in known:
             result: set[int] = {position} if is_reduction(self.nodes[position]) else set()
             for arg in self.nodes[position].args:
@@ -301,28 +302,44 @@ class _Partition:
             known[position] = result
         return known[position]
 
-    def _later_reductions(self, group: list[int]) -> set[int]:
-        """Reductions that are not known to be finished where the group's results are written."""
-        needed: set[int] = set()
-        for member in group:
-            needed |= self._reductions(member)
-        own = {self._chain(member) for member in group}
-        chain_mates = {
-            position for position, node in enumerate(self.nodes)
-            if is_reduction(node) and position <= max(group) and self._chain(position) in own
-        }
-        everything = {p for p, node in enumerate(self.nodes) if is_reduction(node)}
-        return everything - needed - chain_mates
+    def _finished(self, position: int, group: list[int]) -> bool:
+        """Whether every reduction that a node needs can be finished before the group's results.
 
-    def _chain(self, position: int) -> tuple[str, ...]:
-        node = self.nodes[position]
-        return (node.op.axis,) if isinstance(node.op, Carry) else ("", str(position))
+        What is new is noted as an order between stages, so that two groups never wait for each
+        other.
+        """
+        known = set(group)
+        for member in group:
+            known |= self._reductions(member)
+        extra = self._reductions(position) - known
+        if any(nx.has_path(self.before, member, e) for e in extra for member in group):
+            return False
+        self.before.add_edges_from((e, member) for e in extra for member in group)
+        return True
+
+    def _reduction_order(self) -> nx.DiGraph:
+        """Which reduction needs which."""
+        graph = nx.DiGraph()
+        for position, node in enumerate(self.nodes):
+            if is_reduction(node):
+                graph.add_node(position)
+                needed = self._reductions(position) - {position}
+                graph.add_edges_from((other, position) for other in needed)
+        return graph
 
     def run(self) -> StagedProgram:
         stages: list[Stage] = []
         taken: set[int] = set()
         forced = self.forced()
-        for group in self.groups():
+        groups = self.groups()
+        for group in groups:  # siblings run together: what one needs, all need
+            edges = [(e, m) for e in nx.ancestors(self.before, group[0]) for m in group]
+            for member in group[1:]:
+                edges += [(e, m) for e in nx.ancestors(self.before, member) for m in group]
+            self.before.add_edges_from((e, m) for e, m in edges if e not in group)
+            self.before.add_edges_from((m, d) for g in group for d in tuple(
+                self.before.successors(g)) for m in group if d not in group)
+        for group in groups:
             closure = self.closure(group, taken)
             taken.update(closure)
             stages.append(self._reduction_stage(group, closure, len(stages)))
@@ -384,10 +401,20 @@ class _Partition:
                 running.append(result)
             elif plain or carried:
                 results.append(result)
+        running += self._priors(group, inside)
         domain = self.sort(self.domain(group[0]))
         reduce = self.sort(reduced_axes(self.nodes[group[0]]))
         accumulators = tuple(self.accumulator(position) for position in group)
         return Stage(f"s{number}", domain, reduce, accumulators, (), tuple(results), tuple(running))
+
+    def _priors(self, group: list[int], inside: set[int]) -> list[Result]:
+        """Prior values of the group that other stages read."""
+        found = []
+        for position, node in enumerate(self.nodes):
+            if isinstance(node.op, Prior) and node.args[0] in group:
+                if self._escapes(position, inside):
+                    found.append(Result(position, self.sort(node.axes)))
+        return found
 
     def _escapes(self, position: int, inside: set[int]) -> bool:
         return any(user not in inside for user in self.program.users(position))

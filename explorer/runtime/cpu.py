@@ -252,12 +252,13 @@ def _map_pool(cache_dir: Path | None) -> Pool:
 
 @dataclass(frozen=True, slots=True)
 class CpuLaunch:
-    """A kernel with its pointers; keeps the arrays behind them alive."""
+    """A kernel with its pointers; keeps the code and the arrays behind them alive."""
 
     body: int
     pointers: Any
     threads: int
-    keep: tuple[Array, ...]
+    engine: Any
+    arrays: tuple[Array, ...]
 
     def __call__(self, times: int = 1) -> float:
         repeat = pool().repeat
@@ -284,7 +285,7 @@ class CpuKernel:
             for slot, argument in enumerate(self.binary.arguments)
         )
         pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
-        return CpuLaunch(self._body, pointers, self.binary.threads, arrays)
+        return CpuLaunch(self._body, pointers, self.binary.threads, self._engine, arrays)
 
     def __call__(self, *operands: Array) -> float:
         """Run once on inputs and outputs in order; returns the seconds."""

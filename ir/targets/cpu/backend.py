@@ -20,7 +20,7 @@ from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.lower import Lowering
 from ir.targets.cpu.plan import make_plan
-from ir.targets.cpu.shape import stage_shape
+from ir.targets.cpu.shape import stage_shapes
 
 GENERATOR = "1"
 SUPPORTED = ("bool", "u8", "i8", "i32", "i64", "bf16", "f32", "f64")
@@ -50,7 +50,7 @@ class CpuBackend:
                                  f"target computes on {', '.join(SUPPORTED)}")
         staged = staged_program(program)
         vector = vector_row(hardware.isa)
-        shapes = tuple(stage_shape(staged, stage, hardware.isa) for stage in staged.stages)
+        shapes = stage_shapes(staged, hardware.isa)
         decisions = Decisions(staged, shapes, hardware, vector)
         found = decisions.all()
         constraints = Constraints(decisions).all()

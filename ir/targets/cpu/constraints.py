@@ -194,6 +194,9 @@ class Constraints:
         pack, lane = f"pack.{name}.{operand.name}", f"lane.{name}"
         instruction = f"instruction.{name}"
 
+        owner = self.decisions.staged.producer.get(operand.node) if operand.buffered else None
+        producer = "" if owner is None else f"lane.{self.decisions.staged.stages[owner].name}"
+
         def in_place(lane_axis: str, row_axis: str, dot: DotRow) -> bool:
             if dot.name == "fma":
                 return True
@@ -221,6 +224,9 @@ class Constraints:
                 here = columns.is_(lane, a) & columns.is_(f"row.{name}", r) & (
                     columns.is_(instruction, dot))
                 good |= here & ((plain & place) | (~plain & packed))
+            if producer in self.names:
+                contiguous = columns.is_(producer, shape.main) | columns.is_(instruction, "fma")
+                good &= ~plain | contiguous
             return good
 
         self.add(f"operand.{name}.{operand.name}",

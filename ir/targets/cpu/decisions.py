@@ -156,7 +156,8 @@ class Decisions:
             if operand.packable:
                 self.add(f"pack.{name}.{operand.name}", PACKS, "layout", operand.name,
                          "copied to panels inside the inner loops (0), the outer loops (1), "
-                         "before all loops (2), or used in place", "1")
+                         "before all loops (2), or used in place",
+                         "no" if operand.buffered else "1")
 
 
 def seeds(decisions: tuple[Decision, ...], shapes: tuple[StageShape, ...], vector: VectorRow

@@ -43,11 +43,11 @@ class Evaluator:
 
     def __init__(
         self, builder: Builder, program: Program, leaves: Leaves, *, lane: str, row: str,
-        lanes: int, fma: bool,
+        lanes: int, fma: bool, scales: bool,
     ) -> None:
         self.b, self.program, self.leaves = builder, program, leaves
         self.lane, self.row, self.lanes = lane, row, lanes
-        self.arith = Arithmetic(builder, fma)
+        self.arith = Arithmetic(builder, fma, scales)
         self.bound: dict[tuple[int, int, int], Value] = {}
         self.memo: dict[tuple[int, int, int], Value] = {}
         self.site: dict[str, Position] = {}
@@ -111,6 +111,8 @@ class Evaluator:
     def _map(self, function: str, args: tuple[int, ...], i: int, j: int) -> Value:
         nodes = self.program.nodes
         row = scalar_function(function)
+        if function == "mul" and self._is_zero(args):
+            return self.b.constant(0, Type("f32"))
         typed = args[1:] if row.result == "select" else args
         compute = Map("add" if len(typed) > 1 else "neg").infer(
             [nodes[a].type for a in typed][:2], self.program.scope).dtype
@@ -128,6 +130,12 @@ class Evaluator:
         if any(value.type.lanes for value in values):
             values = [v if v.type.lanes else self.b.splat(v, self.lanes) for v in values]
         return apply_function(self.arith, function, values)
+
+    def _is_zero(self, args: tuple[int, ...]) -> bool:
+        """A coordinate (always finite) times the constant 0.0."""
+        ops = [self.program.nodes[a].op for a in args]
+        zero = any(isinstance(op, Constant) and op.value == 0 and op.dtype == "f32" for op in ops)
+        return zero and any(isinstance(op, Iota) for op in ops)
 
     def _iota(self, axis: str, i: int, j: int) -> Value:
         position = self.site[axis]

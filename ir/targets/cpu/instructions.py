@@ -17,6 +17,7 @@ class VectorRow:
     lanes: int
     registers: int
     fma: bool = True
+    scales: bool = False  # has the FRACTION and SCALE rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class DotRow:
 
 
 VECTORS: tuple[VectorRow, ...] = (
-    VectorRow("avx512f", 16, 32),
+    VectorRow("avx512f", 16, 32, scales=True),
     VectorRow("avx2", 8, 16),
     VectorRow("scalar", 4, 16, fma=False),
 )
@@ -106,6 +107,36 @@ TILE_CONFIG = TileRow("tileconfig", "llvm.x86.ldtilecfg", "void @llvm.x86.ldtile
                       "_tile_loadconfig({0})")
 TILE_RELEASE = TileRow("tilerelease", "llvm.x86.tilerelease", "void @llvm.x86.tilerelease()",
                        "_tile_release()")
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """An instruction on one whole vector, spelled as an intrinsic with `suffix` arguments."""
+
+    name: str
+    isa: str
+    lanes: int
+    llvm: str
+    llvm_declaration: str
+    suffix: str
+    c: str
+    header: str = "immintrin.h"
+
+
+# x - floor(x), exactly, in one instruction; 0 for infinities
+FRACTION = CallRow(
+    "vreduceps", "avx512f", 16, "llvm.x86.avx512.mask.reduce.ps.512",
+    "<16 x float> @llvm.x86.avx512.mask.reduce.ps.512"
+    "(<16 x float>, i32 immarg, <16 x float>, i16, i32 immarg)",
+    "i32 1, <16 x float> zeroinitializer, i16 -1, i32 4",
+    "(v16f32)_mm512_reduce_ps((__m512){0}, 1)")
+# x * 2^floor(y), right at both ends of the range
+SCALE = CallRow(
+    "vscalefps", "avx512f", 16, "llvm.x86.avx512.mask.scalef.ps.512",
+    "<16 x float> @llvm.x86.avx512.mask.scalef.ps.512"
+    "(<16 x float>, <16 x float>, <16 x float>, i16, i32 immarg)",
+    "<16 x float> zeroinitializer, i16 -1, i32 4",
+    "(v16f32)_mm512_scalef_ps((__m512){0}, (__m512){1})")
 
 
 def vector_row(isa: tuple[str, ...]) -> VectorRow:

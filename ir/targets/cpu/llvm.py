@@ -392,6 +392,8 @@ class LlvmPrinter:
         row = i.attrs["row"]
         args = ", ".join(
             self._typed(a) if isinstance(a, Value) else f"i8 {a}" for a in i.args)
+        suffix = getattr(row, "suffix", "")
+        args = f"{args}, {suffix}" if suffix else args
         self.declared.setdefault(row.llvm, row.llvm_declaration)
         if i.result is not None:
             self._define(i, f"call {type_text(i.result.type)} @{row.llvm}({args})")

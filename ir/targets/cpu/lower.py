@@ -262,7 +262,7 @@ class Lowering:
         """The loop's range, narrowed to where its points matter (masks), by whole blocks."""
         region = self.regions[loop.axis]
         low, high = region.low, region.high
-        for condition in self.conditions.get(loop.axis, ()):
+        for condition in self._usable(loop):
             coefficient = dict(condition.terms).get(loop.axis, 0)
             if abs(coefficient) != 1:
                 continue
@@ -279,6 +279,19 @@ class Lowering:
             low = self.b.minimum(low, self.b.add(region.low, self.b.mul(limit, loop.block)))
             high = self.b.maximum(high, self.b.add(low, 1))
         return low, high
+
+    def _usable(self, loop: Loop) -> tuple[Condition, ...]:
+        """Conditions that hold for everything inside a loop: not where its points are stored."""
+        conditions = self.conditions.get(loop.axis, ())
+        if not conditions:
+            return ()
+        for leaf in self.plan.leaves.values():
+            stage = leaf.stage
+            stored = any(r.tensor for r in stage.written)
+            kept = loop.axis in stage.parallel
+            if loop in leaf.path() and kept and stored:
+                return ()
+        return conditions
 
     def _largest(self, condition: Condition, axis: str) -> Index:
         """Largest value over the current regions of the condition without `axis`."""

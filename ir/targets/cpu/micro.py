@@ -105,6 +105,7 @@ class StageEmitter:
         self.evaluator = Evaluator(
             self.b, lowering.program, self, lane=self.binding.lane, row=self.binding.row,
             lanes=self.lanes, fma=self.binding.vector.fma,
+            scales=self.binding.vector.scales,
         )
         self.flags = lowering.state_flags(stage)
         self.written = {r.node for r in stage.written}

@@ -32,6 +32,7 @@ class _Packer(StageEmitter):
         self.evaluator = Evaluator(
             self.b, lowering.program, self, lane=self.vector_axis, row="", lanes=self.lanes,
             fma=self.binding.vector.fma,
+            scales=self.binding.vector.scales,
         )
         self.target = lowering.buffer_access(pack.buffer)
 

@@ -187,7 +187,8 @@ def blocks_of(staged: StagedProgram, schedule: Schedule, bindings: Mapping[str, 
     units = axis_units(staged, bindings)
     for axis, extent in staged.program.axes.items():
         unit = units[axis]
-        inner = int(schedule.get(f"tile.{axis}.0", 0)) or extent
+        default = int(schedule.get(f"tile.{axis}.1", 0))
+        inner = int(schedule.get(f"tile.{axis}.0", default)) or extent
         inner = min(round_up(inner, unit), extent)
         outer = int(schedule.get(f"tile.{axis}.1", 0)) or extent
         outer = min(round_up(outer, inner), extent)
@@ -272,7 +273,9 @@ class _Tree:
     def _joins(self, position: int, other: int, axis: str) -> bool:
         stage, earlier = self.stages[position], self.stages[other]
         for use in self.plan.staged.uses[position].get(other, ()):
-            if not use.final or axis not in earlier.reduce:
+            varies = axis in self.plan.staged.program.nodes[use.node].axes
+            running = not use.final or any(r.node == use.node for r in earlier.running)
+            if running or varies or axis not in earlier.reduce:
                 continue
             if not (use.late and axis in stage.reduce):
                 return False
@@ -300,6 +303,7 @@ def make_plan(staged: StagedProgram, schedule: Schedule, vector: VectorRow, thre
     parallel = frozenset(str(schedule.get("parallel", "")).split())
     plan.items = _Tree(plan, order_of(schedule, staged.program.axes), parallel).build()
     _check_parallel(plan)
+    _check_carries(plan)
     _place_buffers(plan)
     _place_packs(plan, schedule)
     _lay_out(plan)
@@ -312,6 +316,22 @@ def _check_parallel(plan: Plan) -> None:
             if loop.parallel and loop.axis in leaf.stage.reduce:
                 raise Refusal("parallel-reduction",
                               f"axis {loop.axis} is reduced by stage {leaf.stage.name}")
+
+
+def _check_carries(plan: Plan) -> None:
+    """Stages that read running values stand in the very loops that carry them."""
+    staged = plan.staged
+    for position, table in enumerate(staged.uses):
+        own = plan.leaves[staged.stages[position].name].path()
+        for other, uses in table.items():
+            earlier = staged.stages[other]
+            running = {r.node for r in earlier.running}
+            if all(use.final and use.node not in running for use in uses):
+                continue
+            for loop in plan.leaves[earlier.name].path():
+                if loop.axis in earlier.reduce and loop not in own:
+                    raise Refusal("carried-apart", f"{staged.stages[position].name} is outside the "
+                                                   f"loop over {loop.axis} that carries its operand")
 
 
 def _common(paths: list[tuple[Loop, ...]]) -> tuple[Loop, ...]:
@@ -373,6 +393,8 @@ def _buffer(plan: Plan, position: int, node: int, axes: tuple[str, ...], dtype: 
         size = plan.size(axis, path)
         if axis == order[-1]:
             size = round_up(size, 64) if size > 16 else round_up(size, 16)
+            if len(order) > 1:
+                size = spread(size, element_bytes(dtype))
         elif axis == binding.row:
             size = round_up(size, 16) if size > 1 else size
         digits.append((axis, size, 1))
@@ -479,7 +501,11 @@ def _row_length(plan: Plan, stage: Stage, node: int, size: int) -> int:
     """Elements of a packed row: whole vectors, and no power-of-two distance between rows."""
     binding = plan.bindings[stage.name]
     length = round_up(size, math.lcm(binding.depth, binding.vector.lanes))
-    element = element_bytes(_packed_dtype(plan, stage, node))
+    return spread(length, element_bytes(_packed_dtype(plan, stage, node)))
+
+
+def spread(length: int, element: int) -> int:
+    """A row length that does not put neighbouring rows into the same cache set."""
     return length + 64 // element if length * element % 1024 == 0 else length
 
 

@@ -1,7 +1,7 @@
 """The CPU thread pool, twice: as LLVM IR (what tuned kernels run on) and as C (what exports carry).
 
 Both texts define the same symbols with the same team layout, all weak, so that objects linked into
-one program share one pool. Owns nothing but text: compiling and running it is the runtime's business.
+one program share one pool. Owns text only: compiling and running it is the runtime's business.
 """
 
 import platform
@@ -18,6 +18,7 @@ from ir.targets.cpu import pool_text_c, pool_text_llvm
 TEAM_BYTES = 832
 TICKETS = 64
 SPINS = 20_000  # pauses before a waiting thread begins to yield
+CROWDED_SPINS = 100  # the same when there are more threads than processors
 YIELDS = 2_000  # yields before an idle worker takes naps of 50 us
 NAPS = 2_000  # naps (a fifth of a second or so) before it sleeps until it is woken
 
@@ -53,5 +54,6 @@ def pool_c() -> str:
 
 def _fill_waiting(text: str) -> str:
     awake = SPINS + YIELDS
+    text = text.replace("@CROWDED_SPINS@", str(CROWDED_SPINS))
     text = text.replace("@SPINS@", str(SPINS)).replace("@AWAKE@", str(awake))
     return text.replace("@PATIENCE@", str(awake + NAPS))

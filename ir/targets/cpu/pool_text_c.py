@@ -48,8 +48,12 @@ TILEWRIGHT_WEAK tilewright_mutex_t tilewright_mutex TILEWRIGHT_LINE;
 TILEWRIGHT_WEAK tilewright_cond_t tilewright_wakeup TILEWRIGHT_LINE;
 TILEWRIGHT_WEAK unsigned char tilewright_cpus[128] TILEWRIGHT_LINE;
 
+TILEWRIGHT_WEAK int64_t tilewright_cpu_count;
+TILEWRIGHT_WEAK int64_t tilewright_spins TILEWRIGHT_LINE = @SPINS@;
+
+/* Waits a little: pauses at first, later gives the processor away. */
 TILEWRIGHT_WEAK void tilewright_relax(int64_t spins) {
-  if (spins >= @SPINS@) {
+  if (spins >= tilewright_spins) {
     sched_yield();
     return;
   }
@@ -74,6 +78,9 @@ TILEWRIGHT_WEAK void tilewright_park(uint64_t seen) {
 TILEWRIGHT_WEAK void tilewright_find_cpus(void) {
 #ifdef __linux__
   sched_getaffinity(0, sizeof tilewright_cpus, (cpu_set_t *)tilewright_cpus);
+  tilewright_cpu_count = 0;
+  for (size_t i = 0; i < sizeof tilewright_cpus; i++)
+    tilewright_cpu_count += __builtin_popcount(tilewright_cpus[i]);
 #endif
 }
 
@@ -126,6 +133,8 @@ TILEWRIGHT_WEAK int64_t tilewright_ensure(int64_t threads) {
     pthread_cond_init(&tilewright_wakeup.cond, NULL);
     tilewright_find_cpus();
   }
+  int crowded = tilewright_cpu_count && threads > tilewright_cpu_count;
+  tilewright_spins = crowded ? @CROWDED_SPINS@ : @SPINS@;
   while (tilewright_started + 1 < threads) {
     pthread_t handle;
     void *index = (void *)(intptr_t)(tilewright_started + 1);

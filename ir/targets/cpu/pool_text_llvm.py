@@ -13,6 +13,8 @@ LLVM = """\
 @tilewright_mutex = weak global [128 x i8] zeroinitializer, align 64
 @tilewright_wakeup = weak global [128 x i8] zeroinitializer, align 64
 @tilewright_cpus = weak global [128 x i8] zeroinitializer, align 64
+@tilewright_cpu_count = weak global i64 0
+@tilewright_spins = weak global i64 @SPINS@, align 64
 
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 @DECLARE_PAUSE@
@@ -32,10 +34,11 @@ declare i32 @pthread_cond_wait(ptr, ptr)
 declare i32 @pthread_cond_broadcast(ptr)
 @DECLARE_AFFINITY@
 
-; Waits a little: pauses at first, gives the processor away after @SPINS@ calls.
+; Waits a little: pauses at first, later gives the processor away.
 define weak void @tilewright_relax(i64 %spins) {
 entry:
-  %early = icmp ult i64 %spins, @SPINS@
+  %limit = load i64, ptr @tilewright_spins
+  %early = icmp ult i64 %spins, %limit
   br i1 %early, label %spin, label %yield
 spin:
   @PAUSE@
@@ -128,6 +131,14 @@ reset:
   call void @tilewright_find_cpus()
   br label %grow
 grow:
+  %cpus = load i64, ptr @tilewright_cpu_count
+  %room = icmp ule i64 %threads, %cpus
+  %unknown = icmp eq i64 %cpus, 0
+  %patient = or i1 %room, %unknown
+  %limit = select i1 %patient, i64 @SPINS@, i64 @CROWDED_SPINS@
+  store i64 %limit, ptr @tilewright_spins
+  br label %count
+count:
   %started = load i64, ptr @tilewright_started
   %index = add i64 %started, 1
   %enough = icmp uge i64 %index, %threads
@@ -141,7 +152,7 @@ created:
   %thread = load i64, ptr %handle
   %detached = call i32 @pthread_detach(i64 %thread)
   store i64 %index, ptr @tilewright_started
-  br label %grow
+  br label %count
 short:
   ret i64 %index
 done:
@@ -332,6 +343,19 @@ LLVM_LINUX = """
 define weak void @tilewright_find_cpus() {
 entry:
   %ignored = call i32 @sched_getaffinity(i32 0, i64 128, ptr @tilewright_cpus)
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %next ]
+  %sum = phi i64 [ 0, %entry ], [ %sum.next, %next ]
+  %at = getelementptr i64, ptr @tilewright_cpus, i64 %i
+  %word = load i64, ptr %at
+  %ones = call i64 @llvm.ctpop.i64(i64 %word)
+  %sum.next = add i64 %sum, %ones
+  %i.next = add i64 %i, 1
+  %more = icmp ult i64 %i.next, 16
+  br i1 %more, label %next, label %done
+done:
+  store i64 %sum.next, ptr @tilewright_cpu_count
   ret void
 }
 
@@ -381,6 +405,7 @@ define weak void @tilewright_pin(i64 %index) {
 """
 
 LINUX_DECLARATIONS = """\
+declare i64 @llvm.ctpop.i64(i64)
 declare i32 @sched_getaffinity(i32, i64, ptr)
 declare i32 @sched_setaffinity(i32, i64, ptr)
 declare i32 @madvise(ptr, i64, i32)"""

@@ -5,6 +5,8 @@ Derived from accesses and extents alone; nothing here knows an operator.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ir.dtypes import dtype_of
@@ -48,16 +50,32 @@ class StageShape:
         return any(len(a.terms) == 2 for a in self.stage.accumulators)
 
 
-def contiguous_axes(staged: StagedProgram, stage: Stage) -> tuple[str, ...]:
-    """Axes along which neighbours lie side by side in an operand or a result, results first."""
-    found = [r.axes[-1] for r in stage.written if r.tensor and r.axes]
-    roots = [*staged.body_roots(stage), *staged.late_roots(stage)]
-    for leaf in sorted(staged.leaves(stage, roots)):
-        op = staged.program.nodes[leaf].op
+def contiguous_axes(staged: StagedProgram, stage: Stage, buffers: Mapping[int, str]
+                    ) -> tuple[str, ...]:
+    """Axes along which neighbours lie side by side in an operand or a result, the largest first.
+
+    `buffers`: the likely vector axis of each value that an earlier stage leaves in a buffer.
+    """
+    nodes, extents = staged.program.nodes, staged.program.axes
+    weights: dict[str, int] = {}
+
+    def note(axis: str, axes: tuple[str, ...]) -> None:
+        volume = math.prod(extents[a] for a in axes)
+        weights[axis] = max(weights.get(axis, 0), volume)
+
+    for result in stage.written:
+        if result.tensor and result.axes:
+            note(result.axes[-1], result.axes)
+    for leaf in staged.leaves(stage, [*staged.body_roots(stage), *staged.late_roots(stage)]):
+        op = nodes[leaf].op
         if isinstance(op, Load) and op.index and len(op.index[-1].terms):
-            found += [axis for axis, step in op.index[-1].terms if step == 1]
-    extents = staged.program.axes
-    return tuple(a for a in dict.fromkeys(found) if a in stage.domain and extents[a] > 1)
+            for axis, step in op.index[-1].terms:
+                if step == 1:
+                    note(axis, nodes[leaf].axes)
+        elif leaf in buffers:
+            note(buffers[leaf], nodes[leaf].axes)
+    order = sorted(weights, key=lambda axis: -weights[axis])
+    return tuple(a for a in order if a in stage.domain and extents[a] > 1)
 
 
 def _leaf_axes(staged: StagedProgram, stage: Stage) -> tuple[frozenset[str], ...]:
@@ -66,21 +84,39 @@ def _leaf_axes(staged: StagedProgram, stage: Stage) -> tuple[frozenset[str], ...
     return tuple(frozenset(nodes[leaf].axes) for leaf in sorted(leaves) if nodes[leaf].axes)
 
 
-def stage_shape(staged: StagedProgram, stage: Stage, isa: tuple[str, ...]) -> StageShape:
+def stage_shapes(staged: StagedProgram, isa: tuple[str, ...]) -> tuple[StageShape, ...]:
+    """Candidates for every stage, in order."""
+    found: list[StageShape] = []
+    buffers: dict[int, str] = {}
+    for stage in staged.stages:
+        shape = stage_shape(staged, stage, isa, buffers)
+        for result in stage.written:
+            if result.tensor is None and shape.lanes[0] in result.axes:
+                buffers[result.node] = shape.lanes[0]
+        found.append(shape)
+    return tuple(found)
+
+
+def stage_shape(staged: StagedProgram, stage: Stage, isa: tuple[str, ...],
+                buffers: Mapping[int, str]) -> StageShape:
     """Candidates for one stage."""
     extents = staged.program.axes
     leaves = _leaf_axes(staged, stage)
-    contiguous = contiguous_axes(staged, stage)
+    contiguous = contiguous_axes(staged, stage, buffers)
     kept = [a for a in stage.parallel if extents[a] > 1]
     partial = [a for a in kept if any(a not in leaf for leaf in leaves)]
     lanes = [a for a in contiguous if a in kept or a in stage.reduce]
-    if any(len(a.terms) == 2 for a in stage.accumulators):
-        lanes += [a for a in sorted(partial, key=lambda a: -extents[a])[:3] if a not in lanes]
+    product = any(len(a.terms) == 2 for a in stage.accumulators)
+    if product:
+        stored = [r.axes[-1] for r in stage.written if r.tensor and r.axes]
+        tiled = [a for a in kept if a in partial and (a in stored or a == partial[-1])]
+        longest = sorted(partial, key=lambda a: -extents[a])[:3]
+        lanes = list(dict.fromkeys([*tiled, *longest, *lanes]))
     if not lanes:
         longest = sorted(stage.domain, key=lambda a: -extents[a])
         lanes = list(longest[:1])
     rows = sorted(partial, key=lambda a: -extents[a])[:3]
-    if any(a in stage.reduce for a in lanes):
+    if not product and any(a in stage.reduce for a in lanes):
         rows += [a for a in kept if a not in rows][-1:]
     return StageShape(
         stage, tuple(lanes), tuple(rows) if stage.accumulators else (),

@@ -1,0 +1,475 @@
+"""Makes chains of reductions along one axis single-pass: carried state, rescaled as it moves.
+
+Let r2 = sum_k f(k, r1), where r1 is itself reduced over k. While k is walked, only a running r1 is
+known. If f(k, r1') can be written with f(k, r1) and terms that do not depend on k, the sum so far
+can be corrected whenever r1 moves, and one pass is enough. Two forms are derived from the
+expression itself, by structural rules:
+
+- separable: f(k, r') = f(k, r) * ratio(r, r'), so the state is multiplied by the ratio;
+- a product of two factors that each shift by a k-independent amount, e(k, r') = e(k, r) + d(r, r'):
+  the state needs the sums of the factors and a count beside it (Chan, Golub and LeVeque's update
+  of a running variance is the case of equal factors).
+
+Factors that do not vary over k are moved behind the sum first. Milakov and Gimelshein (2018)
+describe the first form for softmax; here it is not looked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ir.builder import Graph, Tile, apply
+from ir.dtypes import is_float
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.program import Node, Program
+from ir.rewrite.graft import graft
+
+
+View = Callable[[int, str, str], Tile]
+
+
+class NotDerivable(Exception):
+    """Internal: an expression has none of the forms; the message says which node and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The summand of a reduction: a product of factors, and what was moved behind the sum."""
+
+    factors: tuple[int, ...]
+    hoisted: tuple[tuple[str, int], ...]  # ("mul" | "div", node)
+
+
+def stream(program: Program) -> Program:
+    """The program with every derivable chain of reductions carried; unchanged if there is none."""
+    plan = _Analysis(program).run()
+    if not plan.carried:
+        return program
+    return _Rebuild(program, plan).run()
+
+
+def why_not(program: Program) -> dict[int, str]:
+    """Reductions (by node) that depend on another along their axis but stay a pass of their own."""
+    return dict(_Analysis(program).run().refused)
+
+
+class _Analysis:
+    """Which reductions can be carried along which axis."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.nodes = program.nodes
+        self.bodies: dict[int, Body] = {}
+        self.carried: dict[int, str] = {}
+        self.refused: dict[int, str] = {}
+        self._seen: dict[tuple[int, str], frozenset[int]] = {}
+
+    def run(self) -> _Analysis:
+        dependent: dict[int, str] = {}
+        for position, node in enumerate(self.nodes):
+            axis = reduction_axis(node)
+            if axis is None:
+                continue
+            needed = self.needs(position, axis)
+            if not needed:
+                continue
+            try:
+                self._derive(position, axis, needed, dependent)
+                dependent[position] = axis
+            except NotDerivable as reason:
+                self.refused[position] = str(reason)
+        for position, axis in dependent.items():
+            self.carried[position] = axis
+            self.carried.update(dict.fromkeys(self.needs(position, axis), axis))
+        return self
+
+    def needs(self, position: int, axis: str) -> frozenset[int]:
+        """Reductions over `axis` that the body of a reduction reads."""
+        found: frozenset[int] = frozenset()
+        for arg in self.nodes[position].args:
+            found |= self.reads(arg, axis)
+        return found
+
+    def reads(self, position: int, axis: str) -> frozenset[int]:
+        """Reductions over `axis` at or below a node, the nearest ones and theirs."""
+        key = (position, axis)
+        if key not in self._seen:
+            node = self.nodes[position]
+            found: frozenset[int] = frozenset()
+            for arg in node.args:
+                found |= self.reads(arg, axis)
+            if reduction_axis(node) == axis:
+                found |= {position}
+            self._seen[key] = found
+        return self._seen[key]
+
+    def _derive(self, position: int, axis: str, needed: frozenset[int], done: dict[int, str]) -> None:
+        node = self.nodes[position]
+        for other in needed:
+            if other in self.refused:
+                raise NotDerivable(f"node {other}, which it reads, is a pass of its own")
+        kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
+        if kind != "sum":
+            raise NotDerivable(f"a {kind} over {axis} of values that move with node {min(needed)}")
+        if not is_float(node.dtype):
+            raise NotDerivable("whole numbers are not rescaled")
+        self.bodies[position] = self.body(position, axis)
+        rules = Rules(self, axis)
+        if not rules.separable(self.bodies[position].factors):
+            rules.shifted(self.bodies[position].factors)
+
+    def body(self, position: int, axis: str) -> Body:
+        """The summand as a product, k-independent factors that move taken out of it."""
+        node = self.nodes[position]
+        factors = list(node.args)
+        if isinstance(node.op, Reduce):
+            inner = self.nodes[factors[0]]
+            if isinstance(inner.op, Map) and inner.op.function == "mul":
+                factors = list(inner.args)
+        hoisted: list[tuple[str, int]] = []
+        kept = [self._strip(factor, axis, hoisted) for factor in factors]
+        return Body(tuple(kept), tuple(hoisted))
+
+    def _strip(self, position: int, axis: str, hoisted: list[tuple[str, int]]) -> int:
+        """Peel k-independent, moving factors off a product or quotient, through casts."""
+        core, node = position, self.nodes[position]
+        while isinstance(node.op, Cast) and is_float(node.dtype):
+            core = node.args[0]
+            node = self.nodes[core]
+        if not isinstance(node.op, Map) or node.op.function not in ("mul", "div"):
+            return position
+        left, right = node.args
+        if self.moves(right, axis) and not self.varies(right, axis):
+            hoisted.append((node.op.function, right))
+            return self._strip(left, axis, hoisted)
+        if node.op.function == "mul" and self.moves(left, axis) and not self.varies(left, axis):
+            hoisted.append(("mul", left))
+            return self._strip(right, axis, hoisted)
+        return position
+
+    def moves(self, position: int, axis: str) -> bool:
+        """Whether a value depends on a reduction over `axis`."""
+        return bool(self.reads(position, axis))
+
+    def varies(self, position: int, axis: str) -> bool:
+        return axis in self.nodes[position].axes
+
+
+def reduction_axis(node: Node) -> str | None:
+    """The axis of a reduction over exactly one axis."""
+    if isinstance(node.op, (Reduce, Contract)) and len(node.op.over) == 1:
+        return node.op.over[0]
+    return None
+
+
+class Rules:
+    """The structural rules, as tests; `_Emit` applies the same ones to build nodes."""
+
+    def __init__(self, analysis: _Analysis, axis: str) -> None:
+        self.a = analysis
+        self.axis = axis
+
+    def separable(self, factors: tuple[int, ...]) -> bool:
+        return all(self.has_ratio(factor) for factor in factors)
+
+    def has_ratio(self, position: int) -> bool:
+        """f(k, r') / f(k, r) does not depend on k."""
+        node = self.a.nodes[position]
+        if not self.a.moves(position, self.axis) or not self.a.varies(position, self.axis):
+            return True
+        if isinstance(node.op, Cast):
+            return is_float(node.dtype) and self.has_ratio(node.args[0])
+        if not isinstance(node.op, Map):
+            return False
+        if node.op.function in ("mul", "div"):
+            return all(self.has_ratio(arg) for arg in node.args)
+        if node.op.function == "neg":
+            return self.has_ratio(node.args[0])
+        if node.op.function == "where":
+            return self._where_zero(node)
+        return node.op.function == "exp" and self.has_shift(node.args[0])
+
+    def _where_zero(self, node: Node) -> bool:
+        """where(condition, f, 0), the condition not moving."""
+        condition, yes, no = node.args
+        zero = self.a.nodes[no].op
+        return (not self.a.moves(condition, self.axis) and isinstance(zero, Constant)
+                and zero.value == 0 and self.has_ratio(yes))
+
+    def has_shift(self, position: int) -> bool:
+        """e(k, r') - e(k, r) does not depend on k."""
+        node = self.a.nodes[position]
+        if not self.a.moves(position, self.axis) or not self.a.varies(position, self.axis):
+            return True
+        if isinstance(node.op, Cast):
+            return is_float(node.dtype) and self.has_shift(node.args[0])
+        if not isinstance(node.op, Map):
+            return False
+        if node.op.function in ("add", "sub", "neg"):
+            return all(self.has_shift(arg) for arg in node.args)
+        if node.op.function in ("mul", "div"):
+            left, right = node.args
+            fixed = not self.a.moves(right, self.axis) and not self.a.varies(right, self.axis)
+            if fixed:
+                return self.has_shift(left)
+            mirrored = not self.a.moves(left, self.axis) and not self.a.varies(left, self.axis)
+            return node.op.function == "mul" and mirrored and self.has_shift(right)
+        return False
+
+    def shifted(self, factors: tuple[int, ...]) -> None:
+        """A product of one or two factors that shift; raises NotDerivable."""
+        if len(factors) > 2:
+            raise NotDerivable(f"a product of {len(factors)} factors that shift")
+        for factor in factors:
+            if not self.has_shift(factor):
+                function = getattr(self.a.nodes[factor].op, "function", self.a.nodes[factor].op.name)
+                raise NotDerivable(f"node {factor} ({function}) neither scales nor shifts by an "
+                                   f"amount independent of {self.axis}")
+
+
+class _Rebuild:
+    """Writes the carried program. Node values exist in three views: final, now and prior."""
+
+    def __init__(self, program: Program, analysis: _Analysis) -> None:
+        self.program, self.a = program, analysis
+        self.nodes = program.nodes
+        self.graph: Graph = graft(program)
+        self.memo: dict[tuple[int, str, str], Tile] = {}
+        self.states: dict[int, Tile] = {}
+        self.counts: dict[tuple[str, tuple[str, ...]], Tile] = {}
+
+    def run(self) -> Program:
+        for position, node in enumerate(self.nodes):
+            if node.op.name == "store":
+                self.graph.add(node.op, self.final(node.args[0]))
+        return self.graph.program()
+
+    # -- views
+
+    def final(self, position: int) -> Tile:
+        return self.view(position, "final", "")
+
+    def view(self, position: int, view: str, axis: str) -> Tile:
+        """The node with reductions over `axis` read as final, running or prior values."""
+        if not (axis and self.a.moves(position, axis)):
+            view, axis = "final", ""
+        key = (position, view, axis)
+        if key not in self.memo:
+            self.memo[key] = self._build(position, view, axis)
+        return self.memo[key]
+
+    def _build(self, position: int, view: str, axis: str) -> Tile:
+        node = self.nodes[position]
+        if position in self.a.carried:
+            if view == "final" or self.a.carried[position] != axis:
+                return self.result(position)
+            return self._running(position, view)
+        args = [self.view(arg, view, axis) for arg in node.args]
+        return self.graph.add(node.op, *args)
+
+    def _running(self, position: int, view: str) -> Tile:
+        """Now or Prior of a carry, with its hoisted factors at the same view."""
+        axis = self.a.carried[position]
+        value = self.graph.add(Now() if view == "now" else Prior(), self.state(position))
+        for function, factor in self._hoisted(position):
+            value = apply(function, value, self.view(factor, view, axis))
+        return value
+
+    def _hoisted(self, position: int) -> tuple[tuple[str, int], ...]:
+        body = self.a.bodies.get(position)
+        return body.hoisted if body else ()
+
+    def result(self, position: int) -> Tile:
+        """The final value: the state, then what was moved behind the sum."""
+        value = self.state(position)
+        for function, factor in self._hoisted(position):
+            value = apply(function, value, self.final(factor))
+        return value
+
+    # -- states
+
+    def state(self, position: int) -> Tile:
+        if position not in self.states:
+            self.states[position] = self._state(position)
+        return self.states[position]
+
+    def _state(self, position: int) -> Tile:
+        node, axis = self.nodes[position], self.a.carried[position]
+        body = self.a.bodies.get(position)
+        if body is None:
+            kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
+            return self._carry(kind, axis, self._product(
+                [self.final(arg) for arg in node.args]), None, None)
+        rules = Rules(self.a, axis)
+        if rules.separable(body.factors):
+            ratio = self._all_ratios(body.factors, axis)
+            factors = [self.view(f, "now", axis) for f in body.factors]
+            return self._carry("sum", axis, self._product(factors), ratio, None)
+        return self._shifted(body.factors, axis)
+
+    def _carry(self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
+               ) -> Tile:
+        extra = [tile for tile in (factor, addend) if tile is not None]
+        op = Carry(kind, axis, factor is not None, addend is not None)
+        return self.graph.add(op, body, *extra)
+
+    def _product(self, factors: list[Tile]) -> Tile:
+        result = factors[0]
+        for factor in factors[1:]:
+            result = apply("mul", result, factor)
+        return result
+
+    # -- separable bodies
+
+    def _all_ratios(self, factors: tuple[int, ...], axis: str) -> Tile | None:
+        result: Tile | None = None
+        for factor in factors:
+            ratio = self.ratio(factor, axis)
+            if ratio is not None:
+                result = ratio if result is None else apply("mul", result, ratio)
+        return result
+
+    def ratio(self, position: int, axis: str) -> Tile | None:
+        """f(now) / f(prior); None for one."""
+        node = self.nodes[position]
+        if not self.a.moves(position, axis):
+            return None
+        if not self.a.varies(position, axis):
+            now, prior = self.view(position, "now", axis), self.view(position, "prior", axis)
+            return apply("div", now, prior)
+        if isinstance(node.op, Cast):
+            return self.ratio(node.args[0], axis)
+        assert isinstance(node.op, Map)
+        if node.op.function in ("mul", "div"):
+            left, right = (self.ratio(arg, axis) for arg in node.args)
+            if left is None and right is not None and node.op.function == "div":
+                return apply("div", 1.0, right)
+            if left is None or right is None:
+                return left if right is None else right
+            return apply(node.op.function, left, right)
+        if node.op.function == "where":
+            return self.ratio(node.args[1], axis)
+        shift = None
+        if node.op.function == "exp":
+            shift = self.shift(node.args[0], axis)
+            return None if shift is None else apply("exp", shift)
+        return self.ratio(node.args[0], axis)
+
+    def shift(self, position: int, axis: str, view: View | None = None) -> Tile | None:
+        """e(now) - e(prior), seen through `view`; None for zero."""
+        node = self.nodes[position]
+        view = view or self.view
+        if not self.a.moves(position, axis):
+            return None
+        if not self.a.varies(position, axis):
+            return apply("sub", view(position, "now", axis), view(position, "prior", axis))
+        if isinstance(node.op, Cast):
+            return self.shift(node.args[0], axis, view)
+        assert isinstance(node.op, Map)
+        shifts = [self.shift(arg, axis, view) for arg in node.args]
+        function = node.op.function
+        if function == "neg":
+            return None if shifts[0] is None else apply("neg", shifts[0])
+        left, right = shifts
+        if function in ("add", "sub"):
+            if right is None:
+                return left
+            if left is None:
+                return apply("neg", right) if function == "sub" else right
+            return apply(function, left, right)
+        if left is not None:
+            return apply(function, left, self.final(node.args[1]))
+        return None if right is None else apply("mul", self.final(node.args[0]), right)
+
+    # -- products of shifting factors
+
+    def _shifted(self, factors: tuple[int, ...], axis: str) -> Tile:
+        """Sum of e1 * e2: addend d1 S2 + d2 S1 + d1 d2 n, all relative to running values."""
+        domain = tuple(dict.fromkeys(a for f in factors for a in self.nodes[f].axes))
+        centred = _Centred(self, axis, domain)
+        count = self._prior(self.count(axis, domain))
+        shifts = [centred.shift(f) for f in factors]
+        values = [centred.now(f) for f in factors]
+        if len(factors) == 1:
+            return self._first_moment(values[0], shifts[0], axis, count)
+        sums = [self._first_moment(v, d, axis, count) for v, d in zip(values, shifts, strict=True)]
+        addend: Tile | None = None
+        for value in (self._times(shifts[0], self._prior(sums[1])),
+                      self._times(shifts[1], self._prior(sums[0])),
+                      self._times(self._times(shifts[0], shifts[1]), count)):
+            if value is not None:
+                addend = value if addend is None else apply("add", addend, value)
+        return self._carry("sum", axis, self._product(values), None, addend)
+
+    def _first_moment(self, value: Tile, shift: Tile | None, axis: str, count: Tile) -> Tile:
+        addend = self._times(shift, count)
+        return self._carry("sum", axis, value, None, addend)
+
+    def _times(self, left: Tile | None, right: Tile | None) -> Tile | None:
+        return None if left is None or right is None else apply("mul", left, right)
+
+    def _prior(self, carry: Tile) -> Tile:
+        return self.graph.add(Prior(), carry)
+
+    def count(self, axis: str, axes: tuple[str, ...]) -> Tile:
+        """Points of the axis seen so far, as a carried sum of ones over the domain `axes`.
+
+        It has the axes of the sums that it goes with, so that one loop can carry them together.
+        """
+        key = (axis, axes)
+        if key not in self.counts:
+            one: Tile | None = None
+            for name in axes:
+                zero = self.graph.add(Iota(name)) * 0.0
+                one = zero + 1.0 if one is None else one + zero
+            assert one is not None
+            self.counts[key] = self._carry("sum", axis, one, None, None)
+        return self.counts[key]
+
+
+class _Centred:
+    """Values relative to running sums scaled up to the whole axis.
+
+    Any reference is right in exact arithmetic, as long as it ends at the final value. A running sum
+    times extent / count is near it from the first block on, so differences stay small.
+    """
+
+    def __init__(self, rebuild: _Rebuild, axis: str, domain: tuple[str, ...]) -> None:
+        self.r = rebuild
+        self.axis = axis
+        self.domain = domain
+        self.memo: dict[tuple[int, str], Tile] = {}
+
+    def now(self, position: int) -> Tile:
+        return self._view(position, "now")
+
+    def _view(self, position: int, view: str) -> Tile:
+        r = self.r
+        if not r.a.moves(position, self.axis):
+            return r.final(position)
+        key = (position, view)
+        if key not in self.memo:
+            node = r.nodes[position]
+            if r.a.carried.get(position) == self.axis:
+                self.memo[key] = self._scaled(position, view)
+            else:
+                args = [self._view(arg, view) for arg in node.args]
+                self.memo[key] = r.graph.add(node.op, *args)
+        return self.memo[key]
+
+    def _scaled(self, position: int, view: str) -> Tile:
+        r = self.r
+        value = r._running(position, view)
+        node = r.nodes[position]
+        kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
+        if kind != "sum":
+            return value
+        op = Now() if view == "now" else Prior()
+        count = r.graph.add(op, r.count(self.axis, self.domain))
+        return value * (float(r.program.axes[self.axis]) / count)
+
+    def shift(self, position: int) -> Tile | None:
+        """As `_Rebuild.shift`, at the scaled running values."""
+        return self.r.shift(position, self.axis, lambda p, view, axis: self._view(p, view))
