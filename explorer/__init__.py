@@ -1,0 +1,57 @@
+"""Search jobs from Python: tune, explore, load, best, export. Nothing heavy loads with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from explorer.job import JobResult, Search
+    from explorer.workload import Workload
+    from records import Record, Store
+
+__all__ = ["best", "explore", "export", "load", "tune"]
+
+
+def tune(operator: str, *, target: str = "cpu", trials: int = 256, seconds: float | None = None,
+         threads: int | None = None, store: str | Path | None = None,
+         pins: Mapping[str, object] | None = None, strategy: str = "evolutionary", seed: int = 0,
+         **arguments: Any) -> JobResult:
+    """Find the fastest schedule of an operator; `arguments` are its extents and options."""
+    from explorer import job
+
+    return job.tune(operator, arguments, target=target, trials=trials, seconds=seconds,
+                    threads=threads, store=store, pins=pins, strategy=strategy, seed=seed)
+
+
+def load(operator: str, *, target: str = "cpu", threads: int | None = None, **arguments: Any
+         ) -> Workload:
+    """A workload: its `program`, `space()` and `kernel(schedule)`."""
+    from explorer.workload import Workload
+
+    return Workload.of(operator, arguments, target, threads)
+
+
+def explore(workload: Workload, store: Store, **options: Any) -> Search:
+    """Ask and tell by hand: `step(n)` measures and records, `finals()` decides; then `close`."""
+    from explorer.job import Search
+
+    return Search(workload, store, **options)
+
+
+def best(operator: str, *, store: str | Path | None = None, target: str = "cpu",
+         threads: int | None = None, **arguments: Any) -> Record:
+    """The best record of a workload on this machine."""
+    from explorer.job import best_record
+
+    return best_record(load(operator, target=target, threads=threads, **arguments), store)
+
+
+def export(operator: str, folder: str | Path, *, store: str | Path | None = None,
+           target: str = "cpu", threads: int | None = None, **arguments: Any) -> Sequence[Path]:
+    """Export the best record of a workload; returns the files."""
+    from explorer.job import export_best
+
+    workload = load(operator, target=target, threads=threads, **arguments)
+    return export_best(workload, Path(folder), store=store)

@@ -57,16 +57,16 @@ class CpuBackend:
         features = Features(decisions)
         return Space("cpu", found, constraints, seeds(found, shapes, vector), features)
 
-    def lower(self, program: Program, schedule: Schedule, hardware: Hardware, c: bool = False
+    def lower(self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
               ) -> Kernel:
-        """Generate the kernel (with C text if `c`); raises Refusal."""
+        """Generate the kernel (with C text too if `full`); raises Refusal."""
         staged = staged_program(program)
         plan = make_plan(staged, schedule, vector_row(hardware.isa), hardware.threads)
         entry = f"{program.name}_body"
         lowering = Lowering(plan, entry)
         function = lowering.run()
         texts = [("llvm", print_llvm(function))]
-        if c:
+        if full:
             from ir.targets.cpu.c import print_c
 
             texts.append(("c", print_c(function)))
