@@ -34,7 +34,8 @@ class Settings:
     rows: float = 0.9
     sharpness: float = 4.0
     ensemble: int = 1
-    threads: int = 1  # a fit of some ms; more threads only wait for each other on a busy machine
+    threads: int = 1  # on a busy machine two threads spin on each other for seconds
+    validity_rounds: int = 50
 
 
 def rank_labels(seconds: Vector, groups: NDArray[Any], sharpness: float) -> Vector:
@@ -85,12 +86,13 @@ class CostModel:
         if good.sum() >= MIN_ROWS:
             labels = rank_labels(times[good], owners[good], self.settings.sharpness)
             self._rank = tuple(
-                self._train(features[good], labels, scale[good], "reg:squarederror", member)
+                self._train(features[good], labels, scale[good], seed=self.seed + member)
                 for member in range(self.settings.ensemble)
             )
+        self._validity = None
         if good.any() and not good.all():
             truth = good.astype(np.float64)
-            self._validity = self._train(features, truth, scale, "binary:logistic", 0)
+            self._validity = self._train(features, truth, scale, seed=self.seed, fails=True)
 
     def predict(self, features: NDArray[np.float32]) -> Vector:
         """Expected label times the probability to succeed."""
@@ -158,30 +160,33 @@ class CostModel:
         features: NDArray[np.float32],
         labels: Vector,
         weights: Vector,
-        objective: str,
-        member: int,
+        *,
+        seed: int,
+        fails: bool = False,
     ) -> Booster:
+        """Trees for times, or for what fails."""
         import xgboost
 
         settings = self.settings
         parameters = {
-            "objective": objective,
+            "objective": "binary:logistic" if fails else "reg:squarederror",
             "tree_method": "hist",
             "max_bin": 64,
             "max_depth": settings.depth,
             "eta": settings.rate,
-            "min_child_weight": 1e-3 if objective.startswith("binary") else 1.0,
+            "min_child_weight": 1e-3 if fails else 1.0,
             "lambda": 1.0,
             "colsample_bytree": settings.columns,
             "subsample": settings.rows,
             "nthread": settings.threads,
-            "seed": self.seed + member,
+            "seed": seed,
             "verbosity": 0,
         }
         data = xgboost.QuantileDMatrix(
             features, labels, weight=weights, nthread=settings.threads, max_bin=64
         )
-        return xgboost.train(parameters, data, num_boost_round=settings.rounds)
+        rounds = settings.validity_rounds if fails else settings.rounds
+        return xgboost.train(parameters, data, num_boost_round=rounds)
 
     def _check_width(self, features: NDArray[np.float32]) -> None:
         width = features.shape[1]
@@ -197,5 +202,6 @@ def _load(tree: Any) -> Booster:
     import xgboost
 
     booster = xgboost.Booster()
+    booster.set_param({"nthread": Settings().threads})
     booster.load_model(bytearray(json.dumps(tree).encode()))
     return booster

@@ -1,32 +1,58 @@
-"""Search jobs from Python: tune, explore, load, best, export. Nothing heavy loads with the package."""
+"""Search jobs from Python: tune, explore, load, best, export. Nothing heavy loads with the package.
+
+Extents and options of an operator are keywords: `tune("matmul", m=512, n=512, k=512)`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from explorer.job import JobResult, Search
+    from explorer.job import JobResult, Progress
+    from explorer.search import Search
     from explorer.workload import Workload
     from records import Record, Store
 
 __all__ = ["best", "explore", "export", "load", "tune"]
 
 
-def tune(operator: str, *, target: str = "cpu", trials: int = 256, seconds: float | None = None,
-         threads: int | None = None, store: str | Path | None = None,
-         pins: Mapping[str, object] | None = None, strategy: str = "evolutionary", seed: int = 0,
-         **arguments: Any) -> JobResult:
-    """Find the fastest schedule of an operator; `arguments` are its extents and options."""
+def tune(
+    operator: str,
+    *,
+    target: str = "cpu",
+    trials: int = 256,
+    seconds: float | None = None,
+    threads: int | None = None,
+    store: str | Path | None = None,
+    pins: Mapping[str, object] | None = None,
+    strategy: str = "evolutionary",
+    seed: int = 0,
+    progress: Callable[[Progress], None] | None = None,
+    **arguments: Any,
+) -> JobResult:
+    """Find the fastest schedule of an operator on this machine."""
     from explorer import job
 
-    return job.tune(operator, arguments, target=target, trials=trials, seconds=seconds,
-                    threads=threads, store=store, pins=pins, strategy=strategy, seed=seed)
+    return job.tune(
+        operator,
+        arguments,
+        target=target,
+        trials=trials,
+        seconds=seconds,
+        threads=threads,
+        store=store,
+        pins=pins,
+        strategy=strategy,
+        seed=seed,
+        progress=progress,
+    )
 
 
-def load(operator: str, *, target: str = "cpu", threads: int | None = None, **arguments: Any
-         ) -> Workload:
+def load(
+    operator: str, *, target: str = "cpu", threads: int | None = None, **arguments: Any
+) -> Workload:
     """A workload: its `program`, `space()` and `kernel(schedule)`."""
     from explorer.workload import Workload
 
@@ -34,23 +60,36 @@ def load(operator: str, *, target: str = "cpu", threads: int | None = None, **ar
 
 
 def explore(workload: Workload, store: Store, **options: Any) -> Search:
-    """Ask and tell by hand: `step(n)` measures and records, `finals()` decides; then `close`."""
-    from explorer.job import Search
+    """A search by hand, as a context: `step(n)` measures and records, `finals()` decides."""
+    from explorer.search import Search
 
     return Search(workload, store, **options)
 
 
-def best(operator: str, *, store: str | Path | None = None, target: str = "cpu",
-         threads: int | None = None, **arguments: Any) -> Record:
-    """The best record of a workload on this machine."""
-    from explorer.job import best_record
+def best(
+    operator: str,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    store: str | Path | None = None,
+    **arguments: Any,
+) -> Record:
+    """The best record of a workload on this machine; raises NothingValid."""
+    from explorer.recall import best_record
 
     return best_record(load(operator, target=target, threads=threads, **arguments), store)
 
 
-def export(operator: str, folder: str | Path, *, store: str | Path | None = None,
-           target: str = "cpu", threads: int | None = None, **arguments: Any) -> Sequence[Path]:
-    """Export the best record of a workload; returns the files."""
+def export(
+    operator: str,
+    folder: str | Path,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    store: str | Path | None = None,
+    **arguments: Any,
+) -> Sequence[Path]:
+    """Export the best record of a workload as files that need no Tilewright; returns them."""
     from explorer.job import export_best
 
     workload = load(operator, target=target, threads=threads, **arguments)

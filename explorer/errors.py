@@ -11,3 +11,7 @@ class WorkerError(TilewrightError):
 
 class ExportError(TilewrightError):
     """A kernel could not be exported; nothing was written."""
+
+
+class NothingValid(TilewrightError):
+    """No candidate was right and in time (exit code 3)."""

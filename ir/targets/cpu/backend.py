@@ -55,7 +55,7 @@ class CpuBackend:
         found = decisions.all()
         constraints = Constraints(decisions).all()
         features = Features(decisions)
-        return Space("cpu", found, constraints, seeds(found, shapes, vector), features)
+        return Space("cpu", found, constraints, seeds(decisions), features)
 
     def lower(self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
               ) -> Kernel:

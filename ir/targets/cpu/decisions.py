@@ -69,10 +69,10 @@ class Decisions:
 
     def _sizes(self, axis: str) -> tuple[int, ...]:
         extent = self.extents[axis]
-        least = 32 if self._only_reduced(axis) else 4
+        least = 32 if self.only_reduced(axis) else 4
         return (*(s for s in SIZES if least <= s < extent), extent)
 
-    def _only_reduced(self, axis: str) -> bool:
+    def only_reduced(self, axis: str) -> bool:
         return all(axis in s.reduce for s in self.staged.stages if axis in s.domain)
 
     def _tiles(self) -> None:
@@ -84,10 +84,10 @@ class Decisions:
             sizes = self._sizes(axis)
             self.add(f"tile.{axis}.1", sizes, "tile", axis,
                      f"outer block of {axis}: what the second-level cache or a thread holds",
-                     self._near(sizes, 384 if self._only_reduced(axis) else 512))
+                     self._near(sizes, 384 if self.only_reduced(axis) else 512))
             self.add(f"tile.{axis}.0", sizes, "tile", axis,
                      f"inner block of {axis}: what the first-level cache holds",
-                     self._near(sizes, 384 if self._only_reduced(axis) else 96))
+                     self._near(sizes, 384 if self.only_reduced(axis) else 96))
 
     def _near(self, sizes: tuple[int, ...], wanted: int) -> int:
         return min(sizes, key=lambda size: abs(size - wanted))
@@ -160,24 +160,79 @@ class Decisions:
                          "no" if operand.buffered else "1")
 
 
-def seeds(decisions: tuple[Decision, ...], shapes: tuple[StageShape, ...], vector: VectorRow
-          ) -> tuple[dict[str, Value], ...]:
-    """Starting schedules: the initial values with a few register tiles that reach peak."""
-    names = {d.name: d for d in decisions}
-    variants: list[dict[str, Value]] = []
-    for rows, vectors, tiles in ((8, 3, 2), (6, 4, 2), (14, 2, 2), (12, 2, 1)):
+class Seeds:
+    """Starting schedules: register tiles that reach peak, under three plans for the loops."""
+
+    def __init__(self, decisions: Decisions) -> None:
+        self.decisions = decisions
+        self.names = {d.name: d for d in decisions.found}
+
+    def all(self) -> tuple[dict[str, Value], ...]:
+        """Every seed; what it leaves open takes its initial value."""
+        tiles = [self._tile(*t) for t in ((8, 3, 2), (6, 4, 2), (14, 2, 2), (12, 2, 1))]
+        if not any(shape.product for shape in self.decisions.shapes):
+            tiles = [self._rows(r, v) for r, v in ((1, 4), (4, 1), (1, 8), (8, 1))]
+        plans = (self._blocked(), self._in_place(), self._whole(64), self._whole(16))
+        found = [{**tile, **plan} for plan in plans for tile in tiles[: 2 if plan else 4]]
+        return tuple(found)
+
+    def _put(self, seed: dict[str, Value], name: str, wanted: int) -> None:
+        """The value of an ordered decision nearest below `wanted`."""
+        if name in self.names:
+            values = [v for v in self.names[name].domain if isinstance(v, int)]
+            seed[name] = max((v for v in values if v <= wanted), default=values[0])
+
+    def _tile(self, rows: int, vectors: int, tiles: int) -> dict[str, Value]:
         seed: dict[str, Value] = {}
-        for shape in shapes:
+        for shape in self.decisions.shapes:
             if not shape.product:
                 continue
+            stage, count = shape.stage.name, len(shape.stage.accumulators)
+            unit = shape.instructions[-1].kind == "tile"
+            r = (1 if count > 1 else tiles) if unit else max(1, rows // count)
+            wide = self.decisions.vector.registers > 16
+            self._put(seed, f"rows.{stage}", r)
+            self._put(seed, f"vectors.{stage}", 2 if unit or not wide else vectors)
+        return seed
+
+    def _rows(self, rows: int, vectors: int) -> dict[str, Value]:
+        seed: dict[str, Value] = {}
+        for shape in self.decisions.shapes:
+            self._put(seed, f"rows.{shape.stage.name}", rows)
+            self._put(seed, f"vectors.{shape.stage.name}", vectors)
+        return seed
+
+    def _blocked(self) -> dict[str, Value]:
+        return {}
+
+    def _in_place(self) -> dict[str, Value]:
+        """Nothing packed: wide rows of the lane operand stream through, touched ahead."""
+        seed: dict[str, Value] = {}
+        for axis in self.decisions.blocked:
+            extent = self.decisions.extents[axis]
+            reduced = self.decisions.only_reduced(axis)
+            self._put(seed, f"tile.{axis}.1", extent if reduced else extent // 2)
+            self._put(seed, f"tile.{axis}.0", 128 if reduced else 1024)
+        for shape in self.decisions.shapes:
             stage = shape.stage.name
-            tile = shape.instructions[-1].kind == "tile"
-            count = len(shape.stage.accumulators)
-            r = (1 if count > 1 else tiles) if tile else max(1, rows // count)
-            v = 2 if tile else (vectors if vector.registers > 16 else 2)
-            for key, value in ((f"rows.{stage}", r), (f"vectors.{stage}", v)):
-                if key in names:
-                    seed[key] = max((d for d in names[key].domain
-                                     if isinstance(d, int) and d <= value), default=1)
-        variants.append(seed)
-    return tuple(variants)
+            if shape.instructions[-1].name == "fma":
+                for operand in shape.operands:
+                    if f"pack.{stage}.{operand.name}" in self.names:
+                        seed[f"pack.{stage}.{operand.name}"] = "no"
+            self._put(seed, f"prefetch.{stage}", 8)
+        return seed
+
+    def _whole(self, block: int) -> dict[str, Value]:
+        """Shared axes in small blocks, all others whole; results bypass the cache."""
+        seed: dict[str, Value] = {"stream": True}
+        for axis in self.decisions.blocked:
+            extent = self.decisions.extents[axis]
+            size = block if axis in self.decisions.common else extent
+            for level in (0, 1):
+                self._put(seed, f"tile.{axis}.{level}", size)
+        return seed
+
+
+def seeds(decisions: Decisions) -> tuple[dict[str, Value], ...]:
+    """Starting schedules for the search."""
+    return Seeds(decisions).all()

@@ -527,6 +527,7 @@ class FoldedLanes(StageEmitter):
                      ) -> Accumulators:
         lane = self.binding.lane
         region, extent = self.low.regions[lane], self.low.program.axes[lane]
+        self._bind_invariants(site, rows)
         for strip in strips(self.b, region, extent, self.binding.lane_step):
             if strip.guard is not None:
                 with self.b.branch(strip.guard) as branch:
@@ -545,6 +546,17 @@ class FoldedLanes(StageEmitter):
                         list(loop.carried)))
                 values = list(loop.results)
         return values
+
+    def _bind_invariants(self, site: dict[str, Position], rows: list[int]) -> None:
+        """Read what does not change along the lanes once, before the loop over them."""
+        lane = self.binding.lane
+        self.evaluator.at(site, {})
+        roots = self.plan.staged.body_roots(self.stage)
+        for leaf in self.plan.staged.leaves(self.stage, roots):
+            if lane not in self.nodes[leaf].axes and leaf not in self.own:
+                for i in rows:
+                    key = self.evaluator.key(leaf, i, 0)
+                    self.evaluator.bound[key] = self.evaluator.value(leaf, i, 0)
 
     def _step(self, site: dict[str, Position], rows: list[int], count: int, values: Accumulators
               ) -> Accumulators:

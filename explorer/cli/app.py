@@ -1,0 +1,108 @@
+"""The verbs by name, and what they share: options, words of the form name=value, output."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from ir.schedule import Schedule
+
+VERBS = ("tune", "space", "run", "export", "show", "targets")
+
+app = typer.Typer(
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Format(StrEnum):
+    """How results are printed."""
+
+    text = "text"
+    json = "json"
+
+
+OperatorName = Annotated[
+    str, typer.Argument(metavar="OPERATOR", help="a built-in operator, or FILE.py:NAME")
+]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[NAME=VALUE]...", help="its extents and options: m=512 dtype=bf16"),
+]
+Target = Annotated[str, typer.Option(help="what to generate code for")]
+Threads = Annotated[int | None, typer.Option(help="threads of the kernel; default: all allowed")]
+Pins = Annotated[
+    list[str] | None, typer.Option("--pin", metavar="DECISION=VALUE", help="fix a decision")
+]
+Records = Annotated[str | None, typer.Option(help="record store: a path or a database URL")]
+OutputFormat = Annotated[Format, typer.Option("--format", help="how to print the result")]
+ScheduleText = Annotated[
+    str, typer.Option(metavar="JSON", help="a schedule, or @FILE; default: the best recorded one")
+]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            print(f"tilewright {version('tilewright')}")
+        except PackageNotFoundError:
+            print("tilewright, not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="show it")
+    ] = False,
+) -> None:
+    """Find the fastest kernel of an operator on this machine."""
+
+
+def pairs(words: list[str] | None, what: str = "argument") -> dict[str, object]:
+    """name=value words as a dict; raises UsageError."""
+    found: dict[str, object] = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{what} {word!r} is not of the form name=value")
+        if name in found:
+            raise UsageError(f"{what} {name!r} is given twice")
+        found[name] = value
+    return found
+
+
+def read_schedule(text: str) -> Schedule:
+    """A schedule from JSON text or @file; raises UsageError."""
+    from ir.schedule import Schedule
+
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--schedule {text}: {error}") from None
+    return Schedule.from_json(text)
+
+
+def milliseconds(seconds: float) -> str:
+    """A time for people: four significant digits."""
+    return f"{seconds * 1e3:#.4g} ms"
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, sort_keys=True))
+
+
+for verb in VERBS:
+    import_module(f"explorer.cli.{verb}")

@@ -1,0 +1,44 @@
+"""tilewright export: the best recorded (or a given) schedule as files that need no Tilewright."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from explorer.cli.app import (
+    OperatorName,
+    Records,
+    ScheduleText,
+    Target,
+    Threads,
+    Words,
+    app,
+    pairs,
+    read_schedule,
+)
+
+
+@app.command()
+def export(
+    operator: OperatorName,
+    words: Words = None,
+    out: Annotated[Path, typer.Option(help="folder")] = Path("kernel"),
+    schedule: ScheduleText = "",
+    target: Target = "cpu",
+    threads: Threads = None,
+    records: Records = None,
+) -> None:
+    """Write a kernel as files that need no Tilewright.
+
+    Source, machine code, a manifest, a Python module and, where a linker is found, a shared
+    library.
+    """
+    from explorer.job import export_best
+    from explorer.workload import Workload
+
+    workload = Workload.of(operator, pairs(words), target, threads)
+    chosen = read_schedule(schedule) if schedule else None
+    for path in export_best(workload, out, schedule=chosen, store=records):
+        print(f"wrote {path}")

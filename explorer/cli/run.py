@@ -1,0 +1,66 @@
+"""tilewright run: rebuild one schedule's very kernel, check it and time it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from explorer.cli import EXIT_DONE, EXIT_NOTHING
+from explorer.cli.app import (
+    Format,
+    OperatorName,
+    OutputFormat,
+    Records,
+    ScheduleText,
+    Target,
+    Threads,
+    Words,
+    app,
+    milliseconds,
+    pairs,
+    print_json,
+    read_schedule,
+)
+
+if TYPE_CHECKING:
+    from explorer.outcome import Outcome
+
+
+@app.command()
+def run(
+    operator: OperatorName,
+    words: Words = None,
+    schedule: ScheduleText = "",
+    target: Target = "cpu",
+    threads: Threads = None,
+    records: Records = None,
+    form: OutputFormat = Format.text,
+) -> int:
+    """Rebuild, check and time one schedule.
+
+    Counts register spills in hot loops too. Ends with code 3 if the kernel is not right.
+    """
+    from explorer.job import run_schedule
+    from explorer.recall import best_record
+    from explorer.workload import Workload
+
+    workload = Workload.of(operator, pairs(words), target, threads)
+    chosen = read_schedule(schedule or best_record(workload, records).schedule)
+    outcome = run_schedule(workload, chosen)
+    if form is Format.json:
+        print_json(json.loads(outcome.to_json()) | {"schedule": json.loads(chosen.to_json())})
+    else:
+        _print_text(outcome, workload.program.flops)
+    return EXIT_DONE if outcome.ok else EXIT_NOTHING
+
+
+def _print_text(outcome: Outcome, flops: int) -> None:
+    if outcome.seconds is None or not outcome.ok:
+        print(f"{outcome.status}: {outcome.detail}")
+        return
+    low, high = outcome.quartiles or (outcome.seconds, outcome.seconds)
+    print(
+        f"ok: {milliseconds(outcome.seconds)} (quartiles {milliseconds(low)} and "
+        f"{milliseconds(high)}), {flops / outcome.seconds / 1e9:.1f} GFLOP/s"
+    )
+    print(f"register spills in hot loops: {dict(outcome.notes).get('spills', 'not known')}")

@@ -1,0 +1,156 @@
+"""tilewright tune: a search job with progress lines, ending in the best schedule, exported."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.cli import EXIT_DONE, EXIT_INTERRUPTED
+from explorer.cli.app import (
+    Format,
+    OperatorName,
+    OutputFormat,
+    Pins,
+    Records,
+    Target,
+    Threads,
+    Words,
+    app,
+    milliseconds,
+    pairs,
+    print_json,
+)
+from ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from explorer.job import JobResult, Progress
+
+LINE_EVERY = 32
+Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
+Strategy = Annotated[str, typer.Option(help="evolutionary, random or exhaustive")]
+Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
+
+
+@app.command()
+def tune(
+    operator: OperatorName,
+    words: Words = None,
+    target: Target = "cpu",
+    trials: Annotated[int, typer.Option(help="candidates to measure")] = 256,
+    seconds: Seconds = None,
+    threads: Threads = None,
+    pin: Pins = None,
+    strategy: Strategy = "evolutionary",
+    seed: Annotated[int, typer.Option(min=0, help="of the search's random choices")] = 0,
+    records: Records = None,
+    out: Out = None,
+    form: OutputFormat = Format.text,
+) -> int:
+    """Search for the fastest kernel of an operator.
+
+    Every trial is recorded before it is shown. The same command goes on where an earlier one
+    ended; Ctrl-C keeps what is measured.
+    """
+    from explorer import job
+    from explorer.workload import Workload
+
+    _refuse_folder(out)
+    arguments = pairs(words)
+    text = form is Format.text
+    result = job.tune(
+        operator,
+        arguments,
+        target=target,
+        trials=trials,
+        seconds=seconds,
+        threads=threads,
+        store=records,
+        pins=pairs(pin, "pin"),
+        strategy=strategy,
+        seed=seed,
+        progress=_Lines(trials).show if text else None,
+    )
+    files: list[str] = []
+    if out is not None:
+        workload = Workload.of(operator, arguments, target, threads)
+        written = job.export_best(
+            workload, out, schedule=result.best, seconds=result.seconds, store=records
+        )
+        files = [str(path) for path in written]
+    (_print_text if text else _print_json)(result, files)
+    return EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
+
+
+def _refuse_folder(out: Path | None) -> None:
+    """Raises UsageError now for what would fail after the search."""
+    if out is not None and out.exists() and not out.is_dir():
+        raise UsageError(f"--out {out}: a file is in the way; name a folder")
+
+
+class _Lines:
+    """A line when the best improves, and every few trials."""
+
+    def __init__(self, trials: int) -> None:
+        self._trials = trials
+        self._best: float | None = None
+        self._failed: Counter[str] = Counter()
+
+    def show(self, progress: Progress) -> None:
+        if not progress.outcome.ok:
+            self._failed[progress.outcome.status] += 1
+        best = progress.best_seconds
+        improved = best is not None and (self._best is None or best < self._best)
+        if improved or progress.trial % LINE_EVERY == 0:
+            self._best = best
+            print(
+                f"{progress.elapsed:6.1f} s  trial {progress.trial:4d} of {self._trials}  "
+                f"{_speed(best, progress.flops)}{self._failures()}",
+                flush=True,
+            )
+
+    def _failures(self) -> str:
+        counts = ", ".join(f"{n} {status}" for status, n in self._failed.most_common())
+        return f"  ({counts})" if counts else ""
+
+
+def _speed(seconds: float | None, flops: int) -> str:
+    if seconds is None:
+        return "nothing valid yet"
+    return f"best {milliseconds(seconds)}, {flops / seconds / 1e9:.1f} GFLOP/s"
+
+
+def _print_text(result: JobResult, files: list[str]) -> None:
+    counts = ", ".join(f"{n} {status}" for status, n in result.outcomes)
+    known = f"; {result.known} were known before" if result.known else ""
+    outcomes = f" ({counts})" if counts else ""
+    print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
+    print(_speed(result.seconds, result.program.flops))
+    print(f"schedule {result.best.to_json()}")
+    for name in files:
+        print(f"wrote {name}")
+    if result.interrupted:
+        again = "what was measured is kept, and the same command goes on from it"
+        print(f"tilewright: interrupted; {again}", file=sys.stderr)
+
+
+def _print_json(result: JobResult, files: list[str]) -> None:
+    print_json(
+        {
+            "job": result.job,
+            "program": result.program.name,
+            "seconds": result.seconds,
+            "gflops": result.gflops,
+            "trials": result.trials,
+            "known": result.known,
+            "outcomes": dict(result.outcomes),
+            "elapsed": result.elapsed,
+            "interrupted": result.interrupted,
+            "schedule": json.loads(result.best.to_json()),
+            "files": files,
+        }
+    )
