@@ -75,14 +75,17 @@ def tune(
         seed=seed,
         progress=_Lines(trials).show if text else None,
     )
-    files: list[str] = []
+    if text:
+        _print_text(result)
+    files: tuple[str, ...] = ()
     if out is not None:
         workload = Workload.of(operator, arguments, target, threads)
-        written = job.export_best(
-            workload, out, schedule=result.best, seconds=result.seconds, store=records
-        )
-        files = [str(path) for path in written]
-    (_print_text if text else _print_json)(result, files)
+        written = job.export_best(workload, out, schedule=result.best, seconds=result.seconds)
+        files = tuple(str(path) for path in written)
+    if text:
+        _print_end(files, result.interrupted)
+    else:
+        _print_json(result, files)
     return EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
 
 
@@ -124,21 +127,24 @@ def _speed(seconds: float | None, flops: int) -> str:
     return f"best {milliseconds(seconds)}, {flops / seconds / 1e9:.1f} GFLOP/s"
 
 
-def _print_text(result: JobResult, files: list[str]) -> None:
+def _print_text(result: JobResult) -> None:
     counts = ", ".join(f"{n} {status}" for status, n in result.outcomes)
     known = f"; {result.known} were known before" if result.known else ""
     outcomes = f" ({counts})" if counts else ""
     print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
     print(_speed(result.seconds, result.program.flops))
-    print(f"schedule {result.best.to_json()}")
+    print(f"schedule {result.best.to_json()}", flush=True)
+
+
+def _print_end(files: tuple[str, ...], interrupted: bool) -> None:
     for name in files:
         print(f"wrote {name}")
-    if result.interrupted:
+    if interrupted:
         again = "what was measured is kept, and the same command goes on from it"
         print(f"tilewright: interrupted; {again}", file=sys.stderr)
 
 
-def _print_json(result: JobResult, files: list[str]) -> None:
+def _print_json(result: JobResult, files: tuple[str, ...]) -> None:
     print_json(
         {
             "job": result.job,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from ir.ops.load import Load
-from ir.targets.cpu.access import Position
+from ir.targets.cpu.access import Access, Position
 from ir.targets.cpu.evaluate import Evaluator, scalar_of
 from ir.targets.cpu.micro import StageEmitter, strip_loop, strips
 from ir.targets.cpu.nest import Index, Type, Value
@@ -48,7 +49,7 @@ class _Packer(StageEmitter):
         stored = isinstance(self.nodes[node].op, Load) or node in self.plan.buffers
         return here and not stored
 
-    def access(self, node: int):  # type: ignore[no-untyped-def]
+    def access(self, node: int) -> Access:
         if node != self.pack.node:
             return super().access(node)
         if node in self.plan.buffers:
@@ -155,27 +156,23 @@ class _Packer(StageEmitter):
         source = self.access(node)
         if source.scalar != self.target.scalar or source.stride(self.main) != scalar.bytes:
             return None
+        return self._where_inside(site, 0, lambda: self._groups(source, site, masks))
+
+    def _groups(self, source: Access, site: dict[str, Position], masks: dict[int, int]) -> Value:
         self.evaluator.at(site, masks)
         pointer, at = source.pointer(self.b, self.evaluator.place(0, 0))
         stride = source.stride(self.vector_axis)
         words = self.b.gather(Type("i32", self.lanes), pointer, stride, at, masks[0])
-        value = self.b.bitcast(words, Type(self.target.scalar, self.lanes * self.depth))
-        return self._inside_only(value, site)
-
-    def _inside_only(self, value: Value, site: dict[str, Position]) -> Value:
-        """Reading past the end of the reduction axis is prevented by the loop; kept for form."""
-        del site
-        return value
+        return self.b.bitcast(words, Type(self.target.scalar, self.lanes * self.depth))
 
     def _part(self, site: dict[str, Position], masks: dict[int, int], d: int) -> Value:
         """Element d of each group, zero outside the extents."""
         main, scalar = self.main, self.target.scalar
-        extent = self.low.program.axes.get(main, 1)
         shifted = dict(site)
         if self.by_lane and main in site:
             shifted[main] = Position(site[main].origin, d)
-            if extent % self.binding.depth:
-                return self._guarded(shifted, masks, d)
+            return self._where_inside(
+                shifted, d, lambda: self._plain(shifted, masks, scalar))
         return self._plain(shifted, masks, scalar)
 
     def _plain(self, site: dict[str, Position], masks: dict[int, int], scalar: str) -> Value:
@@ -188,19 +185,20 @@ class _Packer(StageEmitter):
             value = self.b.select(inside, value, zero)
         return value
 
-    def _guarded(self, site: dict[str, Position], masks: dict[int, int], d: int) -> Value:
-        """Zero beyond the extent of the reduction axis."""
-        position = site[self.main]
-        inside = self.b.compare("lt", self.b.add(position.origin, d),
+    def _where_inside(self, site: dict[str, Position], d: int, value: Callable[[], Value]) -> Value:
+        """`value()`, or zeros beyond the extent of the reduction axis (which is padded)."""
+        if self.low.program.axes.get(self.main, 1) % self.binding.depth == 0:
+            return value()
+        inside = self.b.compare("lt", self.b.add(site[self.main].origin, d),
                                 self.low.regions[self.main].high)
-        scalar = self.target.scalar
         if isinstance(inside, bool):
-            zero = self.b.constant(0, Type(scalar, self.lanes))
-            return self._plain(site, masks, scalar) if inside else zero
+            count = self.lanes * (self.depth if self.depth > 1 else 1)
+            return value() if inside else self.b.constant(0, Type(self.target.scalar, count))
         with self.b.branch(inside) as branch:
-            branch.then.yields = (self._plain(site, masks, scalar),)
+            found = value()
+            branch.then.yields = (found,)
             self.b.otherwise(branch)
-            branch.other.yields = (self.b.constant(0, Type(scalar, self.lanes)),)
+            branch.other.yields = (self.b.constant(0, found.type),)
         return branch.results[0]
 
     def _interleaved(self, parts: list[Value]) -> Value:

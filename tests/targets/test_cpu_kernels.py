@@ -1,0 +1,94 @@
+"""Kernels of drawn schedules, compiled and checked against the oracle in worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from explorer.measure import Measurer
+from ir.registry import load_operator
+from ir.target import get_backend
+
+CASES: tuple[tuple[str, dict[str, object]], ...] = (
+    ("matmul", {"m": 37, "n": 53, "k": 41}),
+    ("matmul", {"m": 60, "n": 70, "k": 96, "batch": 3, "ta": True}),
+    ("matmul", {"m": 33, "n": 130, "k": 70, "dtype": "bf16", "tb": True, "out": "f32"}),
+    ("matmul", {"m": 128, "n": 96, "k": 128, "dtype": "bf16"}),
+    ("matmul", {"m": 65, "n": 128, "k": 192, "dtype": "i8", "tb": True}),
+    ("matmul", {"m": 1, "n": 200, "k": 300}),
+    ("matmul_bias_act", {"m": 70, "n": 90, "k": 200}),
+    ("gated_mlp", {"m": 70, "n": 90, "k": 200, "dtype": "bf16"}),
+    ("softmax", {"m": 70, "n": 300}),
+    ("layernorm", {"m": 70, "n": 300}),
+    ("rmsnorm", {"m": 35, "n": 77}),
+    ("row_max", {"m": 70, "n": 300}),
+    ("column_sum", {"m": 70, "n": 300}),
+    ("attention", {"b": 1, "heads": 2, "sq": 70, "d": 32}),
+    ("attention", {"b": 1, "heads": 4, "kv_heads": 2, "sq": 130, "d": 64, "causal": True,
+                   "dtype": "bf16"}),
+    ("attention", {"b": 2, "heads": 2, "sq": 130, "d": 64, "window": 20, "causal": True}),
+    ("gaussian", {"n": 150, "d": 5}),
+    ("conv2d", {"n": 1, "h": 14, "w": 13, "c": 16, "f": 32, "padding": 1}),
+    ("conv2d", {"n": 2, "h": 14, "w": 13, "c": 8, "f": 24, "stride": 2}),
+)
+OPERATOR_FILE = '''
+"""An operator that no file of the project knows: a masked distance with two outputs."""
+from ir import operator, reduce, where, exp, cast, contract
+
+@operator
+def nearest(g, i, j, d):
+    """best[i] = min_j |x_i - y_j|, and a soft count of the points within 1."""
+    i, j, d = g.axes(i=i, j=j, d=d)
+    x, y = g.input("x", (i, d), "f32"), g.input("y", (j, d), "f32")
+    distance = reduce("sum", abs_(x - y), d)
+    g.output("best", reduce("min", distance, j))
+    g.output("near", reduce("sum", where(distance < 1.0, exp(-distance), 0.0), j))
+
+def abs_(tile):
+    from ir import absolute
+    return absolute(tile)
+'''
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield tmp_path_factory.mktemp("objects")
+
+
+def measure(spec: str, arguments: dict[str, object], cache: Path, count: int) -> list[str]:
+    backend = get_backend("cpu")
+    hardware = backend.hardware()
+    program = load_operator(spec).build(**arguments)
+    space = backend.space(program, hardware)
+    rng = np.random.default_rng(len(str(arguments)))
+    rows = [*space.seed_rows(rng)[:3], *space.sample(rng, count)]
+    schedules = [space.schedule(row) for row in rows]
+    with Measurer(program, "cpu", hardware, cache_dir=cache) as measurer:
+        outcomes = list(measurer.measure(schedules))
+    return [f"{o.status} {o.detail} {s.to_json()}"
+            for o, s in zip(outcomes, schedules, strict=True) if not o.ok]
+
+
+@pytest.mark.parametrize(("spec", "arguments"), CASES, ids=lambda value: str(value)[:60])
+def test_drawn_schedules_are_right(spec: str, arguments: dict[str, object], cache: Path) -> None:
+    assert measure(spec, arguments, cache, 4) == []
+
+
+def test_an_unseen_operator_needs_no_edit(tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(OPERATOR_FILE)
+    assert measure(f"{file}:nearest", {"i": 45, "j": 70, "d": 6}, cache, 6) == []
+
+
+def test_one_thread(cache: Path) -> None:
+    backend = get_backend("cpu")
+    hardware = backend.hardware(1)
+    program = load_operator("softmax").build(m=9, n=130)
+    space = backend.space(program, hardware)
+    rng = np.random.default_rng(0)
+    schedules = [space.schedule(row) for row in space.sample(rng, 4)]
+    with Measurer(program, "cpu", hardware, cache_dir=cache) as measurer:
+        assert all(outcome.ok for outcome in measurer.measure(schedules))

@@ -1,0 +1,63 @@
+"""The CPU target's spaces and texts: sizes, legality, determinism, refusals. Compiles nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ir.errors import UsageError
+from ir.program import Program
+from ir.registry import load_operator
+from ir.schedule import Schedule
+from ir.target import Hardware, get_backend
+
+FACTS = (("l1_bytes", 49152), ("l2_bytes", 2097152), ("l3_bytes", 32 << 20))
+WIDE = Hardware("cpu", "test", ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "amx_bf16",
+                                "amx_int8"), 2, FACTS)
+NARROW = Hardware("cpu", "test", ("avx2",), 4, FACTS)
+PLAIN = Hardware("cpu", "test", (), 1, FACTS)
+
+
+def matmul(**extra: object) -> Program:
+    return load_operator("matmul").build(m=1024, n=1024, k=1024, **extra)
+
+
+def test_matmul_space_has_a_million_legal_schedules() -> None:
+    summary = get_backend("cpu").space(matmul(), WIDE).describe(np.random.default_rng(0))
+    assert summary.legal >= 10**6
+
+
+@pytest.mark.parametrize("hardware", [WIDE, NARROW, PLAIN], ids=["avx512", "avx2", "scalar"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8"])
+def test_every_legal_schedule_lowers_to_the_same_bytes(hardware: Hardware, dtype: str) -> None:
+    backend, program = get_backend("cpu"), matmul(dtype=dtype)
+    space = backend.space(program, hardware)
+    for row in space.sample(np.random.default_rng(1), 10):
+        schedule = space.schedule(row)
+        assert space.refusal(schedule) is None
+        kernel = backend.lower(program, schedule, hardware)
+        assert kernel.key == backend.lower(program, schedule, hardware).key
+        if hardware is not WIDE:
+            assert "avx512" not in kernel.text("llvm") and "tdp" not in kernel.text("llvm")
+
+
+def test_instructions_are_those_of_the_host() -> None:
+    backend = get_backend("cpu")
+    wide = backend.space(matmul(dtype="bf16"), WIDE).decision("instruction.s0").domain
+    assert wide == ("fma", "vdpbf16ps", "tdpbf16ps")
+    assert backend.space(matmul(dtype="bf16"), NARROW).decision("instruction.s0").domain == ("fma",)
+
+
+def test_a_refusal_has_numbers() -> None:
+    space = get_backend("cpu").space(matmul(), WIDE)
+    values = space.schedule(space.seed_rows(np.random.default_rng(0))[0]).as_dict()
+    refusal = space.refusal(Schedule.of("cpu", {**values, "rows.s0": 14, "vectors.s0": 8}))
+    assert refusal is not None
+    assert refusal.constraint == "registers.s0"
+    assert "121 needed, 32 there" in refusal.detail
+
+
+def test_an_unsupported_dtype_is_named() -> None:
+    program = load_operator("matmul").build(m=4, n=4, k=4, dtype="f16")
+    with pytest.raises(UsageError, match="A is f16"):
+        get_backend("cpu").space(program, WIDE)
