@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ir.errors import UsageError
+from ir.errors import TilewrightError, UsageError
 from ir.kernel import Kernel
 from ir.program import Program
 from ir.registry import checked_arguments, load_operator
@@ -40,15 +41,20 @@ class Workload:
         target: str = "cpu",
         threads: int | None = None,
     ) -> Workload:
-        """A checked workload; raises UsageError for what is wrong with the names or values."""
+        """A workload whose program is built; raises UsageError for a wrong name or value."""
         checked = checked_arguments(load_operator(operator), arguments)
         workload = cls(operator, tuple(checked.items()), target, threads)
-        _ = workload.program, workload.hardware
+        _ = workload.program
         return workload
 
     @cached_property
     def program(self) -> Program:
-        return load_operator(self.operator).build(**dict(self.arguments))
+        try:
+            return load_operator(self.operator).build(**dict(self.arguments))
+        except TilewrightError:
+            raise
+        except Exception as error:  # an author's function may raise anything
+            raise UsageError(f"{self.operator}: {_where(error)}") from error
 
     @cached_property
     def backend(self) -> Backend:
@@ -87,3 +93,10 @@ class Workload:
     def extents_json(self) -> str:
         """The arguments as they are recorded."""
         return json.dumps(dict(self.arguments), sort_keys=True)
+
+
+def _where(error: Exception) -> str:
+    """The line that raised `error`, and what it said."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    said = f"{type(error).__name__}: {error}".rstrip(": ")
+    return f"{frame.filename}, line {frame.lineno}: {said}"

@@ -17,10 +17,10 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of the `tilewright` command."""
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(invoke(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
+def invoke(arguments: list[str]) -> int:
     """Run a command line; returns the exit code. Never shows a traceback for a user's mistake."""
     import typer
 
@@ -31,7 +31,7 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
         return _failed("interrupted; what was measured is kept", EXIT_INTERRUPTED)
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the latter is what typer makes of the former
         return _reader_left()
     except Exception as error:
         code = exit_code(error)

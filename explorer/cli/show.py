@@ -16,10 +16,10 @@ def show(
     streamed: Annotated[bool, typer.Option(help="after the streaming rewrite")] = False,
 ) -> None:
     """Print an operator's program."""
-    from ir.registry import load_operator
+    from explorer.workload import Workload
     from ir.rewrite.streaming import stream, why_not
 
-    program = load_operator(operator).build(**pairs(words))
+    program = Workload.of(operator, pairs(words)).program
     if not streamed:
         print(program)
         return

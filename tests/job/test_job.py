@@ -13,7 +13,7 @@ import explorer
 from explorer import job
 from explorer.errors import NothingValid
 from explorer.job import JobResult, Progress
-from explorer.outcome import Outcome
+from explorer.outcome import Outcome, Status
 from explorer.recall import best_record, known_trials, to_record
 from explorer.workload import Workload
 from ir.errors import UsageError
@@ -21,7 +21,7 @@ from ir.schedule import Schedule
 from records import Store
 from tests.job.device import ScriptedDevice, alike, by_key
 
-EXTENTS = {"m": 64, "n": 64, "k": 64}
+EXTENTS: dict[str, Any] = {"m": 64, "n": 64, "k": 64}
 
 
 @pytest.fixture
@@ -217,29 +217,28 @@ def test_arguments_are_recorded_as_values_however_they_came() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "verdict"),
+    ("statuses", "verdict", "seconds"),
     [
-        (("ok", "ok", "ok"), "ok"),
-        (("timeout", "ok"), "ok"),
-        (("ok", "timeout"), "ok"),
-        (("ok", "wrong_result", "ok"), "wrong_result"),
-        (("timeout", "out_of_memory"), "out_of_memory"),
+        (("ok", "ok", "ok"), "ok", 2.0),
+        (("timeout", "ok"), "ok", 2.0),
+        (("ok", "timeout"), "ok", 1.0),
+        (("ok", "wrong_result", "ok"), "wrong_result", None),
+        (("timeout", "out_of_memory"), "out_of_memory", None),
     ],
 )
 def test_repeated_trials_make_one_verdict(
-    statuses: tuple[str, ...], verdict: str, path: Path
+    statuses: tuple[Status, ...], verdict: str, seconds: float | None, path: Path
 ) -> None:
     workload = Workload.of("matmul", EXTENTS)
     schedule = workload.space().schedule(_legal_row(workload))
     with Store(path) as store:
         for number, status in enumerate(statuses):
-            seconds = 1.0 + number if status == "ok" else None
-            outcome = Outcome(status, seconds)  # type: ignore[arg-type]
+            outcome = Outcome(status, 1.0 + number if status == "ok" else None)
             store.add(to_record(workload, schedule, outcome, "", "random"))
         ((known, outcome),) = known_trials(store, workload)
     assert known == schedule
     assert outcome.status == verdict
-    assert outcome.seconds == {"ok": 2.0 if len(statuses) == 3 else outcome.seconds}.get(verdict)
+    assert outcome.seconds == seconds
 
 
 def test_the_public_surface(device: ScriptedDevice, path: Path) -> None:

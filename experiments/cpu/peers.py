@@ -1,0 +1,194 @@
+"""One contestant in a process of its own: answers JSON lines on standard input with JSON lines.
+
+`python peers.py torch|numpy|ours`. A request {"case": NAME, ...} prepares, {"runs": N} times N runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+THREADS = 2
+Run = Callable[[], Any]
+
+
+def inputs_of(operator: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, np.ndarray]]:
+    """The program, and the same random inputs for every contestant."""
+    from ir.oracle import random_inputs
+    from ir.registry import load_operator
+
+    program = load_operator(operator).build(**arguments)
+    return program, random_inputs(program, np.random.default_rng(7))
+
+
+class Numpy:
+    def prepare(self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]) -> Run | None:
+        if operator != "matmul" or arguments["dtype"] != "f32":
+            return None
+        _, data = inputs_of(operator, arguments)
+        a, b = data["A"], data["B"]
+        out = np.empty((a.shape[0], b.shape[1]), np.float32)
+        return lambda: np.matmul(a, b, out=out)
+
+
+class Torch:
+    def __init__(self) -> None:
+        import torch
+
+        torch.set_num_threads(THREADS)
+        torch.set_grad_enabled(False)
+        self.torch = torch
+
+    def tensor(self, array: np.ndarray, dtype: str) -> Any:
+        t = self.torch.from_numpy(np.ascontiguousarray(array))
+        return t.view(self.torch.bfloat16) if dtype == "bf16" else t
+
+    def prepare(self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]) -> Run | None:
+        program, data = inputs_of(operator, arguments)
+        dtypes = {spec.name: spec.dtype for spec in program.inputs}
+        tensors = {name: self.tensor(array, dtypes[name]) for name, array in data.items()}
+        run: Run = getattr(self, f"_{operator}")(tensors, arguments)
+        return run
+
+    def _matmul(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        if arguments["dtype"] == "i8":
+            return lambda: self.torch._int_mm(t["A"], t["B"])
+        return lambda: t["A"] @ t["B"]
+
+    def _matmul_bias_act(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        gelu = self.torch.nn.functional.gelu
+        return lambda: gelu(self.torch.addmm(t["bias"], t["A"], t["B"])) + t["residual"]
+
+    def _gated_mlp(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        silu = self.torch.nn.functional.silu
+        return lambda: silu(t["X"] @ t["W1"]) * (t["X"] @ t["W3"])
+
+    def _softmax(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        return lambda: self.torch.softmax(t["X"], 1)
+
+    def _layernorm(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        norm, shape = self.torch.nn.functional.layer_norm, t["gamma"].shape
+        return lambda: norm(t["X"], shape, t["gamma"], t["beta"])
+
+    def _rmsnorm(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        norm, shape = self.torch.nn.functional.rms_norm, t["gamma"].shape
+        return lambda: norm(t["X"], shape, t["gamma"])
+
+    def _attention(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        return lambda: attend(t["Q"], t["K"], t["V"], is_causal=arguments["causal"])
+
+    def _gaussian(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        """Chunks of rows, |x|^2 + |y|^2 - 2 x.y by one matmul each; the fastest of four sizes."""
+        x, y, v = t["x"], t["y"], t["v"]
+        scale = -0.5 / arguments["d"]  # the operator's default s^2 is d
+
+        def chunked(rows: int) -> Run:
+            def run() -> Any:
+                parts, squares = [], (y * y).sum(1)
+                for start in range(0, x.shape[0], rows):
+                    block = x[start:start + rows]
+                    norms = (block * block).sum(1)
+                    distance = self.torch.addmm(squares, block, y.T, alpha=-2.0)
+                    distance.add_(norms[:, None]).mul_(scale).exp_()
+                    parts.append(distance @ v)
+                return self.torch.cat(parts)
+            return run
+
+        def seconds(run: Run) -> float:
+            run()
+            began = time.perf_counter()
+            run()
+            return time.perf_counter() - began
+
+        return min((chunked(rows) for rows in (64, 256, 1024, 4096)), key=seconds)
+
+    def _conv2d(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
+        last = self.torch.channels_last
+        x = t["X"].permute(0, 3, 1, 2).contiguous(memory_format=last)
+        w = t["W"].permute(3, 2, 0, 1).contiguous(memory_format=last)
+        return lambda: self.torch.nn.functional.conv2d(x, w, padding=arguments["padding"])
+
+
+class Ours:
+    def __init__(self) -> None:
+        from explorer.runtime.cpu import CpuRuntime
+
+        CpuRuntime().prepare()
+
+    def prepare(self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]) -> Run | None:
+        from explorer.runtime import cpu
+        from explorer.runtime.memory import aligned_empty
+        from explorer.settings import cache_dir
+        from ir.schedule import Schedule
+        from ir.target import get_backend
+
+        program, data = inputs_of(operator, arguments)
+        backend = get_backend("cpu")
+        hardware = backend.hardware(THREADS)
+        kernel = backend.lower(program, Schedule.from_json(extra["schedule"]), hardware)
+        loaded = cpu.load(cpu.compile_kernel(kernel, cache_dir()))
+        arrays = []
+        for argument in kernel.arguments:
+            if argument.role == "workspace":
+                continue
+            array = aligned_empty(argument.shape, argument.dtype)
+            array[...] = data[argument.name] if argument.role == "input" else 0
+            arrays.append(array)
+        self.output = arrays[len(program.inputs)]
+        launch = loaded.bind(arrays)
+        return lambda: launch()
+
+
+def error_of(contestant: Any, run: Run, request: dict[str, Any]) -> float | None:
+    """Largest absolute error against float64, for attention."""
+    if request["operator"] != "attention":
+        return None
+    from ir.dtypes import to_float
+    from ir.oracle import evaluate
+
+    program, data = inputs_of(request["operator"], request["arguments"])
+    heads = np.array([0, 7, 15])
+    expected = evaluate(program, data, {"hk": heads})["O"]
+    result = run()
+    if isinstance(contestant, Ours):
+        found = to_float(np.asarray(contestant.output), program.outputs[0].dtype)
+    else:
+        found = result.double().numpy()
+    return float(np.abs(found[:, heads] - expected).max())
+
+
+def serve(name: str) -> None:
+    contestant: Any = {"torch": Torch, "numpy": Numpy, "ours": Ours}[name]()
+    run: Run | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        if "operator" in request:
+            run = contestant.prepare(request["operator"], request["arguments"], request)
+            answer: dict[str, Any] = {"ready": run is not None}
+            if run is not None:
+                run()
+                answer["error"] = error_of(contestant, run, request)
+        else:
+            assert run is not None
+            run()
+            samples = []
+            for _ in range(request["runs"]):
+                began = time.perf_counter()
+                run()
+                samples.append(time.perf_counter() - began)
+            answer = {"seconds": samples}
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])

@@ -1,0 +1,146 @@
+"""What the user gets wrong is one line on stderr, a code, and nothing left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from explorer import cli
+
+MATMUL = ("matmul", "m=32", "n=32", "k=32")
+
+CASES: dict[str, tuple[tuple[str, ...], str]] = {
+    "verb": (("tun",), "No such command 'tun'"),
+    "option": (("tune", *MATMUL, "--trails", "3"), "No such option: --trails"),
+    "no operator": (("tune",), "Missing argument 'OPERATOR'"),
+    "operator": (("tune", "matmull"), "no operator 'matmull' (did you mean 'matmul'?)"),
+    "missing axis": (("tune", "matmul", "m=4", "n=4"), "missing k"),
+    "axis": (("tune", *MATMUL, "bacth=2"), "'bacth' (did you mean 'batch'?)"),
+    "word": (("tune", "matmul", "512"), "'512' is not of the form name=value"),
+    "word twice": (("tune", *MATMUL, "m=3"), "'m' is given twice"),
+    "extent": (("tune", "matmul", "m=0", "n=4", "k=4"), "m=0"),
+    "no number": (("tune", "matmul", "m=4x", "n=4", "k=4"), "m='4x' is not a whole number"),
+    "huge": (("tune", "matmul", "m=9999999", "n=9999999", "k=4"), "choose smaller extents"),
+    "dtype": (("tune", *MATMUL, "dtype=f17"), "unknown dtype 'f17'"),
+    "dtype of host": (("tune", *MATMUL, "dtype=f16"), "tensor A is f16"),
+    "option value": (("tune", *MATMUL, "ta=perhaps"), "neither true nor false"),
+    "pin name": (("tune", *MATMUL, "--pin", "rows.s1=4"), "the nearest is 'rows.s0'"),
+    "pin value": (("tune", *MATMUL, "--pin", "rows.s0=77"), "rows.s0"),
+    "pin word": (("space", *MATMUL, "--pin", "rows.s0"), "not of the form name=value"),
+    "strategy": (("tune", *MATMUL, "--strategy", "evolve"), "nearest is 'evolutionary'"),
+    "target": (("space", *MATMUL, "--target", "cpux"), "unknown target 'cpux'"),
+    "threads": (("tune", *MATMUL, "--threads", "0"), "threads=0"),
+    "trials": (("tune", *MATMUL, "--trials", "0"), "trials=0"),
+    "trials word": (("tune", *MATMUL, "--trials", "many"), "--trials"),
+    "seed": (("tune", *MATMUL, "--seed", "-1"), "--seed"),
+    "format": (("space", *MATMUL, "--format", "xml"), "xml"),
+    "file": (("tune", "gone.py:x", "m=3"), "gone.py: no such operator file"),
+    "schedule": (("run", *MATMUL, "--schedule", "{"), "schedule is not JSON"),
+    "schedule file": (("run", *MATMUL, "--schedule", "@gone"), "No such file"),
+    "schedule of another space": (
+        ("run", *MATMUL, "--schedule", '{"target":"cpu","values":{}}'),
+        "the schedule leaves open",
+    ),
+    "out": (("tune", *MATMUL, "--out", "taken"), "--out taken: a file is in the way"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_usage_is_one_line_and_code_2(
+    case: str, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(store.parent)
+    Path("taken").write_text("")
+    arguments, message = CASES[case]
+    assert cli.invoke(list(arguments)) == cli.EXIT_USAGE
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("tilewright: ")
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert sorted(path.name for path in store.parent.iterdir()) == ["taken"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import nothing_of_this_name", "does not import: ModuleNotFoundError"),
+        ("def f(:", "does not import: SyntaxError"),
+        ("x = 1", "no operator 'f' in bad.py: known are none"),
+        (
+            "from ir import operator\n@operator\ndef f(g, m):\n    raise KeyError('oh')",
+            "bad.py, line 4: KeyError: 'oh'",
+        ),
+        ("from ir import operator\n@operator\ndef f(g, m):\n    pass", "f"),
+    ],
+)
+def test_operator_files_that_do_not_work(
+    text: str,
+    message: str,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(store.parent)
+    Path("bad.py").write_text(text)
+    assert cli.invoke(["tune", "bad.py:f", "m=4"]) == cli.EXIT_USAGE
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert message in captured.err
+    assert not store.exists()
+
+
+def test_an_illegal_schedule_is_refused_with_its_constraint(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    import numpy as np
+
+    import explorer
+
+    space = explorer.load("matmul", m=32, n=32, k=32).space()
+    drawn = space.shape.draw(np.random.default_rng(0), 200)
+    row = drawn[~space.legal(drawn)][0]
+    schedule = space.schedule(row)
+    assert cli.invoke(["run", *MATMUL, "--schedule", schedule.to_json()]) == cli.EXIT_USAGE
+    refusal = space.refusal(schedule)
+    assert refusal is not None
+    assert f"the schedule is illegal: {refusal.constraint}: " in capsys.readouterr().err
+
+
+def test_stores_that_cannot_be_used_end_with_8(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.write_text("not a store, but something that must stay as it is")
+    assert cli.invoke(["tune", *MATMUL, "--trials", "1"]) == 8
+    assert cli.invoke(["tune", *MATMUL, "--records", str(store.parent)]) == 8
+    assert capsys.readouterr().err.count("\n") == 2
+    assert store.read_text().startswith("not a store")
+
+
+@pytest.mark.parametrize("verb", ["run", "export"])
+def test_without_a_record_there_is_nothing_to_do(
+    verb: str, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.invoke([verb, *MATMUL]) == cli.EXIT_NOTHING
+    assert "tune it first" in capsys.readouterr().err
+    assert not store.exists()
+
+
+def test_a_missing_target_ends_with_6(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert cli.invoke(["space", *MATMUL]) == cli.EXIT_TARGET
+    assert "riscv64" in capsys.readouterr().err
+    assert cli.invoke(["targets"]) == cli.EXIT_DONE
+    assert "missing" in capsys.readouterr().out
+
+
+def test_defects_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("explorer.workload.load_operator", broken)
+    with pytest.raises(ZeroDivisionError):
+        cli.invoke(["show", *MATMUL])
