@@ -42,35 +42,39 @@ class Body:
     hoisted: tuple[tuple[str, int], ...]  # ("mul" | "div", node)
 
 
-def stream(program: Program) -> Program:
-    """The program with every derivable chain of reductions carried; unchanged if there is none."""
-    plan = _Analysis(program).run()
+def stream(program: Program, keep: frozenset[str] = frozenset()) -> Program:
+    """The program with every derivable chain of reductions carried; unchanged if there is none.
+
+    Chains along the axes in `keep` stay as they are.
+    """
+    plan = Analysis(program, keep).run()
     if not plan.carried:
         return program
-    return _Rebuild(program, plan).run()
+    return Rebuild(program, plan).run()
 
 
 def why_not(program: Program) -> dict[int, str]:
     """Reductions (by node) that depend on another along their axis but stay a pass of their own."""
-    return dict(_Analysis(program).run().refused)
+    return dict(Analysis(program).run().refused)
 
 
-class _Analysis:
+class Analysis:
     """Which reductions can be carried along which axis."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, keep: frozenset[str] = frozenset()) -> None:
         self.program = program
+        self.keep = keep
         self.nodes = program.nodes
         self.bodies: dict[int, Body] = {}
         self.carried: dict[int, str] = {}
         self.refused: dict[int, str] = {}
         self._seen: dict[tuple[int, str], frozenset[int]] = {}
 
-    def run(self) -> _Analysis:
+    def run(self) -> Analysis:
         dependent: dict[int, str] = {}
         for position, node in enumerate(self.nodes):
             axis = reduction_axis(node)
-            if axis is None:
+            if axis is None or axis in self.keep:
                 continue
             needed = self.needs(position, axis)
             if not needed:
@@ -167,7 +171,7 @@ def reduction_axis(node: Node) -> str | None:
 class Rules:
     """The structural rules, as tests; `_Emit` applies the same ones to build nodes."""
 
-    def __init__(self, analysis: _Analysis, axis: str) -> None:
+    def __init__(self, analysis: Analysis, axis: str) -> None:
         self.a = analysis
         self.axis = axis
 
@@ -229,10 +233,16 @@ class Rules:
                                    f"amount independent of {self.axis}")
 
 
-class _Rebuild:
-    """Writes the carried program. Node values exist in three views: final, now and prior."""
+class Rebuild:
+    """Writes the carried program. Node values exist in three views: final, now and prior.
 
-    def __init__(self, program: Program, analysis: _Analysis) -> None:
+    Bodies are evaluated in `body_view`. `ir.rewrite.split` writes merges of partial results with
+    the same rules, by saying what the views and a state are there.
+    """
+
+    body_view = "now"
+
+    def __init__(self, program: Program, analysis: Analysis) -> None:
         self.program, self.a = program, analysis
         self.nodes = program.nodes
         self.graph: Graph = graft(program)
@@ -299,15 +309,22 @@ class _Rebuild:
         node, axis = self.nodes[position], self.a.carried[position]
         body = self.a.bodies.get(position)
         if body is None:
+            whole = self._product_state(position, axis)
+            if whole is not None:
+                return whole
             kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
             return self._carry(kind, axis, self._product(
                 [self.final(arg) for arg in node.args]), None, None)
         rules = Rules(self.a, axis)
         if rules.separable(body.factors):
             ratio = self._all_ratios(body.factors, axis)
-            factors = [self.view(f, "now", axis) for f in body.factors]
+            factors = [self.view(f, self.body_view, axis) for f in body.factors]
             return self._carry("sum", axis, self._product(factors), ratio, None)
         return self._shifted(body.factors, axis)
+
+    def _product_state(self, position: int, axis: str) -> Tile | None:
+        """A state of another form for an independent product; None for the ordinary one."""
+        return None
 
     def _carry(self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
                ) -> Tile:
@@ -391,7 +408,7 @@ class _Rebuild:
         centred = _Centred(self, axis, domain)
         count = self._prior(self.count(axis, domain))
         shifts = [centred.shift(f) for f in factors]
-        values = [centred.now(f) for f in factors]
+        values = [centred.body(f) for f in factors]
         if len(factors) == 1:
             return self._first_moment(values[0], shifts[0], axis, count)
         sums = [self._first_moment(v, d, axis, count) for v, d in zip(values, shifts, strict=True)]
@@ -410,8 +427,14 @@ class _Rebuild:
     def _times(self, left: Tile | None, right: Tile | None) -> Tile | None:
         return None if left is None or right is None else apply("mul", left, right)
 
-    def _prior(self, carry: Tile) -> Tile:
-        return self.graph.add(Prior(), carry)
+    def _prior(self, state: Tile) -> Tile:
+        return self.graph.add(Prior(), state)
+
+    def scale_to_whole(self, axis: str, domain: tuple[str, ...], view: str) -> Tile | float:
+        """By how much a running sum falls short of the whole axis: extent / points seen."""
+        op = Now() if view == "now" else Prior()
+        seen = self.graph.add(op, self.count(axis, domain))
+        return float(self.program.axes[axis]) / seen
 
     def count(self, axis: str, axes: tuple[str, ...]) -> Tile:
         """Points of the axis seen so far, as a carried sum of ones over the domain `axes`.
@@ -436,14 +459,14 @@ class _Centred:
     times extent / count is near it from the first block on, so differences stay small.
     """
 
-    def __init__(self, rebuild: _Rebuild, axis: str, domain: tuple[str, ...]) -> None:
+    def __init__(self, rebuild: Rebuild, axis: str, domain: tuple[str, ...]) -> None:
         self.r = rebuild
         self.axis = axis
         self.domain = domain
         self.memo: dict[tuple[int, str], Tile] = {}
 
-    def now(self, position: int) -> Tile:
-        return self._view(position, "now")
+    def body(self, position: int) -> Tile:
+        return self._view(position, self.r.body_view)
 
     def _view(self, position: int, view: str) -> Tile:
         r = self.r
@@ -466,10 +489,9 @@ class _Centred:
         kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
         if kind != "sum":
             return value
-        op = Now() if view == "now" else Prior()
-        count = r.graph.add(op, r.count(self.axis, self.domain))
-        return value * (float(r.program.axes[self.axis]) / count)
+        scale = r.scale_to_whole(self.axis, self.domain, view)
+        return value if scale == 1.0 else value * scale
 
     def shift(self, position: int) -> Tile | None:
-        """As `_Rebuild.shift`, at the scaled running values."""
+        """As `Rebuild.shift`, at the scaled running values."""
         return self.r.shift(position, self.axis, lambda p, view, axis: self._view(p, view))

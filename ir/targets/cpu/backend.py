@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from ir.errors import UsageError
 from ir.kernel import Kernel
 from ir.program import Program
-from ir.rewrite.streaming import stream
 from ir.schedule import Schedule
 from ir.space import Space
-from ir.stages import StagedProgram, stage_program
+from ir.stages import StagedProgram
 from ir.target import Hardware
 from ir.targets.cpu.constraints import Constraints
 from ir.targets.cpu.decisions import Decisions, seeds
@@ -21,15 +18,15 @@ from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.lower import Lowering
 from ir.targets.cpu.plan import make_plan
 from ir.targets.cpu.shape import stage_shapes
+from ir.targets.cpu.splitting import WHOLE, choices, split_program, translated
 
 GENERATOR = "1"
 SUPPORTED = ("bool", "u8", "i8", "i32", "i64", "bf16", "f32", "f64")
 
 
-@lru_cache(maxsize=32)
 def staged_program(program: Program) -> StagedProgram:
     """The program streamed and cut into stages."""
-    return stage_program(stream(program))
+    return split_program(program, WHOLE)
 
 
 class CpuBackend:
@@ -51,7 +48,8 @@ class CpuBackend:
         staged = staged_program(program)
         vector = vector_row(hardware.isa)
         shapes = stage_shapes(staged, hardware.isa)
-        decisions = Decisions(staged, shapes, hardware, vector)
+        decisions = Decisions(staged, shapes, hardware, vector,
+                              choices(program, staged, hardware.threads))
         found = decisions.all()
         constraints = Constraints(decisions).all()
         features = Features(decisions)
@@ -61,6 +59,10 @@ class CpuBackend:
               ) -> Kernel:
         """Generate the kernel (with C text too if `full`); raises Refusal."""
         staged = staged_program(program)
+        choice = str(schedule.get("split", WHOLE))
+        if choice != WHOLE:
+            parted = split_program(program, choice)
+            schedule, staged = translated(schedule, staged, parted, hardware.isa), parted
         plan = make_plan(staged, schedule, vector_row(hardware.isa), hardware.threads)
         entry = f"{program.name}_body"
         lowering = Lowering(plan, entry)

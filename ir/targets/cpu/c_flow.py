@@ -44,8 +44,10 @@ class Usage:
         self._users[value.id] = (block, item)
 
     def _bury(self, block: Block) -> None:
-        """Mark pure instructions without users, last first, so that whole trees go."""
+        """Mark what nobody uses, last first, so that whole trees go."""
         for item in reversed(block.body):
+            if isinstance(item, Branch):
+                self._bury_results(item)
             for inner in reversed(tuple(_blocks(item))):
                 self._bury(inner)
             unused = isinstance(item, Instruction) and item.result and is_pure(item)
@@ -53,6 +55,14 @@ class Usage:
                 self.dead.add(item.result.id)  # type: ignore[union-attr]
                 for value in _operands(item):
                     self.count[value.id] -= 1
+
+    def _bury_results(self, branch: Branch) -> None:
+        for place, result in enumerate(branch.results):
+            if not self.count.get(result.id):
+                self.dead.add(result.id)
+                for side in (branch.then, branch.other):
+                    for value in _values(side.yields[place : place + 1]):
+                        self.count[value.id] -= 1
 
     def sole_user(self, value: Value, block: Block) -> tuple[bool, Item | None]:
         """(whether `value` has exactly one use and that in `block`, the user; None: a yield)."""

@@ -26,7 +26,8 @@ class Decisions:
     """Collects decisions for one program."""
 
     def __init__(self, staged: StagedProgram, shapes: tuple[StageShape, ...], hardware: Hardware,
-                 vector: VectorRow) -> None:
+                 vector: VectorRow, splits: tuple[str, ...] = ("none",)) -> None:
+        self.splits = splits
         self.staged, self.shapes, self.hardware, self.vector = staged, shapes, hardware, vector
         self.extents = staged.program.axes
         self.outer = outer_axes(staged, shapes)
@@ -113,6 +114,9 @@ class Decisions:
                  "axes whose outermost blocks threads share", (choices or [""])[0])
         self.add("chunk", ("block", "cyclic", "dynamic") if choices else ("block",), "binding",
                  "program", "how blocks are dealt out to threads", "block")
+        if len(self.splits) > 1:
+            self.add("split", self.splits, "split", "program",
+                     "a reduced axis in parts, one thread each, merged afterwards", "none")
 
     # -- stages
 

@@ -226,7 +226,9 @@ class _Tree:
                 continue
             loop = Loop(axis, level, self.plan.blocks[axis][1 - level], parent)
             free = parent is None or parent.parallel or not parent.in_parallel
-            loop.parallel = axis in self.parallel and free and not loop.repeats_parallel()
+            kept = all(axis not in self.stages[position].reduce for position in run)
+            loop.parallel = (axis in self.parallel and free and kept
+                             and not loop.repeats_parallel())
             loop.items = self._items(run, depth + 1, loop)
             items.append(loop)
         return items
@@ -302,20 +304,11 @@ def make_plan(staged: StagedProgram, schedule: Schedule, vector: VectorRow, thre
     plan.threads = threads
     parallel = frozenset(str(schedule.get("parallel", "")).split())
     plan.items = _Tree(plan, order_of(schedule, staged.program.axes), parallel).build()
-    _check_parallel(plan)
     _check_carries(plan)
     _place_buffers(plan)
     _place_packs(plan, schedule)
     _lay_out(plan)
     return plan
-
-
-def _check_parallel(plan: Plan) -> None:
-    for leaf in plan.leaves.values():
-        for loop in leaf.path():
-            if loop.parallel and loop.axis in leaf.stage.reduce:
-                raise Refusal("parallel-reduction",
-                              f"axis {loop.axis} is reduced by stage {leaf.stage.name}")
 
 
 def _check_carries(plan: Plan) -> None:
