@@ -203,7 +203,10 @@ class Graph:
 
     @classmethod
     def like(
-        cls, name: str, extents: Mapping[str, int], tensors: tuple[TensorSpec, ...],
+        cls,
+        name: str,
+        extents: Mapping[str, int],
+        tensors: tuple[TensorSpec, ...],
         pins: tuple[Pin, ...],
     ) -> Graph:
         """A graph without nodes that has these axes, tensors and pins: what rewrites fill."""

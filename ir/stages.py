@@ -214,8 +214,10 @@ class _Partition:
         for position, node in enumerate(self.nodes):
             users = [self.nodes[u] for u in self.program.users(position)]
             product = isinstance(node.op, Map) and node.op.function == "mul"
-            sums = all(isinstance(u.op, (Reduce, Carry)) and u.op.kind == "sum"
-                       and u.args[0] == position for u in users)
+            sums = all(
+                isinstance(u.op, (Reduce, Carry)) and u.op.kind == "sum" and u.args[0] == position
+                for u in users
+            )
             if product and users and sums:
                 found.add(position)
         return found
@@ -337,8 +339,13 @@ class _Partition:
             for member in group[1:]:
                 edges += [(e, m) for e in nx.ancestors(self.before, member) for m in group]
             self.before.add_edges_from((e, m) for e, m in edges if e not in group)
-            self.before.add_edges_from((m, d) for g in group for d in tuple(
-                self.before.successors(g)) for m in group if d not in group)
+            self.before.add_edges_from(
+                (m, d)
+                for g in group
+                for d in tuple(self.before.successors(g))
+                for m in group
+                if d not in group
+            )
         for group in groups:
             closure = self.closure(group, taken)
             taken.update(closure)
@@ -411,9 +418,9 @@ class _Partition:
         """Prior values of the group that other stages read."""
         found = []
         for position, node in enumerate(self.nodes):
-            if isinstance(node.op, Prior) and node.args[0] in group:
-                if self._escapes(position, inside):
-                    found.append(Result(position, self.sort(node.axes)))
+            ours = isinstance(node.op, Prior) and node.args[0] in group
+            if ours and self._escapes(position, inside):
+                found.append(Result(position, self.sort(node.axes)))
         return found
 
     def _escapes(self, position: int, inside: set[int]) -> bool:
@@ -423,7 +430,9 @@ class _Partition:
         """Join a stage over the same domain if neither needs the other; else a stage of its own."""
         domain = frozenset(result.axes)
         for i, stage in enumerate(stages):
-            independent = not self._needs(result.node, stage) and not self._feeds(result.node, stage)
+            independent = not self._needs(result.node, stage) and not self._feeds(
+                result.node, stage
+            )
             if frozenset(stage.domain) == domain and independent and self._placeable(result, stage):
                 stages[i] = _replace(stage, body_results=(*stage.body_results, result))
                 return
@@ -452,7 +461,8 @@ class _Partition:
             current = pending.pop()
             if current == position and stage.accumulators:
                 return current not in {t for a in stage.accumulators for t in a.terms} or (
-                    frozenset(self.nodes[position].axes) != frozenset(stage.domain))
+                    frozenset(self.nodes[position].axes) != frozenset(stage.domain)
+                )
             if current not in seen:
                 seen.add(current)
                 pending.extend(self.nodes[current].args)

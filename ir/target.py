@@ -52,8 +52,9 @@ class Backend(Protocol):
         """Every decision for `program`, with constraints and seeds."""
         ...
 
-    def lower(self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
-              ) -> Kernel:
+    def lower(
+        self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
+    ) -> Kernel:
         """Generate the kernel, in every language of the target if `full`; raises Refusal."""
         ...
 

@@ -1,4 +1,4 @@
-"""What is compared: cases, each an operator with arguments, and the group whose target it counts for."""
+"""What is compared: operators with arguments, in groups that have a goal each."""
 
 from __future__ import annotations
 
@@ -33,21 +33,35 @@ GOALS = {
     "conv": Goal(None, 0.9),
 }
 
-SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048), (4096, 4096, 4096),
-          (1000, 1000, 1000), (3072, 768, 3072), (197, 768, 3072), (128, 4096, 4096),
-          (16, 4096, 4096), (1, 4096, 4096))
+SHAPES = (
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
+    (1000, 1000, 1000),
+    (3072, 768, 3072),
+    (197, 768, 3072),
+    (128, 4096, 4096),
+    (16, 4096, 4096),
+    (1, 4096, 4096),
+)
 
 
 def _matmul(m: int, n: int, k: int, dtype: str) -> Case:
     group = {"f32": "matmul f32", "bf16": "matmul bf16", "i8": "matmul int8"}[dtype]
-    return Case(f"matmul {dtype} {m}x{n}x{k}", group, "matmul",
-                {"m": m, "n": n, "k": k, "dtype": dtype})
+    return Case(
+        f"matmul {dtype} {m}x{n}x{k}", group, "matmul", {"m": m, "n": n, "k": k, "dtype": dtype}
+    )
 
 
 def _attention(dtype: str, s: int, d: int, causal: bool) -> Case:
     name = f"attention {dtype} 1x16x{s}x{d}" + (" causal" if causal else "")
-    return Case(name, f"attention {dtype}", "attention",
-                {"b": 1, "heads": 16, "sq": s, "d": d, "causal": causal, "dtype": dtype})
+    return Case(
+        name,
+        f"attention {dtype}",
+        "attention",
+        {"b": 1, "heads": 16, "sq": s, "d": d, "causal": causal, "dtype": dtype},
+    )
 
 
 def all_cases() -> list[Case]:
@@ -55,19 +69,44 @@ def all_cases() -> list[Case]:
     cases = [_matmul(*shape, "f32") for shape in SHAPES]
     cases += [_matmul(n, n, n, dtype) for dtype in ("bf16", "i8") for n in (1024, 2048)]
     cases += [
-        Case("matmul+bias+gelu+residual f32 1024x1024x1024", "fused matmul", "matmul_bias_act",
-             {"m": 1024, "n": 1024, "k": 1024}),
-        Case("gated mlp f32 512x2048x1024", "fused matmul", "gated_mlp",
-             {"m": 512, "n": 2048, "k": 1024}),
+        Case(
+            "matmul+bias+gelu+residual f32 1024x1024x1024",
+            "fused matmul",
+            "matmul_bias_act",
+            {"m": 1024, "n": 1024, "k": 1024},
+        ),
+        Case(
+            "gated mlp f32 512x2048x1024",
+            "fused matmul",
+            "gated_mlp",
+            {"m": 512, "n": 2048, "k": 1024},
+        ),
     ]
-    cases += [Case(f"{name} f32 4096x4096", "rows", name, {"m": 4096, "n": 4096})
-              for name in ("softmax", "layernorm", "rmsnorm")]
-    cases += [_attention("bf16", s, d, causal)
-              for s in (512, 2048) for d in (64, 128) for causal in (False, True)]
-    cases += [_attention("f32", s, d, causal)
-              for s in (512, 2048) for d in (64, 128) for causal in (False, True)]
-    cases.append(Case("gaussian product n=16384 d=18", "gaussian", "gaussian",
-                      {"n": 16384, "d": 18}))
-    cases.append(Case("conv2d 1x56x56x64 -> 64, 3x3", "conv", "conv2d",
-                      {"n": 1, "h": 56, "w": 56, "c": 64, "f": 64, "padding": 1}))
+    cases += [
+        Case(f"{name} f32 4096x4096", "rows", name, {"m": 4096, "n": 4096})
+        for name in ("softmax", "layernorm", "rmsnorm")
+    ]
+    cases += [
+        _attention("bf16", s, d, causal)
+        for s in (512, 2048)
+        for d in (64, 128)
+        for causal in (False, True)
+    ]
+    cases += [
+        _attention("f32", s, d, causal)
+        for s in (512, 2048)
+        for d in (64, 128)
+        for causal in (False, True)
+    ]
+    cases.append(
+        Case("gaussian product n=16384 d=18", "gaussian", "gaussian", {"n": 16384, "d": 18})
+    )
+    cases.append(
+        Case(
+            "conv2d 1x56x56x64 -> 64, 3x3",
+            "conv",
+            "conv2d",
+            {"n": 1, "h": 56, "w": 56, "c": 64, "f": 64, "padding": 1},
+        )
+    )
     return cases

@@ -24,8 +24,11 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from cases import GOALS, Case, all_cases  # noqa: E402
 
 RESULTS, TABLE = HERE / "results.json", HERE / "README.md"
-PEERS = (("torch", "torch", {}), ("OpenBLAS SkylakeX", "numpy", {"OPENBLAS_CORETYPE": "SkylakeX"}),
-         ("OpenBLAS as installed", "numpy", {}))
+PEERS = (
+    ("torch", "torch", {}),
+    ("OpenBLAS SkylakeX", "numpy", {"OPENBLAS_CORETYPE": "SkylakeX"}),
+    ("OpenBLAS as installed", "numpy", {}),
+)
 ROUNDS = 9
 
 
@@ -34,14 +37,24 @@ class Contestant:
 
     def __init__(self, name: str, kind: str, extra: dict[str, str]) -> None:
         self.name = name
-        environment = {**os.environ, "OMP_NUM_THREADS": "2", "OPENBLAS_NUM_THREADS": "2",
-                       "MKL_NUM_THREADS": "2", **extra}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "2",
+            "OPENBLAS_NUM_THREADS": "2",
+            "MKL_NUM_THREADS": "2",
+            **extra,
+        }
         self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "peers.py"), kind], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, env=environment)
+            [sys.executable, str(HERE / "peers.py"), kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        assert self.process.stdin and self.process.stdout
+        assert self.process.stdin
+        assert self.process.stdout
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         line = self.process.stdout.readline()
@@ -59,8 +72,15 @@ def tuned(case: Case, trials: int, seconds: float, store: Path) -> tuple[str, in
     """Schedule JSON, trials and seconds of the search."""
     from explorer.job import tune
 
-    result = tune(case.operator, case.arguments, trials=trials, seconds=seconds, store=store,
-                  threads=2, seed=0)
+    result = tune(
+        case.operator,
+        case.arguments,
+        trials=trials,
+        seconds=seconds,
+        store=store,
+        threads=2,
+        seed=0,
+    )
     return result.best.to_json(), result.trials, result.elapsed
 
 
@@ -72,15 +92,16 @@ def duel(case: Case, schedule: str) -> tuple[dict[str, list[float]], dict[str, f
         errors: dict[str, float] = {}
         ready = []
         for contestant in contestants:
-            answer = contestant.ask(operator=case.operator, arguments=case.arguments,
-                                    schedule=schedule)
+            answer = contestant.ask(
+                operator=case.operator, arguments=case.arguments, schedule=schedule
+            )
             if answer["ready"]:
                 ready.append(contestant)
                 samples[contestant.name] = []
                 if answer["error"] is not None:
                     errors[contestant.name] = answer["error"]
         for turn in range(ROUNDS):
-            for contestant in ready[turn % len(ready):] + ready[: turn % len(ready)]:
+            for contestant in ready[turn % len(ready) :] + ready[: turn % len(ready)]:
                 time.sleep(0.25)  # let the threads of the one before stop spinning and park
                 first = contestant.ask(runs=1)["seconds"]
                 runs = max(1, min(20, int(0.05 / max(first[0], 1e-5))))
@@ -92,8 +113,9 @@ def duel(case: Case, schedule: str) -> tuple[dict[str, list[float]], dict[str, f
             contestant.close()
 
 
-def rows_of(case: Case, samples: dict[str, list[float]], errors: dict[str, float],
-            search: tuple[int, float]) -> list[dict[str, Any]]:
+def rows_of(
+    case: Case, samples: dict[str, list[float]], errors: dict[str, float], search: tuple[int, float]
+) -> list[dict[str, Any]]:
     ours = statistics.median(samples["ours"])
     low, _, high = statistics.quantiles(samples["ours"], n=4)
     rows = []
@@ -101,17 +123,35 @@ def rows_of(case: Case, samples: dict[str, list[float]], errors: dict[str, float
         if peer == "ours":
             continue
         value = statistics.median(values)
-        rows.append({
-            "case": case.name, "group": case.group, "metric": "time", "unit": "ms",
-            "ours": ours * 1e3, "peer": peer, "peer_value": value * 1e3, "ratio": value / ours,
-            "spread": (high - low) / ours, "trials": search[0], "search_seconds": search[1],
-        })
+        rows.append(
+            {
+                "case": case.name,
+                "group": case.group,
+                "metric": "time",
+                "unit": "ms",
+                "ours": ours * 1e3,
+                "peer": peer,
+                "peer_value": value * 1e3,
+                "ratio": value / ours,
+                "spread": (high - low) / ours,
+                "trials": search[0],
+                "search_seconds": search[1],
+            }
+        )
     if "torch" in errors:
-        rows.append({
-            "case": case.name, "group": case.group, "metric": "largest error", "unit": "absolute",
-            "ours": errors["ours"], "peer": "torch", "peer_value": errors["torch"],
-            "ratio": errors["torch"] / max(errors["ours"], 1e-30), "spread": 0.0,
-        })
+        rows.append(
+            {
+                "case": case.name,
+                "group": case.group,
+                "metric": "largest error",
+                "unit": "absolute",
+                "ours": errors["ours"],
+                "peer": "torch",
+                "peer_value": errors["torch"],
+                "ratio": errors["torch"] / max(errors["ours"], 1e-30),
+                "spread": 0.0,
+            }
+        )
     return rows
 
 
@@ -119,13 +159,24 @@ def header() -> dict[str, Any]:
     from ir.target import get_backend
 
     hardware = get_backend("cpu").hardware(2)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=HERE, text=True,
-                            capture_output=True, check=False).stdout.strip()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=HERE,
+        text=True,
+        capture_output=True,
+        check=False,
+    ).stdout.strip()
     return {
-        "hardware": hardware.name, **dict(hardware.facts), "isa": list(hardware.isa), "threads": 2,
-        "versions": {"python": platform.python_version(),
-                     **{name: version(name) for name in ("torch", "numpy", "llvmlite")}},
-        "date": time.strftime("%Y-%m-%d"), "commit": commit,
+        "hardware": hardware.name,
+        **dict(hardware.facts),
+        "isa": list(hardware.isa),
+        "threads": 2,
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("torch", "numpy", "llvmlite")},
+        },
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit,
         "command": " ".join(["python", "experiments/cpu/compare.py", *sys.argv[1:]]),
     }
 
@@ -135,7 +186,8 @@ def best_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         if row["metric"] == "time" and (
-                row["case"] not in found or row["ratio"] < found[row["case"]]["ratio"]):
+            row["case"] not in found or row["ratio"] < found[row["case"]]["ratio"]
+        ):
             found[row["case"]] = row
     return list(found.values())
 
@@ -143,17 +195,27 @@ def best_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def write(head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     """results.json and the table; called after every case."""
     RESULTS.write_text(json.dumps({"header": head, "rows": rows}, indent=1) + "\n")
-    lines = ["# Tuned kernels against torch and OpenBLAS on a CPU", "",
-             f"{head['model']} ({head['hardware']}), 2 threads, {', '.join(head['isa'])}. "
-             + ", ".join(f"{k} {v}" for k, v in head["versions"].items())
-             + f". {head['date']}, commit {head['commit']}.", "", f"    {head['command']}", "",
-             "Ratio: the peer's median time over ours, above 1 we are faster; against the fastest "
-             "peer of each case.", "",
-             "| case | ours, ms | fastest peer | its ms | ratio | spread | trials |",
-             "|---|---|---|---|---|---|---|"]
+    lines = [
+        "# Tuned kernels against torch and OpenBLAS on a CPU",
+        "",
+        f"{head['model']} ({head['hardware']}), 2 threads, {', '.join(head['isa'])}. "
+        + ", ".join(f"{k} {v}" for k, v in head["versions"].items())
+        + f". {head['date']}, commit {head['commit']}.",
+        "",
+        f"    {head['command']}",
+        "",
+        "Ratio: the peer's median time over ours, above 1 we are faster; against the fastest "
+        "peer of each case.",
+        "",
+        "| case | ours, ms | fastest peer | its ms | ratio | spread | trials |",
+        "|---|---|---|---|---|---|---|",
+    ]
     best = best_rows(rows)
-    lines += [f"| {r['case']} | {r['ours']:.4f} | {r['peer']} | {r['peer_value']:.4f} | "
-              f"{r['ratio']:.2f} | {100 * r['spread']:.0f} % | {r['trials']} |" for r in best]
+    lines += [
+        f"| {r['case']} | {r['ours']:.4f} | {r['peer']} | {r['peer_value']:.4f} | "
+        f"{r['ratio']:.2f} | {100 * r['spread']:.0f} % | {r['trials']} |"
+        for r in best
+    ]
     lines += ["", "| group | geometric mean | least | goal | reached |", "|---|---|---|---|---|"]
     for group, goal in GOALS.items():
         ratios = [r["ratio"] for r in best if r["group"] == group]
@@ -161,15 +223,26 @@ def write(head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
             continue
         mean = math.exp(statistics.fmean(math.log(r) for r in ratios))
         met = mean >= (goal.geomean or 0) and min(ratios) >= (goal.least or 0)
-        wanted = ", ".join(text for text in (
-            f"mean {goal.geomean}" if goal.geomean else "",
-            f"least {goal.least}" if goal.least else "") if text)
-        lines.append(f"| {group} | {mean:.2f} | {min(ratios):.2f} | {wanted} | "
-                     f"{'yes' if met else 'no'} |")
+        wanted = ", ".join(
+            text
+            for text in (
+                f"mean {goal.geomean}" if goal.geomean else "",
+                f"least {goal.least}" if goal.least else "",
+            )
+            if text
+        )
+        lines.append(
+            f"| {group} | {mean:.2f} | {min(ratios):.2f} | {wanted} | {'yes' if met else 'no'} |"
+        )
     errors = [r for r in rows if r["metric"] == "largest error"]
     if errors:
-        lines += ["", "Largest absolute error against float64 (three heads):", "",
-                  "| case | ours | torch |", "|---|---|---|"]
+        lines += [
+            "",
+            "Largest absolute error against float64 (three heads):",
+            "",
+            "| case | ours | torch |",
+            "|---|---|---|",
+        ]
         lines += [f"| {r['case']} | {r['ours']:.2e} | {r['peer_value']:.2e} |" for r in errors]
     notes = HERE / "NOTES.md"
     if notes.exists():
@@ -198,8 +271,11 @@ def main() -> None:
         rows.sort(key=lambda row: order.get(row["case"], len(order)))
         write(header(), rows)
         row = best_rows([r for r in rows if r["case"] == case.name])[0]
-        print(f"{case.name}: ours {row['ours']:.4f} ms, {row['peer']} {row['peer_value']:.4f} ms, "
-              f"ratio {row['ratio']:.2f} ({trials} trials, {elapsed:.0f} s)", flush=True)
+        print(
+            f"{case.name}: ours {row['ours']:.4f} ms, {row['peer']} {row['peer_value']:.4f} ms, "
+            f"ratio {row['ratio']:.2f} ({trials} trials, {elapsed:.0f} s)",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

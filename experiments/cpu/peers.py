@@ -1,6 +1,6 @@
 """One contestant in a process of its own: answers JSON lines on standard input with JSON lines.
 
-`python peers.py torch|numpy|ours`. A request {"case": NAME, ...} prepares, {"runs": N} times N runs.
+`python peers.py torch|numpy|ours`. {"operator": ..., "arguments": ...} prepares, {"runs": N} times.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def inputs_of(operator: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, 
 
 
 class Numpy:
-    def prepare(self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]) -> Run | None:
+    def prepare(
+        self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]
+    ) -> Run | None:
         if operator != "matmul" or arguments["dtype"] != "f32":
             return None
         _, data = inputs_of(operator, arguments)
@@ -52,7 +54,9 @@ class Torch:
         t = self.torch.from_numpy(np.ascontiguousarray(array))
         return t.view(self.torch.bfloat16) if dtype == "bf16" else t
 
-    def prepare(self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]) -> Run | None:
+    def prepare(
+        self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]
+    ) -> Run | None:
         program, data = inputs_of(operator, arguments)
         dtypes = {spec.name: spec.dtype for spec in program.inputs}
         tensors = {name: self.tensor(array, dtypes[name]) for name, array in data.items()}
@@ -96,12 +100,13 @@ class Torch:
             def run() -> Any:
                 parts, squares = [], (y * y).sum(1)
                 for start in range(0, x.shape[0], rows):
-                    block = x[start:start + rows]
+                    block = x[start : start + rows]
                     norms = (block * block).sum(1)
                     distance = self.torch.addmm(squares, block, y.T, alpha=-2.0)
                     distance.add_(norms[:, None]).mul_(scale).exp_()
                     parts.append(distance @ v)
                 return self.torch.cat(parts)
+
             return run
 
         def seconds(run: Run) -> float:
@@ -125,7 +130,9 @@ class Ours:
 
         CpuRuntime().prepare()
 
-    def prepare(self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]) -> Run | None:
+    def prepare(
+        self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]
+    ) -> Run | None:
         from explorer.runtime import cpu
         from explorer.runtime.memory import aligned_empty
         from explorer.settings import cache_dir

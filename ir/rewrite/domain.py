@@ -54,8 +54,11 @@ def _is_identity(value: float | None, kind: str) -> bool:
     if value is None:
         return False
     identity = COMBINES[kind].identity
-    return value == identity or (kind == "max" and value <= LOWEST) or (
-        kind == "min" and value >= -LOWEST)
+    return (
+        value == identity
+        or (kind == "max" and value <= LOWEST)
+        or (kind == "min" and value >= -LOWEST)
+    )
 
 
 def _masks(program: Program, roots: tuple[int, ...]) -> list[int]:
@@ -169,5 +172,3 @@ def _affine(program: Program, position: int) -> tuple[dict[str, int], int] | Non
     for axis, coefficient in right[0].items():
         terms[axis] = terms.get(axis, 0) + sign * coefficient
     return terms, left[1] + sign * right[1]
-
-

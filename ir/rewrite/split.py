@@ -27,7 +27,9 @@ def split(program: Program, axis: str, parts: int) -> Program:
     """
     extent = program.axes.get(axis)
     if extent is None or parts < 2 or extent % parts:
-        raise UsageError(f"{program.name}: axis {axis} of extent {extent} has no {parts} equal parts")
+        raise UsageError(
+            f"{program.name}: axis {axis} of extent {extent} has no {parts} equal parts"
+        )
     analysis = Analysis(program).run()
     for position, node in enumerate(program.nodes):
         over = node.op.over if isinstance(node.op, (Reduce, Contract)) else ()
@@ -36,7 +38,9 @@ def split(program: Program, axis: str, parts: int) -> Program:
         if axis in over and reduction_axis(node) != axis:
             raise UsageError(f"{program.name}: {axis} is reduced together with other axes")
         if position in analysis.refused and reduction_axis(node) == axis:
-            raise UsageError(f"{program.name}: {axis} cannot be split: {analysis.refused[position]}")
+            raise UsageError(
+                f"{program.name}: {axis} cannot be split: {analysis.refused[position]}"
+            )
     return _Split(program, analysis, axis, parts).run()
 
 
@@ -58,7 +62,8 @@ class _Split(Rebuild):
                 extents[name] = extent
         self.graph = graft(program, extents=extents)
         analysis.carried = {
-            position: axis for position, node in enumerate(program.nodes)
+            position: axis
+            for position, node in enumerate(program.nodes)
             if reduction_axis(node) == axis
         }
         self.partial: dict[int, Tile] = {}
@@ -76,8 +81,9 @@ class _Split(Rebuild):
             part = self.graph.add(Iota(self.part_axis)) * self.inner
             return part + self.graph.add(Iota(self.in_axis))
         assert isinstance(node.op, Load)
-        return self.graph.add(Load(
-            node.op.tensor, tuple(self._index(i) for i in node.op.index), node.op.fill))
+        return self.graph.add(
+            Load(node.op.tensor, tuple(self._index(i) for i in node.op.index), node.op.fill)
+        )
 
     def _index(self, index: Index) -> Index:
         terms: list[tuple[str, int]] = []
@@ -107,8 +113,9 @@ class _Split(Rebuild):
     def _prior(self, state: Tile) -> Tile:
         return self.graph_partial[state.position]
 
-    def _carry(self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
-               ) -> Tile:
+    def _carry(
+        self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
+    ) -> Tile:
         """Partial results over the part's own points, corrected, then merged."""
         partial = self.graph.add(Reduce(kind, (self.in_axis,)), body)
         value = partial

@@ -26,7 +26,6 @@ from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.program import Node, Program
 from ir.rewrite.graft import graft
 
-
 View = Callable[[int, str, str], Tile]
 
 
@@ -109,7 +108,9 @@ class Analysis:
             self._seen[key] = found
         return self._seen[key]
 
-    def _derive(self, position: int, axis: str, needed: frozenset[int], done: dict[int, str]) -> None:
+    def _derive(
+        self, position: int, axis: str, needed: frozenset[int], done: dict[int, str]
+    ) -> None:
         node = self.nodes[position]
         for other in needed:
             if other in self.refused:
@@ -199,8 +200,12 @@ class Rules:
         """where(condition, f, 0), the condition not moving."""
         condition, yes, no = node.args
         zero = self.a.nodes[no].op
-        return (not self.a.moves(condition, self.axis) and isinstance(zero, Constant)
-                and zero.value == 0 and self.has_ratio(yes))
+        return (
+            not self.a.moves(condition, self.axis)
+            and isinstance(zero, Constant)
+            and zero.value == 0
+            and self.has_ratio(yes)
+        )
 
     def has_shift(self, position: int) -> bool:
         """e(k, r') - e(k, r) does not depend on k."""
@@ -228,9 +233,13 @@ class Rules:
             raise NotDerivable(f"a product of {len(factors)} factors that shift")
         for factor in factors:
             if not self.has_shift(factor):
-                function = getattr(self.a.nodes[factor].op, "function", self.a.nodes[factor].op.name)
-                raise NotDerivable(f"node {factor} ({function}) neither scales nor shifts by an "
-                                   f"amount independent of {self.axis}")
+                function = getattr(
+                    self.a.nodes[factor].op, "function", self.a.nodes[factor].op.name
+                )
+                raise NotDerivable(
+                    f"node {factor} ({function}) neither scales nor shifts by an "
+                    f"amount independent of {self.axis}"
+                )
 
 
 class Rebuild:
@@ -251,7 +260,7 @@ class Rebuild:
         self.counts: dict[tuple[str, tuple[str, ...]], Tile] = {}
 
     def run(self) -> Program:
-        for position, node in enumerate(self.nodes):
+        for _position, node in enumerate(self.nodes):
             if node.op.name == "store":
                 self.graph.add(node.op, self.final(node.args[0]))
         return self.graph.program()
@@ -313,8 +322,9 @@ class Rebuild:
             if whole is not None:
                 return whole
             kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
-            return self._carry(kind, axis, self._product(
-                [self.final(arg) for arg in node.args]), None, None)
+            return self._carry(
+                kind, axis, self._product([self.final(arg) for arg in node.args]), None, None
+            )
         rules = Rules(self.a, axis)
         if rules.separable(body.factors):
             ratio = self._all_ratios(body.factors, axis)
@@ -326,8 +336,9 @@ class Rebuild:
         """A state of another form for an independent product; None for the ordinary one."""
         return None
 
-    def _carry(self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
-               ) -> Tile:
+    def _carry(
+        self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
+    ) -> Tile:
         extra = [tile for tile in (factor, addend) if tile is not None]
         op = Carry(kind, axis, factor is not None, addend is not None)
         return self.graph.add(op, body, *extra)
@@ -413,9 +424,11 @@ class Rebuild:
             return self._first_moment(values[0], shifts[0], axis, count)
         sums = [self._first_moment(v, d, axis, count) for v, d in zip(values, shifts, strict=True)]
         addend: Tile | None = None
-        for value in (self._times(shifts[0], self._prior(sums[1])),
-                      self._times(shifts[1], self._prior(sums[0])),
-                      self._times(self._times(shifts[0], shifts[1]), count)):
+        for value in (
+            self._times(shifts[0], self._prior(sums[1])),
+            self._times(shifts[1], self._prior(sums[0])),
+            self._times(self._times(shifts[0], shifts[1]), count),
+        ):
             if value is not None:
                 addend = value if addend is None else apply("add", addend, value)
         return self._carry("sum", axis, self._product(values), None, addend)

@@ -9,22 +9,24 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from costmodel.features import feature_names, featurise
+from costmodel.features import FloatMatrix, feature_names, featurise
 from costmodel.model import CostModel, Settings, rank_labels
 from ir.errors import UsageError
+from ir.space import Columns, Features, Matrix
 from tests.space.toy import tiling_space, toy_seconds
 
 SPACE = tiling_space()
 NAMES = feature_names(SPACE)
 
 
-def _data(rows: int, seed: int = 0):
+def _data(rows: int, seed: int = 0) -> tuple[Matrix, FloatMatrix, NDArray[np.float64]]:
     matrix = SPACE.sample(np.random.default_rng(seed), rows)
     return matrix, featurise(SPACE, matrix), toy_seconds(SPACE, matrix)
 
 
-def test_features_have_names_and_meaning():
+def test_features_have_names_and_meaning() -> None:
     matrix, features, _ = _data(64)
     assert features.dtype == np.float32
     assert features.shape == (64, len(NAMES))
@@ -37,10 +39,10 @@ def test_features_have_names_and_meaning():
     assert np.allclose(features[:, at("tile.m.1*tile.k.1")], pair)
 
 
-def test_pins_leave_the_schema_alone_and_the_backend_adds_to_it():
+def test_pins_leave_the_schema_alone_and_the_backend_adds_to_it() -> None:
     assert feature_names(SPACE.pin({"order": "nkm"})) == NAMES
 
-    def extra(columns):
+    def extra(columns: Columns) -> Features:
         return ("footprint",), columns["tile.m.1"][:, None].astype(np.float32)
 
     wider = replace(SPACE, features=extra)
@@ -49,14 +51,14 @@ def test_pins_leave_the_schema_alone_and_the_backend_adds_to_it():
     assert (featurise(wider, matrix)[:, -1] == SPACE.columns(matrix)["tile.m.1"]).all()
 
 
-def test_labels_stress_the_head_within_each_workload():
+def test_labels_stress_the_head_within_each_workload() -> None:
     seconds = np.array([1.0, 2.0, 3.0, 300.0, 200.0, 100.0])
     labels = rank_labels(seconds, np.array([0, 0, 0, 1, 1, 1]), 4.0)
     assert np.allclose(labels, np.exp([0, -2, -4, -4, -2, 0]))
     assert np.allclose(rank_labels(np.array([5.0, 5.0]), np.zeros(2), 4.0), 1.0)
 
 
-def test_it_finds_fast_candidates():
+def test_it_finds_fast_candidates() -> None:
     _, features, seconds = _data(300)
     model = CostModel(0, names=NAMES)
     assert not model.ready
@@ -68,7 +70,7 @@ def test_it_finds_fast_candidates():
     assert set(model.importance()) <= set(NAMES)
 
 
-def test_it_learns_what_fails():
+def test_it_learns_what_fails() -> None:
     matrix, features, seconds = _data(300)
     ok = SPACE.columns(matrix)["unroll.k"] < 16
     model = CostModel(0)
@@ -78,7 +80,7 @@ def test_it_learns_what_fails():
     assert model.validity(rows)[fails].max() < 0.3 < 0.7 < model.validity(rows)[~fails].min()
 
 
-def test_too_little_data_says_nothing():
+def test_too_little_data_says_nothing() -> None:
     _, features, seconds = _data(12)
     model = CostModel(0)
     model.fit(features, seconds, np.arange(12) < 4)
@@ -86,7 +88,7 @@ def test_too_little_data_says_nothing():
     assert (model.predict(features) == 0).all()
 
 
-def test_fitting_is_quick():
+def test_fitting_is_quick() -> None:
     rng = np.random.default_rng(0)
     features = rng.random((300, 80), dtype=np.float32)
     seconds = np.exp(features[:, :8].sum(axis=1))
@@ -99,7 +101,7 @@ def test_fitting_is_quick():
     assert best < 0.2
 
 
-def test_json_round_trip():
+def test_json_round_trip() -> None:
     _, features, seconds = _data(100)
     model = CostModel(3, names=NAMES, settings=Settings(ensemble=2))
     model.fit(features, seconds, np.arange(100) % 7 > 0)
@@ -113,12 +115,12 @@ def test_json_round_trip():
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"format": 99}'])
-def test_what_is_no_model_is_refused(text):
+def test_what_is_no_model_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="cost model is not"):
         CostModel.from_json(text)
 
 
-def test_importing_does_not_load_xgboost():
+def test_importing_does_not_load_xgboost() -> None:
     code = "import sys, costmodel.model, explorer.strategies.evolutionary as e; print(e.__name__);"
     code += "assert 'xgboost' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ir import Axis, Graph, Program, Tile, apply, carry, cast, contract, exp, now, prior, reduce
 from ir.builder import as_index
+from ir.schedule import Value
 
 Step = Callable[[st.DrawFn, Graph, tuple[Axis, ...], list[Tile]], Tile]
 
@@ -101,5 +102,6 @@ def programs(draw: st.DrawFn) -> Program:
         used.update(tile.axes)
         g.output(f"out{number}", tile)
     if draw(st.booleans()):
-        g.pin("tile.a.1", draw(st.sampled_from((4, True, "whole"))))
+        values: tuple[Value, ...] = (4, True, "whole")
+        g.pin("tile.a.1", draw(st.sampled_from(values)))
     return g.program()

@@ -33,7 +33,8 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 def _matmul(x: Inputs, ta: bool = False, tb: bool = False, **_: object) -> Array:
     a = x["A"].swapaxes(-1, -2) if ta else x["A"]
     b = x["B"].swapaxes(-1, -2) if tb else x["B"]
-    return np.matmul(a, b)
+    product: Array = np.matmul(a, b)
+    return product
 
 
 def _bias_act(x: Inputs, activation: str = "gelu", residual: bool = True, **options: Any) -> Array:
@@ -44,7 +45,8 @@ def _bias_act(x: Inputs, activation: str = "gelu", residual: bool = True, **opti
 def _gated(x: Inputs, tb: bool = False, **_: object) -> Array:
     first, third = (x[name].T if tb else x[name] for name in ("W1", "W3"))
     gate = x["X"] @ first
-    return gate * _sigmoid(gate) * (x["X"] @ third)
+    product: Array = gate * _sigmoid(gate) * (x["X"] @ third)
+    return product
 
 
 def _softmax(x: Inputs, **_: object) -> Array:

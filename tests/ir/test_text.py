@@ -122,7 +122,7 @@ class _Shift:
 
 
 def test_a_new_op_prints_and_parses_without_an_edit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ir.ops.OPS, "shift", _Shift)  # type: ignore[arg-type]
+    monkeypatch.setitem(ir.ops.OPS, "shift", _Shift)
     g = Graph("toy")
     (m,) = g.axes(m=4)
     g.output("Y", g.add(_Shift("m", -2, ("a b", "c")), g.input("X", (m,), "f32")))  # type: ignore[arg-type]

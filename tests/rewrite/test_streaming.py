@@ -34,18 +34,34 @@ def carries(program: Program) -> int:
     return sum(node.op.name == "carry" for node in stream(program).nodes)
 
 
-@pytest.mark.parametrize(("name", "arguments", "count"), [
-    ("softmax", {"m": 3, "n": 17}, 2),
-    ("layernorm", {"m": 3, "n": 17}, 4),
-    ("attention", {"b": 1, "heads": 2, "sq": 11, "d": 4}, 3),
-    ("attention", {"b": 1, "heads": 2, "sq": 11, "d": 4, "causal": True}, 3),
-    ("attention", {"b": 1, "heads": 4, "kv_heads": 2, "sq": 19, "d": 4, "causal": True,
-                   "window": 3, "dtype": "bf16"}, 3),
-    ("rmsnorm", {"m": 3, "n": 17}, 0),
-    ("matmul", {"m": 3, "n": 4, "k": 5}, 0),
-])
-def test_operators_written_as_plain_maths(name: str, arguments: dict[str, object], count: int
-                                          ) -> None:
+@pytest.mark.parametrize(
+    ("name", "arguments", "count"),
+    [
+        ("softmax", {"m": 3, "n": 17}, 2),
+        ("layernorm", {"m": 3, "n": 17}, 4),
+        ("attention", {"b": 1, "heads": 2, "sq": 11, "d": 4}, 3),
+        ("attention", {"b": 1, "heads": 2, "sq": 11, "d": 4, "causal": True}, 3),
+        (
+            "attention",
+            {
+                "b": 1,
+                "heads": 4,
+                "kv_heads": 2,
+                "sq": 19,
+                "d": 4,
+                "causal": True,
+                "window": 3,
+                "dtype": "bf16",
+            },
+            3,
+        ),
+        ("rmsnorm", {"m": 3, "n": 17}, 0),
+        ("matmul", {"m": 3, "n": 4, "k": 5}, 0),
+    ],
+)
+def test_operators_written_as_plain_maths(
+    name: str, arguments: dict[str, object], count: int
+) -> None:
     program = load_operator(name).build(**arguments)
     assert carries(program) == count
     same(program)
@@ -54,8 +70,9 @@ def test_operators_written_as_plain_maths(name: str, arguments: dict[str, object
 def chain(body: Callable[[Graph, Tile, Tile], Tile], i: int = 3, k: int = 13) -> Program:
     graph = Graph("chain")
     rows, axis = graph.axes(i=i, k=k)
-    graph.output("out", body(graph, graph.input("x", (rows, axis), "f64"),
-                             graph.input("y", (axis,), "f64")))
+    graph.output(
+        "out", body(graph, graph.input("x", (rows, axis), "f64"), graph.input("y", (axis,), "f64"))
+    )
     return graph.program()
 
 
@@ -100,8 +117,9 @@ def two_levels(graph: Graph, x: Tile, y: Tile) -> Tile:
 @pytest.mark.parametrize("body", [weighted, normalised_inside, covariance, masked, two_levels])
 @given(i=st.integers(1, 4), k=st.integers(1, 20), block=st.integers(1, 21), seed=st.integers(0, 99))
 @settings(max_examples=25, deadline=None)
-def test_chains(body: Callable[[Graph, Tile, Tile], Tile], i: int, k: int, block: int, seed: int
-                ) -> None:
+def test_chains(
+    body: Callable[[Graph, Tile, Tile], Tile], i: int, k: int, block: int, seed: int
+) -> None:
     program = chain(body, i, k)
     assert carries(program) > 0
     same(program, (block,), seed)
@@ -139,5 +157,7 @@ def test_casts_are_transparent() -> None:
 def test_masks_become_conditions() -> None:
     program = load_operator("attention").build(b=1, heads=1, sq=16, d=4, causal=True, window=4)
     assert set(live_range(stream(program), "sk")) == {
-        Condition((("sk", -1), ("sq", 1)), 0), Condition((("sk", 1), ("sq", -1)), 3)}
+        Condition((("sk", -1), ("sq", 1)), 0),
+        Condition((("sk", 1), ("sq", -1)), 3),
+    }
     assert live_range(load_operator("softmax").build(m=3, n=4), "n") == ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ir.errors import UsageError
-from ir.schedule import Schedule
+from ir.schedule import Schedule, Value
 
 VALUES = st.dictionaries(
     st.text(min_size=1, max_size=12), st.one_of(st.integers(), st.booleans(), st.text(max_size=8))
@@ -15,7 +17,7 @@ VALUES = st.dictionaries(
 
 
 @given(VALUES, st.randoms())
-def test_json_round_trip_is_canonical(values, shuffler):
+def test_json_round_trip_is_canonical(values: dict[str, Value], shuffler: random.Random) -> None:
     schedule = Schedule.of("cpu", values)
     again = Schedule.from_json(schedule.to_json())
     assert again == schedule
@@ -25,7 +27,7 @@ def test_json_round_trip_is_canonical(values, shuffler):
     assert Schedule("cpu", tuple(items)).key == again.key
 
 
-def test_values_keep_the_order_of_the_space_when_printed():
+def test_values_keep_the_order_of_the_space_when_printed() -> None:
     schedule = Schedule("cpu", (("tile.n", 64), ("order", "mk"), ("pack", True)))
     assert str(schedule) == "tile.n=64 order=mk pack=true"
     assert schedule["tile.n"] == 64
@@ -33,7 +35,7 @@ def test_values_keep_the_order_of_the_space_when_printed():
     assert "pack" in schedule
 
 
-def test_numbers_and_booleans_are_told_apart():
+def test_numbers_and_booleans_are_told_apart() -> None:
     assert Schedule.of("cpu", {"a": 1}) != Schedule.of("cpu", {"a": True})
 
 
@@ -47,6 +49,6 @@ def test_numbers_and_booleans_are_told_apart():
         ('{"target": "cpu", "values": {"a": 1.5}}', "a must be an integer"),
     ],
 )
-def test_damaged_text_is_refused_in_words(text, says):
+def test_damaged_text_is_refused_in_words(text: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         Schedule.from_json(text)

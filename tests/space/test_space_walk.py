@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir.errors import UsageError
-from ir.schedule import Schedule
+from ir.schedule import Schedule, Value
 from ir.space import Columns, Constraint, Decision, Space
 from tests.space.toy import small_space, tiling_space
 
 
 @st.composite
-def spaces(draw):
+def spaces(draw: st.DrawFn) -> Space:
     """Small spaces over numbers, flags and words under one or two sums."""
     domains = st.one_of(
         st.lists(st.integers(0, 64), min_size=1, max_size=6, unique=True).map(
@@ -34,7 +35,7 @@ def spaces(draw):
     anchor = sum(min(map(int, d.domain)) for d in decisions if d.numeric)
     limit = anchor + draw(st.integers(0, 80))
 
-    def check(columns: Columns):
+    def check(columns: Columns) -> Any:
         return sum((columns[name] for name in numbers), np.zeros(columns.rows)) <= limit
 
     return Space("toy", decisions, (Constraint("sum", "a small sum", check, lambda v: "sum"),))
@@ -45,7 +46,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @settings(max_examples=60, deadline=None)
 @given(spaces(), SEEDS)
-def test_samples_are_legal_and_round_trip(space, seed):
+def test_samples_are_legal_and_round_trip(space: Space, seed: int) -> None:
     rows = space.sample(np.random.default_rng(seed), 40)
     assert space.legal(rows).all()
     assert not space.violations(rows).any()
@@ -58,7 +59,9 @@ def test_samples_are_legal_and_round_trip(space, seed):
 
 @settings(max_examples=60, deadline=None)
 @given(spaces(), SEEDS, st.floats(1, 6))
-def test_variation_stays_in_the_domain_and_obeys_pins(space, seed, strength):
+def test_variation_stays_in_the_domain_and_obeys_pins(
+    space: Space, seed: int, strength: float
+) -> None:
     rng = np.random.default_rng(seed)
     schedule = space.schedule(space.sample(rng, 1)[0])
     name = space.names[seed % len(space.names)]
@@ -76,7 +79,7 @@ def test_variation_stays_in_the_domain_and_obeys_pins(space, seed, strength):
     assert ((children == rows) | (children == mutants)).all()
 
 
-def test_mutation_changes_about_as_many_decisions_as_asked():
+def test_mutation_changes_about_as_many_decisions_as_asked() -> None:
     space, rng = tiling_space(), np.random.default_rng(0)
     rows = space.sample(rng, 4000)
     changed = (space.mutate(rng, rows, 2.0) != rows).sum(axis=1)
@@ -88,7 +91,7 @@ def test_mutation_changes_about_as_many_decisions_as_asked():
     assert first[3] == 1.0
 
 
-def test_sampling_is_fast_and_wide_where_few_draws_are_legal():
+def test_sampling_is_fast_and_wide_where_few_draws_are_legal() -> None:
     space, rng = tiling_space(), np.random.default_rng(0)
     assert space.legal_share(rng) < 0.01
     space.sample(rng, 64)
@@ -99,7 +102,7 @@ def test_sampling_is_fast_and_wide_where_few_draws_are_legal():
     assert len(np.unique(rows, axis=0)) > 18_000
 
 
-def test_where_repair_is_slow_rows_walk_from_those_found():
+def test_where_repair_is_slow_rows_walk_from_those_found() -> None:
     space = tiling_space()
     rare = Constraint("rare", "64", _exactly_64, lambda values: "not 64")
     space = replace(space, constraints=(*space.constraints, rare))
@@ -108,12 +111,12 @@ def test_where_repair_is_slow_rows_walk_from_those_found():
     assert len(np.unique(rows, axis=0)) > 4000
 
 
-def _exactly_64(columns: Columns):
+def _exactly_64(columns: Columns) -> Any:
     area = columns["tile.m.1"] * columns["tile.n.1"] == 1 << 14
     return area & (columns["unroll.k"] * columns["tile.m.2"] * columns["tile.n.2"] == 64)
 
 
-def test_repaired_draws_look_like_rejected_ones():
+def test_repaired_draws_look_like_rejected_ones() -> None:
     space, rng = tiling_space(), np.random.default_rng(1)
     draws = space.shape.draw(rng, 1_000_000)
     honest, ours = draws[space.legal(draws)], space.sample(rng, 10_000)
@@ -124,7 +127,7 @@ def test_repaired_draws_look_like_rejected_ones():
         assert 0.5 * np.abs(left - right).sum() < 0.3, decision.name
 
 
-def test_constraints_find_out_what_they_read():
+def test_constraints_find_out_what_they_read() -> None:
     space = tiling_space()
     names = np.array(space.names)
     reads = {c.name: set(names[space.reads[n]]) for n, c in enumerate(space.constraints)}
@@ -132,7 +135,7 @@ def test_constraints_find_out_what_they_read():
     assert reads["pack-order"] == {"pack.B", "order"}
 
 
-def test_refusal_names_the_constraint_and_gives_numbers():
+def test_refusal_names_the_constraint_and_gives_numbers() -> None:
     space = tiling_space()
     row = space.sample(np.random.default_rng(0), 1)[0]
     values = space.schedule(row).as_dict() | {"tile.m.1": 1024, "tile.k.1": 1024, "tile.m.2": 4}
@@ -143,7 +146,7 @@ def test_refusal_names_the_constraint_and_gives_numbers():
     assert str(refusal) == "cache: block of A: 4,194,304 B needed, 524,288 B there"
 
 
-def test_pins_hold_and_accept_text():
+def test_pins_hold_and_accept_text() -> None:
     space = tiling_space().pin({"tile.m.1": "64", "pack.B": "true", "order": "nkm"})
     rows = space.sample(np.random.default_rng(0), 200)
     values = space.columns(rows)
@@ -163,12 +166,12 @@ def test_pins_hold_and_accept_text():
         ({"order": "abc"}, "order: 'abc' is not in its domain: mnk, mkn"),
     ],
 )
-def test_bad_pins_are_refused_in_words(pins, says):
+def test_bad_pins_are_refused_in_words(pins: dict[str, object], says: str) -> None:
     with pytest.raises(UsageError, match=says.replace(".", r"\.")):
         tiling_space().pin(pins)
 
 
-def test_pins_that_leave_nothing_legal_are_named():
+def test_pins_that_leave_nothing_legal_are_named() -> None:
     space = tiling_space().pin({"threads.m": 1, "threads.n": 1})
     with pytest.raises(
         UsageError, match=r"threads.m=1, threads.n=1 pinned; the tightest, threads \(16 threads"
@@ -176,10 +179,10 @@ def test_pins_that_leave_nothing_legal_are_named():
         space.sample(np.random.default_rng(0), 4)
 
 
-def test_encode_refuses_what_is_not_of_the_space():
+def test_encode_refuses_what_is_not_of_the_space() -> None:
     space = small_space()
-    whole = {"x": 1, "y": 1, "mode": "fast"}
-    cases = {
+    whole: dict[str, Value] = {"x": 1, "y": 1, "mode": "fast"}
+    cases: dict[str, dict[str, Value]] = {
         "leaves open: mode": {"x": 1, "y": 1},
         "no decision 'z'": whole | {"z": 1},
         "is not in its domain": whole | {"x": 9},
@@ -193,7 +196,7 @@ def test_encode_refuses_what_is_not_of_the_space():
         space.pin(x=2).encode(Schedule.of("toy", whole))
 
 
-def test_exhaustive_lists_every_legal_row_once():
+def test_exhaustive_lists_every_legal_row_once() -> None:
     space = small_space()
     rows = np.concatenate(list(space.exhaustive(chunk=7)))
     assert len(rows) == len(np.unique(rows, axis=0)) == 31
@@ -202,7 +205,7 @@ def test_exhaustive_lists_every_legal_row_once():
     assert len(np.concatenate(list(space.pin(x=3).exhaustive()))) == 9
 
 
-def test_neighbours_are_legal_and_one_decision_away():
+def test_neighbours_are_legal_and_one_decision_away() -> None:
     space = tiling_space()
     row = space.sample(np.random.default_rng(2), 1)[0]
     near = space.neighbours(row)
@@ -212,7 +215,7 @@ def test_neighbours_are_legal_and_one_decision_away():
     assert len(np.unique(near, axis=0)) == len(near)
 
 
-def test_seeds_fill_gaps_obey_pins_and_become_legal():
+def test_seeds_fill_gaps_obey_pins_and_become_legal() -> None:
     base = tiling_space()
     space = replace(base, seeds=({"tile.m.2": 8}, {"tile.m.2": 16, "tile.n.2": 8}))
     rows = space.pin({"unroll.k": 8}).seed_rows(np.random.default_rng(0))
@@ -223,7 +226,7 @@ def test_seeds_fill_gaps_obey_pins_and_become_legal():
     assert len(base.seed_rows(np.random.default_rng(0))) == 1
 
 
-def test_columns_refuse_to_compare_words_by_accident():
+def test_columns_refuse_to_compare_words_by_accident() -> None:
     space = small_space()
     columns = space.columns(space.sample(np.random.default_rng(0), 8))
     with pytest.raises(TypeError, match="is_"):
@@ -232,7 +235,7 @@ def test_columns_refuse_to_compare_words_by_accident():
     assert (columns.lookup("mode", {"fast": 2.5}) == 2.5 * columns.is_("mode", "fast")).all()
 
 
-def test_a_space_describes_itself():
+def test_a_space_describes_itself() -> None:
     summary = small_space().describe(np.random.default_rng(0))
     assert summary.exact
     assert summary.size == 60
@@ -245,7 +248,7 @@ def test_a_space_describes_itself():
     assert 1.2e6 < large.legal < 1.7e6
 
 
-def test_independent_constraints_are_estimated_apart():
+def test_independent_constraints_are_estimated_apart() -> None:
     decisions = tuple(
         Decision(f"d{n}", tuple(range(100)), "tile", f"o{n}", "why") for n in range(6)
     )
@@ -269,7 +272,13 @@ def test_independent_constraints_are_estimated_apart():
         ({"initial": 9}, "not in the domain"),
     ],
 )
-def test_a_decision_checks_itself(change, says):
-    fields = {"name": "x", "domain": (1, 2), "group": "tile", "owner": "m", "why": "because"}
+def test_a_decision_checks_itself(change: dict[str, Any], says: str) -> None:
+    fields: dict[str, Any] = {
+        "name": "x",
+        "domain": (1, 2),
+        "group": "tile",
+        "owner": "m",
+        "why": "because",
+    }
     with pytest.raises(ValueError, match=says):
         Decision(**(fields | change))

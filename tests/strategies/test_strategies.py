@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from explorer.strategies.base import find_strategy, make_strategy
 from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.history import History
 from ir.errors import UsageError
+from ir.schedule import Schedule
 from tests.space.toy import small_space, tiling_space
 from tests.strategies.contract import FakeOutcome, StrategyContract, drive, outcomes_of
 
@@ -33,13 +36,13 @@ def _best(name: str, seed: int, trials: int) -> float:
 
 
 @pytest.mark.parametrize(("trials", "share"), [(64, 0.5), (128, 0.7)])
-def test_few_evolved_trials_match_256_random_ones(trials, share):
+def test_few_evolved_trials_match_256_random_ones(trials: int, share: float) -> None:
     drawn = [_best("random", seed, 256) for seed in range(10)]
     bred = [_best("evolutionary", seed, trials) for seed in range(10)]
     assert np.mean([ours <= theirs for ours in bred for theirs in drawn]) >= share
 
 
-def test_it_polishes_the_incumbent_at_the_end():
+def test_it_polishes_the_incumbent_at_the_end() -> None:
     space = tiling_space()
     strategy = Evolutionary(space, np.random.default_rng(0), trials=96)
     drive(strategy, 80, lambda some: outcomes_of(space, some))
@@ -49,12 +52,12 @@ def test_it_polishes_the_incumbent_at_the_end():
     assert (away == 1).sum() >= 4
 
 
-def test_failures_are_avoided_once_known():
+def test_failures_are_avoided_once_known() -> None:
     space = tiling_space()
     strategy = Evolutionary(space, np.random.default_rng(1), trials=160)
     crash = FakeOutcome("crash", None)
 
-    def outcomes(some):
+    def outcomes(some: Sequence[Schedule]) -> list[FakeOutcome]:
         made = outcomes_of(space, some)
         return [crash if s["pack.B"] else o for s, o in zip(some, made, strict=True)]
 
@@ -63,7 +66,7 @@ def test_failures_are_avoided_once_known():
     assert sum(bool(schedule["pack.B"]) for schedule in late) <= 12  # immigrants may
 
 
-def test_a_kernel_counts_once_among_the_best():
+def test_a_kernel_counts_once_among_the_best() -> None:
     space = small_space()
     history = History(space)
     rows = space.sample(np.random.default_rng(0), 31)
@@ -75,6 +78,6 @@ def test_a_kernel_counts_once_among_the_best():
     assert seconds[0] == 1.0
 
 
-def test_an_unknown_strategy_names_the_nearest():
+def test_an_unknown_strategy_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="nearest is 'evolutionary'"):
         find_strategy("evolutionry")

@@ -27,8 +27,10 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("row_max", {"m": 70, "n": 300}),
     ("column_sum", {"m": 70, "n": 300}),
     ("attention", {"b": 1, "heads": 2, "sq": 70, "d": 32}),
-    ("attention", {"b": 1, "heads": 4, "kv_heads": 2, "sq": 130, "d": 64, "causal": True,
-                   "dtype": "bf16"}),
+    (
+        "attention",
+        {"b": 1, "heads": 4, "kv_heads": 2, "sq": 130, "d": 64, "causal": True, "dtype": "bf16"},
+    ),
     ("attention", {"b": 2, "heads": 2, "sq": 130, "d": 64, "window": 20, "causal": True}),
     ("gaussian", {"n": 150, "d": 5}),
     ("conv2d", {"n": 1, "h": 14, "w": 13, "c": 16, "f": 32, "padding": 1}),
@@ -55,21 +57,30 @@ def abs_(tile):
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    yield tmp_path_factory.mktemp("objects")
+    return tmp_path_factory.mktemp("objects")
 
 
-def measure(spec: str, arguments: dict[str, object], cache: Path, count: int) -> list[str]:
+def measure(
+    spec: str,
+    arguments: dict[str, object],
+    cache: Path,
+    count: int,
+    pins: dict[str, object] | None = None,
+) -> list[str]:
     backend = get_backend("cpu")
-    hardware = backend.hardware()
+    hardware = backend.hardware(2)
     program = load_operator(spec).build(**arguments)
-    space = backend.space(program, hardware)
+    space = backend.space(program, hardware).pin(pins or {})
     rng = np.random.default_rng(len(str(arguments)))
     rows = [*space.seed_rows(rng)[:3], *space.sample(rng, count)]
     schedules = [space.schedule(row) for row in rows]
     with Measurer(program, "cpu", hardware, cache_dir=cache) as measurer:
         outcomes = list(measurer.measure(schedules))
-    return [f"{o.status} {o.detail} {s.to_json()}"
-            for o, s in zip(outcomes, schedules, strict=True) if not o.ok]
+    return [
+        f"{o.status} {o.detail} {s.to_json()}"
+        for o, s in zip(outcomes, schedules, strict=True)
+        if not o.ok
+    ]
 
 
 @pytest.mark.parametrize(("spec", "arguments"), CASES, ids=lambda value: str(value)[:60])
@@ -81,6 +92,20 @@ def test_an_unseen_operator_needs_no_edit(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(OPERATOR_FILE)
     assert measure(f"{file}:nearest", {"i": 45, "j": 70, "d": 6}, cache, 6) == []
+
+
+SPLITS: tuple[tuple[str, dict[str, object], str], ...] = (
+    ("matmul", {"m": 20, "n": 40, "k": 2048}, "k:2"),
+    ("row_sum", {"m": 3, "n": 4096}, "n:4"),
+    ("attention", {"b": 1, "heads": 1, "sq": 33, "sk": 1024, "d": 32, "dtype": "bf16"}, "sk:2"),
+)
+
+
+@pytest.mark.parametrize(("spec", "arguments", "choice"), SPLITS, ids=lambda value: str(value)[:40])
+def test_split_reductions_are_right(
+    spec: str, arguments: dict[str, object], choice: str, cache: Path
+) -> None:
+    assert measure(spec, arguments, cache, 4, {"split": choice}) == []
 
 
 def test_one_thread(cache: Path) -> None:

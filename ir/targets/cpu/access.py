@@ -47,8 +47,9 @@ class Access:
         digits = self.digits.get(axis)
         return digits[-1].stride // digits[-1].unit if digits else 0
 
-    def pointer(self, builder: Builder, site: Site, inner: str = "", skip: bool = False,
-                anywhere: str = "") -> tuple[Value, int]:
+    def pointer(
+        self, builder: Builder, site: Site, inner: str = "", skip: bool = False, anywhere: str = ""
+    ) -> tuple[Value, int]:
         """Pointer and constant byte offset at `site`.
 
         Origins are multiples of every digit's unit, except on the axis `anywhere`.

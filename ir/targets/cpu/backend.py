@@ -16,7 +16,7 @@ from ir.targets.cpu.hardware import host_hardware
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.lower import Lowering
-from ir.targets.cpu.plan import make_plan
+from ir.targets.cpu.planner import make_plan
 from ir.targets.cpu.shape import stage_shapes
 from ir.targets.cpu.splitting import WHOLE, choices, split_program, translated
 
@@ -43,20 +43,24 @@ class CpuBackend:
         """Every decision for `program`; raises UsageError for dtypes that the host lacks."""
         for spec in program.tensors:
             if spec.dtype not in SUPPORTED:
-                raise UsageError(f"{program.name}: tensor {spec.name} is {spec.dtype}; the cpu "
-                                 f"target computes on {', '.join(SUPPORTED)}")
+                raise UsageError(
+                    f"{program.name}: tensor {spec.name} is {spec.dtype}; the cpu "
+                    f"target computes on {', '.join(SUPPORTED)}"
+                )
         staged = staged_program(program)
         vector = vector_row(hardware.isa)
         shapes = stage_shapes(staged, hardware.isa)
-        decisions = Decisions(staged, shapes, hardware, vector,
-                              choices(program, staged, hardware.threads))
+        decisions = Decisions(
+            staged, shapes, hardware, vector, choices(program, staged, hardware.threads)
+        )
         found = decisions.all()
         constraints = Constraints(decisions).all()
         features = Features(decisions)
         return Space("cpu", found, constraints, seeds(decisions), features)
 
-    def lower(self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
-              ) -> Kernel:
+    def lower(
+        self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
+    ) -> Kernel:
         """Generate the kernel (with C text too if `full`); raises Refusal."""
         staged = staged_program(program)
         choice = str(schedule.get("split", WHOLE))
@@ -72,5 +76,6 @@ class CpuBackend:
             from ir.targets.cpu.c import print_c
 
             texts.append(("c", print_c(function)))
-        return Kernel(program.name, "cpu", lowering.arguments, tuple(texts), entry,
-                      hardware.threads)
+        return Kernel(
+            program.name, "cpu", lowering.arguments, tuple(texts), entry, hardware.threads
+        )

@@ -14,13 +14,23 @@ from ir.targets.cpu.c_flow import Usage
 from ir.targets.cpu.c_prelude import Prelude
 from ir.targets.cpu.c_values import ATOM, SUM, Expression, Values, near_stride
 from ir.targets.cpu.nest import (
-    Block, Branch, Comment, Function, Instruction, Loop, Operand, Type, Value,
+    Block,
+    Branch,
+    Comment,
+    Function,
+    Instruction,
+    Loop,
+    Operand,
+    Type,
+    Value,
 )
 
-_RESERVED = frozenset(
+_KEYWORDS = (
     "auto bool break case char const continue default do double else enum extern false float for "
     "goto if inline int linux long register restrict return short signed sizeof static struct "
-    "switch thread threads args team true typedef union unix unsigned void volatile while".split())
+    "switch true typedef union unix unsigned void volatile while"
+)
+_RESERVED = frozenset((*_KEYWORDS.split(), "thread", "threads", "args", "team"))
 _EXTERNALS = {
     "tilewright_barrier": "void tilewright_barrier(void *team);",
     "tilewright_ticket": "int64_t tilewright_ticket(void *team, int64_t slot);",
@@ -69,12 +79,16 @@ class CPrinter:
         for parameter in self.function.parameters:
             self.values.known[parameter.id] = Expression(parameter.name)
         self._block(self.function.block)
-        head = (f"static void {self.function.name}(int64_t thread, int64_t threads, void **args, "
-                "void *team) {")
+        head = (
+            f"static void {self.function.name}(int64_t thread, int64_t threads, void **args, "
+            "void *team) {"
+        )
         unused = [p.name for p in self.function.parameters if not self.usage.count.get(p.id)]
         quiet = ["  " + " ".join(f"(void){name};" for name in unused)] if unused else []
-        note = (f"/* {self.function.name}: every thread of the team runs it. Pointers count bytes; "
-                "vNtype is N lanes. */")
+        note = (
+            f"/* {self.function.name}: every thread of the team runs it. Pointers count bytes; "
+            "vNtype is N lanes. */"
+        )
         body = "\n".join([note, head, *quiet, *self.lines, "}"])
         return f"{self.prelude.text()}\n{body}\n"
 
@@ -86,8 +100,13 @@ class CPrinter:
             self.lines.append(indent + text)
             return
         self.lines += textwrap.wrap(
-            text, _WIDTH, initial_indent=indent, subsequent_indent=indent + "    ",
-            break_long_words=False, break_on_hyphens=False)
+            text,
+            _WIDTH,
+            initial_indent=indent,
+            subsequent_indent=indent + "    ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
 
     def _comment(self, text: str) -> None:
         self._line(f"/* {text.replace('*/', '* /')} */")
@@ -112,7 +131,8 @@ class CPrinter:
             elif isinstance(item, Loop):
                 self._loop(item)
             elif isinstance(item, Branch):
-                self._branch(item)
+                if id(item) not in self.usage.idle:
+                    self._branch(item)
             elif item.result is None or item.result.id not in self.usage.dead:
                 following = block.body[number + 1] if number + 1 < len(block.body) else None
                 self._instruction(item, block, following)
@@ -192,7 +212,8 @@ class CPrinter:
             pointer = self.values.address(i.args[0], i.attrs["at"])
             self._line(f"__builtin_prefetch({pointer.text}, 0, 3);")
             return
-        value, pointer = self.values.operand(i.args[0]), self.values.address(i.args[1], i.attrs["at"])
+        value = self.values.operand(i.args[0])
+        pointer = self.values.address(i.args[1], i.attrs["at"])
         type, mask = i.args[0].type, i.attrs["mask"]
         if i.op == "scatter":
             stride, count = i.attrs["stride"], mask or type.lanes
@@ -245,7 +266,8 @@ class CPrinter:
         self.values.known[loop.variable.id] = Expression(name)
         pending: list[tuple[str, Operand]] = []
         for carried, yielded, variable in zip(
-                loop.carried, loop.block.yields, variables, strict=True):
+            loop.carried, loop.block.yields, variables, strict=True
+        ):
             self.values.known[carried.id] = Expression(variable, ATOM, frozenset((variable,)))
             chain = self.usage.chain(loop.block, carried, yielded)
             for value in chain or ():
@@ -262,7 +284,8 @@ class CPrinter:
         targets = {variable for variable, _ in pending}
         tangled = any(
             expression.reads & (targets - {variable})
-            for (variable, _), expression in zip(pending, values, strict=True))
+            for (variable, _), expression in zip(pending, values, strict=True)
+        )
         if tangled:
             for place, (_, value) in enumerate(pending):
                 kind = self.prelude.type(value.type if isinstance(value, Value) else Type("i64"))
@@ -285,7 +308,8 @@ class CPrinter:
                 start = self.values.operand(initial).text
                 zero = f"({self.prelude.type(result.type)}){{0}}"
                 groups.setdefault(self.prelude.type(result.type), []).append(
-                    f"{variable} = {'{0}' if start == zero else start}")
+                    f"{variable} = {'{0}' if start == zero else start}"
+                )
             variables.append(variable)
         for kind, declared in groups.items():
             self._declare(kind, declared)
@@ -357,4 +381,3 @@ class CPrinter:
 def print_c(function: Function) -> str:
     """C text of `function`: a static SPMD body, to stand behind the pool's text."""
     return CPrinter(function).text()
-

@@ -26,7 +26,8 @@ class Usage:
     def __init__(self, function: Function) -> None:
         self.count: dict[int, int] = {}
         self._users: dict[int, tuple[Block, Item | None]] = {}
-        self.dead: set[int] = set()
+        self.dead: set[int] = set()  # ids of values that need not be computed
+        self.idle: set[int] = set()  # identities of branches that need not be printed
         self._walk(function.block)
         self._bury(function.block)
 
@@ -50,11 +51,25 @@ class Usage:
                 self._bury_results(item)
             for inner in reversed(tuple(_blocks(item))):
                 self._bury(inner)
+            if isinstance(item, Branch) and self._does_nothing(item):
+                self.idle.add(id(item))
+                self.count[item.condition.id] -= 1
             unused = isinstance(item, Instruction) and item.result and is_pure(item)
             if unused and not self.count.get(item.result.id):  # type: ignore[union-attr]
                 self.dead.add(item.result.id)  # type: ignore[union-attr]
                 for value in _operands(item):
                     self.count[value.id] -= 1
+
+    def _does_nothing(self, branch: Branch) -> bool:
+        if any(result.id not in self.dead for result in branch.results):
+            return False
+        items = [*branch.then.body, *branch.other.body]
+        return all(
+            isinstance(i, Comment)
+            or (isinstance(i, Branch) and id(i) in self.idle)
+            or (isinstance(i, Instruction) and i.result is not None and i.result.id in self.dead)
+            for i in items
+        )
 
     def _bury_results(self, branch: Branch) -> None:
         for place, result in enumerate(branch.results):

@@ -213,7 +213,9 @@ class Prelude:
         name = self.type(type)
         scalar = "i32" if type.scalar == "i1" else type.scalar
         lanes = ", ".join(["x"] * type.lanes)
-        return self._add(f"splat_{name}", name, f"{_SCALARS[scalar]} x", f"return ({name}){{{lanes}}};")
+        return self._add(
+            f"splat_{name}", name, f"{_SCALARS[scalar]} x", f"return ({name}){{{lanes}}};"
+        )
 
     def lanes(self, type: Type) -> str:
         name = self.type(type)
@@ -325,7 +327,9 @@ class Prelude:
         name = f"f32_of_{bf16 if lanes else 'bf16'}"
         if not lanes:
             bits = self.bits(Type("i32"), Type("f32"))
-            return self._add(name, f32, f"{bf16} x", f"return {bits}((int32_t)((uint32_t)x << 16));")
+            return self._add(
+                name, f32, f"{bf16} x", f"return {bits}((int32_t)((uint32_t)x << 16));"
+            )
         u32 = self.vector("u32", lanes)
         body = f"return ({f32})(__builtin_convertvector(x, {u32}) << 16);"
         return self._add(name, f32, f"{bf16} x", body)
@@ -355,7 +359,7 @@ class Prelude:
 
 
 def _family(type: Type) -> tuple[str, str, str] | None:
-    """(condition, prefix, mask of the first n lanes) of AVX-512's masked moves, if there are any."""
+    """(condition, prefix, mask of the first n lanes) of AVX-512's masked moves, or None."""
     size = scalar_bytes(type.scalar)
     if type.bytes not in _WIDTHS:
         return None

@@ -136,7 +136,7 @@ class Values:
         left, right = i.args
         # Sums of indices may be regrouped, sums of floats may not.
         tight = level if i.op == "iadd" else level + 1
-        low, high = (level, tight) if level > LOOSE else (ATOM, ATOM)
+        low, high = (level, tight) if level > LOOSE else (UNARY, UNARY)
         return f"{self._bare(left, right, low)} {sign} {self._bare(right, left, high)}", level
 
     def _op_lshr(self, i: Instruction) -> tuple[str, int]:
@@ -235,7 +235,9 @@ class Values:
             ones = f"{value.at(ATOM)} & 1"
             return f"__builtin_convertvector({ones}, {p.type(target)})", ATOM
         if unsigned and source.scalar not in _FLOATS:
-            value = Expression(f"({p.vector('u' + source.scalar[1:], lanes)}){value.at(UNARY)}", UNARY)
+            value = Expression(
+                f"({p.vector('u' + source.scalar[1:], lanes)}){value.at(UNARY)}", UNARY
+            )
         if unsigned and source.scalar in _FLOATS:
             kind = p.vector("u" + target.scalar[1:], lanes)
             return f"({p.type(target)})__builtin_convertvector({value.text}, {kind})", UNARY

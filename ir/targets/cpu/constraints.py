@@ -30,8 +30,9 @@ class Constraints:
         self.names = {d.name for d in decisions.found}
         self.found: list[Constraint] = []
 
-    def add(self, name: str, needs: str, check: Check, explain: Callable[[Mapping[str, Value]], str]
-            ) -> None:
+    def add(
+        self, name: str, needs: str, check: Check, explain: Callable[[Mapping[str, Value]], str]
+    ) -> None:
         self.found.append(Constraint(name, needs, check, explain))
 
     def all(self) -> tuple[Constraint, ...]:
@@ -61,11 +62,18 @@ class Constraints:
 
         def check(columns: Columns) -> Any:
             small, large = columns[inner], columns[outer]
-            return (small < large) | ((small == extent) & (large == extent)) | (
-                (small == large) & (large < extent))
+            return (
+                (small < large)
+                | ((small == extent) & (large == extent))
+                | ((small == large) & (large < extent))
+            )
 
-        self.add(f"blocks-nest.{axis}", f"the inner block of {axis} fits the outer one", check,
-                 lambda s: f"inner block {s[inner]}, outer block {s[outer]}, extent {extent}")
+        self.add(
+            f"blocks-nest.{axis}",
+            f"the inner block of {axis} fits the outer one",
+            check,
+            lambda s: f"inner block {s[inner]}, outer block {s[outer]}, extent {extent}",
+        )
 
     def _trips(self) -> None:
         """Threads must have enough blocks to share."""
@@ -89,8 +97,12 @@ class Constraints:
                 good |= columns.is_("parallel", choice) & (trips(columns, str(choice)) >= threads)
             return good
 
-        self.add("enough-blocks", f"the parallel axes have at least {threads} blocks", check,
-                 lambda s: f"parallel over {s['parallel']!r}: fewer blocks than {threads} threads")
+        self.add(
+            "enough-blocks",
+            f"the parallel axes have at least {threads} blocks",
+            check,
+            lambda s: f"parallel over {s['parallel']!r}: fewer blocks than {threads} threads",
+        )
 
     # -- register tiles
 
@@ -100,8 +112,11 @@ class Constraints:
 
         def legal(lane_axis: str, row_axis: str) -> bool:
             if not row_axis:
-                return not shape.rows or not any(r != lane_axis for r in shape.rows) or (
-                    not shape.product)
+                return (
+                    not shape.rows
+                    or not any(r != lane_axis for r in shape.rows)
+                    or (not shape.product)
+                )
             if row_axis == lane_axis:
                 return False
             if lane_axis in shape.stage.reduce:
@@ -118,8 +133,12 @@ class Constraints:
                 good |= columns.is_(lane, a) & columns.is_(row, b)
             return good
 
-        self.add(f"register-axes.{name}", "lanes and rows run over axes of different operands", check,
-                 lambda s: f"lanes over {s[lane]}, rows over {s[row]!r}")
+        self.add(
+            f"register-axes.{name}",
+            "lanes and rows run over axes of different operands",
+            check,
+            lambda s: f"lanes over {s[lane]}, rows over {s[row]!r}",
+        )
 
     def _idle_rows(self, shape: StageShape) -> None:
         """No row axis means one row; no more rows than the axis is long."""
@@ -132,8 +151,12 @@ class Constraints:
                 good |= columns.is_(row, axis) & (columns[rows] <= self.extents[axis])
             return good
 
-        self.add(f"rows-used.{name}", "rows of the register tile exist", check,
-                 lambda s: f"{s[rows]} rows over axis {s[row]!r}")
+        self.add(
+            f"rows-used.{name}",
+            "rows of the register tile exist",
+            check,
+            lambda s: f"{s[rows]} rows over axis {s[row]!r}",
+        )
 
     def _tile_mask(self, columns: Columns, shape: StageShape) -> Any:
         mask: Any = np.zeros(columns.rows, dtype=np.bool_)
@@ -154,8 +177,12 @@ class Constraints:
         def check(columns: Columns) -> Any:
             return (need(columns[rows], columns[vectors]) <= most) | self._tile_mask(columns, shape)
 
-        self.add(f"registers.{name}", "accumulators and operands fit the vector registers", check,
-                 lambda s: f"{need(s[rows], s[vectors])} needed, {most} there")
+        self.add(
+            f"registers.{name}",
+            "accumulators and operands fit the vector registers",
+            check,
+            lambda s: f"{need(s[rows], s[vectors])} needed, {most} there",
+        )
 
     def _tiles(self, shape: StageShape) -> None:
         """Tile units: accumulators, row operands and one lane operand in eight registers."""
@@ -169,11 +196,15 @@ class Constraints:
             return count * r * v + min(2, count) * r + 1
 
         def check(columns: Columns) -> Any:
-            fits = (need(self.number(columns, rows), columns[vectors]) <= TILE_REGISTERS)
+            fits = need(self.number(columns, rows), columns[vectors]) <= TILE_REGISTERS
             return (fits & ~columns.is_(row, "")) | ~self._tile_mask(columns, shape)
 
-        self.add(f"tile-registers.{name}", "accumulator and operand tiles fit eight registers", check,
-                 lambda s: f"{need(s.get(rows, 1), s[vectors])} needed, {TILE_REGISTERS} there")
+        self.add(
+            f"tile-registers.{name}",
+            "accumulator and operand tiles fit eight registers",
+            check,
+            lambda s: f"{need(s.get(rows, 1), s[vectors])} needed, {TILE_REGISTERS} there",
+        )
 
     def _body(self, shape: StageShape) -> None:
         name, count = shape.stage.name, len(shape.stage.accumulators)
@@ -183,8 +214,12 @@ class Constraints:
             body = count * self.number(columns, rows) * columns[vectors] * columns[unroll]
             return body <= MAX_BODY
 
-        self.add(f"body-size.{name}", f"at most {MAX_BODY} accumulations in the innermost loop", check,
-                 lambda s: f"{rows} x {vectors} x {unroll} is too large")
+        self.add(
+            f"body-size.{name}",
+            f"at most {MAX_BODY} accumulations in the innermost loop",
+            check,
+            lambda s: f"{rows} x {vectors} x {unroll} is too large",
+        )
 
     # -- operands
 
@@ -208,31 +243,49 @@ class Constraints:
             """(packed is legal, in place is legal)"""
             if dot.name == "fma":
                 return lane_axis not in shape.stage.reduce and operand.packable, True
-            if lane_axis in shape.stage.reduce or not row_axis or not self._fits(shape, dot,
-                                                                                lane_axis, row_axis):
+            if (
+                lane_axis in shape.stage.reduce
+                or not row_axis
+                or not self._fits(shape, dot, lane_axis, row_axis)
+            ):
                 return False, False
             return operand.packable, in_place(lane_axis, row_axis, dot)
 
-        table = [(a, r, dot.name, *legal(a, r, dot)) for a in shape.lanes for r in ("", *shape.rows)
-                 for dot in shape.instructions]
+        table = [
+            (a, r, dot.name, *legal(a, r, dot))
+            for a in shape.lanes
+            for r in ("", *shape.rows)
+            for dot in shape.instructions
+        ]
 
         def check(columns: Columns) -> Any:
             good: Any = np.zeros(columns.rows, dtype=np.bool_)
-            plain: Any = columns.is_(pack, "no") if pack in self.names else np.ones(
-                columns.rows, dtype=np.bool_)
+            plain: Any = (
+                columns.is_(pack, "no")
+                if pack in self.names
+                else np.ones(columns.rows, dtype=np.bool_)
+            )
             for a, r, dot, packed, place in table:
-                here = columns.is_(lane, a) & columns.is_(f"row.{name}", r) & (
-                    columns.is_(instruction, dot))
+                here = (
+                    columns.is_(lane, a)
+                    & columns.is_(f"row.{name}", r)
+                    & (columns.is_(instruction, dot))
+                )
                 good |= here & ((plain & place) | (~plain & packed))
             if producer in self.names:
                 contiguous = columns.is_(producer, shape.main) | columns.is_(instruction, "fma")
                 good &= ~plain | contiguous
             return good
 
-        self.add(f"operand.{name}.{operand.name}",
-                 f"{instruction} can read {operand.name} as it is laid out", check,
-                 lambda s: f"{s[instruction]} with lanes over {s[lane]} cannot read {operand.name} "
-                           f"(pack: {s.get(pack, 'no')})")
+        self.add(
+            f"operand.{name}.{operand.name}",
+            f"{instruction} can read {operand.name} as it is laid out",
+            check,
+            lambda s: (
+                f"{s[instruction]} with lanes over {s[lane]} cannot read {operand.name} "
+                f"(pack: {s.get(pack, 'no')})"
+            ),
+        )
 
     def _fits(self, shape: StageShape, dot: DotRow, lane: str, row: str) -> bool:
         """Each product has one operand with lanes and one with rows, both with the reduction."""

@@ -25,8 +25,14 @@ PACKS = ("no", "0", "1", "2")
 class Decisions:
     """Collects decisions for one program."""
 
-    def __init__(self, staged: StagedProgram, shapes: tuple[StageShape, ...], hardware: Hardware,
-                 vector: VectorRow, splits: tuple[str, ...] = ("none",)) -> None:
+    def __init__(
+        self,
+        staged: StagedProgram,
+        shapes: tuple[StageShape, ...],
+        hardware: Hardware,
+        vector: VectorRow,
+        splits: tuple[str, ...] = ("none",),
+    ) -> None:
         self.splits = splits
         self.staged, self.shapes, self.hardware, self.vector = staged, shapes, hardware, vector
         self.extents = staged.program.axes
@@ -48,8 +54,15 @@ class Decisions:
         longest = sorted(candidates, key=lambda a: -self.extents[a])[:MAX_ORDERED]
         return tuple(a for a in self.extents if a in longest)
 
-    def add(self, name: str, domain: Iterable[Value], group: str, owner: str, why: str,
-            initial: Value | None = None) -> None:
+    def add(
+        self,
+        name: str,
+        domain: Iterable[Value],
+        group: str,
+        owner: str,
+        why: str,
+        initial: Value | None = None,
+    ) -> None:
         values = tuple(dict.fromkeys(domain))
         if initial is not None and initial not in values:
             initial = values[0]
@@ -62,8 +75,14 @@ class Decisions:
         self._threads()
         for shape in self.shapes:
             self._stage(shape)
-        self.add("stream", (False, True), "epilogue", "outputs",
-                 "stores that bypass the cache, for outputs that nobody reads soon", False)
+        self.add(
+            "stream",
+            (False, True),
+            "epilogue",
+            "outputs",
+            "stores that bypass the cache, for outputs that nobody reads soon",
+            False,
+        )
         return tuple(self.found)
 
     # -- loops
@@ -79,16 +98,32 @@ class Decisions:
     def _tiles(self) -> None:
         for axis in self.outer:
             extent = self.extents[axis]
-            self.add(f"tile.{axis}.1", [s for s in (1, 2, 4) if s <= extent], "tile", axis,
-                     f"how many {axis} one task handles", 1)
+            self.add(
+                f"tile.{axis}.1",
+                [s for s in (1, 2, 4) if s <= extent],
+                "tile",
+                axis,
+                f"how many {axis} one task handles",
+                1,
+            )
         for axis in self.blocked:
             sizes = self._sizes(axis)
-            self.add(f"tile.{axis}.1", sizes, "tile", axis,
-                     f"outer block of {axis}: what the second-level cache or a thread holds",
-                     self._near(sizes, 384 if self.only_reduced(axis) else 512))
-            self.add(f"tile.{axis}.0", sizes, "tile", axis,
-                     f"inner block of {axis}: what the first-level cache holds",
-                     self._near(sizes, 384 if self.only_reduced(axis) else 96))
+            self.add(
+                f"tile.{axis}.1",
+                sizes,
+                "tile",
+                axis,
+                f"outer block of {axis}: what the second-level cache or a thread holds",
+                self._near(sizes, 384 if self.only_reduced(axis) else 512),
+            )
+            self.add(
+                f"tile.{axis}.0",
+                sizes,
+                "tile",
+                axis,
+                f"inner block of {axis}: what the first-level cache holds",
+                self._near(sizes, 384 if self.only_reduced(axis) else 96),
+            )
 
     def _near(self, sizes: tuple[int, ...], wanted: int) -> int:
         return min(sizes, key=lambda size: abs(size - wanted))
@@ -99,8 +134,14 @@ class Decisions:
         prefix = " ".join(self.outer)
         orders = [" ".join(p) for p in itertools.permutations(self.blocked)]
         outer = [f"{prefix} {o}".strip() for o in orders]
-        self.add("order.1", outer, "order", "program", "nesting of the outer blocks, outermost first",
-                 outer[0])
+        self.add(
+            "order.1",
+            outer,
+            "order",
+            "program",
+            "nesting of the outer blocks, outermost first",
+            outer[0],
+        )
         self.add("order.0", orders, "order", "program", "nesting of the inner blocks", orders[0])
 
     def _threads(self) -> None:
@@ -110,30 +151,67 @@ class Decisions:
             if self.outer:
                 choices += [" ".join(self.outer), *(" ".join((*self.outer, a)) for a in blocked)]
             choices += [*blocked, *(" ".join(p) for p in itertools.permutations(blocked, 2))]
-        self.add("parallel", choices or [""], "binding", "program",
-                 "axes whose outermost blocks threads share", (choices or [""])[0])
-        self.add("chunk", ("block", "cyclic", "dynamic") if choices else ("block",), "binding",
-                 "program", "how blocks are dealt out to threads", "block")
+        self.add(
+            "parallel",
+            choices or [""],
+            "binding",
+            "program",
+            "axes whose outermost blocks threads share",
+            (choices or [""])[0],
+        )
+        self.add(
+            "chunk",
+            ("block", "cyclic", "dynamic") if choices else ("block",),
+            "binding",
+            "program",
+            "how blocks are dealt out to threads",
+            "block",
+        )
         if len(self.splits) > 1:
-            self.add("split", self.splits, "split", "program",
-                     "a reduced axis in parts, one thread each, merged afterwards", "none")
+            self.add(
+                "split",
+                self.splits,
+                "split",
+                "program",
+                "a reduced axis in parts, one thread each, merged afterwards",
+                "none",
+            )
 
     # -- stages
 
     def _stage(self, shape: StageShape) -> None:
         name = shape.stage.name
         what = ", ".join(shape.stage.domain)
-        self.add(f"lane.{name}", shape.lanes, "binding", name, f"vector axis of the stage over {what}",
-                 shape.lanes[0])
+        self.add(
+            f"lane.{name}",
+            shape.lanes,
+            "binding",
+            name,
+            f"vector axis of the stage over {what}",
+            shape.lanes[0],
+        )
         rows = ("", *shape.rows) if shape.rows else ("",)
-        self.add(f"row.{name}", rows, "binding", name, "axis of the register tile's rows",
-                 self._row(shape))
+        self.add(
+            f"row.{name}",
+            rows,
+            "binding",
+            name,
+            "axis of the register tile's rows",
+            self._row(shape),
+        )
         if shape.rows:
             limit = max(self.extents[a] for a in shape.rows)
-            self.add(f"rows.{name}", [r for r in ROWS if r <= limit], "tile", name,
-                     "rows of the register tile", min(6, limit) if shape.product else 1)
-        self.add(f"vectors.{name}", self._vectors(shape), "tile", name,
-                 "vectors of the register tile", 2)
+            self.add(
+                f"rows.{name}",
+                [r for r in ROWS if r <= limit],
+                "tile",
+                name,
+                "rows of the register tile",
+                min(6, limit) if shape.product else 1,
+            )
+        self.add(
+            f"vectors.{name}", self._vectors(shape), "tile", name, "vectors of the register tile", 2
+        )
         if shape.product:
             self._product(shape)
 
@@ -148,20 +226,49 @@ class Decisions:
 
     def _product(self, shape: StageShape) -> None:
         name = shape.stage.name
-        self.add(f"micro.{name}", ("rows", "lanes"), "order", name,
-                 "which register tiles of a block are neighbours: along rows or along lanes", "rows")
-        self.add(f"instruction.{name}", [row.name for row in shape.instructions], "tensorize", name,
-                 "instruction that multiplies and accumulates", shape.instructions[-1].name)
-        self.add(f"unroll.{name}", (1, 2, 4), "pipeline", name,
-                 "reduction steps in one iteration of the innermost loop", 1)
-        self.add(f"prefetch.{name}", (0, 4, 8, 16), "pipeline", name,
-                 "reduction steps by which the lane operand is touched ahead", 0)
+        self.add(
+            f"micro.{name}",
+            ("rows", "lanes"),
+            "order",
+            name,
+            "which register tiles of a block are neighbours: along rows or along lanes",
+            "rows",
+        )
+        self.add(
+            f"instruction.{name}",
+            [row.name for row in shape.instructions],
+            "tensorize",
+            name,
+            "instruction that multiplies and accumulates",
+            shape.instructions[-1].name,
+        )
+        self.add(
+            f"unroll.{name}",
+            (1, 2, 4),
+            "pipeline",
+            name,
+            "reduction steps in one iteration of the innermost loop",
+            1,
+        )
+        self.add(
+            f"prefetch.{name}",
+            (0, 4, 8, 16),
+            "pipeline",
+            name,
+            "reduction steps by which the lane operand is touched ahead",
+            0,
+        )
         for operand in shape.operands:
             if operand.packable:
-                self.add(f"pack.{name}.{operand.name}", PACKS, "layout", operand.name,
-                         "copied to panels inside the inner loops (0), the outer loops (1), "
-                         "before all loops (2), or used in place",
-                         "no" if operand.buffered else "1")
+                self.add(
+                    f"pack.{name}.{operand.name}",
+                    PACKS,
+                    "layout",
+                    operand.name,
+                    "copied to panels inside the inner loops (0), the outer loops (1), "
+                    "before all loops (2), or used in place",
+                    "no" if operand.buffered else "1",
+                )
 
 
 class Seeds:

@@ -42,8 +42,16 @@ class Evaluator:
     """Values at one site. `bound` holds values that are already in registers."""
 
     def __init__(
-        self, builder: Builder, program: Program, leaves: Leaves, *, lane: str, row: str,
-        lanes: int, fma: bool, scales: bool,
+        self,
+        builder: Builder,
+        program: Program,
+        leaves: Leaves,
+        *,
+        lane: str,
+        row: str,
+        lanes: int,
+        fma: bool,
+        scales: bool,
     ) -> None:
         self.b, self.program, self.leaves = builder, program, leaves
         self.lane, self.row, self.lanes = lane, row, lanes
@@ -69,7 +77,7 @@ class Evaluator:
         return self.lane in self.program.nodes[node].axes
 
     def value(self, node: int, i: int, j: int) -> Value:
-        """Value of `node` in row i and vector j: a vector if it varies over lanes, else a scalar."""
+        """Value of `node` in row i, vector j: a vector if it varies over lanes, else a scalar."""
         key = self.key(node, i, j)
         for table in (self.bound, self.memo):
             if key in table:
@@ -114,8 +122,11 @@ class Evaluator:
         if function == "mul" and self._is_zero(args):
             return self.b.constant(0, Type("f32"))
         typed = args[1:] if row.result == "select" else args
-        compute = Map("add" if len(typed) > 1 else "neg").infer(
-            [nodes[a].type for a in typed][:2], self.program.scope).dtype
+        compute = (
+            Map("add" if len(typed) > 1 else "neg")
+            .infer([nodes[a].type for a in typed][:2], self.program.scope)
+            .dtype
+        )
         if all(nodes[a].dtype == "bool" for a in typed):
             compute = "bool"
         if row.result == "float" and compute not in ("f32", "f64"):
@@ -182,7 +193,9 @@ class Evaluator:
             return self.b.test("ne", value, self.b.constant(0, value.type))
         return value
 
-    def _lanes(self, type: Type, pointer: Value, at: int, stride: int, padded: bool, j: int) -> Value:
+    def _lanes(
+        self, type: Type, pointer: Value, at: int, stride: int, padded: bool, j: int
+    ) -> Value:
         mask = 0 if padded else self.masks.get(j, 0)
         if stride == type.bytes // type.lanes:
             return self.b.load(type, pointer, at, mask)

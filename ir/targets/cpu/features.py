@@ -37,9 +37,13 @@ class Features:
         self._balance(columns, outer, table)
         if not table:
             return (), np.zeros((columns.rows, 0), dtype=np.float32)
-        rows = [np.broadcast_to(np.asarray(v, dtype=np.float64), (columns.rows,))
-                for v in table.values()]
-        return tuple(table), np.log2(np.maximum(np.stack(rows, axis=1), 2.0**-20)).astype(np.float32)
+        rows = [
+            np.broadcast_to(np.asarray(v, dtype=np.float64), (columns.rows,))
+            for v in table.values()
+        ]
+        return tuple(table), np.log2(np.maximum(np.stack(rows, axis=1), 2.0**-20)).astype(
+            np.float32
+        )
 
     def _blocks(self, columns: Columns, level: int) -> Block:
         found: dict[str, Any] = {}
@@ -50,8 +54,9 @@ class Features:
                 found[axis] = 1
         return found
 
-    def _product(self, columns: Columns, shape: StageShape, inner: Block, outer: Block,
-                 table: dict[str, Any]) -> None:
+    def _product(
+        self, columns: Columns, shape: StageShape, inner: Block, outer: Block, table: dict[str, Any]
+    ) -> None:
         """Footprints of each operand at both levels, re-reads, and the register tile."""
         name = shape.stage.name
         nodes = self.decisions.staged.program.nodes

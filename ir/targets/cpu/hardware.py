@@ -10,7 +10,16 @@ from pathlib import Path
 from ir.errors import MissingTarget, UsageError
 from ir.target import Hardware
 
-_FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "avx512_vnni", "amx_tile", "amx_bf16", "amx_int8")
+_FLAGS = (
+    "avx2",
+    "fma",
+    "avx512f",
+    "avx512_bf16",
+    "avx512_vnni",
+    "amx_tile",
+    "amx_bf16",
+    "amx_int8",
+)
 
 
 @lru_cache(maxsize=1)
@@ -57,11 +66,12 @@ def available_threads() -> int:
 
 
 def host_hardware(threads: int | None = None) -> Hardware:
-    """This host; raises MissingTarget on a machine that is not 64-bit x86, UsageError for threads."""
+    """This host; raises MissingTarget where it is not 64-bit x86, UsageError for threads."""
     if platform.machine() not in ("x86_64", "AMD64"):
         raise MissingTarget(
             f"target cpu: generates x86-64 code, this machine is {platform.machine()}; "
-            "run on an x86-64 machine")
+            "run on an x86-64 machine"
+        )
     count = available_threads() if threads is None else threads
     if not 1 <= count <= 64:
         raise UsageError(f"threads={count}: must be between 1 and 64")
@@ -70,7 +80,9 @@ def host_hardware(threads: int | None = None) -> Hardware:
     name = info.get("model name", platform.processor() or "x86-64")
     identity = "-".join(info.get(k, "?") for k in ("vendor_id", "cpu family", "model"))
     facts = (
-        ("l1_bytes", _cache_bytes(1, 32 << 10)), ("l2_bytes", _cache_bytes(2, 512 << 10)),
-        ("l3_bytes", _cache_bytes(3, 8 << 20)), ("model", name),
+        ("l1_bytes", _cache_bytes(1, 32 << 10)),
+        ("l2_bytes", _cache_bytes(2, 512 << 10)),
+        ("l3_bytes", _cache_bytes(3, 8 << 20)),
+        ("model", name),
     )
     return Hardware("cpu", identity, isa, count, facts)

@@ -3,24 +3,59 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 from ir.targets.cpu.nest import (
-    Block, Branch, Comment, Function, Instruction, Loop, Type, Value,
+    Block,
+    Branch,
+    Comment,
+    Function,
+    Instruction,
+    Loop,
+    Type,
+    Value,
 )
 
 _SCALARS = {
-    "i1": "i1", "i8": "i8", "i16": "i16", "i32": "i32", "i64": "i64", "bf16": "bfloat",
-    "f16": "half", "f32": "float", "f64": "double", "ptr": "ptr",
+    "i1": "i1",
+    "i8": "i8",
+    "i16": "i16",
+    "i32": "i32",
+    "i64": "i64",
+    "bf16": "bfloat",
+    "f16": "half",
+    "f32": "float",
+    "f64": "double",
+    "ptr": "ptr",
 }
 _PLAIN = {
-    "iadd": "add", "isub": "sub", "imul": "mul", "idiv": "udiv", "irem": "urem",
-    "fadd": "fadd", "fsub": "fsub", "fmul": "fmul", "fdiv": "fdiv",
-    "and": "and", "or": "or", "xor": "xor", "shl": "shl", "lshr": "lshr", "ashr": "ashr",
+    "iadd": "add",
+    "isub": "sub",
+    "imul": "mul",
+    "idiv": "udiv",
+    "irem": "urem",
+    "fadd": "fadd",
+    "fsub": "fsub",
+    "fmul": "fmul",
+    "fdiv": "fdiv",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "shl": "shl",
+    "lshr": "lshr",
+    "ashr": "ashr",
 }
 _CALLS = {
-    "imin": "smin", "imax": "smax", "fmax": "maxnum", "fmin": "minnum", "fabs": "fabs",
-    "fsqrt": "sqrt", "floor": "floor", "round": "nearbyint", "fma": "fma",
+    "imin": "smin",
+    "imax": "smax",
+    "fmax": "maxnum",
+    "fmin": "minnum",
+    "fabs": "fabs",
+    "fsqrt": "sqrt",
+    "floor": "floor",
+    "round": "nearbyint",
+    "fma": "fma",
 }
 _FOLDS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
 _INT_FOLDS = {"sum": "add", "prod": "mul", "max": "smax", "min": "smin"}
@@ -44,11 +79,11 @@ def literal(value: float, scalar: str) -> str:
     if scalar in ("f32", "f64"):
         if scalar == "f32":
             value = struct.unpack("f", struct.pack("f", value))[0]
-        return "0x%016X" % struct.unpack("Q", struct.pack("d", value))[0]
+        return "0x{:016X}".format(struct.unpack("Q", struct.pack("d", value))[0])
     if scalar == "bf16":
         return "0xR%04X" % (struct.unpack("I", struct.pack("f", value))[0] >> 16)
     if scalar == "f16":
-        return "0xH%04X" % struct.unpack("H", struct.pack("e", value))[0]
+        return "0xH{:04X}".format(struct.unpack("H", struct.pack("e", value))[0])
     return str(int(value))
 
 
@@ -102,8 +137,9 @@ class LlvmPrinter:
         self.declared.setdefault(name, f"{result} @{name}({arguments})")
         return name
 
-    def _call(self, instruction: Instruction, name: str, args: tuple[Any, ...], extra: str = ""
-              ) -> None:
+    def _call(
+        self, instruction: Instruction, name: str, args: tuple[Any, ...], extra: str = ""
+    ) -> None:
         result = type_text(instruction.result.type) if instruction.result else "void"
         types = ", ".join(type_text(a.type) if isinstance(a, Value) else "i64" for a in args)
         types += (", " + extra.split(" ")[0]) if extra else ""
@@ -157,10 +193,14 @@ class LlvmPrinter:
         latch = f"@@{head}@@"
         position = len(self.lines)
         variable = f"%v{loop.variable.id}"
-        self._line(f"{variable} = phi i64 [ {self._name(loop.low)}, %{before} ], [ {step}, %{latch} ]")
+        self._line(
+            f"{variable} = phi i64 [ {self._name(loop.low)}, %{before} ], [ {step}, %{latch} ]"
+        )
         for value, initial in zip(loop.carried, loop.initial, strict=True):
-            self._line(f"%v{value.id} = phi {type_text(value.type)} "
-                       f"[ {self._name(initial)}, %{before} ], [ @@y{value.id}@@, %{latch} ]")
+            self._line(
+                f"%v{value.id} = phi {type_text(value.type)} "
+                f"[ {self._name(initial)}, %{before} ], [ @@y{value.id}@@, %{latch} ]"
+            )
         if not loop.runs:
             self._line(f"%t{head} = icmp slt i64 {variable}, {high}")
             self._line(f"br i1 %t{head}, label %{body}, label %{done}")
@@ -175,7 +215,7 @@ class LlvmPrinter:
         last = self.label
         self._patch(position, loop, latch, last)
         self._open(done)
-        origin = loop.block.yields if loop.runs else loop.carried
+        origin: Sequence[Any] = loop.block.yields if loop.runs else loop.carried
         for result, value in zip(loop.results, origin, strict=True):
             self.constants[result.id] = self._name(value)
 
@@ -184,8 +224,9 @@ class LlvmPrinter:
             text = self.lines[row].replace(latch, last)
             if row > position:
                 index = row - position - 1
-                text = text.replace(f"@@y{loop.carried[index].id}@@",
-                                    self._name(loop.block.yields[index]))
+                text = text.replace(
+                    f"@@y{loop.carried[index].id}@@", self._name(loop.block.yields[index])
+                )
             self.lines[row] = text
 
     def _branch(self, branch: Branch) -> None:
@@ -206,8 +247,10 @@ class LlvmPrinter:
         self._open(done)
         for i, result in enumerate(branch.results):
             yes, no = self._name(branch.then.yields[i]), self._name(branch.other.yields[i])
-            self._line(f"%v{result.id} = phi {type_text(result.type)} [ {yes}, %{left} ], "
-                       f"[ {no}, %{right} ]")
+            self._line(
+                f"%v{result.id} = phi {type_text(result.type)} [ {yes}, %{left} ], "
+                f"[ {no}, %{right} ]"
+            )
 
     # -- instructions
 
@@ -278,10 +321,16 @@ class LlvmPrinter:
         if not active:
             self._define(i, f"load {type_text(type)}, ptr {pointer}, align {_signed_bytes(type)}")
             return
-        name = self._declare(f"llvm.masked.load.{_suffix(type)}.p0", type_text(type),
-                             f"ptr, i32, <{type.lanes} x i1>, {type_text(type)}")
-        self._define(i, f"call {type_text(type)} @{name}(ptr {pointer}, i32 {_signed_bytes(type)}, "
-                        f"{self._mask(type.lanes, active)}, {type_text(type)} zeroinitializer)")
+        name = self._declare(
+            f"llvm.masked.load.{_suffix(type)}.p0",
+            type_text(type),
+            f"ptr, i32, <{type.lanes} x i1>, {type_text(type)}",
+        )
+        self._define(
+            i,
+            f"call {type_text(type)} @{name}(ptr {pointer}, i32 {_signed_bytes(type)}, "
+            f"{self._mask(type.lanes, active)}, {type_text(type)} zeroinitializer)",
+        )
 
     def _op_store(self, i: Instruction) -> None:
         value = i.args[0]
@@ -294,10 +343,15 @@ class LlvmPrinter:
             tail = ", !nontemporal !0" if stream else ""
             self._line(f"store {self._typed(value)}, ptr {pointer}, align {align}{tail}")
             return
-        name = self._declare(f"llvm.masked.store.{_suffix(type)}.p0", "void",
-                             f"{type_text(type)}, ptr, i32, <{type.lanes} x i1>")
-        self._line(f"call void @{name}({self._typed(value)}, ptr {pointer}, "
-                   f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)})")
+        name = self._declare(
+            f"llvm.masked.store.{_suffix(type)}.p0",
+            "void",
+            f"{type_text(type)}, ptr, i32, <{type.lanes} x i1>",
+        )
+        self._line(
+            f"call void @{name}({self._typed(value)}, ptr {pointer}, "
+            f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)})"
+        )
 
     def _lane_pointers(self, pointer: Any, at: int, stride: int, lanes: int) -> str:
         base = self._address(pointer, at)
@@ -324,11 +378,16 @@ class LlvmPrinter:
         assert i.result is not None
         type = i.result.type
         name = self._declare(
-            f"llvm.masked.gather.{_suffix(type)}.v{type.lanes}p0", type_text(type),
-            f"<{type.lanes} x ptr>, i32, <{type.lanes} x i1>, {type_text(type)}")
-        self._define(i, f"call {type_text(type)} @{name}(<{type.lanes} x ptr> {pointers}, "
-                        f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)}, "
-                        f"{type_text(type)} zeroinitializer)")
+            f"llvm.masked.gather.{_suffix(type)}.v{type.lanes}p0",
+            type_text(type),
+            f"<{type.lanes} x ptr>, i32, <{type.lanes} x i1>, {type_text(type)}",
+        )
+        self._define(
+            i,
+            f"call {type_text(type)} @{name}(<{type.lanes} x ptr> {pointers}, "
+            f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)}, "
+            f"{type_text(type)} zeroinitializer)",
+        )
 
     def _op_scatter(self, i: Instruction) -> None:
         value = i.args[0]
@@ -336,10 +395,14 @@ class LlvmPrinter:
         pointers = self._lane_pointers(i.args[1], i.attrs["at"], i.attrs["stride"], type.lanes)
         active = i.attrs["mask"] or type.lanes
         name = self._declare(
-            f"llvm.masked.scatter.{_suffix(type)}.v{type.lanes}p0", "void",
-            f"{type_text(type)}, <{type.lanes} x ptr>, i32, <{type.lanes} x i1>")
-        self._line(f"call void @{name}({self._typed(value)}, <{type.lanes} x ptr> {pointers}, "
-                   f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)})")
+            f"llvm.masked.scatter.{_suffix(type)}.v{type.lanes}p0",
+            "void",
+            f"{type_text(type)}, <{type.lanes} x ptr>, i32, <{type.lanes} x i1>",
+        )
+        self._line(
+            f"call void @{name}({self._typed(value)}, <{type.lanes} x ptr> {pointers}, "
+            f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)})"
+        )
 
     def _op_prefetch(self, i: Instruction) -> None:
         self._declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
@@ -360,9 +423,13 @@ class LlvmPrinter:
         assert i.result is not None
         type = type_text(i.result.type)
         lanes = i.result.type.lanes
-        self._line(f"%s{i.result.id} = insertelement {type} poison, {self._typed(i.args[0])}, i64 0")
-        self._define(i, f"shufflevector {type} %s{i.result.id}, {type} poison, "
-                        f"<{lanes} x i32> zeroinitializer")
+        self._line(
+            f"%s{i.result.id} = insertelement {type} poison, {self._typed(i.args[0])}, i64 0"
+        )
+        self._define(
+            i,
+            f"shufflevector {type} %s{i.result.id}, {type} poison, <{lanes} x i32> zeroinitializer",
+        )
 
     def _op_fold(self, i: Instruction) -> None:
         assert i.result is not None
@@ -376,7 +443,9 @@ class LlvmPrinter:
         if kind in ("sum", "prod"):
             self._declare(name, text, f"{text}, {type_text(type)}")
             start = literal(0.0 if kind == "sum" else 1.0, scalar.scalar)
-            self._define(i, f"call reassoc {text} @{name}({text} {start}, {self._typed(i.args[0])})")
+            self._define(
+                i, f"call reassoc {text} @{name}({text} {start}, {self._typed(i.args[0])})"
+            )
         else:
             self._declare(name, text, type_text(type))
             self._define(i, f"call nnan {text} @{name}({self._typed(i.args[0])})")
@@ -385,13 +454,15 @@ class LlvmPrinter:
         lanes = i.args[0].type.lanes
         order = ", ".join(f"i32 {lane}, i32 {lane + lanes}" for lane in range(lanes))
         type = type_text(i.args[0].type)
-        self._define(i, f"shufflevector {type} {self._name(i.args[0])}, {type} "
-                        f"{self._name(i.args[1])}, <{2 * lanes} x i32> <{order}>")
+        self._define(
+            i,
+            f"shufflevector {type} {self._name(i.args[0])}, {type} "
+            f"{self._name(i.args[1])}, <{2 * lanes} x i32> <{order}>",
+        )
 
     def _op_intrinsic(self, i: Instruction) -> None:
         row = i.attrs["row"]
-        args = ", ".join(
-            self._typed(a) if isinstance(a, Value) else f"i8 {a}" for a in i.args)
+        args = ", ".join(self._typed(a) if isinstance(a, Value) else f"i8 {a}" for a in i.args)
         suffix = getattr(row, "suffix", "")
         args = f"{args}, {suffix}" if suffix else args
         self.declared.setdefault(row.llvm, row.llvm_declaration)
@@ -407,8 +478,17 @@ class LlvmPrinter:
 def conversion(source: str, target: str, unsigned: bool) -> str:
     """The LLVM cast that converts scalar `source` to `target` by value."""
     floats = ("bf16", "f16", "f32", "f64")
-    width = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64,
-             "bf16": 16, "f16": 16, "f32": 32, "f64": 64}
+    width = {
+        "i1": 1,
+        "i8": 8,
+        "i16": 16,
+        "i32": 32,
+        "i64": 64,
+        "bf16": 16,
+        "f16": 16,
+        "f32": 32,
+        "f64": 64,
+    }
     if source in floats and target in floats:
         return "fpext" if width[target] > width[source] else "fptrunc"
     if source in floats:

@@ -17,12 +17,20 @@ from ir.rewrite.domain import Condition, live_range
 from ir.stages import Stage
 from ir.targets.cpu import packing
 from ir.targets.cpu.access import Access, Digit
+from ir.targets.cpu.emit import emit_stage
 from ir.targets.cpu.evaluate import scalar_of
-from ir.targets.cpu.micro import emit_stage
 from ir.targets.cpu.nest import Builder, Function, Index, Type, Value
-from ir.targets.cpu.pads import Pad, pads_of
+from ir.targets.cpu.pads import pads_of
 from ir.targets.cpu.plan import (
-    Buffer, Item, Leaf, Loop, Pack, Plan, all_buffers, round_up, workspace_bytes,
+    Buffer,
+    Item,
+    Leaf,
+    Loop,
+    Pack,
+    Plan,
+    all_buffers,
+    round_up,
+    workspace_bytes,
 )
 
 Flag = bool | Value
@@ -78,9 +86,7 @@ class Lowering:
     # -- arguments and workspace
 
     def _arguments(self) -> tuple[Argument, ...]:
-        tensors = tuple(
-            Argument(s.name, s.shape, s.dtype, s.role) for s in self.program.tensors
-        )
+        tensors = tuple(Argument(s.name, s.shape, s.dtype, s.role) for s in self.program.tensors)
         self.private_bytes = workspace_bytes(self.plan, True) + TILE_SCRATCH
         self.shared_bytes = workspace_bytes(self.plan, False)
         self.pad_offset = self.shared_bytes
@@ -224,8 +230,14 @@ class Lowering:
         with self.b.loop(loop.axis, low, high, loop.block, runs=runs) as inner:
             self._enter(loop, inner.variable, low, high)
 
-    def _enter(self, loop: Loop, origin: Index, low: Index, high: Index,
-               body: Callable[[], None] | None = None) -> None:
+    def _enter(
+        self,
+        loop: Loop,
+        origin: Index,
+        low: Index,
+        high: Index,
+        body: Callable[[], None] | None = None,
+    ) -> None:
         """Emit a loop's items (or `body`) at `origin`; [low, high) are the loop's bounds."""
         saved = self.regions[loop.axis], self.blocks[loop.axis]
         region, blocks = saved
@@ -237,8 +249,9 @@ class Lowering:
         if any(loop.axis in stage.reduce for stage in self.plan.staged.stages):
             first = self.b.compare("eq", origin, low)
             last = self.b.compare("ge", self.b.add(origin, loop.block), high)
-            self.blocks[loop.axis] = Blocks(self.both(blocks.first, first),
-                                            self.both(blocks.last, last))
+            self.blocks[loop.axis] = Blocks(
+                self.both(blocks.first, first), self.both(blocks.last, last)
+            )
         self.open[loop] = origin
         if body is None:
             self._items(loop.items, loop)
@@ -253,7 +266,8 @@ class Lowering:
             return right
         if right is True or left is False:
             return left
-        assert isinstance(left, Value) and isinstance(right, Value)
+        assert isinstance(left, Value)
+        assert isinstance(right, Value)
         return self.b.op("and", left, right)
 
     # -- bounds
@@ -272,10 +286,11 @@ class Lowering:
             else:
                 start = self.b.maximum(self.b.sub(self.b.sub(0, rest), region.low), 0)
                 blocks = self.b.index("idiv", start, loop.block)
-                low = self.b.maximum(
-                    low, self.b.add(region.low, self.b.mul(blocks, loop.block)))
+                low = self.b.maximum(low, self.b.add(region.low, self.b.mul(blocks, loop.block)))
         if high is not region.high or low is not region.low:
-            limit = self.b.index("idiv", self.b.sub(self.b.sub(region.high, 1), region.low), loop.block)
+            limit = self.b.index(
+                "idiv", self.b.sub(self.b.sub(region.high, 1), region.low), loop.block
+            )
             low = self.b.minimum(low, self.b.add(region.low, self.b.mul(limit, loop.block)))
             high = self.b.maximum(high, self.b.add(low, 1))
         return low, high
@@ -308,8 +323,11 @@ class Lowering:
 
     def _parallel(self, loop: Loop) -> None:
         loops = [loop]
-        while len(loops[-1].items) == 1 and isinstance(loops[-1].items[0], Loop) and (
-                loops[-1].items[0].parallel):
+        while (
+            len(loops[-1].items) == 1
+            and isinstance(loops[-1].items[0], Loop)
+            and (loops[-1].items[0].parallel)
+        ):
             loops.append(loops[-1].items[0])
         trips = [self._trips(each) for each in loops]
         total: Index = 1
@@ -335,8 +353,13 @@ class Lowering:
             self._enter(loop, origin, region.low, region.high)
             return
         remainder = self.b.index("irem", ticket, inner)
-        self._enter(loop, origin, region.low, region.high,
-                    lambda: self._unflatten(rest, trips[1:], remainder))
+        self._enter(
+            loop,
+            origin,
+            region.low,
+            region.high,
+            lambda: self._unflatten(rest, trips[1:], remainder),
+        )
 
     @contextmanager
     def _iterations(self, loop: Loop, total: Index) -> Iterator[Index]:

@@ -1,7 +1,7 @@
-"""A stage on one region with vector instructions: register tiles, reductions, results.
+"""What every form of a stage shares: register tiles over the region, leaves, state, results.
 
-Two forms, by the lane axis: lanes over an axis that is kept (a tile of accumulators, rows x
-vectors), or lanes over a reduced axis (partial sums per lane, folded at the end).
+The forms are `kept.py` (lanes over a kept axis), `folded.py` (lanes over a reduced axis) and
+`tile_unit.py` (matrix tiles).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.reduce import Now, Prior
 from ir.scalar import COMBINES, LOWEST
@@ -19,7 +18,7 @@ from ir.stages import Accumulator, Result, Stage
 from ir.targets.cpu.access import Access, Position, Site
 from ir.targets.cpu.evaluate import Evaluator, scalar_of
 from ir.targets.cpu.nest import Builder, Index, Type, Value
-from ir.targets.cpu.plan import Binding, main_reduction
+from ir.targets.cpu.plan import Binding
 
 if TYPE_CHECKING:
     from ir.targets.cpu.lower import Lowering, Region
@@ -79,7 +78,8 @@ def strip_loop(builder: Builder, axis: str, strip: Strip) -> Iterator[Index]:
             yield strip.low
         else:
             loop = stack.enter_context(
-                builder.loop(axis, strip.low, strip.high, strip.count, runs=False))
+                builder.loop(axis, strip.low, strip.high, strip.count, runs=False)
+            )
             yield loop.variable
 
 
@@ -103,8 +103,13 @@ class StageEmitter:
         self.binding: Binding = self.plan.bindings[stage.name]
         self.lanes = self.binding.vector.lanes
         self.evaluator = Evaluator(
-            self.b, lowering.program, self, lane=self.binding.lane, row=self.binding.row,
-            lanes=self.lanes, fma=self.binding.vector.fma,
+            self.b,
+            lowering.program,
+            self,
+            lane=self.binding.lane,
+            row=self.binding.row,
+            lanes=self.lanes,
+            fma=self.binding.vector.fma,
             scales=self.binding.vector.scales,
         )
         self.flags = lowering.state_flags(stage)
@@ -156,8 +161,9 @@ class StageEmitter:
             micro.reverse()
         self._nest([(a, 1) for a in kept] + micro, {}, {})
 
-    def _nest(self, axes: list[tuple[str, int]], site: dict[str, Position], counts: dict[str, int]
-              ) -> None:
+    def _nest(
+        self, axes: list[tuple[str, int]], site: dict[str, Position], counts: dict[str, int]
+    ) -> None:
         if not axes:
             self.tile(site, counts)
             return
@@ -290,14 +296,16 @@ class StageEmitter:
         kept = [a for a in self.stage.accumulators if a.node in self.plan.buffers]
         for accumulator in kept:
             if last is True and any(
-                    r.node == accumulator.node and not r.tensor for r in self.stage.results):
+                r.node == accumulator.node and not r.tensor for r in self.stage.results
+            ):
                 continue
             for i, j in points:
                 value = self.evaluator.bound[self.evaluator.key(accumulator.node, i, j)]
                 self.write_state(accumulator.node, value, i, j)
 
-    def _write_all(self, results: tuple[Result, ...], points: list[tuple[int, int]], lanes: int
-                   ) -> None:
+    def _write_all(
+        self, results: tuple[Result, ...], points: list[tuple[int, int]], lanes: int
+    ) -> None:
         saved = self.evaluator.memo
         self.evaluator.memo = dict(saved)
         for i, j in points:
@@ -307,323 +315,3 @@ class StageEmitter:
 
 
 Accumulators = list[Value]
-
-
-class KeptLanes(StageEmitter):
-    """Lanes over a kept axis: rows x vectors accumulators per reduction (or a plain map)."""
-
-    def tile(self, site: Site, counts: dict[str, int]) -> None:
-        lane_count = counts.get(self.binding.lane, self.lanes)
-        masks = self.lane_masks(lane_count) if self.binding.lane in counts else {0: 0}
-        points = [(i, j) for i in range(self.rows(counts)) for j in masks]
-        self.evaluator.bound = {}
-        self.evaluator.at(site, masks)
-        if not self.stage.accumulators:
-            for result in self.stage.body_results:
-                for i, j in points:
-                    self.write(result, i, j, self.lanes)
-            return
-        values = self._begin(points)
-        values = self._reduce(list(self._reduction_order()), dict(site), masks, points, values)
-        self.evaluator.at(site, masks)
-        self._bind(points, values)
-        self.finish(points, self.lanes)
-
-    def _bind(self, points: list[tuple[int, int]], values: Accumulators) -> None:
-        source = iter(values)
-        for accumulator in self.stage.accumulators:
-            for i, j in points:
-                self.evaluator.bound[self.evaluator.key(accumulator.node, i, j)] = next(source)
-
-    def _begin(self, points: list[tuple[int, int]]) -> Accumulators:
-        """Identity on the first block, else the rescaled state."""
-        values: Accumulators = []
-        for accumulator in self.stage.accumulators:
-            start = self.start(accumulator, self.lanes)
-            if not self.stateful(accumulator):
-                values += [start] * len(points)
-                for i, j in points:
-                    self.bind_prior(accumulator, start, i, j)
-                continue
-            if self.flags.first is False:
-                pairs = [self._old(accumulator, i, j, self.lanes) for i, j in points]
-            else:
-                pairs = self._branch_old(accumulator, points, start)
-            values += [rescaled for rescaled, _ in pairs]
-            for (i, j), (_, raw) in zip(points, pairs, strict=True):
-                self.bind_prior(accumulator, raw, i, j)
-        return values
-
-    def _branch_old(self, accumulator: Accumulator, points: list[tuple[int, int]], start: Value
-                    ) -> list[tuple[Value, Value]]:
-        first = self.flags.first
-        assert isinstance(first, Value)
-        count = len(points)
-        with self.b.branch(first) as branch:
-            branch.then.yields = (start,) * (2 * count)
-            self.b.otherwise(branch)
-            saved = self.evaluator.memo
-            self.evaluator.memo = {}
-            pairs = [self._old(accumulator, i, j, self.lanes) for i, j in points]
-            self.evaluator.memo = saved
-            branch.other.yields = tuple([p[0] for p in pairs] + [p[1] for p in pairs])
-        results = branch.results
-        return list(zip(results[:count], results[count:], strict=True))
-
-    def _reduction_order(self) -> tuple[str, ...]:
-        main = main_reduction(self.plan.staged, self.stage)
-        return (*(a for a in self.stage.reduce if a != main), main)
-
-    def _reduce(self, axes: list[str], site: dict[str, Position], masks: dict[int, int],
-                points: list[tuple[int, int]], values: Accumulators) -> Accumulators:
-        """Loops over the reduced axes, the longest innermost."""
-        axis, rest = axes[0], axes[1:]
-        region, extent = self.low.regions[axis], self.low.program.axes[axis]
-        depth = 1 if rest else self.binding.depth
-        unroll = 1 if rest else self.binding.unroll
-        if extent % (depth * unroll) or region.size % (depth * unroll):
-            unroll = 1
-        if region.exact and region.size <= depth:
-            inner = {**site, axis: Position(region.low)}
-            return self._step(rest, inner, masks, points, values)
-        if not rest:
-            self._hoist(site, axis)
-            self.evaluator.inner = axis
-        with self.b.loop(axis, region.low, region.high, depth * unroll, values) as loop:
-            current: Accumulators = list(loop.carried)
-            for u in range(unroll):
-                inner = {**site, axis: Position(loop.variable, u * depth)}
-                current = self._step(rest, inner, masks, points, current)
-            loop.block.yields = tuple(current)
-        self.evaluator.inner = ""
-        return list(loop.results)
-
-    def _hoist(self, site: dict[str, Position], axis: str) -> None:
-        """Compute the loop-invariant part of every address before the innermost loop."""
-        roots = [t for a in self.stage.accumulators for t in a.terms]
-        for leaf in self.plan.staged.leaves(self.stage, roots):
-            if self.is_leaf(leaf) and not self.nodes[leaf].args:
-                self.evaluator.at(site, {})
-                self.access(leaf).pointer(self.b, site, axis, skip=True)
-
-    def _step(self, rest: list[str], site: dict[str, Position], masks: dict[int, int],
-              points: list[tuple[int, int]], values: Accumulators) -> Accumulators:
-        if rest:
-            return self._reduce(rest, site, masks, points, values)
-        self.evaluator.at(site, masks)
-        current: Accumulators = []
-        for number, accumulator in enumerate(self.stage.accumulators):
-            part = values[number * len(points):(number + 1) * len(points)]
-            current += self._update(accumulator, points, part)
-        for result in self.stage.body_results:
-            for i, j in points:
-                self.write(result, i, j, self.lanes)
-        return current
-
-    def _update(self, accumulator: Accumulator, points: list[tuple[int, int]], values: Accumulators
-                ) -> Accumulators:
-        if self.binding.dot.name != "fma" and len(accumulator.terms) == 2:
-            return [self._dot(accumulator, i, j, v) for (i, j), v in zip(points, values, strict=True)]
-        return [self._accumulate(accumulator, i, j, v)
-                for (i, j), v in zip(points, values, strict=True)]
-
-    def _accumulate(self, accumulator: Accumulator, i: int, j: int, value: Value) -> Value:
-        scalar = value.type.scalar
-        terms = [self.evaluator.vector(t, i, j, scalar) for t in accumulator.terms]
-        if self.binding.prefetch:
-            self._prefetch(accumulator, i, j)
-        if len(terms) == 1:
-            return self.combine(accumulator, value, terms[0])
-        if value.type.is_float:
-            return self.evaluator.arith.fma(terms[0], terms[1], value)
-        return self.b.op("iadd", value, self.b.op("imul", *terms))
-
-    def _prefetch(self, accumulator: Accumulator, i: int, j: int) -> None:
-        """Touch the lane operand `prefetch` steps of the reduction ahead (once per vector)."""
-        main = main_reduction(self.plan.staged, self.stage)
-        for term in accumulator.terms:
-            if i or not self.is_leaf(term) or self.binding.lane not in self.nodes[term].axes:
-                continue
-            access = self.access(term)
-            pointer, at = access.pointer(self.b, self.evaluator.place(0, j), main)
-            self.b.prefetch(pointer, at + self.binding.prefetch * access.stride(main))
-
-    def _dot(self, accumulator: Accumulator, i: int, j: int, value: Value) -> Value:
-        """One dot instruction: broadcast pairs of the row operand, a vector of the lane operand."""
-        dot = self.binding.dot
-        lane_term, row_term = self.operands(accumulator)
-        row_key, lane_key = (row_term, i, -2), (lane_term, -2, j)
-        operand = Type(dot.operand, self.lanes * dot.depth)
-        if row_key not in self.evaluator.memo:
-            pointer, at = self.access(row_term).pointer(self.b, self.evaluator.place(i, 0),
-                                                           self.evaluator.inner)
-            bits = self.b.load(Type("i32"), pointer, at)
-            self.evaluator.memo[row_key] = self.b.bitcast(self.b.splat(bits, self.lanes), operand)
-        if lane_key not in self.evaluator.memo:
-            pointer, at = self.access(lane_term).pointer(self.b, self.evaluator.place(0, j),
-                                                            self.evaluator.inner)
-            self.evaluator.memo[lane_key] = self.b.load(operand, pointer, at)
-        return self.b.intrinsic(
-            dot, value.type, value, self.evaluator.memo[row_key], self.evaluator.memo[lane_key])
-
-    def operands(self, accumulator: Accumulator) -> tuple[int, int]:
-        """(lane operand, row operand) of a product."""
-        left, right = accumulator.terms
-        if self.binding.lane in self.nodes[left].axes:
-            return left, right
-        return right, left
-
-
-class FoldedLanes(StageEmitter):
-    """Lanes over a reduced axis: partial results per lane, folded when the region is done."""
-
-    def tile(self, site: Site, counts: dict[str, int]) -> None:
-        rows = range(self.rows(counts))
-        self.evaluator.bound = {}
-        self.evaluator.at(site, {})
-        carried = [self._before(a, i) for a in self.stage.accumulators for i in rows]
-        lane = self.binding.lane
-        others = [a for a in self.stage.reduce if a != lane]
-        vectors = self.binding.vectors
-        starts = [self.start(a, self.lanes) for a in self.stage.accumulators
-                  for _ in rows for _ in range(vectors)]
-        values = self._outer(others, dict(site), list(rows), starts)
-        self.evaluator.at(site, {})
-        self._close(list(rows), values, carried)
-        self.finish([(i, 0) for i in rows], 0)
-
-    def _before(self, accumulator: Accumulator, i: int) -> Value | None:
-        """The rescaled state of row i, or None when this is the only block."""
-        start = self.start(accumulator, 0)
-        if not self.stateful(accumulator):
-            self.bind_prior(accumulator, start, i, 0)
-            return None
-        first = self.flags.first
-        if first is False:
-            value, raw = self._old(accumulator, i, 0, 0)
-        else:
-            assert isinstance(first, Value)
-            with self.b.branch(first) as branch:
-                branch.then.yields = (start, start)
-                self.b.otherwise(branch)
-                saved, self.evaluator.memo = self.evaluator.memo, {}
-                branch.other.yields = self._old(accumulator, i, 0, 0)
-                self.evaluator.memo = saved
-            value, raw = branch.results
-        self.bind_prior(accumulator, raw, i, 0)
-        return value
-
-    def _outer(self, axes: list[str], site: dict[str, Position], rows: list[int],
-               values: Accumulators) -> Accumulators:
-        if not axes:
-            return self._lane_strips(site, rows, values)
-        region = self.low.regions[axes[0]]
-        with self.b.loop(axes[0], region.low, region.high, 1, values) as loop:
-            inner = {**site, axes[0]: Position(loop.variable)}
-            loop.block.yields = tuple(self._outer(axes[1:], inner, rows, list(loop.carried)))
-        return list(loop.results)
-
-    def _lane_strips(self, site: dict[str, Position], rows: list[int], values: Accumulators
-                     ) -> Accumulators:
-        lane = self.binding.lane
-        region, extent = self.low.regions[lane], self.low.program.axes[lane]
-        self._bind_invariants(site, rows)
-        for strip in strips(self.b, region, extent, self.binding.lane_step):
-            if strip.guard is not None:
-                with self.b.branch(strip.guard) as branch:
-                    branch.then.yields = tuple(self._step(
-                        {**site, lane: Position(strip.low)}, rows, strip.count, values))
-                    self.b.otherwise(branch)
-                    branch.other.yields = tuple(values)
-                values = list(branch.results)
-            elif strip.count < self.binding.lane_step:
-                values = self._step({**site, lane: Position(strip.low)}, rows, strip.count, values)
-            else:
-                with self.b.loop(lane, strip.low, strip.high, strip.count, values, runs=False
-                                 ) as loop:
-                    loop.block.yields = tuple(self._step(
-                        {**site, lane: Position(loop.variable)}, rows, strip.count,
-                        list(loop.carried)))
-                values = list(loop.results)
-        return values
-
-    def _bind_invariants(self, site: dict[str, Position], rows: list[int]) -> None:
-        """Read what does not change along the lanes once, before the loop over them."""
-        lane = self.binding.lane
-        self.evaluator.at(site, {})
-        roots = self.plan.staged.body_roots(self.stage)
-        for leaf in self.plan.staged.leaves(self.stage, roots):
-            if lane not in self.nodes[leaf].axes and leaf not in self.own:
-                for i in rows:
-                    key = self.evaluator.key(leaf, i, 0)
-                    self.evaluator.bound[key] = self.evaluator.value(leaf, i, 0)
-
-    def _step(self, site: dict[str, Position], rows: list[int], count: int, values: Accumulators
-              ) -> Accumulators:
-        masks = self.lane_masks(count)
-        self.evaluator.at(site, masks)
-        vectors, position, result = self.binding.vectors, 0, list(values)
-        for accumulator in self.stage.accumulators:
-            for i in rows:
-                for j in range(vectors):
-                    if j in masks:
-                        result[position] = self._accumulate(accumulator, i, j, values[position])
-                    position += 1
-        for out in self.stage.body_results:
-            for i in rows:
-                for j in masks:
-                    self.write(out, i, j, self.lanes)
-        return result
-
-    def _accumulate(self, accumulator: Accumulator, i: int, j: int, value: Value) -> Value:
-        scalar = value.type.scalar
-        terms = [self.evaluator.vector(t, i, j, scalar) for t in accumulator.terms]
-        active = self.evaluator.masks.get(j, 0)
-        if active:
-            neutral = self.start(accumulator, self.lanes) if len(terms) == 1 else (
-                self.b.constant(0, value.type))
-            terms[0] = self._masked(terms[0], neutral, active)
-            if len(terms) == 2:
-                terms[1] = self._masked(terms[1], self.b.constant(0, value.type), active)
-        if len(terms) == 1:
-            return self.combine(accumulator, value, terms[0])
-        if value.type.is_float:
-            return self.evaluator.arith.fma(terms[0], terms[1], value)
-        return self.b.op("iadd", value, self.b.op("imul", *terms))
-
-    def _masked(self, value: Value, neutral: Value, active: int) -> Value:
-        lanes = self.b.lanes(Type("i32", self.lanes))
-        inside = self.b.test("lt", lanes, self.b.constant(active, lanes.type))
-        return self.b.select(inside, value, neutral)
-
-    def _close(self, rows: list[int], values: Accumulators, carried: list[Value | None]) -> None:
-        vectors = self.binding.vectors
-        for number, accumulator in enumerate(self.stage.accumulators):
-            for i in rows:
-                at = (number * len(rows) + i) * vectors
-                total = values[at]
-                for extra in values[at + 1: at + vectors]:
-                    total = self.combine(accumulator, total, extra)
-                folded = self.b.fold(accumulator.kind, total)
-                before = carried[number * len(rows) + i]
-                if before is not None:
-                    folded = self.combine(accumulator, before, folded)
-                self.evaluator.bound[self.evaluator.key(accumulator.node, i, 0)] = folded
-
-
-def emit_stage(lowering: Lowering, stage: Stage) -> None:
-    """Emit a stage on the current regions, by the form that its binding asks for."""
-    binding = lowering.plan.bindings[stage.name]
-    lowering.b.comment(f"{stage.name}: {', '.join(stage.domain)}")
-    if binding.tiled:
-        from ir.targets.cpu.tile_unit import TileStage
-
-        TileStage(lowering, stage).tiles()
-        return
-    if binding.lane in stage.reduce:
-        if binding.dot.name != "fma":
-            raise Refusal("dot-lanes", f"{stage.name}: {binding.dot.name} needs lanes on a kept axis")
-        FoldedLanes(lowering, stage).tiles()
-        return
-    KeptLanes(lowering, stage).tiles()
-

@@ -7,13 +7,22 @@ built.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 SCALAR_BYTES = {
-    "i1": 1, "i8": 1, "i16": 2, "i32": 4, "i64": 8, "bf16": 2, "f16": 2, "f32": 4, "f64": 8, "ptr": 8,
+    "i1": 1,
+    "i8": 1,
+    "i16": 2,
+    "i32": 4,
+    "i64": 8,
+    "bf16": 2,
+    "f16": 2,
+    "f32": 4,
+    "f64": 8,
+    "ptr": 8,
 }
 
 
@@ -95,11 +104,28 @@ class Loop:
     `runs` promises at least one iteration (the printers then test at the bottom).
     """
 
-    __slots__ = ("block", "carried", "high", "initial", "low", "results", "runs", "step", "variable")
+    __slots__ = (
+        "block",
+        "carried",
+        "high",
+        "initial",
+        "low",
+        "results",
+        "runs",
+        "step",
+        "variable",
+    )
 
     def __init__(
-        self, variable: Value, low: Index, high: Index, step: int, initial: tuple[Operand, ...],
-        carried: tuple[Value, ...], results: tuple[Value, ...], runs: bool,
+        self,
+        variable: Value,
+        low: Index,
+        high: Index,
+        step: int,
+        initial: tuple[Operand, ...],
+        carried: tuple[Value, ...],
+        results: tuple[Value, ...],
+        runs: bool,
     ) -> None:
         self.variable, self.low, self.high, self.step = variable, low, high, step
         self.initial, self.carried, self.results, self.runs = initial, carried, results, runs
@@ -128,9 +154,14 @@ class Function:
     externals: dict[str, str] = field(default_factory=dict)
 
 
-_FOLD = {
-    "iadd": lambda a, b: a + b, "isub": lambda a, b: a - b, "imul": lambda a, b: a * b,
-    "imin": min, "imax": max, "idiv": lambda a, b: a // b, "irem": lambda a, b: a % b,
+_FOLD: dict[str, Callable[[int, int], int]] = {
+    "iadd": lambda a, b: a + b,
+    "isub": lambda a, b: a - b,
+    "imul": lambda a, b: a * b,
+    "imin": min,
+    "imax": max,
+    "idiv": lambda a, b: a // b,
+    "irem": lambda a, b: a % b,
 }
 
 
@@ -141,8 +172,12 @@ class Builder:
         self._next = 0
         self.function = Function(
             name,
-            (self.fresh(I64, "thread"), self.fresh(I64, "threads"), self.fresh(PTR, "args"),
-             self.fresh(PTR, "team")),
+            (
+                self.fresh(I64, "thread"),
+                self.fresh(I64, "threads"),
+                self.fresh(PTR, "args"),
+                self.fresh(PTR, "team"),
+            ),
             Block(),
         )
         self.block = self.function.block
@@ -164,16 +199,22 @@ class Builder:
     # -- index arithmetic, folded and shared within the enclosing scopes
 
     def _pure(self, op: str, type: Type, *args: Any, **attrs: Any) -> Value:
-        key = (op, type, *(("v", a.id) if isinstance(a, Value) else a for a in args), *attrs.items())
+        key = (
+            op,
+            type,
+            *(("v", a.id) if isinstance(a, Value) else a for a in args),
+            *attrs.items(),
+        )
         for scope in reversed(self._cse):
-            if key in scope:
-                return scope[key]
+            known: Value | None = scope.get(key)
+            if known is not None:
+                return known
         value = self.emit(op, type, *args, **attrs)
         self._cse[-1][key] = value
         return value
 
     def index(self, op: str, left: Index, right: Index) -> Index:
-        """`op` is iadd, isub, imul, imin, imax, idiv or irem (operands not negative for the last)."""
+        """`op`: iadd, isub, imul, imin, imax, idiv or irem (no negative operands for these two)."""
         if isinstance(left, int) and isinstance(right, int):
             return int(_FOLD[op](left, right))
         if right == 0 and op in ("iadd", "isub"):
@@ -208,8 +249,14 @@ class Builder:
     def compare(self, predicate: str, left: Index, right: Index) -> Value | bool:
         """Signed comparison of indices: eq, ne, lt, le, gt, ge. Folds to a bool."""
         if isinstance(left, int) and isinstance(right, int):
-            return {"eq": left == right, "ne": left != right, "lt": left < right,
-                    "le": left <= right, "gt": left > right, "ge": left >= right}[predicate]
+            return {
+                "eq": left == right,
+                "ne": left != right,
+                "lt": left < right,
+                "le": left <= right,
+                "gt": left > right,
+                "ge": left >= right,
+            }[predicate]
         return self._pure("icmp", BIT, left, right, predicate=predicate)
 
     def offset(self, pointer: Value, offset_bytes: Index) -> Value:
@@ -226,8 +273,9 @@ class Builder:
             mask = 0
         return self.emit("load", type, pointer, at=at, mask=mask)
 
-    def store(self, value: Value, pointer: Value, at: int = 0, mask: int = 0, stream: bool = False
-              ) -> None:
+    def store(
+        self, value: Value, pointer: Value, at: int = 0, mask: int = 0, stream: bool = False
+    ) -> None:
         """Store at pointer + `at` bytes; `mask` > 0 writes that many leading lanes."""
         if mask == value.type.lanes:
             mask = 0
@@ -237,7 +285,9 @@ class Builder:
         """Lane l reads pointer + at + l * stride bytes."""
         return self.emit("gather", type, pointer, at=at, stride=stride, mask=mask)
 
-    def scatter(self, value: Value, pointer: Value, stride: int, at: int = 0, mask: int = 0) -> None:
+    def scatter(
+        self, value: Value, pointer: Value, stride: int, at: int = 0, mask: int = 0
+    ) -> None:
         """Lane l writes pointer + at + l * stride bytes."""
         self.emit("scatter", None, value, pointer, at=at, stride=stride, mask=mask)
 
@@ -302,7 +352,12 @@ class Builder:
 
     @contextmanager
     def loop(
-        self, name: str, low: Index, high: Index, step: int, initial: Sequence[Operand] = (),
+        self,
+        name: str,
+        low: Index,
+        high: Index,
+        step: int,
+        initial: Sequence[Operand] = (),
         runs: bool = True,
     ) -> Iterator[Loop]:
         """Open a loop; set `loop.block.yields` before leaving when values are carried."""

@@ -1,4 +1,4 @@
-"""Copies operands into packed buffers (panels, interleaved pairs, zero padding) and pads tensors."""
+"""Copies operands into packed buffers (panels, interleaved, zero-padded) and pads tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,12 @@ class _Packer(StageEmitter):
         self.by_lane = self.binding.lane in axes
         self.depth = self.binding.dot.depth if self.by_lane else 1
         self.evaluator = Evaluator(
-            self.b, lowering.program, self, lane=self.vector_axis, row="", lanes=self.lanes,
+            self.b,
+            lowering.program,
+            self,
+            lane=self.vector_axis,
+            row="",
+            lanes=self.lanes,
             fma=self.binding.vector.fma,
             scales=self.binding.vector.scales,
         )
@@ -72,8 +77,9 @@ class _Packer(StageEmitter):
                 size = max(size, count * unit)
         return size
 
-    def _loops(self, stack: ExitStack, axes: list[str], site: dict[str, Position], share: bool
-               ) -> None:
+    def _loops(
+        self, stack: ExitStack, axes: list[str], site: dict[str, Position], share: bool
+    ) -> None:
         if not axes:
             self._line(site, share)
             return
@@ -109,8 +115,13 @@ class _Packer(StageEmitter):
         for strip in strips(self.b, region, extent, step):
             if share and strip.guard is None and strip.count == step:
                 offset = self.b.mul(self.low.thread, step)
-                with self.b.loop(axis, self.b.add(strip.low, offset), strip.high,
-                                 step * self.plan.threads, runs=False) as loop:
+                with self.b.loop(
+                    axis,
+                    self.b.add(strip.low, offset),
+                    strip.high,
+                    step * self.plan.threads,
+                    runs=False,
+                ) as loop:
                     self._vector(site, loop.variable, step)
                 continue
             with strip_loop(self.b, axis, strip) as origin:
@@ -129,7 +140,9 @@ class _Packer(StageEmitter):
         while beyond < unit and extent % unit and beyond < size:
             place = self.b.add(origin, beyond - extent % unit // self.lanes * self.lanes)
             zero = self.b.constant(0, Type(self.target.scalar, self.lanes * self.depth))
-            pointer, at = self.target.pointer(self.b, {**site, axis: Position(place)}, anywhere=axis)
+            pointer, at = self.target.pointer(
+                self.b, {**site, axis: Position(place)}, anywhere=axis
+            )
             self.b.store(zero, pointer, at)
             beyond += self.lanes
 
@@ -171,8 +184,7 @@ class _Packer(StageEmitter):
         shifted = dict(site)
         if self.by_lane and main in site:
             shifted[main] = Position(site[main].origin, d)
-            return self._where_inside(
-                shifted, d, lambda: self._plain(shifted, masks, scalar))
+            return self._where_inside(shifted, d, lambda: self._plain(shifted, masks, scalar))
         return self._plain(shifted, masks, scalar)
 
     def _plain(self, site: dict[str, Position], masks: dict[int, int], scalar: str) -> Value:
@@ -189,8 +201,9 @@ class _Packer(StageEmitter):
         """`value()`, or zeros beyond the extent of the reduction axis (which is padded)."""
         if self.low.program.axes.get(self.main, 1) % self.binding.depth == 0:
             return value()
-        inside = self.b.compare("lt", self.b.add(site[self.main].origin, d),
-                                self.low.regions[self.main].high)
+        inside = self.b.compare(
+            "lt", self.b.add(site[self.main].origin, d), self.low.regions[self.main].high
+        )
         if isinstance(inside, bool):
             count = self.lanes * (self.depth if self.depth > 1 else 1)
             return value() if inside else self.b.constant(0, Type(self.target.scalar, count))
@@ -226,7 +239,9 @@ def emit_pad(lowering: Lowering, pad: Pad, base: Value) -> None:
         _pad_row(lowering, pad, base, loop.variable, scalar, lanes)
 
 
-def _pad_row(lowering: Lowering, pad: Pad, base: Value, row: Value, scalar: Type, lanes: int) -> None:
+def _pad_row(
+    lowering: Lowering, pad: Pad, base: Value, row: Value, scalar: Type, lanes: int
+) -> None:
     b = lowering.b
     width = pad.shape[-1]
     target = b.offset(base, b.mul(row, width * scalar.bytes))
@@ -253,7 +268,9 @@ def _pad_row(lowering: Lowering, pad: Pad, base: Value, row: Value, scalar: Type
         _copy(lowering, b.offset(pointer, source), target, at, pad.inner[-1], scalar, lanes)
 
 
-def _fill(lowering: Lowering, target: Value, count: int, fill: float, scalar: Type, lanes: int) -> None:
+def _fill(
+    lowering: Lowering, target: Value, count: int, fill: float, scalar: Type, lanes: int
+) -> None:
     b = lowering.b
     value = b.constant(fill, Type(scalar.scalar, lanes))
     whole = count // lanes * lanes
@@ -264,8 +281,9 @@ def _fill(lowering: Lowering, target: Value, count: int, fill: float, scalar: Ty
         b.store(value, target, whole * scalar.bytes, count % lanes)
 
 
-def _copy(lowering: Lowering, source: Value, target: Value, at: int, count: int, scalar: Type,
-          lanes: int) -> None:
+def _copy(
+    lowering: Lowering, source: Value, target: Value, at: int, count: int, scalar: Type, lanes: int
+) -> None:
     b = lowering.b
     type = Type(scalar.scalar, lanes)
     whole = count // lanes * lanes

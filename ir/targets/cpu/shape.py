@@ -50,8 +50,9 @@ class StageShape:
         return any(len(a.terms) == 2 for a in self.stage.accumulators)
 
 
-def contiguous_axes(staged: StagedProgram, stage: Stage, buffers: Mapping[int, str]
-                    ) -> tuple[str, ...]:
+def contiguous_axes(
+    staged: StagedProgram, stage: Stage, buffers: Mapping[int, str]
+) -> tuple[str, ...]:
     """Axes along which neighbours lie side by side in an operand or a result, the largest first.
 
     `buffers`: the likely vector axis of each value that an earlier stage leaves in a buffer.
@@ -97,8 +98,9 @@ def stage_shapes(staged: StagedProgram, isa: tuple[str, ...]) -> tuple[StageShap
     return tuple(found)
 
 
-def stage_shape(staged: StagedProgram, stage: Stage, isa: tuple[str, ...],
-                buffers: Mapping[int, str]) -> StageShape:
+def stage_shape(
+    staged: StagedProgram, stage: Stage, isa: tuple[str, ...], buffers: Mapping[int, str]
+) -> StageShape:
     """Candidates for one stage."""
     extents = staged.program.axes
     leaves = _leaf_axes(staged, stage)
@@ -119,9 +121,13 @@ def stage_shape(staged: StagedProgram, stage: Stage, isa: tuple[str, ...],
     if not product and any(a in stage.reduce for a in lanes):
         rows += [a for a in kept if a not in rows][-1:]
     return StageShape(
-        stage, tuple(lanes), tuple(rows) if stage.accumulators else (),
-        _instructions(staged, stage, isa), _operands(staged, stage),
-        main_reduction(staged, stage), leaves,
+        stage,
+        tuple(lanes),
+        tuple(rows) if stage.accumulators else (),
+        _instructions(staged, stage, isa),
+        _operands(staged, stage),
+        main_reduction(staged, stage),
+        leaves,
     )
 
 
@@ -152,9 +158,14 @@ def _operands(staged: StagedProgram, stage: Stage) -> tuple[OperandShape, ...]:
             memory = isinstance(op, Load) or term in staged.materialised
             affine = not (isinstance(op, Load) and nodes[term].args)
             found[term] = OperandShape(
-                term, operand_name(staged, term), nodes[term].axes, memory and affine,
-                _main_contiguous(staged, term, main), set(nodes[term].axes) != set(stage.domain),
-                term in staged.materialised, (nodes[term].dtype,),
+                term,
+                operand_name(staged, term),
+                nodes[term].axes,
+                memory and affine,
+                _main_contiguous(staged, term, main),
+                set(nodes[term].axes) != set(stage.domain),
+                term in staged.materialised,
+                (nodes[term].dtype,),
             )
     return tuple(found.values())
 

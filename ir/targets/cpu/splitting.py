@@ -1,5 +1,5 @@
-"""The decision to split a reduced axis over threads: where it is offered, and what a schedule of the
-whole program means for the split one.
+"""The decision to split a reduced axis over threads: where it is offered, and what a schedule of
+the whole program means for the split one.
 """
 
 from __future__ import annotations
@@ -54,14 +54,19 @@ def _splits(program: Program, axis: str, parts: int) -> bool:
     return True
 
 
-def translated(schedule: Schedule, whole: StagedProgram, parted: StagedProgram,
-               isa: tuple[str, ...]) -> Schedule:
+def translated(
+    schedule: Schedule, whole: StagedProgram, parted: StagedProgram, isa: tuple[str, ...]
+) -> Schedule:
     """What a schedule means for the split program: the partial stages take the decisions of the
     stages they come from, the parts go to the threads, merges take their initial choices."""
     axis, _, _ = str(schedule["split"]).partition(":")
     part, inner = f"{axis}_part", f"{axis}_in"
-    values: dict[str, Value] = {"parallel": part, "chunk": "block", f"tile.{part}.1": 1,
-                                "stream": schedule.get("stream", False)}
+    values: dict[str, Value] = {
+        "parallel": part,
+        "chunk": "block",
+        f"tile.{part}.1": 1,
+        "stream": bool(schedule.get("stream")),
+    }
     for level in (0, 1):
         if f"tile.{axis}.{level}" in schedule:
             values[f"tile.{inner}.{level}"] = schedule[f"tile.{axis}.{level}"]
@@ -75,30 +80,36 @@ def translated(schedule: Schedule, whole: StagedProgram, parted: StagedProgram,
         origin = origins.get(shape.stage.name)
         if origin is None:
             values[f"lane.{shape.stage.name}"] = next(
-                (a for a in shape.lanes if a != part), shape.lanes[0])
+                (a for a in shape.lanes if a != part), shape.lanes[0]
+            )
             continue
         for name, value in schedule.values:
             kind, _, rest = name.partition(".")
             stage, dot, operand = rest.partition(".")
             if stage == origin and kind not in ("tile", "order"):
                 renamed = _operands(whole, parted, origin, shape.stage).get(operand, operand)
-                values[f"{kind}.{shape.stage.name}{dot}{renamed}"] = inner if value == axis else value
+                values[f"{kind}.{shape.stage.name}{dot}{renamed}"] = (
+                    inner if value == axis else value
+                )
     return Schedule.of(schedule.target, values)
 
 
-def _operands(whole: StagedProgram, parted: StagedProgram, origin: str, stage: Stage
-              ) -> dict[str, str]:
+def _operands(
+    whole: StagedProgram, parted: StagedProgram, origin: str, stage: Stage
+) -> dict[str, str]:
     """What the operands of a stage are called in the split program."""
     source = next(s for s in whole.stages if s.name == origin)
     pairs = zip(source.accumulators, stage.accumulators, strict=True)
     return {
         operand_name(whole, old): operand_name(parted, new)
-        for left, right in pairs for old, new in zip(left.terms, right.terms, strict=False)
+        for left, right in pairs
+        for old, new in zip(left.terms, right.terms, strict=False)
     }
 
 
 def _origins(whole: StagedProgram, parted: StagedProgram, axis: str) -> dict[str, str]:
     """Split stage -> the stage of the whole program that it is a part of."""
+
     def back(axes: tuple[str, ...]) -> frozenset[str]:
         return frozenset(axis if a == f"{axis}_in" else a for a in axes if a != f"{axis}_part")
 

@@ -1,4 +1,4 @@
-"""A stage on a matrix-tile unit (AMX): tiles of 16 rows by 64 bytes, accumulators in tile registers.
+"""A stage on a matrix-tile unit (AMX): tiles of 16 rows by 64 bytes, accumulators in registers.
 
 Products run in the unit; everything else of the stage (state, rescaling, results) is vector code
 over the accumulator tiles, stored to a scratch area in L1.
@@ -12,9 +12,13 @@ from ir.errors import Refusal
 from ir.stages import Accumulator
 from ir.targets.cpu.access import Position, Site
 from ir.targets.cpu.instructions import (
-    TILE_CONFIG, TILE_LOAD, TILE_RELEASE, TILE_STORE, TILE_ZERO,
+    TILE_CONFIG,
+    TILE_LOAD,
+    TILE_RELEASE,
+    TILE_STORE,
+    TILE_ZERO,
 )
-from ir.targets.cpu.micro import KeptLanes
+from ir.targets.cpu.kept import KeptLanes
 from ir.targets.cpu.nest import Index, Type, Value
 from ir.targets.cpu.plan import main_reduction
 
@@ -100,8 +104,9 @@ class TileStage(KeptLanes):
     def _wide(self, stride: Index) -> Value:
         return stride if isinstance(stride, Value) else self.b.constant(stride, Type("i64"))
 
-    def _load_state(self, accumulator: Accumulator, n: int, site: dict[str, Position], high: int,
-                    wide: int) -> None:
+    def _load_state(
+        self, accumulator: Accumulator, n: int, site: dict[str, Position], high: int, wide: int
+    ) -> None:
         access = self.low.buffer_access(self.plan.buffers[accumulator.node])
         stride = access.stride(self.binding.row)
         self.evaluator.at(site, {})
@@ -110,8 +115,9 @@ class TileStage(KeptLanes):
                 pointer, at = access.pointer(self.b, self.evaluator.place(16 * i, j))
                 self._load(self.number(n, high, wide, i, j), self.b.offset(pointer, at), stride)
 
-    def _rescale(self, accumulator: Accumulator, n: int, site: dict[str, Position], rows: int,
-                 wide: int) -> None:
+    def _rescale(
+        self, accumulator: Accumulator, n: int, site: dict[str, Position], rows: int, wide: int
+    ) -> None:
         def row(pointer: Value, i: int) -> None:
             for j in range(wide):
                 value = self.previous(accumulator, 0, j, self.lanes)
@@ -136,8 +142,9 @@ class TileStage(KeptLanes):
         others = [a for a in self.stage.reduce if a != main]
         self._product_loops(others, site, high, wide, main)
 
-    def _product_loops(self, axes: list[str], site: dict[str, Position], high: int, wide: int,
-                       main: str) -> None:
+    def _product_loops(
+        self, axes: list[str], site: dict[str, Position], high: int, wide: int, main: str
+    ) -> None:
         region = self.low.regions[axes[0] if axes else main]
         if axes:
             with self.b.loop(axes[0], region.low, region.high, 1) as loop:
@@ -176,8 +183,13 @@ class TileStage(KeptLanes):
                         if loaded[key] >= TILES - 1:
                             raise Refusal("tile-registers", f"{self.stage.name}: row operands")
                         self._load_operand(loaded[key], row_term, i, 0, lane=False)
-                    self.b.intrinsic(self.binding.dot, None, self.number(n, high, wide, i, j),
-                                     loaded[key], lane_tile)
+                    self.b.intrinsic(
+                        self.binding.dot,
+                        None,
+                        self.number(n, high, wide, i, j),
+                        loaded[key],
+                        lane_tile,
+                    )
 
     def _load_operand(self, tile: int, term: int, i: int, j: int, lane: bool) -> None:
         access = self.access(term)
@@ -196,8 +208,13 @@ class TileStage(KeptLanes):
             for i in range(high):
                 for j in range(wide):
                     pointer = self.b.offset(self.low.tile_scratch, self.scratch(n, i, j, wide))
-                    self.b.intrinsic(TILE_STORE, None, self.number(n, high, wide, i, j), pointer,
-                                     self._wide(ROW_BYTES))
+                    self.b.intrinsic(
+                        TILE_STORE,
+                        None,
+                        self.number(n, high, wide, i, j),
+                        pointer,
+                        self._wide(ROW_BYTES),
+                    )
 
     def _epilogue(self, site: dict[str, Position], rows: int, masks: dict[int, int]) -> None:
         wide = len(masks)

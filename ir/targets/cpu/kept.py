@@ -1,0 +1,194 @@
+"""A stage with lanes over a kept axis: rows x vectors accumulators a reduction, or a plain map."""
+
+from __future__ import annotations
+
+from ir.stages import Accumulator
+from ir.targets.cpu.access import Position, Site
+from ir.targets.cpu.micro import Accumulators, StageEmitter
+from ir.targets.cpu.nest import Type, Value
+from ir.targets.cpu.plan import main_reduction
+
+
+class KeptLanes(StageEmitter):
+    """Lanes over a kept axis: rows x vectors accumulators per reduction (or a plain map)."""
+
+    def tile(self, site: Site, counts: dict[str, int]) -> None:
+        lane_count = counts.get(self.binding.lane, self.lanes)
+        masks = self.lane_masks(lane_count) if self.binding.lane in counts else {0: 0}
+        points = [(i, j) for i in range(self.rows(counts)) for j in masks]
+        self.evaluator.bound = {}
+        self.evaluator.at(site, masks)
+        if not self.stage.accumulators:
+            for result in self.stage.body_results:
+                for i, j in points:
+                    self.write(result, i, j, self.lanes)
+            return
+        values = self._begin(points)
+        values = self._reduce(list(self._reduction_order()), dict(site), masks, points, values)
+        self.evaluator.at(site, masks)
+        self._bind(points, values)
+        self.finish(points, self.lanes)
+
+    def _bind(self, points: list[tuple[int, int]], values: Accumulators) -> None:
+        source = iter(values)
+        for accumulator in self.stage.accumulators:
+            for i, j in points:
+                self.evaluator.bound[self.evaluator.key(accumulator.node, i, j)] = next(source)
+
+    def _begin(self, points: list[tuple[int, int]]) -> Accumulators:
+        """Identity on the first block, else the rescaled state."""
+        values: Accumulators = []
+        for accumulator in self.stage.accumulators:
+            start = self.start(accumulator, self.lanes)
+            if not self.stateful(accumulator):
+                values += [start] * len(points)
+                for i, j in points:
+                    self.bind_prior(accumulator, start, i, j)
+                continue
+            if self.flags.first is False:
+                pairs = [self._old(accumulator, i, j, self.lanes) for i, j in points]
+            else:
+                pairs = self._branch_old(accumulator, points, start)
+            values += [rescaled for rescaled, _ in pairs]
+            for (i, j), (_, raw) in zip(points, pairs, strict=True):
+                self.bind_prior(accumulator, raw, i, j)
+        return values
+
+    def _branch_old(
+        self, accumulator: Accumulator, points: list[tuple[int, int]], start: Value
+    ) -> list[tuple[Value, Value]]:
+        first = self.flags.first
+        assert isinstance(first, Value)
+        count = len(points)
+        with self.b.branch(first) as branch:
+            branch.then.yields = (start,) * (2 * count)
+            self.b.otherwise(branch)
+            saved = self.evaluator.memo
+            self.evaluator.memo = {}
+            pairs = [self._old(accumulator, i, j, self.lanes) for i, j in points]
+            self.evaluator.memo = saved
+            branch.other.yields = tuple([p[0] for p in pairs] + [p[1] for p in pairs])
+        results = branch.results
+        return list(zip(results[:count], results[count:], strict=True))
+
+    def _reduction_order(self) -> tuple[str, ...]:
+        main = main_reduction(self.plan.staged, self.stage)
+        return (*(a for a in self.stage.reduce if a != main), main)
+
+    def _reduce(
+        self,
+        axes: list[str],
+        site: dict[str, Position],
+        masks: dict[int, int],
+        points: list[tuple[int, int]],
+        values: Accumulators,
+    ) -> Accumulators:
+        """Loops over the reduced axes, the longest innermost."""
+        axis, rest = axes[0], axes[1:]
+        region, extent = self.low.regions[axis], self.low.program.axes[axis]
+        depth = 1 if rest else self.binding.depth
+        unroll = 1 if rest else self.binding.unroll
+        if extent % (depth * unroll) or region.size % (depth * unroll):
+            unroll = 1
+        if region.exact and region.size <= depth:
+            inner = {**site, axis: Position(region.low)}
+            return self._step(rest, inner, masks, points, values)
+        if not rest:
+            self._hoist(site, axis)
+            self.evaluator.inner = axis
+        with self.b.loop(axis, region.low, region.high, depth * unroll, values) as loop:
+            current: Accumulators = list(loop.carried)
+            for u in range(unroll):
+                inner = {**site, axis: Position(loop.variable, u * depth)}
+                current = self._step(rest, inner, masks, points, current)
+            loop.block.yields = tuple(current)
+        self.evaluator.inner = ""
+        return list(loop.results)
+
+    def _hoist(self, site: dict[str, Position], axis: str) -> None:
+        """Compute the loop-invariant part of every address before the innermost loop."""
+        roots = [t for a in self.stage.accumulators for t in a.terms]
+        for leaf in self.plan.staged.leaves(self.stage, roots):
+            if self.is_leaf(leaf) and not self.nodes[leaf].args:
+                self.evaluator.at(site, {})
+                self.access(leaf).pointer(self.b, site, axis, skip=True)
+
+    def _step(
+        self,
+        rest: list[str],
+        site: dict[str, Position],
+        masks: dict[int, int],
+        points: list[tuple[int, int]],
+        values: Accumulators,
+    ) -> Accumulators:
+        if rest:
+            return self._reduce(rest, site, masks, points, values)
+        self.evaluator.at(site, masks)
+        current: Accumulators = []
+        for number, accumulator in enumerate(self.stage.accumulators):
+            part = values[number * len(points) : (number + 1) * len(points)]
+            current += self._update(accumulator, points, part)
+        for result in self.stage.body_results:
+            for i, j in points:
+                self.write(result, i, j, self.lanes)
+        return current
+
+    def _update(
+        self, accumulator: Accumulator, points: list[tuple[int, int]], values: Accumulators
+    ) -> Accumulators:
+        if self.binding.dot.name != "fma" and len(accumulator.terms) == 2:
+            return [
+                self._dot(accumulator, i, j, v) for (i, j), v in zip(points, values, strict=True)
+            ]
+        return [
+            self._accumulate(accumulator, i, j, v) for (i, j), v in zip(points, values, strict=True)
+        ]
+
+    def _accumulate(self, accumulator: Accumulator, i: int, j: int, value: Value) -> Value:
+        scalar = value.type.scalar
+        terms = [self.evaluator.vector(t, i, j, scalar) for t in accumulator.terms]
+        if self.binding.prefetch:
+            self._prefetch(accumulator, i, j)
+        if len(terms) == 1:
+            return self.combine(accumulator, value, terms[0])
+        if value.type.is_float:
+            return self.evaluator.arith.fma(terms[0], terms[1], value)
+        return self.b.op("iadd", value, self.b.op("imul", *terms))
+
+    def _prefetch(self, accumulator: Accumulator, i: int, j: int) -> None:
+        """Touch the lane operand `prefetch` steps of the reduction ahead (once per vector)."""
+        main = main_reduction(self.plan.staged, self.stage)
+        for term in accumulator.terms:
+            if i or not self.is_leaf(term) or self.binding.lane not in self.nodes[term].axes:
+                continue
+            access = self.access(term)
+            pointer, at = access.pointer(self.b, self.evaluator.place(0, j), main)
+            self.b.prefetch(pointer, at + self.binding.prefetch * access.stride(main))
+
+    def _dot(self, accumulator: Accumulator, i: int, j: int, value: Value) -> Value:
+        """One dot instruction: broadcast pairs of the row operand, a vector of the lane operand."""
+        dot = self.binding.dot
+        lane_term, row_term = self.operands(accumulator)
+        row_key, lane_key = (row_term, i, -2), (lane_term, -2, j)
+        operand = Type(dot.operand, self.lanes * dot.depth)
+        if row_key not in self.evaluator.memo:
+            pointer, at = self.access(row_term).pointer(
+                self.b, self.evaluator.place(i, 0), self.evaluator.inner
+            )
+            bits = self.b.load(Type("i32"), pointer, at)
+            self.evaluator.memo[row_key] = self.b.bitcast(self.b.splat(bits, self.lanes), operand)
+        if lane_key not in self.evaluator.memo:
+            pointer, at = self.access(lane_term).pointer(
+                self.b, self.evaluator.place(0, j), self.evaluator.inner
+            )
+            self.evaluator.memo[lane_key] = self.b.load(operand, pointer, at)
+        return self.b.intrinsic(
+            dot, value.type, value, self.evaluator.memo[row_key], self.evaluator.memo[lane_key]
+        )
+
+    def operands(self, accumulator: Accumulator) -> tuple[int, int]:
+        """(lane operand, row operand) of a product."""
+        left, right = accumulator.terms
+        if self.binding.lane in self.nodes[left].axes:
+            return left, right
+        return right, left

@@ -1,0 +1,149 @@
+"""From a schedule to a loop tree: which loops stand where, and which stages share them.
+
+The loop string (outer order, then inner order) is one mechanism for every program; a loop of one
+iteration is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ir.errors import Refusal
+from ir.ops.reduce import Carry
+from ir.schedule import Schedule
+from ir.stages import StagedProgram
+from ir.targets.cpu.instructions import VectorRow
+from ir.targets.cpu.placement import place
+from ir.targets.cpu.plan import Item, Leaf, Loop, Plan, bind_stage, blocks_of
+
+
+class _Tree:
+    """Builds the loop tree: axes enter one by one; stages that may share a loop do."""
+
+    def __init__(self, plan: Plan, order: list[tuple[str, int]], parallel: frozenset[str]) -> None:
+        self.plan = plan
+        self.order = order
+        self.parallel = parallel
+        self.stages = plan.staged.stages
+
+    def build(self) -> list[Item]:
+        return self._items(list(range(len(self.stages))), 0, None)
+
+    def _items(self, members: list[int], depth: int, parent: Loop | None) -> list[Item]:
+        while depth < len(self.order) and not self._splits(depth, parent):
+            depth += 1
+        if depth == len(self.order):
+            leaves: list[Item] = []
+            for position in members:
+                leaf = Leaf(self.stages[position], parent)
+                self.plan.leaves[leaf.stage.name] = leaf
+                leaves.append(leaf)
+            return leaves
+        axis, level = self.order[depth]
+        items: list[Item] = []
+        for inside, run in self._runs(members, axis):
+            if not inside:
+                items += self._items(run, depth + 1, parent)
+                continue
+            loop = Loop(axis, level, self.plan.blocks[axis][1 - level], parent)
+            free = parent is None or parent.parallel or not parent.in_parallel
+            kept = all(axis not in self.stages[position].reduce for position in run)
+            loop.parallel = axis in self.parallel and free and kept and not loop.repeats_parallel()
+            loop.items = self._items(run, depth + 1, loop)
+            items.append(loop)
+        return items
+
+    def _splits(self, depth: int, parent: Loop | None) -> bool:
+        axis, level = self.order[depth]
+        path = parent.path() if parent else ()
+        return self.plan.blocks[axis][1 - level] < self.plan.size(axis, path)
+
+    def _belongs(self, position: int, axis: str) -> bool:
+        """Whether the stage must stand inside a loop over `axis`."""
+        stage = self.stages[position]
+        if axis in stage.domain:
+            return True
+        nodes = self.plan.staged.program.nodes
+        for uses in self.plan.staged.uses[position].values():
+            for use in uses:
+                source = nodes[nodes[use.node].args[0]] if not use.final else None
+                if source and isinstance(source.op, Carry) and source.op.axis == axis:
+                    return True
+        return False
+
+    def _runs(self, members: list[int], axis: str) -> list[tuple[bool, list[int]]]:
+        runs: list[tuple[bool, list[int]]] = []
+        for position in members:
+            inside = self._belongs(position, axis)
+            slot = self._slot(runs, position, axis, inside)
+            if slot is None:
+                runs.append((inside, [position]))
+            else:
+                runs[slot][1].append(position)
+        return runs
+
+    def _slot(
+        self, runs: list[tuple[bool, list[int]]], position: int, axis: str, inside: bool
+    ) -> int | None:
+        """The last run if the stage may join it."""
+        if not runs or runs[-1][0] != inside:
+            return None
+        if not inside:
+            return len(runs) - 1
+        ok = all(self._joins(position, other, axis) for other in runs[-1][1])
+        return len(runs) - 1 if ok else None
+
+    def _joins(self, position: int, other: int, axis: str) -> bool:
+        stage, earlier = self.stages[position], self.stages[other]
+        for use in self.plan.staged.uses[position].get(other, ()):
+            varies = axis in self.plan.staged.program.nodes[use.node].axes
+            running = not use.final or any(r.node == use.node for r in earlier.running)
+            if running or varies or axis not in earlier.reduce:
+                continue
+            if not (use.late and axis in stage.reduce):
+                return False
+        return True
+
+
+def order_of(schedule: Schedule, axes: Iterable[str]) -> list[tuple[str, int]]:
+    """The loop string as (axis, level) pairs: level 1 first. Axes not named run innermost."""
+    result = []
+    for level in (1, 0):
+        named = [a for a in str(schedule.get(f"order.{level}", "")).split() if a]
+        rest = [a for a in axes if a not in named]
+        result += [(axis, level) for axis in (*named, *rest)]
+    return result
+
+
+def make_plan(staged: StagedProgram, schedule: Schedule, vector: VectorRow, threads: int) -> Plan:
+    """Everything static about one candidate; raises Refusal."""
+    bindings = {stage.name: bind_stage(stage, schedule, vector) for stage in staged.stages}
+    blocks = blocks_of(staged, schedule, bindings)
+    plan = Plan(staged, bindings, blocks, [])
+    plan.chunk = str(schedule.get("chunk", "block"))
+    plan.stream = bool(schedule.get("stream", False))
+    plan.threads = threads
+    parallel = frozenset(str(schedule.get("parallel", "")).split())
+    plan.items = _Tree(plan, order_of(schedule, staged.program.axes), parallel).build()
+    _check_carries(plan)
+    place(plan, schedule)
+    return plan
+
+
+def _check_carries(plan: Plan) -> None:
+    """Stages that read running values stand in the very loops that carry them."""
+    staged = plan.staged
+    for position, table in enumerate(staged.uses):
+        own = plan.leaves[staged.stages[position].name].path()
+        for other, uses in table.items():
+            earlier = staged.stages[other]
+            running = {r.node for r in earlier.running}
+            if all(use.final and use.node not in running for use in uses):
+                continue
+            for loop in plan.leaves[earlier.name].path():
+                if loop.axis in earlier.reduce and loop not in own:
+                    raise Refusal(
+                        "carried-apart",
+                        f"{staged.stages[position].name} is outside the "
+                        f"loop over {loop.axis} that carries its operand",
+                    )

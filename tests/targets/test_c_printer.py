@@ -1,0 +1,247 @@
+"""Kernels printed as C compute what the oracle says, on this machine's compiler and without it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from explorer.check import Bounds
+from explorer.expectation import reduction_length
+from explorer.export import C_FLAGS, c_text, find_linker
+from ir import (
+    Graph,
+    apply,
+    cast,
+    exp,
+    operator,
+    reduce,
+    where,
+)
+from ir.dtypes import numpy_dtype
+from ir.kernel import Kernel
+from ir.oracle import evaluate, random_inputs
+from ir.program import Program
+from ir.registry import load_operator
+from ir.schedule import Schedule
+from ir.target import get_backend
+from ir.targets.cpu.backend import staged_program
+from ir.targets.cpu.c import print_c
+from ir.targets.cpu.nest import I64, Builder, Type
+
+GOLDEN = Path(__file__).parent / "golden"
+BACKEND = get_backend("cpu")
+HOST = BACKEND.hardware(2)
+needs_compiler = pytest.mark.skipif(find_linker() is None, reason="no C compiler here")
+
+_RUN = """\
+import ctypes, sys
+import numpy as np
+library, entry, folder, *names = sys.argv[1:]
+arrays = [np.load(f"{folder}/{name}.npy") for name in names]
+function = getattr(ctypes.CDLL(library), entry)
+function(*(ctypes.c_void_p(array.ctypes.data) for array in arrays))
+for name, array in zip(names, arrays):
+    np.save(f"{folder}/{name}.npy", array)
+"""
+
+
+@operator
+def scalar_functions(g: Graph, m: int, n: int) -> None:
+    """Every scalar function, comparisons and masks."""
+    mm, nn = g.axes(m=m, n=n)
+    x, y = g.input("X", (mm, nn), "f32"), g.input("Y", (nn,), "f32")
+    positive = apply("abs", x) + 0.5
+    total = exp(x) + apply("erf", x) + apply("tanh", y) + apply("sigmoid", x)
+    total = total + apply("log", positive) + apply("sqrt", positive) + apply("rsqrt", positive)
+    total = total + apply("floor", x * 3.0) + apply("max", x, y) - apply("min", x, y) / positive
+    g.output("O", where(g.iota(nn) <= mm * 2, total, where(x < y, -total, 7.0)))
+
+
+@operator
+def small_types(g: Graph, m: int, n: int) -> None:
+    """Bytes, booleans, doubles and bf16 in and out."""
+    mm, nn = g.axes(m=m, n=n)
+    a, b = g.input("A", (mm, nn), "u8"), g.input("B", (mm, nn), "i8")
+    flag, wide = g.input("F", (nn,), "bool"), g.input("W", (mm, nn), "f64")
+    narrow = g.input("H", (mm, nn), "bf16")
+    g.output("I", a * b + 3)
+    g.output("D", exp(wide) + a)
+    g.output("P", where(flag, narrow, b), "bf16")
+    g.output("T", a < b)
+    g.output("S", reduce("sum", cast(narrow, "f32") * 0.5, nn), "bf16")
+
+
+@operator
+def lookup(g: Graph, t: int, v: int, d: int) -> None:
+    """Rows of a table, chosen by an index tensor, times a weight."""
+    tokens, width = g.axes(t=t, d=d)
+    index = g.input("I", (tokens,), "i32")
+    row = g.tensor("T", (v, d), "f32")[index, width]
+    g.output("O", row * g.input("W", (width,), "f32"))
+
+
+@operator
+def permuted(g: Graph, m: int, n: int) -> None:
+    """Columns of each row in an order of its own: lanes that gather."""
+    mm, nn = g.axes(m=m, n=n)
+    index = g.input("I", (mm, nn), "i32")
+    g.output("O", g.tensor("T", (m, n), "f32")[mm, index] + 1.0)
+
+
+@operator
+def turned(g: Graph, m: int, n: int) -> None:
+    """A transposed copy: strided lanes on one side, whichever axis they run over."""
+    mm, nn = g.axes(m=m, n=n)
+    g.output("O", exp(g.input("X", (mm, nn), "f32") * 0.1), None, (nn, mm))
+
+
+BLOCKED = {
+    "order.1": "n k m", "order.0": "n m", "tile.m.1": 197, "tile.m.0": 48, "tile.n.1": 200,
+    "tile.n.0": 96, "tile.k.1": 64, "tile.k.0": 64, "parallel": "n", "lane.s0": "n",
+    "row.s0": "m", "rows.s0": 6, "vectors.s0": 2, "pack.s0.A": "no", "pack.s0.B": "1",
+}  # fmt: skip
+ROWS = {"parallel": "m", "tile.m.1": 16, "tile.m.0": 16, "lane.s0": "n", "vectors.s0": 2}
+# name, operator, arguments, schedule, instruction sets that the schedule needs
+CASES: tuple[tuple[str, Any, dict[str, Any], dict[str, Any], tuple[str, ...]], ...] = (
+    ("f32", "matmul", {"m": 197, "n": 200, "k": 101}, BLOCKED, ()),
+    ("unrolled", "matmul", {"m": 24, "n": 64, "k": 96}, BLOCKED | {"unroll.s0": 2,
+     "prefetch.s0": 4, "pack.s0.A": "0", "stream": True, "chunk": "dynamic"}, ()),
+    ("k-lanes", "matmul", {"m": 20, "n": 24, "k": 101, "tb": True}, {"parallel": "m",
+     "tile.m.1": 8, "tile.m.0": 8, "lane.s0": "k", "row.s0": "n", "rows.s0": 3,
+     "vectors.s0": 2}, ()),
+    ("bf16-dot", "matmul", {"m": 50, "n": 75, "k": 131, "dtype": "bf16"},
+     BLOCKED | {"instruction.s0": "vdpbf16ps", "pack.s0.A": "1"}, ("avx512f", "avx512_bf16")),
+    ("i8-dot", "matmul", {"m": 50, "n": 75, "k": 130, "dtype": "i8"},
+     BLOCKED | {"instruction.s0": "vpdpwssd", "pack.s0.A": "1"}, ("avx512f", "avx512_vnni")),
+    ("bf16-tile", "matmul", {"m": 50, "n": 75, "k": 131, "dtype": "bf16"},
+     BLOCKED | {"instruction.s0": "tdpbf16ps", "rows.s0": 2, "pack.s0.A": "1"},
+     ("avx512f", "amx_bf16")),
+    ("i8-tile", "matmul", {"m": 50, "n": 75, "k": 200, "dtype": "i8"},
+     BLOCKED | {"instruction.s0": "tdpbssd", "rows.s0": 2, "pack.s0.A": "1"},
+     ("avx512f", "amx_int8")),
+    ("row-max", "row_max", {"m": 30, "n": 77}, ROWS | {"lane.s0": "n", "row.s0": "m"}, ()),
+    ("column-sum", "column_sum", {"m": 30, "n": 77}, {"lane.s0": "n", "vectors.s0": 2}, ()),
+    ("softmax", "softmax", {"m": 20, "n": 77}, ROWS, ()),
+    ("attention", "attention", {"b": 1, "heads": 2, "sq": 33, "d": 16, "causal": True}, {}, ()),
+    ("convolution", "conv2d", {"n": 1, "h": 9, "w": 8, "c": 5, "f": 20, "padding": 1},
+     {"lane.s0": "f", "row.s0": "q", "rows.s0": 4, "vectors.s0": 2}, ()),
+    ("functions", scalar_functions, {"m": 9, "n": 53}, ROWS, ()),
+    ("types", small_types, {"m": 9, "n": 53}, ROWS, ()),
+    ("lookup", lookup, {"t": 11, "v": 7, "d": 37}, {"lane.s0": "d"}, ()),
+    ("gather", permuted, {"m": 6, "n": 37}, {"lane.s0": "n"}, ()),
+    ("scatter", turned, {"m": 20, "n": 37}, {"lane.s0": "n"}, ()),
+    ("strided", turned, {"m": 20, "n": 37}, {"lane.s0": "m"}, ()),
+)  # fmt: skip
+
+
+def program_of(spec: Any, arguments: Mapping[str, Any]) -> Program:
+    return (load_operator(spec) if isinstance(spec, str) else spec).build(**arguments)
+
+
+def lowered(program: Program, values: Mapping[str, Any], isa: tuple[str, ...]) -> Kernel:
+    """The kernel of a hand-made schedule; what it leaves open takes defaults."""
+    stages = {stage.name for stage in staged_program(program).stages}
+    kept = {k: v for k, v in values.items() if k.count(".s") == 0 or k.split(".")[1] in stages}
+    schedule = Schedule.of("cpu", kept)
+    return BACKEND.lower(program, schedule, replace(HOST, isa=isa), full=True)
+
+
+def check(program: Program, kernel: Kernel, folder: Path, machine: str = "native") -> None:
+    """Compile the exported C, run it in a process of its own, compare with the oracle."""
+    source, library = folder / "kernel.c", folder / "kernel.so"
+    source.write_text(c_text(kernel, {}))
+    flags = C_FLAGS.replace("native", machine).replace("-O3", "-O2").split()
+    command = [find_linker() or "cc", *flags, "-Wall", "-Wextra", "-Werror"]
+    done = subprocess.run(
+        [*command, "-o", str(library), str(source)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:2000]
+    inputs = random_inputs(program, np.random.default_rng(0))
+    operands = [a for a in kernel.arguments if a.role != "workspace"]
+    for argument in operands:
+        poison = np.full(argument.shape, 0x5A, numpy_dtype(argument.dtype))
+        np.save(folder / f"{argument.name}.npy", inputs.get(argument.name, poison))
+    names = [argument.name for argument in operands]
+    run = [sys.executable, "-c", _RUN, str(library), kernel.name, str(folder), *names]
+    subprocess.run(run, check=True, timeout=60)
+    reference = evaluate(program, inputs)
+    for spec in program.outputs:
+        bounds = Bounds.around(reference[spec.name], spec.dtype, reduction_length(program), None)
+        assert bounds.judge(np.load(folder / f"{spec.name}.npy")).detail == ""
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case[0]))
+def test_c_is_right(case: Any, tmp_path: Path) -> None:
+    _, spec, arguments, values, needs = case
+    if not set(needs) <= set(HOST.isa):
+        pytest.skip(f"no {', '.join(needs)} here")
+    program = program_of(spec, arguments)
+    check(program, lowered(program, values, HOST.isa), tmp_path)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("machine", "isa"), [("x86-64", ()), ("x86-64-v3", ("avx2",)), ("x86-64-v3", ("avx512f",))]
+)
+@pytest.mark.parametrize("name", ["f32", "row-max", "gather", "types"])
+def test_c_needs_no_wide_vectors(
+    name: str, machine: str, isa: tuple[str, ...], tmp_path: Path
+) -> None:
+    if "avx2" not in HOST.isa and machine != "x86-64":
+        pytest.skip("no avx2 here")
+    _, spec, arguments, values, _ = next(case for case in CASES if case[0] == name)
+    program = program_of(spec, arguments)
+    check(program, lowered(program, values, isa), tmp_path, machine)
+
+
+def test_text_is_deterministic() -> None:
+    program = program_of("softmax", {"m": 20, "n": 77})
+    texts = {lowered(program, ROWS, ("avx2",)).text("c") for _ in range(2)}
+    assert len(texts) == 1
+
+
+def tiny() -> Builder:
+    """One of everything: loops of three kinds, carried values, a branch, masks, a fold."""
+    b = Builder("tiny")
+    vector = Type("f32", 4)
+    thread, _, args, team = b.function.parameters
+    pointers = [b.load(Type("ptr"), args, 8 * i) for i in range(2)]
+    for pointer, name in zip(pointers, ("A", "C"), strict=True):
+        pointer.name = name
+    source, target = pointers
+    with b.loop("m", thread, 3, 2, runs=False) as rows:
+        b.comment("squares of one row")
+        row = b.offset(source, b.mul(rows.variable, 44))
+        with b.loop("n", 0, 8, 4, [b.constant(0.0, vector)]) as columns:
+            x = b.load(vector, b.offset(row, b.mul(columns.variable, 4)))
+            columns.block.yields = (b.op("fma", x, x, columns.carried[0]),)
+        tail = b.load(vector, row, 32, mask=3)
+        total = b.op("fma", tail, b.op("fmul", tail, b.constant(0.5, vector)), columns.results[0])
+        last = b.compare("eq", rows.variable, 2)
+        assert not isinstance(last, bool)
+        with b.branch(last) as branch:
+            branch.then.yields = (b.op("fneg", total),)
+            b.otherwise(branch)
+            branch.other.yields = (total,)
+        b.store(b.fold("sum", branch.results[0]), b.offset(target, b.mul(rows.variable, 4)))
+    b.call("tilewright_barrier", None, team)
+    with b.loop("m", thread, b.minimum(b.add(thread, 5), 3), 1, [1, 0]) as swap:
+        swap.block.yields = (swap.carried[1], swap.carried[0])
+    where = b.offset(target, b.mul(swap.results[0], 8))
+    b.store(b.convert(b.add(swap.results[1], swap.results[0]), "f32"), where, 12)
+    assert swap.variable.type == I64
+    return b
+
+
+def test_golden_text() -> None:
+    """Change the golden file when the text is meant to change."""
+    golden = GOLDEN / "tiny.c"
+    assert print_c(tiny().function) == golden.read_text()
