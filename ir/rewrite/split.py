@@ -14,8 +14,9 @@ from ir.ops.load import Index, Load
 from ir.ops.map import Iota
 from ir.ops.reduce import Contract, Reduce
 from ir.program import Node, Program
+from ir.rewrite.analysis import Analysis, reduction_axis
 from ir.rewrite.graft import graft
-from ir.rewrite.streaming import Analysis, Rebuild, reduction_axis
+from ir.rewrite.streaming import Rebuild
 from ir.scalar import LOWEST
 
 

@@ -70,8 +70,7 @@ def type_text(type: Type) -> str:
 
 
 def _suffix(type: Type) -> str:
-    scalar = type.scalar.replace("bf16", "bf16")
-    return f"v{type.lanes}{scalar}" if type.lanes else scalar
+    return f"v{type.lanes}{type.scalar}" if type.lanes else type.scalar
 
 
 def literal(value: float, scalar: str) -> str:
