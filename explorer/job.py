@@ -180,7 +180,7 @@ def export_best(
     store: str | Path | None = None,
 ) -> Sequence[Path]:
     """Export a schedule (by default the best record's) to `folder`; returns the files."""
-    from explorer.export import export
+    from explorer.exporter import export
 
     if schedule is None:
         record = best_record(workload, store)

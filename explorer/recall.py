@@ -5,8 +5,9 @@ workload. Knows neither strategies nor how one measures.
 from __future__ import annotations
 
 import json
+import math
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +18,7 @@ from explorer.workload import Workload
 from ir.schedule import Schedule
 from records import Record, Store, utc_now
 
+FINAL = "final"  # the strategy that finals are recorded under
 _DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
 
 
@@ -63,15 +65,20 @@ def to_record(
     )
 
 
-def known_trials(store: Store, workload: Workload) -> list[tuple[Schedule, Outcome]]:
-    """Every schedule of this workload that this machine has tried with this code generator."""
-    found: dict[str, list[Record]] = {}
-    for record in store.records(
+def _trials(store: Store, workload: Workload) -> Iterator[Record]:
+    """All that was measured of `workload` on this machine with this code generator."""
+    return store.records(
         workload=workload.program.key,
         target=workload.target,
         hardware=workload.hardware.key,
         generator=workload.backend.generator,
-    ):
+    )
+
+
+def known_trials(store: Store, workload: Workload) -> list[tuple[Schedule, Outcome]]:
+    """Every schedule of this workload that this machine has tried with this code generator."""
+    found: dict[str, list[Record]] = {}
+    for record in _trials(store, workload):
         found.setdefault(record.schedule_key, []).append(record)
     return [(Schedule.from_json(trials[0].schedule), _verdict(trials)) for trials in found.values()]
 
@@ -97,15 +104,37 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     record = None
     if not _is_file(where) or Path(where).exists():  # looking makes no store
         with open_store(store) as records:
-            record = records.best(
-                workload.program.key,
-                workload.target,
-                workload.hardware.key,
-                generator=workload.backend.generator,
-            )
+            record = best_of(_trials(records, workload))
     if record is None:
         raise NothingValid(
             f"{workload.operator} {workload.extents_json}: no valid record of it for this machine; "
             "tune it first"
         )
     return record
+
+
+def best_of(trials: Iterable[Record]) -> Record | None:
+    """The newest record of the best candidate: finals decide, as they did in the job.
+
+    A candidate that was in no finals (its job was interrupted) counts only if it was faster in the
+    search than all that were: of many times measured once, the lowest is a lucky one.
+    """
+    finals: dict[str, list[Record]] = {}
+    searched: dict[str, list[Record]] = {}
+    damned: set[str] = set()
+    for record in trials:
+        if record.status in _DAMNING:
+            damned.add(record.candidate)
+        elif record.ok:
+            found = finals if record.strategy == FINAL else searched
+            found.setdefault(record.candidate, []).append(record)
+    finals = {key: found for key, found in finals.items() if key not in damned}
+    searched = {key: found for key, found in searched.items() if key not in damned}
+    limit = min((_median(searched[key]) for key in finals if key in searched), default=math.inf)
+    late = [f for key, f in searched.items() if key not in finals and _median(f) < limit]
+    ranked = sorted(late or finals.values(), key=_median)
+    return ranked[0][-1] if ranked else None
+
+
+def _median(trials: Iterable[Record]) -> float:
+    return statistics.median(trial.seconds for trial in trials if trial.seconds is not None)

@@ -17,7 +17,7 @@ import numpy as np
 from explorer.errors import NothingValid
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
-from explorer.recall import known_trials, to_record
+from explorer.recall import FINAL, known_trials, to_record
 from explorer.settings import cache_dir
 from explorer.strategies.base import find_strategy
 from explorer.workload import Workload
@@ -117,7 +117,7 @@ class Search:
         outcomes = self.measurer.compete(schedules, ROUNDS)
         found: list[tuple[float, Schedule]] = []
         for schedule, outcome in zip(schedules, outcomes, strict=True):
-            self._add(schedule, outcome, "final")
+            self._add(schedule, outcome, FINAL)
             if outcome.ok and outcome.seconds is not None:
                 found.append((outcome.seconds, schedule))
         if not found:

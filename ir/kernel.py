@@ -48,3 +48,18 @@ class Kernel:
         arguments = [(a.name, a.shape, a.dtype, a.role) for a in self.arguments]
         facts = json.dumps([self.target, self.entry, self.threads, arguments])
         return hashlib.sha256((facts + self.texts[0][1]).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Standalone:
+    """A kernel that runs without Tilewright: whole source in `language`, and its plain entry.
+
+    `texts` join the kernel's first text in one object file; `build` is the command that makes a
+    shared library of the source.
+    """
+
+    language: str
+    signature: str
+    source: str
+    texts: tuple[str, ...]
+    build: str

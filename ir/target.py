@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
-    from ir.kernel import Kernel
+    from ir.kernel import Kernel, Standalone
     from ir.program import Program
     from ir.schedule import Schedule
     from ir.space import Space
@@ -56,6 +56,10 @@ class Backend(Protocol):
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
     ) -> Kernel:
         """Generate the kernel, in every language of the target if `full`; raises Refusal."""
+        ...
+
+    def standalone(self, kernel: Kernel) -> Standalone:
+        """What makes a kernel that was lowered in `full` run without Tilewright."""
         ...
 
 

@@ -25,10 +25,16 @@ from cases import GOALS, Case, all_cases  # noqa: E402
 
 RESULTS, TABLE = HERE / "results.json", HERE / "README.md"
 PEERS = (
-    ("torch", "torch", {}),
+    ("torch", "torch", {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}),
     ("OpenBLAS SkylakeX", "numpy", {"OPENBLAS_CORETYPE": "SkylakeX"}),
     ("OpenBLAS as installed", "numpy", {}),
 )
+# Results of tens of megabytes must not be mapped afresh (and zeroed by the system) at every call.
+KEEP_MEMORY = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_TRIM_THRESHOLD_": "17179869184",
+    "MALLOC_TOP_PAD_": "268435456",
+}
 ROUNDS = 9
 
 
@@ -42,6 +48,7 @@ class Contestant:
             "OMP_NUM_THREADS": "2",
             "OPENBLAS_NUM_THREADS": "2",
             "MKL_NUM_THREADS": "2",
+            **KEEP_MEMORY,
             **extra,
         }
         self.process = subprocess.Popen(
@@ -103,9 +110,7 @@ def duel(case: Case, schedule: str) -> tuple[dict[str, list[float]], dict[str, f
         for turn in range(ROUNDS):
             for contestant in ready[turn % len(ready) :] + ready[: turn % len(ready)]:
                 time.sleep(0.25)  # let the threads of the one before stop spinning and park
-                first = contestant.ask(runs=1)["seconds"]
-                runs = max(1, min(20, int(0.05 / max(first[0], 1e-5))))
-                found = contestant.ask(runs=runs)["seconds"] if runs > 1 else first
+                found = contestant.ask(seconds=0.08)["seconds"]
                 samples[contestant.name].append(statistics.median(found))
         return samples, errors
     finally:

@@ -1,6 +1,6 @@
 """One contestant in a process of its own: answers JSON lines on standard input with JSON lines.
 
-`python peers.py torch|numpy|ours`. {"operator": ..., "arguments": ...} prepares, {"runs": N} times.
+`python peers.py torch` (numpy, ours): {"operator": ...} prepares, {"seconds": S} times.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 THREADS = 2
+WARM_SECONDS = 0.15  # threads that the system had put on one processor need so long to part
 Run = Callable[[], Any]
 
 
@@ -51,7 +52,7 @@ class Torch:
         self.torch = torch
 
     def tensor(self, array: np.ndarray, dtype: str) -> Any:
-        t = self.torch.from_numpy(np.ascontiguousarray(array))
+        t = self.torch.from_numpy(np.ascontiguousarray(array)).clone()  # aligned to 64 bytes
         return t.view(self.torch.bfloat16) if dtype == "bf16" else t
 
     def prepare(
@@ -77,7 +78,8 @@ class Torch:
         return lambda: silu(t["X"] @ t["W1"]) * (t["X"] @ t["W3"])
 
     def _softmax(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
-        return lambda: self.torch.softmax(t["X"], 1)
+        out = self.torch.empty_like(t["X"])
+        return lambda: self.torch.softmax(t["X"], 1, out=out)
 
     def _layernorm(self, t: dict[str, Any], arguments: dict[str, Any]) -> Run:
         norm, shape = self.torch.nn.functional.layer_norm, t["gamma"].shape
@@ -174,6 +176,17 @@ def error_of(contestant: Any, run: Run, request: dict[str, Any]) -> float | None
     return float(np.abs(found[:, heads] - expected).max())
 
 
+def repeat(run: Run, seconds: float) -> list[float]:
+    """Times of runs for at least `seconds`; at least one, at most 200."""
+    samples: list[float] = []
+    until = time.perf_counter() + seconds
+    while not samples or (time.perf_counter() < until and len(samples) < 200):
+        began = time.perf_counter()
+        run()
+        samples.append(time.perf_counter() - began)
+    return samples
+
+
 def serve(name: str) -> None:
     contestant: Any = {"torch": Torch, "numpy": Numpy, "ours": Ours}[name]()
     run: Run | None = None
@@ -187,13 +200,8 @@ def serve(name: str) -> None:
                 answer["error"] = error_of(contestant, run, request)
         else:
             assert run is not None
-            run()
-            samples = []
-            for _ in range(request["runs"]):
-                began = time.perf_counter()
-                run()
-                samples.append(time.perf_counter() - began)
-            answer = {"seconds": samples}
+            repeat(run, WARM_SECONDS)
+            answer = {"seconds": repeat(run, request["seconds"])}
         print(json.dumps(answer), flush=True)
 
 

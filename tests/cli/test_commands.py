@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from explorer import cli
-from explorer.export import find_linker
+from explorer.exporter import find_linker
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "explorer.cli")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/records.md")  # authors' page: tests/ir
+_NAMED = re.compile(r"# (\w+\.py)\n")
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -19,3 +19,10 @@ def blocks(page: str, language: str) -> list[str]:
 def all_pages() -> list[Path]:
     """Every page that is meant to be read."""
     return sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def write_named(page: str) -> None:
+    """Save the Python blocks that begin with a comment naming their file, as a reader would."""
+    for block in blocks(page, "python"):
+        if named := _NAMED.match(block):
+            Path(named[1]).write_text(block)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import explorer
@@ -177,8 +178,6 @@ def test_a_small_space_ends_the_search(device: ScriptedDevice, path: Path) -> No
 
 
 def _legal_row(workload: Workload) -> Any:
-    import numpy as np
-
     return workload.space().sample(np.random.default_rng(0), 1)[0]
 
 
@@ -239,6 +238,33 @@ def test_repeated_trials_make_one_verdict(
     assert known == schedule
     assert outcome.status == verdict
     assert outcome.seconds == seconds
+
+
+def _times(store: Store, workload: Workload, number: int, strategy: str, *times: float) -> str:
+    """Record these times of one schedule; gives its text."""
+    rng = np.random.default_rng(number)
+    schedule = workload.space().schedule(workload.space().sample(rng, 1)[0])
+    for seconds in times:
+        outcome = Outcome("ok", seconds) if seconds else Outcome("wrong_result")
+        store.add(to_record(workload, schedule, outcome, "", strategy))
+    return schedule.to_json()
+
+
+def test_finals_decide_which_record_is_the_best(path: Path) -> None:
+    workload = Workload.of("matmul", EXTENTS)
+    with Store(path) as store:
+        lucky = _times(store, workload, 1, "random", 1.0)
+        assert best_record(workload, path).schedule == lucky
+        _times(store, workload, 1, "final", 2.0)
+        steady = _times(store, workload, 2, "random", 1.5)
+        _times(store, workload, 2, "final", 1.6)
+        assert best_record(workload, path).seconds == 1.6
+        _times(store, workload, 3, "random", 1.2)
+        assert best_record(workload, path).schedule == steady
+        late = _times(store, workload, 4, "random", 0.9)
+        assert best_record(workload, path).schedule == late
+        _times(store, workload, 4, "random", 0)
+        assert best_record(workload, path).schedule == steady
 
 
 def test_the_public_surface(device: ScriptedDevice, path: Path) -> None:

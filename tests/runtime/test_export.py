@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from explorer.errors import ExportError
-from explorer.export import C_FLAGS, export, find_linker
+from explorer.exporter import export, find_linker
+from ir.targets.cpu.standalone import C_FLAGS
 from tests.runtime.fake_backend import kernel
 
 needs_compiler = pytest.mark.skipif(find_linker() is None, reason="no C compiler here")

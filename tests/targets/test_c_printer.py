@@ -14,7 +14,7 @@ import pytest
 
 from explorer.check import Bounds
 from explorer.expectation import reduction_length
-from explorer.export import C_FLAGS, c_text, find_linker
+from explorer.exporter import find_linker, source_text
 from ir import (
     Graph,
     apply,
@@ -33,7 +33,8 @@ from ir.schedule import Schedule
 from ir.target import get_backend
 from ir.targets.cpu.backend import staged_program
 from ir.targets.cpu.c import print_c
-from ir.targets.cpu.nest import I64, Builder, Type
+from ir.targets.cpu.nest import I64, Builder, Type, Value
+from ir.targets.cpu.standalone import C_FLAGS, standalone
 
 GOLDEN = Path(__file__).parent / "golden"
 BACKEND = get_backend("cpu")
@@ -156,7 +157,7 @@ def lowered(program: Program, values: Mapping[str, Any], isa: tuple[str, ...]) -
 def check(program: Program, kernel: Kernel, folder: Path, machine: str = "native") -> None:
     """Compile the exported C, run it in a process of its own, compare with the oracle."""
     source, library = folder / "kernel.c", folder / "kernel.so"
-    source.write_text(c_text(kernel, {}))
+    source.write_text(source_text(kernel, standalone(kernel), {}))
     flags = C_FLAGS.replace("native", machine).replace("-O3", "-O2").split()
     command = [find_linker() or "cc", *flags, "-Wall", "-Wextra", "-Werror"]
     done = subprocess.run(
@@ -224,19 +225,21 @@ def tiny() -> Builder:
             x = b.load(vector, b.offset(row, b.mul(columns.variable, 4)))
             columns.block.yields = (b.op("fma", x, x, columns.carried[0]),)
         tail = b.load(vector, row, 32, mask=3)
-        total = b.op("fma", tail, b.op("fmul", tail, b.constant(0.5, vector)), columns.results[0])
+        squares = b.op("fma", tail, b.op("fmul", tail, b.constant(0.5, vector)), columns.results[0])
         last = b.compare("eq", rows.variable, 2)
         assert not isinstance(last, bool)
         with b.branch(last) as branch:
-            branch.then.yields = (b.op("fneg", total),)
+            branch.then.yields = (b.op("fneg", squares),)
             b.otherwise(branch)
-            branch.other.yields = (total,)
+            branch.other.yields = (squares,)
         b.store(b.fold("sum", branch.results[0]), b.offset(target, b.mul(rows.variable, 4)))
     b.call("tilewright_barrier", None, team)
     with b.loop("m", thread, b.minimum(b.add(thread, 5), 3), 1, [1, 0]) as swap:
         swap.block.yields = (swap.carried[1], swap.carried[0])
     where = b.offset(target, b.mul(swap.results[0], 8))
-    b.store(b.convert(b.add(swap.results[1], swap.results[0]), "f32"), where, 12)
+    total = b.add(swap.results[1], swap.results[0])
+    assert isinstance(total, Value)
+    b.store(b.convert(total, "f32"), where, 12)
     assert swap.variable.type == I64
     return b
 

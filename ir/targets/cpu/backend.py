@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ir.errors import UsageError
-from ir.kernel import Kernel
+from ir.kernel import Kernel, Standalone
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.space import Space
@@ -79,3 +79,9 @@ class CpuBackend:
         return Kernel(
             program.name, "cpu", lowering.arguments, tuple(texts), entry, hardware.threads
         )
+
+    def standalone(self, kernel: Kernel) -> Standalone:
+        """Pool, plain entry and flags of an exported kernel."""
+        from ir.targets.cpu.standalone import standalone
+
+        return standalone(kernel)

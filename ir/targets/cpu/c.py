@@ -248,10 +248,11 @@ class CPrinter:
         stem = loop.variable.name if loop.variable.name.isidentifier() else "i"
         if loop.runs and not counted:
             name = self.names.new(stem)
+            step = f"{name}++" if loop.step == 1 else f"{name} += {loop.step}"
             self._line(f"int64_t {name} = {low.text};")
             with self._braces("do", f"}} while ({name} < {high.at(SUM)});"):
                 self._body(loop, name, variables)
-                self._line(f"{name} += {loop.step};")
+                self._line(f"{step};")
         else:
             with self.names.scope():
                 name = self.names.new(stem)

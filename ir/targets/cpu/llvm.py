@@ -336,11 +336,12 @@ class LlvmPrinter:
         type = value.type
         pointer = self._address(i.args[1], i.attrs["at"])
         active = i.attrs["mask"]
+        if not active and i.attrs["stream"]:
+            self._stream(value, pointer)
+            return
         if not active:
-            stream = i.attrs["stream"]
-            align = type.bytes if stream else _signed_bytes(type)
-            tail = ", !nontemporal !0" if stream else ""
-            self._line(f"store {self._typed(value)}, ptr {pointer}, align {align}{tail}")
+            align = _signed_bytes(type)
+            self._line(f"store {self._typed(value)}, ptr {pointer}, align {align}")
             return
         name = self._declare(
             f"llvm.masked.store.{_suffix(type)}.p0",
@@ -351,6 +352,23 @@ class LlvmPrinter:
             f"call void @{name}({self._typed(value)}, ptr {pointer}, "
             f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)})"
         )
+
+    def _stream(self, value: Value, pointer: str) -> None:
+        """A store past the cache where the address allows it, else an ordinary one."""
+        size = value.type.bytes
+        yes, no, done = (self._fresh_label(s) for s in ("stream", "plain", "stored"))
+        self._line(f"%a{yes} = ptrtoint ptr {pointer} to i64")
+        self._line(f"%b{yes} = and i64 %a{yes}, {size - 1}")
+        self._line(f"%c{yes} = icmp eq i64 %b{yes}, 0")
+        self._line(f"br i1 %c{yes}, label %{yes}, label %{no}")
+        typed = self._typed(value)
+        self._open(yes)
+        self._line(f"store {typed}, ptr {pointer}, align {size}, !nontemporal !0")
+        self._line(f"br label %{done}")
+        self._open(no)
+        self._line(f"store {typed}, ptr {pointer}, align {_signed_bytes(value.type)}")
+        self._line(f"br label %{done}")
+        self._open(done)
 
     def _lane_pointers(self, pointer: Any, at: int, stride: int, lanes: int) -> str:
         base = self._address(pointer, at)

@@ -75,6 +75,8 @@ class Lowering:
         self.pointers = {
             a.name: self.b.load(Type("ptr"), args, 8 * i) for i, a in enumerate(self.arguments)
         }
+        for name, pointer in self.pointers.items():
+            pointer.name = name
         self.shared, self.private = self._workspace()
         self.bases = {id(b): self._base(b) for b in all_buffers(plan)}
         self.pad_bases = self._place_pads()

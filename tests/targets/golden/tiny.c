@@ -79,7 +79,7 @@ static void tiny(int64_t thread, int64_t threads, void **args, void *team) {
     int64_t next_1 = sum;
     sum = next;
     sum_1 = next_1;
-    m += 1;
+    m++;
   } while (m < min_i64(thread + 5, 3));
   store_f32(C + sum * 8 + 12, (float)(sum_1 + sum));
 }

@@ -1,0 +1,146 @@
+"""Legal candidates over all operators: how many fail to lower, to compile, or to be right.
+
+python experiments/cpu/robust.py [--count 2000] [--seed 0] [--cases TEXT] [--out FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+import report  # noqa: E402
+
+# Small and ragged: every extent has a tail somewhere.
+CASES: tuple[tuple[str, dict[str, object]], ...] = (
+    ("matmul", {"m": 37, "n": 53, "k": 41}),
+    ("matmul", {"m": 150, "n": 210, "k": 130, "ta": True}),
+    ("matmul", {"m": 60, "n": 70, "k": 96, "tb": True, "batch": 3}),
+    ("matmul", {"m": 1, "n": 200, "k": 300}),
+    ("matmul", {"m": 20, "n": 30, "k": 25, "dtype": "f64"}),
+    ("matmul", {"m": 100, "n": 130, "k": 260, "dtype": "bf16"}),
+    ("matmul", {"m": 33, "n": 130, "k": 71, "dtype": "bf16", "tb": True, "out": "f32"}),
+    ("matmul", {"m": 100, "n": 130, "k": 260, "dtype": "i8"}),
+    ("matmul", {"m": 65, "n": 75, "k": 131, "dtype": "i8", "tb": True}),
+    ("matmul_bias_act", {"m": 70, "n": 90, "k": 200}),
+    ("matmul_bias_act", {"m": 45, "n": 37, "k": 61, "dtype": "bf16", "activation": "silu"}),
+    ("gated_mlp", {"m": 70, "n": 90, "k": 200}),
+    ("gated_mlp", {"m": 45, "n": 67, "k": 131, "dtype": "bf16"}),
+    ("softmax", {"m": 70, "n": 301}),
+    ("softmax", {"m": 33, "n": 1030, "dtype": "bf16"}),
+    ("layernorm", {"m": 70, "n": 301}),
+    ("rmsnorm", {"m": 35, "n": 77}),
+    ("row_sum", {"m": 70, "n": 301}),
+    ("row_max", {"m": 70, "n": 301}),
+    ("column_sum", {"m": 70, "n": 301}),
+    ("column_max", {"m": 70, "n": 301}),
+    ("attention", {"b": 1, "heads": 2, "sq": 70, "d": 33}),
+    ("attention", {"b": 2, "heads": 2, "sq": 130, "d": 64, "window": 20, "causal": True}),
+    (
+        "attention",
+        {
+            "b": 1, "heads": 4, "kv_heads": 2, "sq": 75, "sk": 130, "d": 64, "causal": True,
+            "dtype": "bf16",
+        },
+    ),
+    ("gaussian", {"n": 150, "d": 5}),
+    ("gaussian", {"n": 77, "m": 133, "d": 18}),
+    ("conv2d", {"n": 1, "h": 14, "w": 13, "c": 17, "f": 33, "padding": 1}),
+    ("conv2d", {"n": 2, "h": 14, "w": 13, "c": 8, "f": 24, "stride": 2, "dtype": "bf16"}),
+)  # fmt: skip
+COMPILE = ("illegal", "compile_error")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A legal candidate that did not end well, with what it takes to see it again."""
+
+    operator: str
+    arguments: dict[str, object]
+    status: str
+    detail: str
+    schedule: str
+
+
+def draw(
+    operator: str, arguments: dict[str, object], count: int, seed: int
+) -> tuple[Counter[str], list[Failure]]:
+    """Outcomes of `count` legal candidates of one case, each timed once."""
+    import numpy as np
+
+    from explorer.measure import Measurer
+    from explorer.runtime.workers import Timing
+    from explorer.settings import cache_dir
+    from explorer.workload import Workload
+
+    workload = Workload.of(operator, arguments)
+    space = workload.space()
+    matrix = space.sample(np.random.default_rng(seed), count)
+    schedules = [space.schedule(line) for line in matrix]
+    once = Timing(fewest=1, most=1, budget=0.0)
+    found: Counter[str] = Counter()
+    failures = []
+    with Measurer(
+        workload.program, "cpu", workload.hardware, cache_dir=cache_dir(), seed=seed, timing=once
+    ) as measurer:
+        for schedule, outcome in zip(schedules, measurer.measure(schedules), strict=True):
+            found[outcome.status] += 1
+            if not outcome.ok:
+                detail, text = outcome.detail[:300], schedule.to_json()
+                failures.append(Failure(operator, arguments, outcome.status, detail, text))
+    return found, failures
+
+
+def rows_of(counts: Counter[str], total: int) -> list[dict[str, Any]]:
+    """Failures by kind, each beside none at all."""
+    case = f"{total} legal candidates"
+    kinds = {
+        "fail to lower or compile": COMPILE,
+        "wrong results": ("wrong_result",),
+        "crash or hang": ("crash", "timeout", "out_of_memory"),
+        "other": ("unstable", "below_roofline"),
+    }
+    return [
+        report.row(case, name, "count", sum(counts[s] for s in statuses), 0, less=True)
+        for name, statuses in kinds.items()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--cases", default="", help="only operators whose name contains this text")
+    parser.add_argument("--out", type=Path, default=HERE / "robust.json")
+    options = parser.parse_args()
+    cases = [case for case in CASES if options.cases in case[0]]
+    counts: Counter[str] = Counter()
+    failures: list[Failure] = []
+    began = time.perf_counter()
+    for number, (operator, arguments) in enumerate(cases):
+        share = options.count * (number + 1) // len(cases) - options.count * number // len(cases)
+        found, failed = draw(operator, arguments, share, options.seed + number)
+        counts += found
+        failures += failed
+        words = ", ".join(f"{value} {name}" for name, value in found.most_common())
+        print(f"{operator} {arguments}: {words}", flush=True)
+    rows = rows_of(counts, sum(counts.values()))
+    report.show(rows)
+    print(f"{time.perf_counter() - began:.0f} s")
+    listed = [
+        {"operator": f.operator, "arguments": f.arguments, "status": f.status, "detail": f.detail,
+         "schedule": f.schedule}
+        for f in failures
+    ]  # fmt: skip
+    report.write(options.out, report.header("llvmlite"), rows, failures=listed)
+
+
+if __name__ == "__main__":
+    main()

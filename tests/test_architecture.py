@@ -1,0 +1,77 @@
+"""Who may import whom, and that importing a package, or asking for help, loads nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[1]
+_HEAVY = {"cupy", "jinja2", "llvmlite", "networkx", "numpy", "plotly", "scipy", "sqlalchemy"}
+_HEAVY |= {"cuda", "torch", "typer", "xgboost"}
+_ALLOWED = {  # beside the standard library and themselves
+    "ir": {"numpy", "networkx"},
+    "records": {"sqlalchemy"},
+    "costmodel": {"ir", "records", "numpy", "xgboost"},
+    "explorer": {"costmodel", "ir", "records", "numpy", "llvmlite", "typer", "rich"},
+}
+
+
+def _loaded_by(code: str) -> set[str]:
+    """Heavy top-level modules that a fresh interpreter has loaded after running `code`."""
+    report = f"{code}\nimport sys; print(' '.join(sys.modules))"
+    found = subprocess.run(
+        [sys.executable, "-c", report], cwd=_ROOT, capture_output=True, text=True, check=True
+    )
+    return _HEAVY & set(found.stdout.splitlines()[-1].split())
+
+
+def test_import_contracts_hold() -> None:
+    """Contracts and their reasons are in pyproject.toml."""
+    beside = Path(sys.executable).with_name("lint-imports")
+    command = str(beside) if beside.exists() else shutil.which("lint-imports")
+    assert command, "lint-imports is not installed: pip install -e '.[dev]'"
+    found = subprocess.run(
+        [command, "--no-cache"], cwd=_ROOT, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("package", ["ir", "costmodel", "records", "explorer", "explorer.cli"])
+def test_importing_a_package_loads_nothing_heavy(package: str) -> None:
+    assert _loaded_by(f"import {package}") == set()
+
+
+def test_help_loads_no_numerics_and_no_compiler() -> None:
+    """Only typer, which prints it."""
+    code = "from explorer.cli import invoke\nassert invoke(['tune', '--help']) == 0"
+    assert _loaded_by(code) <= {"typer"}
+
+
+def _imports(path: Path) -> set[str]:
+    """Top-level modules that a file imports anywhere in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+@pytest.mark.parametrize(("package", "allowed"), _ALLOWED.items())
+def test_a_package_imports_only_what_it_is_allowed(package: str, allowed: set[str]) -> None:
+    for path in sorted((_ROOT / package).rglob("*.py")):
+        foreign = _imports(path) - set(sys.stdlib_module_names) - {package} - allowed
+        assert not foreign, f"{path} imports {foreign}"
+
+
+def test_modules_say_what_they_own() -> None:
+    for package in _ALLOWED:
+        for path in sorted((_ROOT / package).rglob("*.py")):
+            text = path.read_text()
+            assert not text or text.startswith('"""'), path
