@@ -26,7 +26,16 @@ from ir.schedule import Schedule
 from records import Store
 
 FINALISTS = 6
+FINALS_SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
+RUNS_A_TURN = 9  # checks and samples of one finalist in one round
 ROUNDS = 5
+
+
+def finals_size(seconds: float) -> tuple[int, int]:
+    """Finalists and rounds for kernels that take `seconds`; at least two and two."""
+    turns = FINALS_SECONDS / (RUNS_A_TURN * seconds)
+    rounds = max(2, min(ROUNDS, int(turns / FINALISTS)))
+    return max(2, min(FINALISTS, int(turns / rounds))), rounds
 
 
 class Search:
@@ -111,10 +120,12 @@ class Search:
 
     def finals(self) -> tuple[float, Schedule]:
         """The best few re-measured in turns; the winner by median. Raises NothingValid."""
-        schedules = [schedule for _, schedule in self.ranked()[:FINALISTS]]
-        if not schedules:
+        ranked = self.ranked()
+        if not ranked:
             raise self.nothing_valid()
-        outcomes = self.measurer.compete(schedules, ROUNDS)
+        count, rounds = finals_size(ranked[0][0])
+        schedules = [schedule for _, schedule in ranked[:count]]
+        outcomes = self.measurer.compete(schedules, rounds)
         found: list[tuple[float, Schedule]] = []
         for schedule, outcome in zip(schedules, outcomes, strict=True):
             self._add(schedule, outcome, FINAL)

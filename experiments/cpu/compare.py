@@ -24,17 +24,17 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from cases import GOALS, Case, all_cases  # noqa: E402
 
 RESULTS, TABLE = HERE / "results.json", HERE / "README.md"
-PEERS = (
-    ("torch", "torch", {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}),
-    ("OpenBLAS SkylakeX", "numpy", {"OPENBLAS_CORETYPE": "SkylakeX"}),
-    ("OpenBLAS as installed", "numpy", {}),
-)
 # Results of tens of megabytes must not be mapped afresh (and zeroed by the system) at every call.
 KEEP_MEMORY = {
     "MALLOC_MMAP_MAX_": "0",
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
     "MALLOC_TOP_PAD_": "268435456",
 }
+PEERS = (
+    ("torch", "torch", {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", **KEEP_MEMORY}),
+    ("OpenBLAS SkylakeX", "numpy", {"OPENBLAS_CORETYPE": "SkylakeX"}),
+    ("OpenBLAS as installed", "numpy", {}),
+)
 ROUNDS = 9
 
 
@@ -48,7 +48,6 @@ class Contestant:
             "OMP_NUM_THREADS": "2",
             "OPENBLAS_NUM_THREADS": "2",
             "MKL_NUM_THREADS": "2",
-            **KEEP_MEMORY,
             **extra,
         }
         self.process = subprocess.Popen(

@@ -283,7 +283,13 @@ class Seeds:
         tiles = [self._tile(*t) for t in ((8, 3, 2), (6, 4, 2), (14, 2, 2), (12, 2, 1))]
         if not any(shape.product for shape in self.decisions.shapes):
             tiles = [self._rows(r, v) for r, v in ((1, 4), (4, 1), (1, 8), (8, 1))]
-        plans = (self._blocked(), self._in_place(), self._whole(64), self._whole(16))
+        plans = (
+            self._blocked(),
+            self._prepacked(),
+            self._in_place(),
+            self._whole(64),
+            self._whole(16),
+        )
         found = [{**tile, **plan} for plan in plans for tile in tiles[: 2 if plan else 4]]
         return tuple(found)
 
@@ -315,6 +321,32 @@ class Seeds:
 
     def _blocked(self) -> dict[str, Value]:
         return {}
+
+    def _prepacked(self) -> dict[str, Value]:
+        """Lane operands packed once for everything, row operands in place, reductions whole."""
+        seed: dict[str, Value] = {}
+        for axis in self.decisions.blocked:
+            extent = self.decisions.extents[axis]
+            lane = any(axis == shape.lanes[0] for shape in self.decisions.shapes)
+            whole = lane or self.decisions.only_reduced(axis)
+            self._put(seed, f"tile.{axis}.1", extent if whole else 128)
+            self._put(seed, f"tile.{axis}.0", 24 if lane else extent if whole else 8)
+        for shape in self.decisions.shapes:
+            if not shape.product:
+                continue
+            stage = shape.stage.name
+            seed["stream"] = True
+            for operand in shape.operands:
+                if f"pack.{stage}.{operand.name}" in self.names:
+                    packed = shape.lanes[0] in operand.axes
+                    in_place = "no" if shape.instructions[-1].name == "fma" else "1"
+                    seed[f"pack.{stage}.{operand.name}"] = "2" if packed else in_place
+            self._put(seed, f"prefetch.{stage}", 16)
+        lanes = [shape.lanes[0] for shape in self.decisions.shapes if shape.product]
+        inner = sorted(self.decisions.blocked, key=lambda axis: axis not in lanes)
+        if "order.0" in self.names and lanes:  # a panel stays while the rows go by
+            seed["order.0"] = " ".join(inner)
+        return seed
 
     def _in_place(self) -> dict[str, Value]:
         """Nothing packed: wide rows of the lane operand stream through, touched ahead."""

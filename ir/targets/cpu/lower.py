@@ -366,8 +366,7 @@ class Lowering:
     @contextmanager
     def _iterations(self, loop: Loop, total: Index) -> Iterator[Index]:
         """This thread's share of `total` iterations, by the `chunk` decision."""
-        threads = self.plan.threads
-        if threads == 1:
+        if self.plan.threads == 1:
             with self.b.loop("task", 0, total, 1) as tasks:
                 yield tasks.variable
         elif self.plan.chunk == "dynamic" and loop.parent is None and self.slots < 64:
@@ -379,14 +378,25 @@ class Lowering:
                 with self.b.branch(mine):
                     yield ticket
         elif self.plan.chunk == "cyclic":
-            with self.b.loop("task", self.thread, total, threads, runs=False) as tasks:
-                yield tasks.variable
+            with self.dealt("task", 0, total, 1) as task:
+                yield task
         else:
-            low = self.b.index("idiv", self.b.mul(self.thread, total), threads)
+            low = self.b.index("idiv", self.b.mul(self.thread, total), self.threads)
             above = self.b.mul(self.b.add(self.thread, 1), total)
-            high = self.b.index("idiv", above, threads)
+            high = self.b.index("idiv", above, self.threads)
             with self.b.loop("task", low, high, 1, runs=False) as tasks:
                 yield tasks.variable
+
+    @contextmanager
+    def dealt(self, name: str, low: Index, high: Index, step: int) -> Iterator[Index]:
+        """Every n-th step of [low, high) for this one of the n threads that really run."""
+        b = self.b
+        count = b.index("idiv", b.add(b.sub(high, low), step - 1), step)
+        spare = b.sub(b.sub(self.threads, 1), self.thread)
+        mine = b.index("idiv", b.add(count, spare), self.threads)
+        with b.loop(name, 0, mine, 1, runs=False) as turns:
+            ticket = b.add(self.thread, b.mul(turns.variable, self.threads))
+            yield b.add(low, b.mul(ticket, step))
 
     # -- what stage emitters ask
 

@@ -90,9 +90,8 @@ class _Packer(StageEmitter):
         if axis == self.main and self.by_lane:
             high = self.b.add(low, self._padded(axis, step))
         if share and region.size > 1:
-            first = self.b.add(low, self.b.mul(self.low.thread, step))
-            with self.b.loop(axis, first, high, step * self.plan.threads, runs=False) as loop:
-                self._loops(stack, axes[1:], {**site, axis: Position(loop.variable)}, False)
+            with self.low.dealt(axis, low, high, step) as here:
+                self._loops(stack, axes[1:], {**site, axis: Position(here)}, False)
             return
         with self.b.loop(axis, low, high, step) as loop:
             self._loops(stack, axes[1:], {**site, axis: Position(loop.variable)}, share)
@@ -114,15 +113,8 @@ class _Packer(StageEmitter):
         step = self.lanes
         for strip in strips(self.b, region, extent, step):
             if share and strip.guard is None and strip.count == step:
-                offset = self.b.mul(self.low.thread, step)
-                with self.b.loop(
-                    axis,
-                    self.b.add(strip.low, offset),
-                    strip.high,
-                    step * self.plan.threads,
-                    runs=False,
-                ) as loop:
-                    self._vector(site, loop.variable, step)
+                with self.low.dealt(axis, strip.low, strip.high, step) as here:
+                    self._vector(site, here, step)
                 continue
             with strip_loop(self.b, axis, strip) as origin:
                 self._vector(site, origin, strip.count)
@@ -231,12 +223,11 @@ def emit_pack(lowering: Lowering, pack: Pack, shared: bool) -> None:
 
 def emit_pad(lowering: Lowering, pad: Pad, base: Value) -> None:
     """Copy a tensor into its padded buffer; rows are dealt out to the threads."""
-    b = lowering.b
     scalar = Type(scalar_of(pad.dtype))
     lanes = 16
     rows = pad.elements // pad.shape[-1]
-    with b.loop("row", lowering.thread, rows, lowering.plan.threads, runs=False) as loop:
-        _pad_row(lowering, pad, base, loop.variable, scalar, lanes)
+    with lowering.dealt("row", 0, rows, 1) as row:
+        _pad_row(lowering, pad, base, row, scalar, lanes)
 
 
 def _pad_row(

@@ -113,7 +113,9 @@ def stage_shape(
         stored = [r.axes[-1] for r in stage.written if r.tensor and r.axes]
         tiled = [a for a in kept if a in partial and (a in stored or a == partial[-1])]
         longest = sorted(partial, key=lambda a: -extents[a])[:3]
-        lanes = list(dict.fromkeys([*tiled, *longest, *lanes]))
+        # with one such axis (matrix times vector) memory order decides, else the register tile
+        first = [*tiled, *longest] if len(partial) > 1 else lanes
+        lanes = list(dict.fromkeys([*first, *longest, *lanes]))
     if not lanes:
         longest = sorted(stage.domain, key=lambda a: -extents[a])
         lanes = list(longest[:1])
