@@ -35,23 +35,14 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("conv2d", {"n": 1, "h": 14, "w": 13, "c": 16, "f": 32, "padding": 1}),
     ("conv2d", {"n": 2, "h": 14, "w": 13, "c": 8, "f": 24, "stride": 2}),
 )
-OPERATOR_FILE = '''
-"""An operator that no file of the project knows: a masked distance with two outputs."""
-from ir import operator, reduce, where, exp, cast, contract
-
-@operator
-def nearest(g, i, j, d):
-    """best[i] = min_j |x_i - y_j|, and a soft count of the points within 1."""
-    i, j, d = g.axes(i=i, j=j, d=d)
-    x, y = g.input("x", (i, d), "f32"), g.input("y", (j, d), "f32")
-    distance = reduce("sum", abs_(x - y), d)
-    g.output("best", reduce("min", distance, j))
-    g.output("near", reduce("sum", where(distance < 1.0, exp(-distance), 0.0), j))
-
-def abs_(tile):
-    from ir import absolute
-    return absolute(tile)
-'''
+UNSEEN: tuple[tuple[str, dict[str, object]], ...] = (
+    ("embedding_bag", {"b": 17, "n": 9, "e": 50, "rows": 30}),
+    ("softcap_attention", {"h": 2, "q": 60, "k": 90, "d": 32}),
+    ("logsumexp", {"m": 13, "n": 100}),
+    ("two_layers", {"m": 30, "f": 70, "d": 40, "o": 50}),
+    ("packed_int4", {"m": 20, "n": 33, "k": 40}),
+    ("matmul_f64", {"m": 33, "n": 45, "k": 29}),
+)
 
 
 @pytest.fixture(scope="module")
@@ -87,10 +78,12 @@ def test_drawn_schedules_are_right(spec: str, arguments: dict[str, object], cach
     assert measure(spec, arguments, cache, 4) == []
 
 
-def test_an_unseen_operator_needs_no_edit(tmp_path: Path, cache: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(OPERATOR_FILE)
-    assert measure(f"{file}:nearest", {"i": 45, "j": 70, "d": 6}, cache, 6) == []
+@pytest.mark.parametrize(("name", "arguments"), UNSEEN)
+def test_an_unseen_operator_needs_no_edit(
+    name: str, arguments: dict[str, object], cache: Path
+) -> None:
+    file = Path(__file__).with_name("unseen.py")
+    assert measure(f"{file}:{name}", arguments, cache, 5) == []
 
 
 SPLITS: tuple[tuple[str, dict[str, object], str], ...] = (

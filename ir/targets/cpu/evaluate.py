@@ -222,8 +222,17 @@ class Evaluator:
         assert total is not None
         base = self.b.offset(pointer, at)
         if total.type.lanes:
+            total = self._inside(total, self.masks.get(j, 0))
             return self.b.gather_at(Type(access.scalar, self.lanes), base, total)
         return self.b.load(Type(access.scalar), self.b.offset(base, total))
+
+    def _inside(self, offsets: Value, active: int) -> Value:
+        """Offsets of idle lanes become 0, which is inside the tensor as its first lane is."""
+        if not active:
+            return offsets
+        lanes = self.b.lanes(offsets.type)
+        inside = self.b.test("lt", lanes, self.b.constant(active, lanes.type))
+        return self.b.select(inside, offsets, self.b.constant(0, offsets.type))
 
     def _lane_offsets(self, stride: int) -> Value:
         type = Type("i64", self.lanes)

@@ -1,0 +1,67 @@
+"""Operators that no other file knows: gathers, soft caps, f64, chained products, packed int4."""
+
+from __future__ import annotations
+
+from ir import Graph, apply, cast, contract, exp, gelu, log, operator, reduce, tanh
+
+
+@operator
+def embedding_bag(g: Graph, b: int, n: int, e: int, rows: int) -> None:
+    """out[b, e] = sum over n of table[index[b, n], e] * weight[b, n]."""
+    bag, item, column = g.axes(b=b, n=n, e=e)
+    index = g.input("index", (bag, item), "i32")
+    weight = g.input("weight", (bag, item), "f32")
+    table = g.tensor("table", (rows, e), "f32")
+    g.output("out", reduce("sum", table[index, column] * weight, item))
+
+
+@operator
+def softcap_attention(g: Graph, h: int, q: int, k: int, d: int) -> None:
+    """Attention with a tanh soft cap on the scores and a bias for each key."""
+    head, query, key, depth = g.axes(h=h, q=q, k=k, d=d)
+    column = g.axis("e", d)
+    queries = g.input("Q", (head, query, depth), "bf16")
+    keys = g.input("K", (head, key, depth), "bf16")
+    values = g.input("V", (head, key, column), "bf16")
+    bias = g.input("bias", (head, key), "f32")
+    score = tanh(contract(queries, keys, over=depth) * 0.02) * 50.0 + bias
+    p = exp(score - reduce("max", score, key))
+    mixed = contract(cast(p, "bf16"), values, over=key)
+    g.output("O", mixed / reduce("sum", p, key), "bf16")
+
+
+@operator
+def logsumexp(g: Graph, m: int, n: int) -> None:
+    """log of the sum of exponentials, in f64."""
+    rows, columns = g.axes(m=m, n=n)
+    x = g.input("X", (rows, columns), "f64")
+    top = reduce("max", x, columns)
+    g.output("Y", log(reduce("sum", exp(x - top), columns)) + top)
+
+
+@operator
+def two_layers(g: Graph, m: int, f: int, d: int, o: int) -> None:
+    """gelu(X W) U: one product feeds the next."""
+    rows, hidden, depth, out = g.axes(m=m, f=f, d=d, o=o)
+    x = g.input("X", (rows, depth), "f32")
+    w = g.input("W", (depth, hidden), "f32")
+    u = g.input("U", (hidden, out), "f32")
+    g.output("Y", contract(gelu(contract(x, w, over=depth)), u, over=hidden))
+
+
+@operator
+def packed_int4(g: Graph, m: int, n: int, k: int, dtype: str = "bf16") -> None:
+    """Weights two to a byte (k counts bytes), unpacked, with a scale for each column."""
+    rows, columns, pair = g.axes(m=m, n=n, k=k)
+    half = g.axis("half", 2)
+    a = g.input("A", (rows, pair, half), dtype)
+    w, scale = g.input("W", (columns, pair), "u8"), g.input("scale", (columns,), "f32")
+    q = apply("bitand", apply("shr", cast(w, "i32"), g.iota(half) * 4), 15) - 8
+    g.output("C", contract(a, cast(q, dtype), over=(pair, half)) * scale)
+
+
+@operator
+def matmul_f64(g: Graph, m: int, n: int, k: int) -> None:
+    rows, columns, depth = g.axes(m=m, n=n, k=k)
+    a, b = g.input("A", (rows, depth), "f64"), g.input("B", (depth, columns), "f64")
+    g.output("C", contract(a, b, over=depth))
