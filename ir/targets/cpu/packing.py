@@ -231,7 +231,7 @@ def emit_pad(lowering: Lowering, pad: Pad, base: Value) -> None:
 
 
 def _pad_row(
-    lowering: Lowering, pad: Pad, base: Value, row: Value, scalar: Type, lanes: int
+    lowering: Lowering, pad: Pad, base: Value, row: Index, scalar: Type, lanes: int
 ) -> None:
     b = lowering.b
     width = pad.shape[-1]
