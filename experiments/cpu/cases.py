@@ -20,6 +20,10 @@ class Goal:
     geomean: float | None
     least: float | None
 
+    def __str__(self) -> str:
+        mean = [f"mean {self.geomean}"] if self.geomean else []
+        return ", ".join(mean + ([f"every case {self.least}"] if self.least else []))
+
 
 GOALS = {
     "matmul f32": Goal(1.05, 0.93),
@@ -76,10 +80,22 @@ def all_cases() -> list[Case]:
             {"m": 1024, "n": 1024, "k": 1024},
         ),
         Case(
+            "matmul+bias+gelu+residual f32 512x4096x1024",
+            "fused matmul",
+            "matmul_bias_act",
+            {"m": 512, "n": 4096, "k": 1024},
+        ),
+        Case(
             "gated mlp f32 512x2048x1024",
             "fused matmul",
             "gated_mlp",
             {"m": 512, "n": 2048, "k": 1024},
+        ),
+        Case(
+            "gated mlp bf16 512x2048x1024",
+            "fused matmul",
+            "gated_mlp",
+            {"m": 512, "n": 2048, "k": 1024, "dtype": "bf16"},
         ),
     ]
     cases += [
@@ -110,3 +126,20 @@ def all_cases() -> list[Case]:
         )
     )
     return cases
+
+
+def _plain(text: str) -> str:
+    return text.replace("_", " ").strip().lower()
+
+
+def chosen(text: str) -> list[Case]:
+    """The cases whose name or group contains one of the texts between commas; all without any."""
+    cases = all_cases()
+    found: set[str] = set()
+    for part in text.split(","):
+        wanted = "" if _plain(part) == "all" else _plain(part)
+        names = {c.name for c in cases if wanted in c.name.lower() or wanted in c.group}
+        if not names:
+            raise SystemExit(f"no case named {part!r}; groups are {', '.join(GOALS)}")
+        found |= names
+    return [case for case in cases if case.name in found]

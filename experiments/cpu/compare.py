@@ -1,285 +1,208 @@
 """Our tuned kernels against torch and OpenBLAS on this CPU, interleaved in one run.
 
-python experiments/cpu/compare.py [--cases TEXT] [--trials 256] [--seconds 60] [--again]
+python experiments/cpu/compare.py [--cases all|TEXT,...] [--trials 256] [--seconds 60] [--again]
+
+Results are written after every case; a case that is there already is kept unless --again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
-import platform
 import statistics
-import subprocess
 import sys
-import time
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from cases import GOALS, Case, all_cases  # noqa: E402
+import report  # noqa: E402
+import table  # noqa: E402
+from cases import Case, all_cases, chosen  # noqa: E402
+from contest import THREADS, ContestantFailed, Duel, against_all, fastest_torch  # noqa: E402
 
-RESULTS, TABLE = HERE / "results.json", HERE / "README.md"
-# Results of tens of megabytes must not be mapped afresh (and zeroed by the system) at every call.
-KEEP_MEMORY = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_TRIM_THRESHOLD_": "17179869184",
-    "MALLOC_TOP_PAD_": "268435456",
-}
-PEERS = (
-    ("torch", "torch", {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", **KEEP_MEMORY}),
-    ("OpenBLAS SkylakeX", "numpy", {"OPENBLAS_CORETYPE": "SkylakeX"}),
-    ("OpenBLAS as installed", "numpy", {}),
-)
-ROUNDS = 9
+from ir.errors import TilewrightError  # noqa: E402
+
+Row = dict[str, Any]
+WRONG, WRONG_BF16 = 1e-4, 5e-2  # error over the largest value from which a result is just wrong
 
 
-class Contestant:
-    """A child process that times itself when asked."""
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a search found, and what it took."""
 
-    def __init__(self, name: str, kind: str, extra: dict[str, str]) -> None:
-        self.name = name
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "2",
-            "OPENBLAS_NUM_THREADS": "2",
-            "MKL_NUM_THREADS": "2",
-            **extra,
-        }
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "peers.py"), kind],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.name} ended")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    schedule: str
+    trials: int
+    seconds: float
 
 
-def tuned(case: Case, trials: int, seconds: float, store: Path) -> tuple[str, int, float]:
-    """Schedule JSON, trials and seconds of the search."""
+def tuned(case: Case, trials: int, seconds: float, store: Path) -> Tuned:
+    """Search, going on from what the store knows. An interrupted search ends the whole run."""
     from explorer.job import tune
 
     result = tune(
-        case.operator,
-        case.arguments,
-        trials=trials,
-        seconds=seconds,
-        store=store,
-        threads=2,
-        seed=0,
-    )
-    return result.best.to_json(), result.trials, result.elapsed
+        case.operator, case.arguments, trials=trials, seconds=seconds, store=store,
+        threads=THREADS, seed=0,
+    )  # fmt: skip
+    if result.interrupted:
+        raise KeyboardInterrupt
+    return Tuned(result.best.to_json(), result.trials, result.elapsed)
 
 
-def duel(case: Case, schedule: str) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """Samples and errors of every contestant, taken in turns."""
-    contestants = [Contestant("ours", "ours", {})] + [Contestant(*peer) for peer in PEERS]
-    try:
-        samples: dict[str, list[float]] = {}
-        errors: dict[str, float] = {}
-        ready = []
-        for contestant in contestants:
-            answer = contestant.ask(
-                operator=case.operator, arguments=case.arguments, schedule=schedule
+def _row(case: Case, metric: str, unit: str, ours: float, peer: str, value: float) -> Row:
+    ratio = value / ours if ours else 1.0 if not value else 1e30
+    return {
+        "case": case.name, "group": case.group, "metric": metric, "unit": unit, "ours": ours,
+        "peer": peer, "peer_value": value, "ratio": ratio, "spread": 0.0,
+    }  # fmt: skip
+
+
+def _spread(values: list[float]) -> float:
+    low, middle, high = statistics.quantiles(values, n=4)
+    return (high - low) / middle
+
+
+def _refuse_wrong(case: Case, found: Duel) -> None:
+    """A time counts only of what was right: this bounds every contestant, peers included."""
+    allowed = WRONG_BF16 if case.arguments.get("dtype") == "bf16" else WRONG
+    for name, facts in found.facts.items():
+        if facts["error"] > allowed * facts["scale"]:
+            raise ContestantFailed(
+                f"{name} is wrong after timing: error {facts['error']:.3g}, "
+                f"largest value {facts['scale']:.3g}"
             )
-            if answer["ready"]:
-                ready.append(contestant)
-                samples[contestant.name] = []
-                if answer["error"] is not None:
-                    errors[contestant.name] = answer["error"]
-        for turn in range(ROUNDS):
-            for contestant in ready[turn % len(ready) :] + ready[: turn % len(ready)]:
-                time.sleep(0.25)  # let the threads of the one before stop spinning and park
-                found = contestant.ask(seconds=0.08)["seconds"]
-                samples[contestant.name].append(statistics.median(found))
-        return samples, errors
-    finally:
-        for contestant in contestants:
-            contestant.close()
 
 
-def rows_of(
-    case: Case, samples: dict[str, list[float]], errors: dict[str, float], search: tuple[int, float]
-) -> list[dict[str, Any]]:
-    ours = statistics.median(samples["ours"])
-    low, _, high = statistics.quantiles(samples["ours"], n=4)
+def rows_of(case: Case, found: Duel, search: Tuned) -> list[Row]:
+    """Times against every peer, and the errors; raises ContestantFailed for a wrong result."""
+    ours = statistics.median(found.samples["ours"])
     rows = []
-    for peer, values in samples.items():
+    for peer, values in found.samples.items():
         if peer == "ours":
             continue
-        value = statistics.median(values)
-        rows.append(
-            {
-                "case": case.name,
-                "group": case.group,
-                "metric": "time",
-                "unit": "ms",
-                "ours": ours * 1e3,
-                "peer": peer,
-                "peer_value": value * 1e3,
-                "ratio": value / ours,
-                "spread": (high - low) / ours,
-                "trials": search[0],
-                "search_seconds": search[1],
-            }
-        )
-    if "torch" in errors:
-        rows.append(
-            {
-                "case": case.name,
-                "group": case.group,
-                "metric": "largest error",
-                "unit": "absolute",
-                "ours": errors["ours"],
-                "peer": "torch",
-                "peer_value": errors["torch"],
-                "ratio": errors["torch"] / max(errors["ours"], 1e-30),
-                "spread": 0.0,
-            }
-        )
+        row = _row(case, "time", "ms", ours * 1e3, peer, statistics.median(values) * 1e3)
+        row |= {"spread": _spread(found.samples["ours"]), "peer_spread": _spread(values)}
+        row |= {"others": found.others}
+        rows.append({**row, "trials": search.trials, "search_seconds": search.seconds})
+    _refuse_wrong(case, found)
+    pair = found.facts["ours"]["error"], "torch", found.facts["torch"]["error"]
+    rows.append(_row(case, table.ERROR, "absolute", *pair))
     return rows
 
 
-def header() -> dict[str, Any]:
-    from ir.target import get_backend
+def memory_rows(case: Case, schedule: str) -> list[Row]:
+    """Workspace of the tuned schedule at n and around it, where it is legal there too."""
+    from explorer.workload import Workload
+    from ir.schedule import Schedule
 
-    hardware = get_backend("cpu").hardware(2)
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=HERE,
-        text=True,
-        capture_output=True,
-        check=False,
-    ).stdout.strip()
-    return {
-        "hardware": hardware.name,
-        **dict(hardware.facts),
-        "isa": list(hardware.isa),
-        "threads": 2,
-        "versions": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "numpy", "llvmlite")},
-        },
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit,
-        "command": " ".join(["python", "experiments/cpu/compare.py", *sys.argv[1:]]),
-    }
-
-
-def best_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row per case: against the fastest peer."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["metric"] == "time" and (
-            row["case"] not in found or row["ratio"] < found[row["case"]]["ratio"]
-        ):
-            found[row["case"]] = row
-    return list(found.values())
-
-
-def write(head: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """results.json and the table; called after every case."""
-    RESULTS.write_text(json.dumps({"header": head, "rows": rows}, indent=1) + "\n")
-    lines = [
-        "# Tuned kernels against torch and OpenBLAS on a CPU",
-        "",
-        f"{head['model']} ({head['hardware']}), 2 threads, {', '.join(head['isa'])}. "
-        + ", ".join(f"{k} {v}" for k, v in head["versions"].items())
-        + f". {head['date']}, commit {head['commit']}.",
-        "",
-        f"    {head['command']}",
-        "",
-        "Ratio: the peer's median time over ours, above 1 we are faster; against the fastest "
-        "peer of each case.",
-        "",
-        "| case | ours, ms | fastest peer | its ms | ratio | spread | trials |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    best = best_rows(rows)
-    lines += [
-        f"| {r['case']} | {r['ours']:.4f} | {r['peer']} | {r['peer_value']:.4f} | "
-        f"{r['ratio']:.2f} | {100 * r['spread']:.0f} % | {r['trials']} |"
-        for r in best
-    ]
-    lines += ["", "| group | geometric mean | least | goal | reached |", "|---|---|---|---|---|"]
-    for group, goal in GOALS.items():
-        ratios = [r["ratio"] for r in best if r["group"] == group]
-        if not ratios:
+    n, rows = int(str(case.arguments["n"])), []
+    for size in (n // 2, n, 2 * n, 4 * n):
+        workload = Workload.of(case.operator, {**case.arguments, "n": size}, threads=THREADS)
+        try:
+            workload.refuse_illegal(Schedule.from_json(schedule))
+            kernel = workload.kernel(Schedule.from_json(schedule))
+        except TilewrightError:
             continue
-        mean = math.exp(statistics.fmean(math.log(r) for r in ratios))
-        met = mean >= (goal.geomean or 0) and min(ratios) >= (goal.least or 0)
-        wanted = ", ".join(
-            text
-            for text in (
-                f"mean {goal.geomean}" if goal.geomean else "",
-                f"least {goal.least}" if goal.least else "",
-            )
-            if text
-        )
-        lines.append(
-            f"| {group} | {mean:.2f} | {min(ratios):.2f} | {wanted} | {'yes' if met else 'no'} |"
-        )
-    errors = [r for r in rows if r["metric"] == "largest error"]
-    if errors:
-        lines += [
-            "",
-            "Largest absolute error against float64 (three heads):",
-            "",
-            "| case | ours | torch |",
-            "|---|---|---|",
-        ]
-        lines += [f"| {r['case']} | {r['ours']:.2e} | {r['peer_value']:.2e} |" for r in errors]
-    notes = HERE / "NOTES.md"
-    if notes.exists():
-        lines += ["", notes.read_text().strip()]
-    TABLE.write_text("\n".join(lines) + "\n")
+        used = sum(a.bytes for a in kernel.arguments if a.role == "workspace")
+        metric = f"{table.MEMORY} at n={size}"
+        rows.append(_row(case, metric, "bytes", float(used), "n x n matrix", 4.0 * size * size))
+    return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", default="", help="only cases whose name contains this text")
+def measured(case: Case, options: argparse.Namespace, setting: str) -> list[Row]:
+    """Everything about one case."""
+    search = tuned(case, options.trials, options.seconds, options.records)
+    rows = rows_of(case, against_all(case, search.schedule, setting), search)
+    rows += memory_rows(case, search.schedule) if case.operator == "gaussian" else []
+    origin = {"commit": report.commit(), "budget": [options.trials, options.seconds]}
+    return [row | origin for row in rows]
+
+
+class Results:
+    """results.json and README.md in one folder, both rewritten after every case."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._json, self._page, self._notes = (
+            folder / name for name in ("results.json", "README.md", "NOTES.md")
+        )
+        self.rows: list[Row] = []
+        self.failed: dict[str, str] = {}
+        self.head = report.header("torch", "llvmlite", threads=THREADS)
+        if self._json.exists():
+            kept = json.loads(self._json.read_text())
+            self.rows, self.failed = kept["rows"], kept["header"].get("failed", {})
+            origin = {"commit": kept["header"]["commit"]}  # rows from before rows said so
+            self.rows = [origin | row for row in self.rows]
+
+    def has(self, case: Case) -> bool:
+        return any(row["case"] == case.name for row in self.rows)
+
+    def add(self, case: Case, rows: list[Row]) -> None:
+        self.failed.pop(case.name, None)
+        self.rows = [row for row in self.rows if row["case"] != case.name] + rows
+        order = {known.name: place for place, known in enumerate(all_cases())}
+        self.rows.sort(key=lambda row: order.get(row["case"], len(order)))
+        self.write()
+
+    def fail(self, case: Case, reason: str) -> None:
+        self.failed[case.name] = reason
+        self.write()
+
+    def write(self) -> None:
+        self.head["failed"] = self.failed
+        report.write(self._json, self.head, self.rows)
+        scratch = self._page.with_suffix(".part")
+        scratch.write_text(table.render(self.head, self.rows, self._notes))
+        scratch.replace(self._page)
+
+
+def said(case: Case, rows: list[Row]) -> str:
+    row = table.best_rows(rows)[0]
+    busy = "; DISTURBED by other processes" if table.disturbed(row) else ""
+    return (
+        f"{case.name}: ours {row['ours']:.4f} ms, {row['peer']} {row['peer_value']:.4f} ms, "
+        f"ratio {row['ratio']:.2f} ({row['trials']} trials, {row['search_seconds']:.0f} s){busy}"
+    )
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--cases", default="all", help="texts that names or groups contain, commas between them"
+    )
     parser.add_argument("--trials", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--records", type=Path, default=HERE / "records.db")
+    parser.add_argument("--out", type=Path, default=HERE)
     parser.add_argument("--again", action="store_true", help="measure cases that are there already")
-    options = parser.parse_args()
-    rows = json.loads(RESULTS.read_text())["rows"] if RESULTS.exists() else []
-    for case in all_cases():
-        known = any(row["case"] == case.name for row in rows)
-        if options.cases not in case.name or (known and not options.again):
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = arguments()
+    wanted = chosen(options.cases)
+    results = Results(options.out)
+    cases = [case for case in wanted if options.again or not results.has(case)]
+    setting = ""
+    if cases:
+        setting, times = fastest_torch()
+        results.head |= {"torch_setting": setting, "torch_ms": times}
+        print(f"torch runs with {setting}", flush=True)
+    for case in cases:
+        try:
+            rows = measured(case, options, setting)
+        except (TilewrightError, ContestantFailed) as error:
+            results.fail(case, f"{type(error).__name__}: {error}")
+            print(f"{case.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             continue
-        schedule, trials, elapsed = tuned(case, options.trials, options.seconds, options.records)
-        samples, errors = duel(case, schedule)
-        rows = [row for row in rows if row["case"] != case.name]
-        rows += rows_of(case, samples, errors, (trials, elapsed))
-        order = {c.name: i for i, c in enumerate(all_cases())}
-        rows.sort(key=lambda row: order.get(row["case"], len(order)))
-        write(header(), rows)
-        row = best_rows([r for r in rows if r["case"] == case.name])[0]
-        print(
-            f"{case.name}: ours {row['ours']:.4f} ms, {row['peer']} {row['peer_value']:.4f} ms, "
-            f"ratio {row['ratio']:.2f} ({trials} trials, {elapsed:.0f} s)",
-            flush=True,
-        )
+        results.add(case, rows)
+        print(said(case, rows), flush=True)
+    if not cases:
+        results.write()
+    sys.exit(1 if any(case.name in results.failed for case in wanted) else 0)
 
 
 if __name__ == "__main__":

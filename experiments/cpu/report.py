@@ -14,13 +14,23 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 
 
-def header(*packages: str) -> dict[str, Any]:
+def _git(*words: str) -> str:
+    told = subprocess.run(["git", *words], cwd=HERE, text=True, capture_output=True, check=False)
+    return told.stdout.strip()
+
+
+def commit() -> str:
+    """The commit that is running; with `+` when the code differs from it."""
+    code = ("explorer", "ir", "costmodel", "records", "experiments/cpu/*.py")
+    changed = _git("status", "--porcelain", "--", *(f":/{path}" for path in code))
+    return _git("rev-parse", "--short", "HEAD") + ("+" if changed else "")
+
+
+def header(*packages: str, threads: int | None = None) -> dict[str, Any]:
     """Hardware, versions, date, commit and the command that is running."""
     from ir.target import get_backend
 
-    hardware = get_backend("cpu").hardware()
-    describe = ["git", "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(describe, cwd=HERE, text=True, capture_output=True, check=False)
+    hardware = get_backend("cpu").hardware(threads)
     return {
         "hardware": hardware.name,
         **dict(hardware.facts),
@@ -31,7 +41,7 @@ def header(*packages: str) -> dict[str, Any]:
             **{name: version(name) for name in ("numpy", *packages)},
         },
         "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip(),
+        "commit": commit(),
         "command": f"python experiments/cpu/{' '.join([Path(sys.argv[0]).name, *sys.argv[1:]])}",
     }
 

@@ -9,7 +9,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 import report  # noqa: E402
+
+from explorer.runtime.workers import Timing  # noqa: E402
 
 # Small and ragged: every extent has a tail somewhere.
 CASES: tuple[tuple[str, dict[str, object]], ...] = (
@@ -56,6 +58,9 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ("conv2d", {"n": 2, "h": 14, "w": 13, "c": 8, "f": 24, "stride": 2, "dtype": "bf16"}),
 )  # fmt: skip
 COMPILE = ("illegal", "compile_error")
+SEEDS = 4
+# Two samples, the fewest after which a candidate is checked again, and with other inputs.
+BRIEF = Timing(fewest=2, most=2, budget=0.0, cut=float("inf"), slow=float("inf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +77,23 @@ class Failure:
 def draw(
     operator: str, arguments: dict[str, object], count: int, seed: int
 ) -> tuple[Counter[str], list[Failure]]:
-    """Outcomes of `count` legal candidates of one case, each timed once."""
+    """Outcomes of `count` legal candidates of one case, the backend's seeds among them."""
     import numpy as np
 
     from explorer.measure import Measurer
-    from explorer.runtime.workers import Timing
     from explorer.settings import cache_dir
     from explorer.workload import Workload
 
     workload = Workload.of(operator, arguments)
     space = workload.space()
-    matrix = space.sample(np.random.default_rng(seed), count)
+    rng = np.random.default_rng(seed)
+    seeds = space.seed_rows(rng)[: min(SEEDS, count)]
+    matrix = np.concatenate([seeds, space.sample(rng, count - len(seeds))])
     schedules = [space.schedule(line) for line in matrix]
-    once = Timing(fewest=1, most=1, budget=0.0)
     found: Counter[str] = Counter()
     failures = []
     with Measurer(
-        workload.program, "cpu", workload.hardware, cache_dir=cache_dir(), seed=seed, timing=once
+        workload.program, "cpu", workload.hardware, cache_dir=cache_dir(), seed=seed, timing=BRIEF
     ) as measurer:
         for schedule, outcome in zip(schedules, measurer.measure(schedules), strict=True):
             found[outcome.status] += 1
@@ -98,8 +103,9 @@ def draw(
     return found, failures
 
 
-def rows_of(counts: Counter[str], total: int) -> list[dict[str, Any]]:
-    """Failures by kind, each beside none at all."""
+def rows_of(counts: Counter[str], seconds: float) -> list[dict[str, Any]]:
+    """Failures by kind, each beside none at all, and the rate."""
+    total = sum(counts.values())
     case = f"{total} legal candidates"
     kinds = {
         "fail to lower or compile": COMPILE,
@@ -107,10 +113,15 @@ def rows_of(counts: Counter[str], total: int) -> list[dict[str, Any]]:
         "crash or hang": ("crash", "timeout", "out_of_memory"),
         "other": ("unstable", "below_roofline"),
     }
-    return [
+    rows = [
         report.row(case, name, "count", sum(counts[s] for s in statuses), 0, less=True)
         for name, statuses in kinds.items()
     ]
+    return [*rows, report.row(case, "candidates, all checks", "per second", total / seconds, 15.0)]
+
+
+def listed(failures: list[Failure]) -> list[dict[str, object]]:
+    return [asdict(failure) for failure in failures]
 
 
 def main() -> None:
@@ -121,6 +132,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "robust.json")
     options = parser.parse_args()
     cases = [case for case in CASES if options.cases in case[0]]
+    if not cases:
+        raise SystemExit(f"no operator here is named like {options.cases!r}")
+    head = report.header("llvmlite")
     counts: Counter[str] = Counter()
     failures: list[Failure] = []
     began = time.perf_counter()
@@ -131,15 +145,11 @@ def main() -> None:
         failures += failed
         words = ", ".join(f"{value} {name}" for name, value in found.most_common())
         print(f"{operator} {arguments}: {words}", flush=True)
-    rows = rows_of(counts, sum(counts.values()))
+        rows = rows_of(counts, time.perf_counter() - began)
+        report.write(options.out, head, rows, failures=listed(failures))
     report.show(rows)
-    print(f"{time.perf_counter() - began:.0f} s")
-    listed = [
-        {"operator": f.operator, "arguments": f.arguments, "status": f.status, "detail": f.detail,
-         "schedule": f.schedule}
-        for f in failures
-    ]  # fmt: skip
-    report.write(options.out, report.header("llvmlite"), rows, failures=listed)
+    for failure in failures:
+        print(f"{failure.status}: {failure.operator} {failure.arguments}: {failure.detail[:120]}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 For `where(condition, x, y)` inside the body of a reduction, the body is evaluated symbolically with
 y in its place. If that gives the identity of the reduction, points where the condition fails
-contribute nothing, and a backend may skip them.
+contribute nothing, and a backend may skip them. The same goes for x, where the condition holds.
+Values that no mask replaces are taken to be finite.
 """
 
 from __future__ import annotations
@@ -10,43 +11,65 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
+from ir.dtypes import is_float
 from ir.ops.map import Cast, Constant, Iota, Map
-from ir.ops.reduce import Carry, Contract, Now
-from ir.program import Program
-from ir.scalar import COMBINES, LOWEST
-from ir.stages import is_reduction, reduced_axes
+from ir.ops.reduce import Carry, Contract, Now, Reduce
+from ir.program import Node, Program
+from ir.rewrite.analysis import combined_axes
+from ir.scalar import COMBINES, LOWEST, scalar_function
+
+Terms = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """Sum of coefficient * axis + constant >= 0."""
 
-    terms: tuple[tuple[str, int], ...]
+    terms: Terms
     constant: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mask:
+    """A `where`, the operand that is the value outside (1 or 2), and the axes summed below it."""
+
+    node: int
+    outside: int
+    inner: frozenset[str]
 
 
 def live_range(program: Program, axis: str) -> tuple[Condition, ...]:
     """Conditions that must all hold for a point of `axis` to matter to any reduction over it."""
-    common: set[Condition] | None = None
+    common: dict[Terms, int] | None = None
     for position, node in enumerate(program.nodes):
-        if is_reduction(node) and axis in reduced_axes(node):
-            found = _body_conditions(program, position)
-            common = found if common is None else common & found
-    kept = sorted(common or (), key=lambda c: (c.terms, c.constant))
-    return tuple(c for c in kept if axis in dict(c.terms))
+        if axis in combined_axes(node):
+            found = _body_conditions(program, position, axis)
+            common = found if common is None else _either(common, found)
+    return tuple(Condition(terms, constant) for terms, constant in sorted((common or {}).items()))
 
 
-def _body_conditions(program: Program, position: int) -> set[Condition]:
+def _either(left: dict[Terms, int], right: dict[Terms, int]) -> dict[Terms, int]:
+    """What holds where one or the other does: of two bounds in one direction, the weaker."""
+    return {terms: max(left[terms], right[terms]) for terms in left if terms in right}
+
+
+def _body_conditions(program: Program, position: int, axis: str) -> dict[Terms, int]:
     node = program.nodes[position]
-    kind = "sum" if isinstance(node.op, Contract) else node.op.kind  # type: ignore[attr-defined]
+    kind = node.op.kind if isinstance(node.op, (Reduce, Carry)) else "sum"
     body = node.args[:1] if isinstance(node.op, Carry) else node.args
-    found: set[Condition] = set()
-    for mask in _masks(program, body):
-        fold = _Fold(program, mask)
+    found: dict[Terms, int] = {}
+    for mask in _masks(program, body, axis):
+        fold = _Fold(program, mask, axis)
         values = [fold.value(arg) for arg in body]
-        product = values[0] if len(values) == 1 else _multiply(values[0], values[1])
-        if _is_identity(product, kind):
-            found |= set(_conjuncts(program, program.nodes[mask].args[0]))
+        if _is_identity(values[0] if len(values) == 1 else _apply("mul", values), kind):
+            condition = program.nodes[mask.node].args[0]
+            for bound in _conjuncts(program, condition, mask.outside == 2):
+                axes = {name for name, _ in bound.terms}
+                if axis in axes and not axes & mask.inner:
+                    known = found.get(bound.terms, bound.constant)
+                    found[bound.terms] = min(known, bound.constant)
     return found
 
 
@@ -61,26 +84,34 @@ def _is_identity(value: float | None, kind: str) -> bool:
     )
 
 
-def _masks(program: Program, roots: tuple[int, ...]) -> list[int]:
-    """The where nodes in an expression, not looking into reductions."""
-    found, pending, seen = [], list(roots), set()
+def _masks(program: Program, roots: tuple[int, ...], axis: str) -> list[Mask]:
+    """The where nodes in an expression, not looking into reductions over `axis`."""
+    found: list[Mask] = []
+    pending = [(root, frozenset[str]()) for root in roots]
+    seen: set[tuple[int, frozenset[str]]] = set()
     while pending:
-        position = pending.pop()
+        position, inner = pending.pop()
         node = program.nodes[position]
-        if position in seen or is_reduction(node) or isinstance(node.op, Now):
+        if (position, inner) in seen or _opaque(node, axis):
             continue
-        seen.add(position)
+        seen.add((position, inner))
         if isinstance(node.op, Map) and node.op.function == "where":
-            found.append(position)
-        pending.extend(node.args)
+            found += [Mask(position, outside, inner) for outside in (1, 2)]
+        below = inner | frozenset(combined_axes(node))
+        pending.extend((arg, below) for arg in node.args)
     return found
 
 
-class _Fold:
-    """Constant folding with one where replaced by its last operand; None means any finite value."""
+def _opaque(node: Node, axis: str) -> bool:
+    """Whose value says nothing about this point of the axis."""
+    return isinstance(node.op, (Now, Carry)) or axis in combined_axes(node)
 
-    def __init__(self, program: Program, mask: int) -> None:
-        self.program, self.mask = program, mask
+
+class _Fold:
+    """Constant folding with one where replaced by an operand; None means any finite value."""
+
+    def __init__(self, program: Program, mask: Mask, axis: str) -> None:
+        self.program, self.mask, self.axis = program, mask, axis
         self.memo: dict[int, float | None] = {}
 
     def value(self, position: int) -> float | None:
@@ -90,73 +121,105 @@ class _Fold:
 
     def _fold(self, position: int) -> float | None:
         node = self.program.nodes[position]
-        if position == self.mask:
-            return self.value(node.args[2])
+        if position == self.mask.node:
+            return self.value(node.args[self.mask.outside])
         if isinstance(node.op, Constant):
             return float(node.op.value)
-        if isinstance(node.op, Cast):
-            return self.value(node.args[0])
-        if not isinstance(node.op, Map):
+        if _opaque(node, self.axis) or not isinstance(node.op, (Cast, Map, Reduce, Contract)):
             return None
-        return _apply(node.op.function, [self.value(arg) for arg in node.args])
+        args = [self.value(arg) for arg in node.args]
+        if isinstance(node.op, Cast):
+            return args[0] if is_float(node.dtype) else None
+        if isinstance(node.op, Map):
+            return _apply(node.op.function, args)
+        if isinstance(node.op, Contract):
+            return _repeated(_apply("mul", args), "sum")
+        return _repeated(args[0], node.op.kind)
 
 
-def _multiply(left: float | None, right: float | None) -> float | None:
-    if left == 0 or right == 0:
-        return 0.0
-    return None if left is None or right is None else left * right
+def _repeated(value: float | None, kind: str) -> float | None:
+    """One value combined with itself, an unknown number of times."""
+    same = {"sum": (0.0, math.inf, -math.inf), "prod": (0.0, 1.0), "max": None, "min": None}[kind]
+    return value if value is None or same is None or value in same else None
 
 
 def _apply(function: str, args: list[float | None]) -> float | None:
-    if function in ("add", "sub"):
-        left, right = args
-        if right is not None and function == "sub":
-            right = -right
-        infinite = [v for v in (left, right) if v is not None and math.isinf(v)]
-        if infinite:
-            return infinite[0]
-        return None if left is None or right is None else left + right
-    if function == "mul":
-        return _multiply(args[0], args[1])
-    if function == "div":
-        if args[0] == 0:
-            return 0.0
-        return None if args[0] is None or not args[1] else args[0] / args[1]
+    known = [arg for arg in args if arg is not None]
+    if function == "where" and args[0] is not None:
+        return args[1] if args[0] else args[2]
     if function == "where":
         return args[1] if args[1] == args[2] else None
-    if function == "neg":
-        return None if args[0] is None else -args[0]
-    if function == "exp" and args[0] is not None:
-        return math.exp(min(args[0], 700.0))
-    return None
+    if len(known) == len(args):
+        with np.errstate(all="ignore"):
+            result = float(scalar_function(function).meaning(*np.asarray(args, dtype=float)))
+        return None if math.isnan(result) else result
+    return _absorbed(function, args)
 
 
-def _conjuncts(program: Program, position: int) -> list[Condition]:
+def _absorbed(function: str, args: list[float | None]) -> float | None:
+    """The result where one operand decides it whatever finite value the other has."""
+    if len(args) != 2:
+        return None
+    left, right = args
+    known = left if right is None else right
+    if known is None:
+        return None
+    decides = {
+        "add": math.isinf(known),
+        "sub": math.isinf(known),
+        "mul": known == 0,
+        "div": known == 0 and right is None,
+        "max": known == math.inf,
+        "min": known == -math.inf,
+        "and": known == 0,
+        "or": known == 1,
+    }.get(function, False)
+    if not decides:
+        return None
+    return -known if function == "sub" and left is None else known
+
+
+def _conjuncts(program: Program, position: int, holds: bool) -> list[Condition]:
+    """Affine bounds that follow from a condition holding, or failing."""
     node = program.nodes[position]
     if not isinstance(node.op, Map):
         return []
-    if node.op.function == "and":
-        return [c for arg in node.args for c in _conjuncts(program, arg)]
-    if node.op.function not in ("le", "lt"):
+    function = node.op.function
+    if function == "not":
+        return _conjuncts(program, node.args[0], not holds)
+    if function == ("and" if holds else "or"):
+        return [c for arg in node.args for c in _conjuncts(program, arg, holds)]
+    if function == "eq" and holds:
+        left, right = node.args
+        return [*_bound(program, left, right, 0), *_bound(program, right, left, 0)]
+    if function not in ("le", "lt"):
         return []
-    left, right = (_affine(program, arg) for arg in node.args)
+    left, right = node.args if holds else (node.args[1], node.args[0])
+    return _bound(program, left, right, int((function == "lt") == holds))
+
+
+def _bound(program: Program, low: int, high: int, gap: int) -> list[Condition]:
+    """low + gap <= high, between whole numbers."""
+    left, right = _affine(program, low), _affine(program, high)
     if left is None or right is None:
         return []
     terms = dict(right[0])
     for axis, coefficient in left[0].items():
         terms[axis] = terms.get(axis, 0) - coefficient
-    constant = right[1] - left[1] - (node.op.function == "lt")
     kept = tuple(sorted((a, c) for a, c in terms.items() if c))
-    return [Condition(kept, constant)]
+    return [Condition(kept, right[1] - left[1] - gap)]
 
 
 def _affine(program: Program, position: int) -> tuple[dict[str, int], int] | None:
-    """An integer expression as coefficients and a constant."""
+    """A whole-numbered expression as coefficients and a constant."""
     node = program.nodes[position]
     if isinstance(node.op, Iota):
         return {node.op.axis: 1}, 0
-    if isinstance(node.op, Constant) and node.op.value == int(node.op.value):
-        return {}, int(node.op.value)
+    if isinstance(node.op, Constant):
+        whole = math.isfinite(node.op.value) and node.op.value == int(node.op.value)
+        return ({}, int(node.op.value)) if whole else None
+    if isinstance(node.op, Cast) and node.dtype in ("i32", "f32", "f64"):
+        return _affine(program, node.args[0])
     if not isinstance(node.op, Map) or node.op.function not in ("add", "sub", "mul"):
         return None
     left, right = (_affine(program, arg) for arg in node.args)

@@ -2,43 +2,48 @@
 
 Axis k becomes `k_part` (one step per part) and `k_in`. A reduction becomes partial results over
 k_in and a merge over k_part. Where a partial result was computed with its part's own value of an
-earlier reduction (its own maximum, its own mean), the merge rescales it from that value to the
-merged one: the very ratio or shift by which a single pass corrects its state.
+earlier reduction (its own maximum, its own mean), the merge corrects it from that value to the
+merged one: the very ratio or amounts by which a single pass corrects its state. Parts that reach
+beyond the axis (when it has no equal parts) contribute identities there.
 """
 
 from __future__ import annotations
 
-from ir.builder import Tile, apply
+from dataclasses import replace
+
+from ir.builder import Tile, apply, cast
+from ir.dtypes import compute_dtype, dtype_of, is_float
 from ir.errors import UsageError
 from ir.ops.load import Index, Load
 from ir.ops.map import Iota
-from ir.ops.reduce import Contract, Reduce
+from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Node, Program
-from ir.rewrite.analysis import Analysis, reduction_axis
+from ir.rewrite.analysis import Analysis, combined_axes
 from ir.rewrite.graft import graft
 from ir.rewrite.streaming import Rebuild
-from ir.scalar import LOWEST
+from ir.scalar import COMBINES, LOWEST
 
 
 def split(program: Program, axis: str, parts: int) -> Program:
-    """`program` with its reductions over `axis` split into `parts` equal parts.
+    """`program` with its reductions over `axis` split into `parts` parts, the last ones shorter
+    where they are not equal.
 
-    Raises UsageError when the parts are not equal, when the axis is also kept somewhere, or when a
-    reduction along it depends on another in a way that cannot be corrected.
+    Raises UsageError when there are not as many points, when the axis is also kept somewhere, or
+    when a reduction along it depends on another in a way that cannot be corrected.
     """
     extent = program.axes.get(axis)
-    if extent is None or parts < 2 or extent % parts:
-        raise UsageError(
-            f"{program.name}: axis {axis} of extent {extent} has no {parts} equal parts"
-        )
+    if extent is None:
+        known = ", ".join(program.axes)
+        raise UsageError(f"{program.name}: no axis {axis}; its axes are {known}")
+    if not 2 <= parts <= extent:
+        raise UsageError(f"{program.name}: axis {axis} of extent {extent} has no {parts} parts")
     analysis = Analysis(program).run()
     for position, node in enumerate(program.nodes):
-        over = node.op.over if isinstance(node.op, (Reduce, Contract)) else ()
         if node.op.name == "store" and axis in node.axes:
             raise UsageError(f"{program.name}: axis {axis} is stored, not only reduced")
-        if axis in over and reduction_axis(node) != axis:
-            raise UsageError(f"{program.name}: {axis} is reduced together with other axes")
-        if position in analysis.refused and reduction_axis(node) == axis:
+        if axis in combined_axes(node) and isinstance(node.op, Carry):
+            raise UsageError(f"{program.name}: {axis} is carried; split it before streaming")
+        if position in analysis.refused and axis in combined_axes(node):
             raise UsageError(
                 f"{program.name}: {axis} cannot be split: {analysis.refused[position]}"
             )
@@ -52,8 +57,10 @@ class _Split(Rebuild):
 
     def __init__(self, program: Program, analysis: Analysis, axis: str, parts: int) -> None:
         super().__init__(program, analysis)
-        self.axis, self.parts = axis, parts
-        self.inner = program.axes[axis] // parts
+        self.axis, self.parts_count = axis, parts
+        self.extent = program.axes[axis]
+        self.inner = -(-self.extent // parts)
+        self.ragged = self.inner * parts != self.extent
         self.part_axis, self.in_axis = f"{axis}_part", f"{axis}_in"
         extents: dict[str, int] = {}
         for name, extent in program.axes.items():
@@ -65,26 +72,30 @@ class _Split(Rebuild):
         analysis.carried = {
             position: axis
             for position, node in enumerate(program.nodes)
-            if reduction_axis(node) == axis
+            if axis in combined_axes(node)
         }
-        self.partial: dict[int, Tile] = {}
-        self.graph_partial: dict[int, Tile] = {}  # merged value -> its partial values
+        self.partial: dict[int, Tile] = {}  # position of a merged value -> its partial values
+
+    # -- reading along the split axis
 
     def _build(self, position: int, view: str, axis: str) -> Tile:
-        node = self.nodes[position]
-        if axis == "" and self.axis in node.axes and not node.args:
-            return self._leaf(node)
+        op = self.nodes[position].op
+        if isinstance(op, Iota) and op.axis == self.axis:
+            return self._coordinate()
+        if isinstance(op, Load) and any(self.axis in dict(index.terms) for index in op.index):
+            args = [self.view(arg, view, axis) for arg in self.nodes[position].args]
+            return self.graph.add(self._load(op), *args)
         return super()._build(position, view, axis)
 
-    def _leaf(self, node: Node) -> Tile:
-        """A load or coordinate along the split axis."""
-        if isinstance(node.op, Iota):
-            part = self.graph.add(Iota(self.part_axis)) * self.inner
-            return part + self.graph.add(Iota(self.in_axis))
-        assert isinstance(node.op, Load)
-        return self.graph.add(
-            Load(node.op.tensor, tuple(self._index(i) for i in node.op.index), node.op.fill)
-        )
+    def _coordinate(self) -> Tile:
+        part = self.graph.add(Iota(self.part_axis)) * self.inner
+        return part + self.graph.add(Iota(self.in_axis))
+
+    def _load(self, op: Load) -> Load:
+        fill = op.fill
+        if self.ragged and fill is None:
+            fill = 0.0 if is_float(self.program.scope.tensors[op.tensor].dtype) else 0
+        return Load(op.tensor, tuple(self._index(i) for i in op.index), fill)
 
     def _index(self, index: Index) -> Index:
         terms: list[tuple[str, int]] = []
@@ -95,62 +106,101 @@ class _Split(Rebuild):
                 terms.append((name, coefficient))
         return Index(tuple(terms), index.constant, index.gather)
 
-    def _running(self, position: int, view: str) -> Tile:
+    def _inside(self, body: Tile, kind: str) -> Tile:
+        """The body, or the identity at points beyond the axis."""
+        if not self.ragged:
+            return body
+        identity = COMBINES[kind].identity
+        if not is_float(body.dtype):
+            body = cast(body, compute_dtype(body.dtype))
+            bound = 2.0 ** (dtype_of(body.dtype).bits - 1)
+            identity = int(min(max(identity, -bound), bound - 1))
+        return apply("where", apply("lt", self._coordinate(), self.extent), body, identity)
+
+    # -- views and states
+
+    def running(self, position: int, view: str) -> Tile:
         if view == "now":
             return self.result(position)
-        self.state(position)
-        value = self._finite(self.partial[position], self.nodes[position])
-        for function, factor in self._hoisted(position):
-            value = apply(function, value, self.view(factor, view, self.axis))
-        return value
+        node = self.nodes[position]
+        return self.combined(position, lambda state: self._finite(self.prior(state), node), view)
 
     def _finite(self, value: Tile, node: Node) -> Tile:
         """A part that is wholly masked has no extreme; differences with it must still exist."""
         kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
-        if kind == "max":
-            return apply("max", value, LOWEST)
-        return apply("min", value, -LOWEST) if kind == "min" else value
+        if kind not in ("max", "min") or not is_float(value.dtype):
+            return value
+        return apply("max", value, LOWEST) if kind == "max" else apply("min", value, -LOWEST)
 
-    def _prior(self, state: Tile) -> Tile:
-        return self.graph_partial[state.position]
+    def prior(self, state: Tile) -> Tile:
+        return self.partial[state.position]
 
-    def _carry(
+    def carry(
         self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
     ) -> Tile:
         """Partial results over the part's own points, corrected, then merged."""
-        partial = self.graph.add(Reduce(kind, (self.in_axis,)), body)
+        partial = self.graph.add(Reduce(kind, (self.in_axis,)), self._inside(body, kind))
         value = partial
         if factor is not None:
             value = apply("mul", value, factor)
+            if self.ragged and kind != "sum":  # a part without points has nothing to scale
+                value = apply("where", apply("lt", 0.0, self._points()), value, partial)
         if addend is not None:
             value = apply("add", value, addend)
+        return self._merged(kind, partial, value)
+
+    def _merged(self, kind: str, partial: Tile, value: Tile) -> Tile:
         merged = self.graph.add(Reduce(kind, (self.part_axis,)), value)
-        self.graph_partial[merged.position] = partial
+        self.partial[merged.position] = partial
         return merged
 
-    def state(self, position: int) -> Tile:
-        merged = super().state(position)
-        self.partial.setdefault(position, self.graph_partial[merged.position])
-        return merged
+    def independent(self, position: int) -> Tile:
+        """The same op over the part's points: a product keeps the form of a contraction."""
+        op = self.nodes[position].op
+        assert isinstance(op, (Contract, Reduce))
+        kind = op.kind if isinstance(op, Reduce) else "sum"
+        over = tuple(self.in_axis if name == self.axis else name for name in op.over)
+        args = [self.final(arg) for arg in self.nodes[position].args]
+        whole = isinstance(op, Contract) and any(self._ends(a) for a in self.nodes[position].args)
+        if not whole:
+            args = [self._inside(a, kind) if self.in_axis in a.axes else a for a in args]
+        partial = self.graph.add(replace(op, over=over), *args)
+        return self._merged(kind, partial, partial)
 
-    def _product_state(self, position: int, axis: str) -> Tile | None:
-        """Independent products keep the form of a contraction over the part's points."""
-        node = self.nodes[position]
-        if not isinstance(node.op, Contract):
-            return None
-        left, right = (self.final(arg) for arg in node.args)
-        partial = self.graph.add(Contract((self.in_axis,), node.op.acc), left, right)
-        merged = self.graph.add(Reduce("sum", (self.part_axis,)), partial)
-        self.graph_partial[merged.position] = partial
-        return merged
+    def _ends(self, position: int) -> bool:
+        """Whether an operand is a tensor that ends where the axis does: it reads 0 beyond."""
+        op = self.nodes[position].op
+        if not isinstance(op, Load):
+            return False
+        shape = self.program.scope.tensors[op.tensor].shape
+        own = Index(((self.axis, 1),))
+        return op.fill in (None, 0) and any(
+            index == own and extent == self.extent
+            for index, extent in zip(op.index, shape, strict=True)
+        )
+
+    def spread(self, value: Tile | float, axes: tuple[str, ...]) -> Tile:
+        """A partial sum only has to vary over the part's points; merges broadcast the rest."""
+        return super().spread(value, (self.part_axis, self.in_axis))
 
     def scale_to_whole(self, axis: str, domain: tuple[str, ...], view: str) -> Tile | float:
-        return float(self.parts) if view == "prior" else 1.0
+        if view == "now":
+            return 1.0
+        if not self.ragged:
+            return float(self.parts_count)
+        points = self.prior(self.count(axis, domain))
+        return float(self.extent) / apply("max", points, 1.0)
 
     def count(self, axis: str, axes: tuple[str, ...]) -> Tile:
-        """A part has `inner` points: a constant that stands for its partial count."""
+        """The points of a part, as a value that stands for its partial count."""
         if (axis, axes) not in self.counts:
-            points = self.graph.constant(float(self.inner), "f32")
-            self.graph_partial[points.position] = points
+            points = self._points()
+            self.partial[points.position] = points
             self.counts[axis, axes] = points
         return self.counts[axis, axes]
+
+    def _points(self) -> Tile:
+        if not self.ragged:
+            return self.graph.constant(float(self.inner), "f32")
+        left = self.extent - self.graph.add(Iota(self.part_axis)) * self.inner
+        return cast(apply("max", apply("min", left, self.inner), 0), "f32")

@@ -25,6 +25,11 @@ CASES: tuple[tuple[str, dict[str, object], str], ...] = (
         {"b": 1, "heads": 4, "kv_heads": 2, "sq": 24, "d": 8, "window": 5, "causal": True},
         "sk",
     ),
+    ("matmul", {"m": 5, "n": 7, "k": 13, "dtype": "i8"}, "k"),
+    ("column_max", {"m": 13, "n": 4, "dtype": "i8"}, "m"),
+    ("attention", {"b": 1, "heads": 2, "sq": 7, "sk": 11, "d": 8, "dtype": "bf16"}, "sk"),
+    ("attention", {"b": 1, "heads": 2, "sq": 13, "d": 8, "window": 3, "causal": True}, "sk"),
+    ("conv2d", {"n": 1, "h": 5, "w": 6, "c": 7, "f": 3, "padding": 1}, "c"),
 )
 
 
@@ -50,21 +55,32 @@ def same(program: Program, axis: str, parts: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "arguments", "axis"), CASES)
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize("parts", [2, 3, 5])
 def test_operators(name: str, arguments: dict[str, object], axis: str, parts: int) -> None:
     same(load_operator(name).build(**arguments), axis, parts)
 
 
-@pytest.mark.parametrize("parts", [2, 4, 6])
+@pytest.mark.parametrize("parts", [2, 4, 5, 6, 7])
 def test_variances_merge(parts: int) -> None:
     same(variance(), "k", parts)
 
 
-def test_parts_must_be_equal() -> None:
-    with pytest.raises(UsageError, match="no 5 equal parts"):
-        split(load_operator("matmul").build(m=2, n=2, k=12), "k", 5)
+def test_there_must_be_as_many_points_as_parts() -> None:
+    with pytest.raises(UsageError, match="extent 12 has no 13 parts"):
+        split(load_operator("matmul").build(m=2, n=2, k=12), "k", 13)
 
 
 def test_a_stored_axis_is_not_split() -> None:
     with pytest.raises(UsageError, match="stored"):
         split(load_operator("softmax").build(m=2, n=12), "n", 2)
+
+
+def test_an_axis_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match="no axis q; its axes are m, n, k"):
+        split(load_operator("matmul").build(m=2, n=2, k=12), "q", 2)
+
+
+def test_a_carried_axis_is_split_before() -> None:
+    program = stream(load_operator("attention").build(b=1, heads=1, sq=4, d=2))
+    with pytest.raises(UsageError, match="split it before streaming"):
+        split(program, "sk", 2)

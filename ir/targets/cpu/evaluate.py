@@ -196,9 +196,9 @@ class Evaluator:
     def _lanes(
         self, type: Type, pointer: Value, at: int, stride: int, padded: bool, j: int
     ) -> Value:
-        mask = 0 if padded else self.masks.get(j, 0)
+        mask = self.masks.get(j, 0)
         if stride == type.bytes // type.lanes:
-            return self.b.load(type, pointer, at, mask)
+            return self.b.load(type, pointer, at, 0 if padded else mask)
         return self.b.gather(type, pointer, stride, at, mask)
 
     def _indirect(self, node: int, op: Load, access: Access, i: int, j: int) -> Value:

@@ -262,8 +262,9 @@ class StageEmitter:
             self.b.store(self._storable(value), pointer, at)
             return
         value = self._storable(self.evaluator.vector(result.node, i, j, scalar))
-        mask = 0 if access.padded else self.evaluator.masks.get(j, 0)
+        mask = self.evaluator.masks.get(j, 0)
         if stride == value.type.bytes // value.type.lanes:
+            mask = 0 if access.padded else mask
             self.b.store(value, pointer, at, mask, self._streams(result, mask))
         else:
             self.b.scatter(value, pointer, stride, at, mask)

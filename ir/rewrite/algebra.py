@@ -1,0 +1,282 @@
+"""How a summand changes when the values it reads move: rules about expressions, deciding only.
+
+A summand is written as a sum of `Term`s, products of factors that either *scale* (the new value is
+the old one times a ratio that does not vary over the axis) or are *affine* (the new value is the
+old one plus amounts that do not vary over the axis, times coefficients that do not move). Such
+products stay among finitely many when a value moves. `streaming.py` writes what is decided here.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Protocol
+
+from ir.dtypes import is_float
+from ir.ops.map import Cast, Constant, Map
+from ir.ops.reduce import Reduce
+from ir.program import Node
+
+Basis = tuple[int | None, ...]  # coefficients by node; None stands for 1
+
+_MAX_TERMS = 8
+_MAX_STATES = 32
+
+
+class NotDerivable(Exception):
+    """Internal: an expression has none of the forms; the message says which node and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """A factor that scales: a node, rounded to dtype `cast` if given, or what it divides by."""
+
+    node: int
+    cast: str = ""
+    inverse: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One product: `sign` * scaling factors * affine factors where all masks hold, else 0.
+
+    `hoisted` does not vary over the axis and was taken out of the sum: ("mul" | "div", node).
+    """
+
+    sign: int = 1
+    scaling: tuple[Factor, ...] = ()
+    affine: tuple[int, ...] = ()
+    masks: tuple[tuple[int, bool], ...] = ()  # (condition, its value)
+    hoisted: tuple[tuple[str, int], ...] = ()
+
+
+class Dependence(Protocol):
+    """What the rules ask about a program."""
+
+    nodes: tuple[Node, ...]
+
+    def moves(self, position: int, axis: str) -> bool: ...
+
+    def varies(self, position: int, axis: str) -> bool: ...
+
+
+class Rules:
+    """The structural rules for one axis."""
+
+    def __init__(self, program: Dependence, axis: str) -> None:
+        self.nodes = program.nodes
+        self.program = program
+        self.axis = axis
+
+    def moves(self, position: int) -> bool:
+        return self.program.moves(position, self.axis)
+
+    def varies(self, position: int) -> bool:
+        return self.program.varies(position, self.axis)
+
+    def fixed(self, position: int) -> bool:
+        """A number as far as the axis goes: neither moves nor varies."""
+        return not self.moves(position) and not self.varies(position)
+
+    # -- factors that scale
+
+    def scales(self, position: int) -> bool:
+        """f(k, r') / f(k, r) is a positive number that does not depend on k."""
+        node = self.nodes[position]
+        if not self.moves(position):
+            return True
+        if not self.varies(position):
+            return False  # to be hoisted: its ratio need not exist
+        if isinstance(node.op, Cast):
+            return is_float(node.dtype) and self.scales(node.args[0])
+        if not isinstance(node.op, Map):
+            return False
+        if node.op.function in ("mul", "div", "neg"):
+            return all(self.scales(arg) for arg in node.args)
+        if node.op.function == "where":
+            return self._masked(node, 0.0) and self.scales(node.args[1])
+        return node.op.function == "exp" and self.exponent(node.args[0])
+
+    def exponent(self, position: int) -> bool:
+        """An exponent that shifts; -inf where a mask says so."""
+        node = self.nodes[position]
+        if isinstance(node.op, Map) and node.op.function == "where" and self.moves(position):
+            return self._masked(node, -math.inf) and self.exponent(node.args[1])
+        return self.shifts(position)
+
+    def _masked(self, node: Node, outside: float) -> bool:
+        """where(condition, f, outside), the condition not moving."""
+        condition, _, no = node.args
+        op = self.nodes[no].op
+        return not self.moves(condition) and isinstance(op, Constant) and op.value == outside
+
+    # -- factors that are affine
+
+    def shifts(self, position: int) -> bool:
+        """e(k, r') - e(k, r) does not depend on k."""
+        return self.basis(position) in ((), (None,))
+
+    def basis(self, position: int) -> Basis | None:
+        """What amounts are multiplied with in e(k, r') - e(k, r); None where there is no such."""
+        node = self.nodes[position]
+        if not self.moves(position):
+            return ()
+        if not self.varies(position):
+            return (None,)
+        if isinstance(node.op, Cast):
+            return self.basis(node.args[0]) if is_float(node.dtype) else None
+        if not isinstance(node.op, Map):
+            return None
+        if node.op.function in ("add", "sub", "neg"):
+            return self._joined([self.basis(arg) for arg in node.args])
+        return self._multiple(node) if node.op.function in ("mul", "div") else None
+
+    def _joined(self, parts: list[Basis | None]) -> Basis | None:
+        found: dict[int | None, None] = {}
+        for part in parts:
+            if part is None:
+                return None
+            found.update(dict.fromkeys(part))
+        return tuple(found)
+
+    def _multiple(self, node: Node) -> Basis | None:
+        """The basis of a moving value times, or over, one that does not move."""
+        assert isinstance(node.op, Map)
+        left, right = node.args
+        if self.moves(left) and self.moves(right):
+            return None
+        moving, other = (left, right) if self.moves(left) else (right, left)
+        if node.op.function == "div" and moving == right:
+            return None
+        inner = self.basis(moving)
+        if inner is None or self.fixed(other):
+            return inner
+        return (other,) if inner == (None,) and node.op.function == "mul" else None
+
+    # -- sums of products
+
+    def terms(self, position: int) -> tuple[Term, ...]:
+        """An expression as a sum of products; raises NotDerivable."""
+        if self.scales(position):
+            return (Term(scaling=(Factor(position),)),)
+        if not self.varies(position):
+            return (Term(hoisted=(("mul", position),)),)
+        node = self.nodes[position]
+        found: tuple[Term, ...] | None = None
+        if isinstance(node.op, Cast) and is_float(node.dtype):
+            inner = self.terms(node.args[0])
+            return tuple(self._rounded(term, node.dtype) for term in inner)
+        if isinstance(node.op, Map):
+            found = self._map_terms(position, node)
+        if found is None:
+            what = node.op.function if isinstance(node.op, Map) else node.op.name
+            raise NotDerivable(
+                f"node {position} ({what}) neither scales nor shifts by an amount "
+                f"independent of {self.axis}"
+            )
+        if len(found) > _MAX_TERMS:
+            raise NotDerivable(f"node {position} is a sum of {len(found)} products")
+        return found
+
+    def _map_terms(self, position: int, node: Node) -> tuple[Term, ...] | None:
+        assert isinstance(node.op, Map)
+        function = node.op.function
+        if function == "mul":
+            return self.product([self.terms(arg) for arg in node.args])
+        if function == "div":
+            return self._quotient(node)
+        if function == "neg":
+            return tuple(replace(t, sign=-t.sign) for t in self.terms(node.args[0]))
+        if function == "where" and not self.moves(node.args[0]):
+            return self._selected(node)
+        if function not in ("add", "sub"):
+            return None
+        if self.basis(position) is not None:
+            return (Term(affine=(position,)),)
+        left, right = (self.terms(arg) for arg in node.args)
+        return (*left, *(replace(t, sign=-t.sign if function == "sub" else t.sign) for t in right))
+
+    def product(self, factors: list[tuple[Term, ...]]) -> tuple[Term, ...]:
+        """All products of one term of each factor."""
+        found = []
+        for parts in product(*factors):
+            sign = math.prod(t.sign for t in parts)
+            scaling = tuple(f for t in parts for f in t.scaling)
+            affine = tuple(e for t in parts for e in t.affine)
+            masks = tuple(dict.fromkeys(m for t in parts for m in t.masks))
+            found.append(
+                Term(sign, scaling, affine, masks, tuple(h for t in parts for h in t.hoisted))
+            )
+        return tuple(found)
+
+    def _quotient(self, node: Node) -> tuple[Term, ...] | None:
+        """Divided by one product of factors that scale."""
+        below = self.terms(node.args[1])
+        if len(below) != 1 or below[0].affine or below[0].masks:
+            return None
+        turned = {"mul": "div", "div": "mul"}
+        inverse = replace(
+            below[0],
+            scaling=tuple(replace(f, inverse=not f.inverse) for f in below[0].scaling),
+            hoisted=tuple((turned[how], factor) for how, factor in below[0].hoisted),
+        )
+        return self.product([self.terms(node.args[0]), (inverse,)])
+
+    def _selected(self, node: Node) -> tuple[Term, ...]:
+        """where(c, a, b) = where(c, a, 0) + where(c, 0, b)."""
+        condition, *branches = node.args
+        found: list[Term] = []
+        for value, branch in zip((True, False), branches, strict=True):
+            op = self.nodes[branch].op
+            if not (isinstance(op, Constant) and op.value == 0):
+                mask = (condition, value)
+                found += [replace(t, masks=(mask, *t.masks)) for t in self.terms(branch)]
+        return tuple(found)
+
+    def _rounded(self, term: Term, dtype: str) -> Term:
+        """A term under a cast: a single factor keeps it, a product is not rounded."""
+        if len(term.scaling) != 1 or term.affine or term.scaling[0].inverse:
+            return term
+        return replace(term, scaling=(replace(term.scaling[0], cast=dtype),))
+
+    def check_size(self, term: Term) -> None:
+        """A term of many affine factors needs a state for every choice among their changes."""
+        states = math.prod(1 + len(self.basis(e) or ()) for e in term.affine)
+        if states > _MAX_STATES:
+            raise NotDerivable(f"a product that needs {states} states beside it")
+
+    # -- extremes
+
+    def extreme(self, position: int, kind: str) -> Term:
+        """The body of a max or min, which a positive ratio or a shift keeps in order.
+
+        A body that scales must be positive: an identity times a ratio of 0 would count otherwise.
+        """
+        if self.shifts(position):
+            return Term(affine=(position,))
+        found = self.terms(position)
+        term = found[0]
+        plain = len(found) == 1 and term.sign == 1 and not term.affine and not term.masks
+        factors = [f.node for f in term.scaling] + [node for _, node in term.hoisted]
+        if not plain or not all(self.positive(node) for node in factors):
+            raise NotDerivable(
+                f"a {kind} over {self.axis} of node {position}, whose order may change as it moves"
+            )
+        return term
+
+    def positive(self, position: int) -> bool:
+        """Certainly above 0, by the form of the expression."""
+        node = self.nodes[position]
+        if isinstance(node.op, Constant):
+            return node.op.value > 0
+        if isinstance(node.op, Cast):
+            return is_float(node.dtype) and self.positive(node.args[0])
+        if isinstance(node.op, Reduce):
+            return self.positive(node.args[0])
+        if not isinstance(node.op, Map):
+            return False
+        if node.op.function in ("exp", "sigmoid"):
+            return True
+        keeps = node.op.function in ("add", "mul", "div", "sqrt", "rsqrt", "max", "min")
+        return keeps and all(self.positive(arg) for arg in node.args)

@@ -1,0 +1,130 @@
+"""Masks as bounds of a reduced axis: checked against the points themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ir import Axis, Graph, Program, Tile, apply, contract, exp, maximum, reduce, where
+from ir.oracle import evaluate, random_inputs
+from ir.rewrite.domain import Condition, live_range
+from ir.rewrite.streaming import stream
+
+Body = Callable[[Graph, Tile, Axis, Axis], Tile]
+CAUSAL = Condition((("k", -1), ("q", 1)), 0)
+
+
+def built(body: Body) -> Program:
+    graph = Graph("masked")
+    q, k = graph.axes(q=6, k=9)
+    graph.output("out", body(graph, graph.input("x", (q, k), "f64"), q, k))
+    return graph.program()
+
+
+def causal(g: Graph, q: Axis, k: Axis) -> Tile:
+    return g.iota(k) <= q
+
+
+CASES: dict[str, tuple[Body, set[Condition]]] = {
+    "zero": (lambda g, x, q, k: reduce("sum", where(causal(g, q, k), x, 0.0), k), {CAUSAL}),
+    "largest": (
+        lambda g, x, q, k: reduce("max", where(causal(g, q, k), x, -math.inf), k),
+        {CAUSAL},
+    ),
+    "wrong identity": (lambda g, x, q, k: reduce("max", where(causal(g, q, k), x, 0.0), k), set()),
+    "turned round": (
+        lambda g, x, q, k: reduce("sum", where(g.iota(k) > q, 0.0, x), k),
+        {CAUSAL},
+    ),
+    "negated": (
+        lambda g, x, q, k: reduce("sum", where(~(g.iota(k) > q), x, 0.0), k),
+        {CAUSAL},
+    ),
+    "either fails": (
+        lambda g, x, q, k: reduce("sum", where((g.iota(k) > q) | (g.iota(k) < q - 2), 0.0, x), k),
+        {CAUSAL, Condition((("k", 1), ("q", -1)), 2)},
+    ),
+    "diagonal": (
+        lambda g, x, q, k: reduce("sum", where(apply("eq", g.iota(k), q), x, 0.0), k),
+        {CAUSAL, Condition((("k", 1), ("q", -1)), 0)},
+    ),
+    "exponent": (
+        lambda g, x, q, k: reduce("sum", exp(where(causal(g, q, k), x, -math.inf) * 0.5 - x), k),
+        {CAUSAL},
+    ),
+    "negative slope": (
+        lambda g, x, q, k: reduce("sum", exp(where(causal(g, q, k), x, -math.inf) * -0.5), k),
+        set(),
+    ),
+    "clipped": (
+        lambda g, x, q, k: reduce("sum", maximum(where(causal(g, q, k), x, -math.inf), 0.0), k),
+        {CAUSAL},
+    ),
+    "undecided": (
+        lambda g, x, q, k: reduce("sum", maximum(where(causal(g, q, k), x, -math.inf), x), k),
+        set(),
+    ),
+    "data": (lambda g, x, q, k: reduce("sum", where(x < math.inf, x, 0.0), k), set()),
+    "weaker of two": (
+        lambda g, x, q, k: (
+            reduce("sum", where(causal(g, q, k), x, 0.0), k)
+            + reduce("sum", where(g.iota(k) <= q + 2, x, 0.0), k)
+        ),
+        {Condition((("k", -1), ("q", 1)), 2)},
+    ),
+    "one unmasked": (
+        lambda g, x, q, k: (
+            reduce("sum", where(causal(g, q, k), x, 0.0), k) + reduce("sum", x, k)
+        ),
+        set(),
+    ),
+    "strided": (
+        lambda g, x, q, k: reduce("sum", where(k * 2 <= g.iota(q), x, 0.0), k),
+        {Condition((("k", -2), ("q", 1)), 0)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_conditions(name: str) -> None:
+    body, expected = CASES[name]
+    program = built(body)
+    assert set(live_range(program, "k")) == expected
+    dead_points_do_not_matter(program)
+
+
+def dead_points_do_not_matter(program: Program) -> None:
+    """Other data at points outside the conditions gives the same results."""
+    inputs = random_inputs(program, np.random.default_rng(0))
+    q, k = np.meshgrid(np.arange(6), np.arange(9), indexing="ij")
+    alive = np.ones((6, 9), dtype=bool)
+    for condition in live_range(program, "k"):
+        terms = dict(condition.terms)
+        alive &= terms.get("k", 0) * k + terms.get("q", 0) * q + condition.constant >= 0
+    other = {"x": np.where(alive, inputs["x"], 7.5)}
+    found = evaluate(program, other)["out"]
+    np.testing.assert_array_equal(found, evaluate(program, inputs)["out"])
+
+
+def test_a_mask_below_an_inner_sum() -> None:
+    def program(seen: Callable[[Graph, Axis, Axis, Axis], Tile]) -> Program:
+        graph = Graph("inner")
+        q, k, d = graph.axes(q=3, k=5, d=4)
+        x, y = graph.input("x", (q, k, d), "f64"), graph.input("y", (k, d), "f64")
+        masked = where(seen(graph, q, k, d), x, 0.0)
+        graph.output("out", reduce("sum", contract(masked, y, d), k))
+        return graph.program()
+
+    assert live_range(program(lambda g, q, k, d: g.iota(k) <= q), "k") == (CAUSAL,)
+    assert live_range(program(lambda g, q, k, d: g.iota(k) <= d), "k") == ()
+
+
+def test_streaming_keeps_the_bounds() -> None:
+    def body(g: Graph, x: Tile, q: Axis, k: Axis) -> Tile:
+        scores = where(causal(g, q, k), x, -math.inf)
+        return reduce("sum", exp(scores - reduce("max", scores, k)), k)
+
+    assert live_range(built(body), "k") == live_range(stream(built(body)), "k") == (CAUSAL,)
