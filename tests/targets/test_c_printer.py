@@ -14,7 +14,7 @@ import pytest
 
 from explorer.check import Bounds
 from explorer.expectation import reduction_length
-from explorer.exporter import export, find_linker, source_text
+from explorer.exporter import find_linker, source_text
 from ir import (
     Graph,
     apply,
