@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from explorer.check import Bounds
 from explorer.expectation import reduction_length
-from explorer.exporter import find_linker, source_text
+from explorer.exporter import export, find_linker, source_text
 from ir import (
     Graph,
     apply,
@@ -33,7 +34,7 @@ from ir.schedule import Schedule
 from ir.target import get_backend
 from ir.targets.cpu.backend import staged_program
 from ir.targets.cpu.c import print_c
-from ir.targets.cpu.nest import I64, Builder, Type, Value
+from ir.targets.cpu.nest import I64, PTR, Builder, Type, Value
 from ir.targets.cpu.standalone import C_FLAGS, standalone
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -44,11 +45,19 @@ needs_compiler = pytest.mark.skipif(find_linker() is None, reason="no C compiler
 _RUN = """\
 import ctypes, sys
 import numpy as np
-library, entry, folder, *names = sys.argv[1:]
-arrays = [np.load(f"{folder}/{name}.npy") for name in names]
+library, entry, folder, shift, *names = sys.argv[1:]
+rooms, arrays = [], []
+for name in names:
+    array = np.load(f"{folder}/{name}.npy")
+    room = np.full(array.nbytes + 192, 0xA5, np.uint8)
+    first = -room.ctypes.data % 64 + int(shift)
+    arrays.append(room[first : first + array.nbytes].view(array.dtype).reshape(array.shape))
+    arrays[-1][...] = array
+    rooms.append((room, first, first + array.nbytes))
 function = getattr(ctypes.CDLL(library), entry)
 function(*(ctypes.c_void_p(array.ctypes.data) for array in arrays))
-for name, array in zip(names, arrays):
+for name, array, (room, first, last) in zip(names, arrays, rooms):
+    assert (room[:first] == 0xA5).all() and (room[last:] == 0xA5).all(), name
     np.save(f"{folder}/{name}.npy", array)
 """
 
@@ -154,8 +163,13 @@ def lowered(program: Program, values: Mapping[str, Any], isa: tuple[str, ...]) -
     return BACKEND.lower(program, schedule, replace(HOST, isa=isa), full=True)
 
 
-def check(program: Program, kernel: Kernel, folder: Path, machine: str = "native") -> None:
-    """Compile the exported C, run it in a process of its own, compare with the oracle."""
+def check(
+    program: Program, kernel: Kernel, folder: Path, machine: str = "native", shift: int = 0
+) -> None:
+    """Compile the exported C, run it in a process of its own, compare with the oracle.
+
+    Arrays lie `shift` bytes past a cache line, and the bytes around them must stay as they are.
+    """
     source, library = folder / "kernel.c", folder / "kernel.so"
     source.write_text(source_text(kernel, standalone(kernel), {}))
     flags = C_FLAGS.replace("native", machine).replace("-O3", "-O2").split()
@@ -170,7 +184,8 @@ def check(program: Program, kernel: Kernel, folder: Path, machine: str = "native
         poison = np.full(argument.shape, 0x5A, numpy_dtype(argument.dtype))
         np.save(folder / f"{argument.name}.npy", inputs.get(argument.name, poison))
     names = [argument.name for argument in operands]
-    run = [sys.executable, "-c", _RUN, str(library), kernel.name, str(folder), *names]
+    place = [str(library), kernel.name, str(folder), str(shift)]
+    run = [sys.executable, "-c", _RUN, *place, *names]
     subprocess.run(run, check=True, timeout=60)
     reference = evaluate(program, inputs)
     for spec in program.outputs:
@@ -201,6 +216,98 @@ def test_c_needs_no_wide_vectors(
     _, spec, arguments, values, _ = next(case for case in CASES if case[0] == name)
     program = program_of(spec, arguments)
     check(program, lowered(program, values, isa), tmp_path, machine)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shift", [0, 4])
+def test_streaming_suits_any_address(shift: int, tmp_path: Path) -> None:
+    """Whole vectors of whole rows stream; where the address forbids it, ordinary stores do."""
+    program = program_of("softmax", {"m": 24, "n": 256})
+    kernel = lowered(program, ROWS | {"stream": True}, HOST.isa)
+    assert "stream_v" in kernel.text("c")
+    assert "!nontemporal" in kernel.text("llvm").split("!0 =")[0]
+    check(program, kernel, tmp_path, shift=shift)
+
+
+_USE_EXPORT = """\
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np, softmax
+def shifted(array):
+    room = np.zeros(array.nbytes + 128, np.uint8)
+    first = -room.ctypes.data % 64 + 4
+    view = room[first : first + array.nbytes].view(array.dtype).reshape(array.shape)
+    view[...] = array
+    return view
+x = shifted(np.random.default_rng(0).standard_normal((24, 256), np.float32))
+y = shifted(np.zeros_like(x))
+assert y.ctypes.data % 64 == 4
+e = np.exp(x - x.max(1, keepdims=True))
+want = e / e.sum(1, keepdims=True)
+assert softmax.softmax(x, **{sys.argv[2]: y}) is y
+np.testing.assert_allclose(y, want, rtol=1e-5)
+np.testing.assert_allclose(softmax.softmax(x), want, rtol=1e-5)
+assert not any(name.split(".")[0] in ("ir", "explorer") for name in sys.modules)
+"""
+
+
+@needs_compiler
+def test_an_exported_kernel_works_alone(tmp_path: Path) -> None:
+    """All files are there; the module runs without Tilewright, on arrays at any address."""
+    program = program_of("softmax", {"m": 24, "n": 256})
+    kernel = lowered(program, ROWS | {"stream": True}, HOST.isa)
+    folder = tmp_path / "out"
+    files = export(kernel, {"operator": "softmax"}, folder, cache_dir=tmp_path / "cache")
+    assert {path.name for path in files} == {
+        "softmax.ll", "softmax.o", "softmax.c", "softmax.json", "softmax.py", "libsoftmax.so",
+    }  # fmt: skip
+    run = [sys.executable, "-I", "-c", _USE_EXPORT, str(folder), program.outputs[0].name]
+    done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "signature"),
+    [
+        (("args", "scratch"), "(const float *p_args, float *p_scratch)"),
+        (("int", "twice"), "(const float *p_int, float *p_twice)"),
+        (("A.b", "A_b"), "(const float *A_b, float *p_A_b)"),
+    ],
+)
+def test_operands_of_any_name_have_an_entry(
+    names: tuple[str, str], signature: str, tmp_path: Path
+) -> None:
+    @operator
+    def twice(g: Graph, m: int) -> None:
+        g.output(names[1], g.input(names[0], g.axes(m=m), "f32") * 2.0)
+
+    program = twice.build(m=37)
+    kernel = lowered(program, {}, HOST.isa)
+    assert standalone(kernel).signature == f"void twice{signature}"
+    binding: Any = import_module("llvmlite.binding")
+    binding.parse_assembly(standalone(kernel).texts[1]).verify()
+    if find_linker():
+        check(program, kernel, tmp_path)
+
+
+def test_a_loop_inside_a_branch_starts_from_its_initial_value() -> None:
+    """The loop runs in the variable of the branch's result, which nothing has set before."""
+    b = Builder("branched")
+    thread, _, args, _ = b.function.parameters
+    vector = Type("f32", 4)
+    pointer = b.load(PTR, args)
+    start = b.load(vector, pointer)
+    first = b.compare("eq", thread, 0)
+    assert isinstance(first, Value)
+    with b.branch(first) as branch:
+        with b.loop("k", 0, 4, 1, [start]) as loop:
+            loop.block.yields = (b.op("fadd", loop.carried[0], loop.carried[0]),)
+        branch.then.yields = loop.results
+        b.otherwise(branch)
+        branch.other.yields = (b.constant(0.0, vector),)
+    b.store(branch.results[0], pointer)
+    text = print_c(b.function)
+    assert text.index("v4f32 acc;") < text.index("acc = x;") < text.index("for (int64_t k")
 
 
 def test_text_is_deterministic() -> None:

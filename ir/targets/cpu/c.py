@@ -26,11 +26,13 @@ from ir.targets.cpu.nest import (
 )
 
 _KEYWORDS = (
-    "auto bool break case char const continue default do double else enum extern false float for "
-    "goto if inline int linux long register restrict return short signed sizeof static struct "
-    "switch true typedef union unix unsigned void volatile while"
+    "alignas alignof asm auto bool break case char const constexpr continue default do double else "
+    "enum extern false float for goto if inline int linux long nullptr register restrict return "
+    "short signed sizeof static static_assert struct switch thread_local true typedef typeof union "
+    "unix unsigned void volatile while"
 )
-_RESERVED = frozenset((*_KEYWORDS.split(), "thread", "threads", "args", "team"))
+# Names that neither a variable nor an operand may have in C.
+RESERVED_WORDS = frozenset((*_KEYWORDS.split(), "thread", "threads", "args", "team"))
 _EXTERNALS = {
     "tilewright_barrier": "void tilewright_barrier(void *team);",
     "tilewright_ticket": "int64_t tilewright_ticket(void *team, int64_t slot);",
@@ -43,7 +45,7 @@ class _Names:
     """Unique names within the enclosing scopes; siblings may reuse them."""
 
     def __init__(self) -> None:
-        self._scopes: list[set[str]] = [set(_RESERVED)]
+        self._scopes: list[set[str]] = [set(RESERVED_WORDS)]
 
     def new(self, stem: str) -> str:
         name, number = stem, 0
@@ -301,7 +303,11 @@ class CPrinter:
         variables: list[str] = []
         groups: dict[str, list[str]] = {}
         for initial, result in zip(loop.initial, loop.results, strict=True):
-            variable = self.shared.get(result.id) or self._inherited(initial)
+            variable = self.shared.get(result.id)
+            if variable is not None:
+                self._start(variable, initial)
+            else:
+                variable = self._inherited(initial)
             if variable is None:
                 stem = "acc" if result.type.lanes else "sum"
                 variable = self.names.new(stem)
@@ -315,6 +321,12 @@ class CPrinter:
         for kind, declared in groups.items():
             self._declare(kind, declared)
         return variables
+
+    def _start(self, variable: str, initial: Operand) -> None:
+        """Bring `initial` into a variable made before the loop, unless it is there already."""
+        start = self.values.operand(initial).text
+        if start != variable:
+            self._line(f"{variable} = {start};")
 
     def _declare(self, kind: str, items: Sequence[str]) -> None:
         """Several variables of one type, as many on a line as fit."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import platform
 
 from ir.kernel import Argument, Kernel
+from ir.targets.cpu.c import RESERVED_WORDS
 
 _C_TYPES = {
     "f64": "double",
@@ -43,20 +44,35 @@ __attribute__((constructor)) static void request_tiles(void) { syscall(158, 0x10
 
 def signature_c(kernel: Kernel) -> str:
     """The C prototype of the plain entry, without a semicolon."""
-    parameters = ", ".join(_parameter(argument) for argument in _operands(kernel))
+    names = _c_names(kernel)
+    parameters = ", ".join(_parameter(a, names[a.name]) for a in _operands(kernel))
     return f"void {kernel.name}({parameters})"
 
 
-def _parameter(argument: Argument) -> str:
+def _parameter(argument: Argument, name: str) -> str:
     const = "const " if argument.role == "input" else ""
-    return f"{const}{_C_TYPES[argument.dtype]} *{argument.name}"
+    return f"{const}{_C_TYPES[argument.dtype]} *{name}"
+
+
+def _c_names(kernel: Kernel) -> dict[str, str]:
+    """What C calls each operand: its own name where C and the entry's own words allow it."""
+    taken = {*RESERVED_WORDS, *_C_TYPES.values(), "scratch", "slot", kernel.name, kernel.entry}
+    names = {}
+    for argument in _operands(kernel):
+        name = argument.name.replace(".", "_")
+        while name in taken or name.startswith("tilewright_"):
+            name = f"p_{name}"
+        taken.add(name)
+        names[argument.name] = name
+    return names
 
 
 def entry_c(kernel: Kernel) -> str:
     """C text to stand behind the pool and the kernel's body."""
     offsets, total = scratch_offsets(kernel)
+    names = _c_names(kernel)
     values = [
-        f"scratch + {offsets[a.name]}" if a.role == "workspace" else f"(void *){a.name}"
+        f"scratch + {offsets[a.name]}" if a.role == "workspace" else f"(void *){names[a.name]}"
         for a in kernel.arguments
     ]
     lines = [_TILES_C, f"{signature_c(kernel)} {{"]
@@ -77,7 +93,7 @@ def entry_c(kernel: Kernel) -> str:
 def entry_llvm(kernel: Kernel) -> str:
     """An LLVM module with the plain entry, to be linked with the kernel's and the pool's."""
     offsets, total = scratch_offsets(kernel)
-    parameters = ", ".join(f"ptr %{argument.name}" for argument in _operands(kernel))
+    parameters = ", ".join(f"ptr %at.{argument.name}" for argument in _operands(kernel))
     lines = [
         "declare void @tilewright_launch(ptr, ptr, i64)",
         "declare ptr @tilewright_scratch_take(ptr, i64)",
@@ -93,7 +109,7 @@ def entry_llvm(kernel: Kernel) -> str:
             f"  %scratch = call ptr @tilewright_scratch_take(ptr @scratch.slot, i64 {total})"
         )
     for position, argument in enumerate(kernel.arguments):
-        value = f"%{argument.name}"
+        value = f"%at.{argument.name}"
         if argument.role == "workspace":
             lines.append(
                 f"  {value} = getelementptr i8, ptr %scratch, i64 {offsets[argument.name]}"
