@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from keyword import iskeyword
 from pathlib import Path
 
@@ -163,7 +163,6 @@ _PYTHON = '''\
 """
 
 import ctypes
-from keyword import iskeyword
 from pathlib import Path
 
 import numpy as np
@@ -216,8 +215,9 @@ def python_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object])
         f"{a.role == 'output'}),"
         for a in operands
     ]
-    inputs = [a.name for a in operands if a.role == "input"]
-    outputs = [f"{a.name}=None" for a in operands if a.role == "output"]
+    names = _parameters([a.name for a in operands])
+    inputs = [names[a.name] for a in operands if a.role == "input"]
+    outputs = [f"{names[a.name]}=None" for a in operands if a.role == "output"]
     return _PYTHON.format(
         name=kernel.name,
         facts="\n".join(f"{key}: {_flat(value)}" for key, value in facts.items()).replace(
@@ -227,5 +227,18 @@ def python_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object])
         build=around.build,
         parameters=", ".join([*inputs, *outputs]),
         signature=around.signature,
-        values=", ".join(a.name for a in operands) + ",",
+        values=", ".join(names.values()) + ",",
     )
+
+
+def _parameters(tensors: Sequence[str]) -> dict[str, str]:
+    """A Python parameter for each tensor: its own name wherever Python allows it."""
+    names: dict[str, str] = {}
+    for tensor in tensors:
+        name = re.sub(r"\W", "_", tensor)
+        if not name.isidentifier() or iskeyword(name):
+            name = f"{name}_" if name[:1].isidentifier() else f"_{name}"
+        while name in names.values():
+            name += "_"
+        names[tensor] = name
+    return names

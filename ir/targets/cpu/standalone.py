@@ -6,7 +6,7 @@ from ir.kernel import Kernel, Standalone
 from ir.targets.cpu.entry import entry_c, entry_llvm, signature_c
 from ir.targets.cpu.pool import pool_c, pool_llvm
 
-C_FLAGS = "-O3 -march=native -ffp-contract=fast -fno-math-errno -fPIC -shared -pthread"
+C_FLAGS = "-O3 -march=native -ffp-contract=fast -fno-math-errno -fwrapv -fPIC -shared -pthread"
 
 
 def standalone(kernel: Kernel) -> Standalone:
