@@ -18,6 +18,11 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
+from ir.scalar import scalar_function
+
+SIMPLE = 2  # operations that an operand of a wider reduction may repeat at every use
+CHEAP = 4  # operations that a reader over the same points may repeat
+COSTLY = 8  # operations from which a function counts as a series
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,14 @@ class StagedProgram:
             result.node for stage in self.stages for result in stage.written if not result.tensor
         )
 
+    def carried(self, node: int) -> frozenset[str]:
+        """Axes along whose blocks a value changes (see `carried_axes`)."""
+        return carried_axes(self.program, node, self._carried)
+
+    @cached_property
+    def _carried(self) -> dict[int, frozenset[str]]:
+        return {}
+
     def leaves(self, stage: Stage, roots: Iterable[int]) -> tuple[int, ...]:
         """Nodes at which the inlined expressions of `roots` end: loads, buffers, accumulators."""
         own = {a.node for a in stage.accumulators}
@@ -168,6 +181,22 @@ def reduced_axes(node: Node) -> tuple[str, ...]:
     return node.op.over
 
 
+def carried_axes(program: Program, node: int, known: dict[int, frozenset[str]]) -> frozenset[str]:
+    """Axes along whose blocks a value changes because it is made of running ones (Now, Prior).
+
+    `known` keeps answers between calls on one program.
+    """
+    if node not in known:
+        here = program.nodes[node]
+        if isinstance(here.op, (Now, Prior)):
+            known[node] = frozenset(reduced_axes(program.nodes[here.args[0]]))
+        elif is_reduction(here) or isinstance(here.op, Load):
+            known[node] = frozenset()
+        else:
+            known[node] = frozenset().union(*(carried_axes(program, a, known) for a in here.args))
+    return known[node]
+
+
 class _Partition:
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -175,6 +204,7 @@ class _Partition:
         self.order = {axis: i for i, axis in enumerate(self._axis_order())}
         self.absorbed = self._absorbed()
         self._known: dict[int, set[int]] = {}
+        self._running_axes: dict[int, frozenset[str]] = {}
         self.before = self._reduction_order()
 
     def _axis_order(self) -> list[str]:
@@ -224,7 +254,7 @@ class _Partition:
 
     def simple(self, position: int) -> bool:
         """Cheap to repeat: a load, a constant, a coordinate, or a short expression of these."""
-        return self._cost(position) <= 2
+        return self._cost(position) <= SIMPLE
 
     def _cost(self, position: int) -> int:
         node = self.nodes[position]
@@ -232,8 +262,6 @@ class _Partition:
             return 0
         own = 0
         if isinstance(node.op, Map):
-            from ir.scalar import scalar_function
-
             own = scalar_function(node.op.function).flops
         return own + sum(self._cost(arg) for arg in node.args)
 
@@ -286,13 +314,57 @@ class _Partition:
                 continue
             if not any(arg in inside for arg in node.args) or frozenset(node.axes) != parallel:
                 continue
-            if position in self.absorbed:
+            if position in self.absorbed or self._by_rows(position):
                 continue
             if not self._finished(position, group):
                 continue
             inside.add(position)
             found.append(position)
-        return found
+        return self._without_repeatable(found)
+
+    def _by_rows(self, position: int) -> bool:
+        """A costly map of running values: a stage of its own runs its vectors along rows."""
+        op = self.nodes[position].op
+        costly = isinstance(op, Map) and scalar_function(op.function).flops > COSTLY
+        return costly and self._is_running(position)
+
+    def _without_repeatable(self, found: list[int]) -> list[int]:
+        """A closure without the maps at its end that readers over the same points may repeat.
+
+        What is stored then is the bare reduction, in the form that its instruction leaves it.
+        """
+        kept = list(found)
+        for position in reversed(found):
+            users = self.program.users(position)
+            if users and not set(users) & set(kept) and self._repeatable(position):
+                kept.remove(position)
+        return kept
+
+    def _repeatable(self, position: int) -> bool:
+        """A cheap map of one reduction and constants whose readers all run over its own axes."""
+        node = self.nodes[position]
+        if not isinstance(node.op, Map) or not self._bare(position):
+            return False
+        return self._cost(position) <= CHEAP and self._read_alike(position, frozenset(node.axes))
+
+    def _bare(self, position: int) -> bool:
+        """Whether a value is made of finished reductions, coordinates and constants alone."""
+        node = self.nodes[position]
+        if is_reduction(node) or isinstance(node.op, (Constant, Iota)):
+            return True
+        return isinstance(node.op, Map) and all(self._bare(arg) for arg in node.args)
+
+    def _read_alike(self, position: int, axes: frozenset[str]) -> bool:
+        """Whether every reader, up to the next value in memory, runs over the points `axes`."""
+        for user in self.program.users(position):
+            node = self.nodes[user]
+            reads = self.domain(user) if is_reduction(node) else frozenset(node.axes)
+            if reads != axes or not (is_reduction(node) or isinstance(node.op, (Map, Cast))):
+                return False
+            ends = is_reduction(node) or self._cost(user) > COSTLY
+            if not ends and not self._read_alike(user, axes):
+                return False
+        return True
 
     def _reductions(self, position: int) -> set[int]:
         """All reductions that a node depends on."""
@@ -384,12 +456,10 @@ class _Partition:
         return bool(self._reductions(position) & own)
 
     def _is_running(self, position: int) -> bool:
-        node = self.nodes[position]
-        if isinstance(node.op, (Now, Prior)):
-            return True
-        if is_reduction(node) or isinstance(node.op, Load):
-            return False
-        return any(self._is_running(arg) for arg in node.args)
+        return bool(self._carried(position))
+
+    def _carried(self, position: int) -> frozenset[str]:
+        return carried_axes(self.program, position, self._running_axes)
 
     def _reduction_stage(self, group: list[int], closure: list[int], number: int) -> Stage:
         inside = set(group) | set(closure)
@@ -443,6 +513,8 @@ class _Partition:
         """A body result must need nothing that comes after the stage: same inputs as its body."""
         if not stage.accumulators:
             return True
+        if not self._carried(result.node) <= set(stage.domain):
+            return False
         needed = self._reductions(result.node)
         have: set[int] = set()
         for accumulator in stage.accumulators:

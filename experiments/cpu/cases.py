@@ -115,7 +115,12 @@ def all_cases() -> list[Case]:
         for causal in (False, True)
     ]
     cases.append(
-        Case("gaussian product n=16384 d=18", "gaussian", "gaussian", {"n": 16384, "d": 18})
+        Case(
+            "gaussian product n=16384 d=18",
+            "gaussian",
+            "gaussian",
+            {"n": 16384, "d": 18, "expand": True},
+        )
     )
     cases.append(
         Case(

@@ -127,6 +127,7 @@ _CASES: list[tuple[str, Callable[..., Array], dict[str, Any]]] = [
     ("attention", _attention, _HEADS | {"kv_heads": 2, "causal": True, "window": 2}),
     ("attention", _attention, _HEADS | {"kv_heads": 1, "sk": 9, "window": 3, "scale": 0.25}),
     ("gaussian", _gaussian, {"n": 6, "d": 3}),
+    ("gaussian", _gaussian, {"n": 6, "d": 3, "expand": True}),
     ("gaussian", _gaussian, {"n": 6, "d": 3, "m": 9, "s": 0.75}),
     ("conv2d", _conv, {"n": 2, "h": 5, "w": 6, "c": 3, "f": 4}),
     ("conv2d", _conv, {"n": 1, "h": 5, "w": 4, "c": 2, "f": 3, "padding": 1, "stride": 2}),

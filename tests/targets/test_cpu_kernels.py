@@ -32,6 +32,7 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ),
     ("attention", {"b": 2, "heads": 2, "sq": 130, "d": 64, "window": 20, "causal": True}),
     ("gaussian", {"n": 150, "d": 5}),
+    ("gaussian", {"n": 150, "d": 5, "expand": True}),
     ("conv2d", {"n": 1, "h": 14, "w": 13, "c": 16, "f": 32, "padding": 1}),
     ("conv2d", {"n": 2, "h": 14, "w": 13, "c": 8, "f": 24, "stride": 2}),
 )

@@ -20,7 +20,7 @@ from ir.targets.cpu.planner import make_plan
 from ir.targets.cpu.shape import stage_shapes
 from ir.targets.cpu.splitting import WHOLE, choices, split_program, translated
 
-GENERATOR = "1"
+GENERATOR = "2"
 SUPPORTED = ("bool", "u8", "i8", "i32", "i64", "bf16", "f32", "f64")
 
 

@@ -14,7 +14,7 @@ from ir.space import Decision
 from ir.stages import StagedProgram
 from ir.target import Hardware
 from ir.targets.cpu.instructions import VectorRow
-from ir.targets.cpu.shape import REDUCED, SMALL, StageShape, common_axes, outer_axes
+from ir.targets.cpu.shape import REDUCED, SMALL, StageShape, outer_axes, shared_axes
 
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
@@ -37,7 +37,7 @@ class Decisions:
         self.staged, self.shapes, self.hardware, self.vector = staged, shapes, hardware, vector
         self.extents = staged.program.axes
         self.outer = outer_axes(staged, shapes)
-        self.common = common_axes(staged)
+        self.shared = shared_axes(staged)
         self.blocked = self._blocked_axes()
         self.found: list[Decision] = []
 
@@ -49,7 +49,7 @@ class Decisions:
                 continue
             reduced = any(axis in s.reduce for s in self.staged.stages)
             limit = REDUCED if reduced else SMALL
-            if extent > limit or (axis in self.common and extent > 8):
+            if extent > limit or (axis in self.shared and extent > 8):
                 candidates.append(axis)
         longest = sorted(candidates, key=lambda a: -self.extents[a])[:MAX_ORDERED]
         return tuple(a for a in self.extents if a in longest)
@@ -147,7 +147,7 @@ class Decisions:
     def _threads(self) -> None:
         choices: list[str] = []
         if self.hardware.threads > 1:
-            blocked = [a for a in self.common if a in self.blocked]
+            blocked = [a for a in self.shared if a in self.blocked]
             if self.outer:
                 choices += [" ".join(self.outer), *(" ".join((*self.outer, a)) for a in blocked)]
             choices += [*blocked, *(" ".join(p) for p in itertools.permutations(blocked, 2))]
@@ -370,7 +370,7 @@ class Seeds:
         seed: dict[str, Value] = {"stream": True}
         for axis in self.decisions.blocked:
             extent = self.decisions.extents[axis]
-            size = block if axis in self.decisions.common else extent
+            size = block if axis in self.decisions.shared else extent
             for level in (0, 1):
                 self._put(seed, f"tile.{axis}.{level}", size)
         return seed

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from ir.dtypes import is_float
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -15,7 +16,7 @@ from ir.ops.reduce import Now, Prior
 from ir.program import Program
 from ir.scalar import scalar_function
 from ir.targets.cpu.access import Access, Position, Site
-from ir.targets.cpu.mathlib import Arithmetic, apply_function
+from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
 from ir.targets.cpu.nest import Builder, Type, Value
 
 SCALARS = {"bool": "i1", "u8": "i8"}
@@ -24,6 +25,12 @@ SCALARS = {"bool": "i1", "u8": "i8"}
 def scalar_of(dtype: str) -> str:
     """The nest scalar that holds values of a program dtype."""
     return SCALARS.get(dtype, dtype)
+
+
+def accuracy(program: Program) -> str:
+    """The dtype to which functions must be right: that of all outputs, if they agree."""
+    dtypes = {spec.dtype for spec in program.outputs}
+    return dtypes.pop() if len(dtypes) == 1 and is_float(min(dtypes)) else "f32"
 
 
 class Leaves(Protocol):
@@ -55,7 +62,7 @@ class Evaluator:
     ) -> None:
         self.b, self.program, self.leaves = builder, program, leaves
         self.lane, self.row, self.lanes = lane, row, lanes
-        self.arith = Arithmetic(builder, fma, scales)
+        self.arith = Arithmetic(builder, fma, scales, accuracy(program))
         self.bound: dict[tuple[int, int, int], Value] = {}
         self.memo: dict[tuple[int, int, int], Value] = {}
         self.site: dict[str, Position] = {}
@@ -111,7 +118,8 @@ class Evaluator:
             value = self.value(source, i, j)
             return self.convert(value, scalar_of(op.dtype), self._unsigned(source))
         if isinstance(op, Map):
-            return self._map(op.function, here.args, i, j)
+            short = self._short_exp(op, here.args[0], i, j)
+            return short or self._map(op.function, here.args, i, j)
         if isinstance(op, Now):
             return self.value(here.args[0], i, j)
         raise Refusal("not-here", f"{op.name} (node {node}) cannot be evaluated inside a stage")
@@ -141,6 +149,31 @@ class Evaluator:
         if any(value.type.lanes for value in values):
             values = [v if v.type.lanes else self.b.splat(v, self.lanes) for v in values]
         return apply_function(self.arith, function, values)
+
+    def _short_exp(self, op: Map, argument: int, i: int, j: int) -> Value | None:
+        """exp(x - row) and exp(c x - row) for narrow outputs, in one operation less or two."""
+        inner = self.program.nodes[argument]
+        narrow = self.arith.accuracy in EXP2_FOR and not self.leaves.is_leaf(argument)
+        if op.function != "exp" or not narrow or not isinstance(inner.op, Map):
+            return None
+        if inner.op.function != "sub" or self.varies(inner.args[1]) or inner.dtype != "f32":
+            return None
+        x, scale = self._unscaled(inner.args[0])
+        value, less = self.value(x, i, j), self.value(inner.args[1], i, j)
+        if not self.arith.scales_vectors(value.type) or less.type != Type("f32"):
+            return None
+        return self.arith.exp_of_difference(value, scale, less)
+
+    def _unscaled(self, node: int) -> tuple[int, float]:
+        """(x, c) where a node is c x of a constant c > 0 and is not in memory, else (node, 1)."""
+        here = self.program.nodes[node]
+        if self.leaves.is_leaf(node) or here.op != Map("mul"):
+            return node, 1.0
+        for factor, other in (here.args, here.args[::-1]):
+            op = self.program.nodes[factor].op
+            if isinstance(op, Constant) and op.value > 0:
+                return other, float(op.value)
+        return node, 1.0
 
     def _is_zero(self, args: tuple[int, ...]) -> bool:
         """A coordinate (always finite) times the constant 0.0."""

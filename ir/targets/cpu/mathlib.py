@@ -18,17 +18,24 @@ LN2_LOW = 1.42860682030941723212e-6
 # exp(r) on |r| <= ln2 / 2, relative error 1.1e-7 before rounding
 EXP = (1.0, 1.0, 0.49999233, 0.16667115, 0.04188993, 0.00831244)
 
-# 2^f on 0 <= f < 1, relative error 7.6e-8 before rounding
+# 2^f on 0 <= f < 1, relative errors 7.6e-8, 2.6e-6 and 7.5e-5 before rounding
 EXP2 = (0.999999924, 0.693153084, 0.240153571, 0.0558263768, 0.00898933336, 0.00187755878)
+EXP2_F16 = (1.00000259, 0.693003834, 0.241442757, 0.0520114606, 0.0135341679)
+EXP2_BF16 = (0.999925219, 0.695833541, 0.226067155, 0.0780245227)
+# by the width of what is stored in the end: well below half a unit of its last place
+EXP2_FOR = {"f16": EXP2_F16, "bf16": EXP2_BF16}
 
 
 class Arithmetic:
     """Builder shorthands with constants splat to the operand's type."""
 
-    def __init__(self, builder: Builder, fma: bool = True, scales: bool = False) -> None:
+    def __init__(
+        self, builder: Builder, fma: bool = True, scales: bool = False, accuracy: str = "f32"
+    ) -> None:
         self.b = builder
         self.has_fma = fma
         self.scales = scales
+        self.accuracy = accuracy
 
     def const(self, value: float, like: Value) -> Value:
         return self.b.constant(value, like.type)
@@ -52,8 +59,8 @@ class Arithmetic:
 
         Where the host scales by powers of two in one instruction, 2^(x log2 e) takes eight.
         """
-        if self.scales and x.type == Type("f32", FRACTION.lanes):
-            return self._exp_scaled(x)
+        if self.scales_vectors(x.type):
+            return self.exp2(self.b.op("fmul", x, self.const(LOG2E, x)))
         b, wide = self.b, x.type.scalar == "f64"
         lowest, highest = (-708.0, 709.0) if wide else (-87.336544, 88.37)
         clamped = b.op("fmin", b.op("fmax", x, self.const(lowest, x)), self.const(highest, x))
@@ -69,10 +76,27 @@ class Arithmetic:
         result = b.bitcast(scaled, x.type)
         return b.select(b.test("lt", x, self.const(lowest, x)), self.const(0.0, x), result)
 
-    def _exp_scaled(self, x: Value) -> Value:
-        y = self.b.op("fmul", x, self.const(LOG2E, x))
-        fraction = self.b.intrinsic(FRACTION, x.type, y)
-        return self.b.intrinsic(SCALE, x.type, self.polynomial(fraction, EXP2), y)
+    def scales_vectors(self, type: Type) -> bool:
+        """Whether `exp2` may be asked for values of `type`."""
+        return self.scales and type == Type("f32", FRACTION.lanes)
+
+    def exp2(self, y: Value) -> Value:
+        """2^y by the instructions that take fractions and scale by powers of two."""
+        fraction = self.b.intrinsic(FRACTION, y.type, y)
+        series = EXP2_FOR.get(self.accuracy, EXP2)
+        return self.b.intrinsic(SCALE, y.type, self.polynomial(fraction, series), y)
+
+    def exp_of_difference(self, x: Value, scale: float, less: Value) -> Value:
+        """e^(scale x - less) with the second term scaled apart: one operation for the exponent.
+
+        Its absolute error is that of rounding less * log2 e, so it is for results of few bits.
+        """
+        limit = 3e38  # a bound that stays finite where nothing was seen yet
+        scaled = self.b.op("fmul", less, self.const(LOG2E, less))
+        scaled = self.b.op("fmax", scaled, self.const(-limit, less))
+        return self.exp2(
+            self.fma(x, scale * LOG2E, self.b.splat(self.b.op("fneg", scaled), x.type.lanes))
+        )
 
     def sigmoid(self, x: Value) -> Value:
         one = self.const(1.0, x)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ir.errors import Refusal
-from ir.ops.reduce import Carry
 from ir.schedule import Schedule
 from ir.stages import StagedProgram
 from ir.targets.cpu.instructions import VectorRow
@@ -60,16 +59,12 @@ class _Tree:
 
     def _belongs(self, position: int, axis: str) -> bool:
         """Whether the stage must stand inside a loop over `axis`."""
-        stage = self.stages[position]
-        if axis in stage.domain:
-            return True
-        nodes = self.plan.staged.program.nodes
-        for uses in self.plan.staged.uses[position].values():
-            for use in uses:
-                source = nodes[nodes[use.node].args[0]] if not use.final else None
-                if source and isinstance(source.op, Carry) and source.op.axis == axis:
-                    return True
-        return False
+        staged = self.plan.staged
+        return axis in self.stages[position].domain or any(
+            axis in staged.carried(use.node)
+            for uses in staged.uses[position].values()
+            for use in uses
+        )
 
     def _runs(self, members: list[int], axis: str) -> list[tuple[bool, list[int]]]:
         runs: list[tuple[bool, list[int]]] = []
@@ -97,7 +92,7 @@ class _Tree:
         stage, earlier = self.stages[position], self.stages[other]
         for use in self.plan.staged.uses[position].get(other, ()):
             varies = axis in self.plan.staged.program.nodes[use.node].axes
-            running = not use.final or any(r.node == use.node for r in earlier.running)
+            running = self.plan.staged.carried(use.node)
             if running or varies or axis not in earlier.reduce:
                 continue
             if not (use.late and axis in stage.reduce):
@@ -136,12 +131,9 @@ def _check_carries(plan: Plan) -> None:
     for position, table in enumerate(staged.uses):
         own = plan.leaves[staged.stages[position].name].path()
         for other, uses in table.items():
-            earlier = staged.stages[other]
-            running = {r.node for r in earlier.running}
-            if all(use.final and use.node not in running for use in uses):
-                continue
-            for loop in plan.leaves[earlier.name].path():
-                if loop.axis in earlier.reduce and loop not in own:
+            carried = frozenset().union(*(staged.carried(use.node) for use in uses))
+            for loop in plan.leaves[staged.stages[other].name].path():
+                if loop.axis in carried and loop not in own:
                     raise Refusal(
                         "carried-apart",
                         f"{staged.stages[position].name} is outside the "

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
@@ -180,13 +181,23 @@ def _main_contiguous(staged: StagedProgram, term: int, main: str) -> bool:
     return term in staged.materialised
 
 
+LEFT_SERIAL = 0.05  # share of the work that one thread may do while others wait
+
+
 def common_axes(staged: StagedProgram) -> tuple[str, ...]:
-    """Axes that every stage has and none reduces: threads may share them."""
+    """Axes that every stage has and none reduces."""
+    return tuple(a for a in shared_axes(staged) if all(a in s.domain for s in staged.stages))
+
+
+def shared_axes(staged: StagedProgram) -> tuple[str, ...]:
+    """Axes that threads may share: no stage reduces them, and stages without them are small."""
+    extents = staged.program.axes
+    work = {s.name: prod(extents[axis] for axis in s.domain) for s in staged.stages}
     found = []
-    for axis, extent in staged.program.axes.items():
-        used = [s for s in staged.stages if axis in s.domain]
-        everywhere = len(used) == len(staged.stages)
-        if extent > 1 and everywhere and all(axis in s.parallel for s in used):
+    for axis, extent in extents.items():
+        without = sum(work[s.name] for s in staged.stages if axis not in s.domain)
+        small = without <= LEFT_SERIAL * sum(work.values())
+        if extent > 1 and small and not any(axis in s.reduce for s in staged.stages):
             found.append(axis)
     return tuple(found)
 

@@ -6,6 +6,7 @@ over the accumulator tiles, stored to a scratch area in L1.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ir.errors import Refusal
@@ -55,8 +56,28 @@ class TileStage(KeptLanes):
         self.evaluator.bound = {}
         self._start(dict(site), rows, high, wide)
         self._products(dict(site), high, wide)
+        masks = self.lane_masks(lane_count)
+        if rows % 16 == 0 and not any(masks.values()) and self._only_state():
+            self._store_state(dict(site), high, wide)
+            return
         self._spill(high, wide)
-        self._epilogue(dict(site), rows, self.lane_masks(lane_count))
+        self._epilogue(dict(site), rows, masks)
+
+    def _only_state(self) -> bool:
+        """Whether all that is due are the accumulators as they are, in buffers of their type."""
+        stage, last = self.stage, self.flags.last
+        if stage.running or isinstance(last, Value):
+            return False
+        plain = all(r.tensor is None and r.node in self.own for r in stage.results)
+        if last is True and not plain:
+            return False
+        for accumulator in stage.accumulators:
+            buffer = self.plan.buffers.get(accumulator.node)
+            if buffer is None or buffer.dtype != accumulator.dtype:
+                return False
+            if self.low.buffer_access(buffer).stride(self.binding.lane) != ROW_BYTES // 16:
+                return False
+        return True
 
     # -- tile numbering: accumulators first, then row operands, then one lane operand
 
@@ -107,13 +128,26 @@ class TileStage(KeptLanes):
     def _load_state(
         self, accumulator: Accumulator, n: int, site: dict[str, Position], high: int, wide: int
     ) -> None:
+        for i, j, pointer, stride in self._state_tiles(accumulator, site, high, wide):
+            self._load(self.number(n, high, wide, i, j), pointer, stride)
+
+    def _store_state(self, site: dict[str, Position], high: int, wide: int) -> None:
+        for n, accumulator in enumerate(self.stage.accumulators):
+            for i, j, pointer, stride in self._state_tiles(accumulator, site, high, wide):
+                number = self.number(n, high, wide, i, j)
+                self.b.intrinsic(TILE_STORE, None, number, pointer, self._wide(stride))
+
+    def _state_tiles(
+        self, accumulator: Accumulator, site: dict[str, Position], high: int, wide: int
+    ) -> Iterator[tuple[int, int, Value, int]]:
+        """Accumulator tiles (i, j) in their buffer: pointer, bytes between rows."""
         access = self.low.buffer_access(self.plan.buffers[accumulator.node])
         stride = access.stride(self.binding.row)
         self.evaluator.at(site, {})
         for i in range(high):
             for j in range(wide):
                 pointer, at = access.pointer(self.b, self.evaluator.place(16 * i, j))
-                self._load(self.number(n, high, wide, i, j), self.b.offset(pointer, at), stride)
+                yield i, j, self.b.offset(pointer, at), stride
 
     def _rescale(
         self, accumulator: Accumulator, n: int, site: dict[str, Position], rows: int, wide: int
