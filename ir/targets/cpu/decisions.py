@@ -287,6 +287,7 @@ class Seeds:
             self._blocked(),
             self._prepacked(),
             self._in_place(),
+            *self._striped(),
             self._whole(64),
             self._whole(16),
         )
@@ -364,6 +365,27 @@ class Seeds:
                         seed[f"pack.{stage}.{operand.name}"] = "no"
             self._put(seed, f"prefetch.{stage}", 8)
         return seed
+
+    def _striped(self) -> tuple[dict[str, Value], ...]:
+        """For matrix tiles: each thread's rows against panels of lanes, reductions whole."""
+        products = [s for s in self.decisions.shapes if s.product]
+        tiled = [s for s in products if s.instructions[-1].kind == "tile"]
+        if not tiled:
+            return ()
+        seed: dict[str, Value] = {"stream": True}
+        for axis in self.decisions.blocked:
+            extent = self.decisions.extents[axis]
+            lane = any(axis == shape.lanes[0] for shape in tiled)
+            whole = self.decisions.only_reduced(axis)
+            share = -(-extent // self.decisions.hardware.threads)
+            self._put(seed, f"tile.{axis}.1", extent if whole else 256 if lane else share)
+            self._put(seed, f"tile.{axis}.0", 384 if whole else 32)
+        for shape in products:
+            for operand in shape.operands:
+                name = f"pack.{shape.stage.name}.{operand.name}"
+                if name in self.names:
+                    seed[name] = "1" if shape.lanes[0] in operand.axes else "no"
+        return (seed,)
 
     def _whole(self, block: int) -> dict[str, Value]:
         """Shared axes in small blocks, all others whole; results bypass the cache."""
