@@ -54,6 +54,8 @@ CASES: tuple[tuple[str, dict[str, object]], ...] = (
     ),
     ("gaussian", {"n": 150, "d": 5}),
     ("gaussian", {"n": 77, "m": 133, "d": 18}),
+    ("gaussian", {"n": 150, "d": 5, "expand": True}),
+    ("attention", {"b": 1, "heads": 2, "sq": 128, "d": 64, "causal": True, "dtype": "bf16"}),
     ("conv2d", {"n": 1, "h": 14, "w": 13, "c": 17, "f": 33, "padding": 1}),
     ("conv2d", {"n": 2, "h": 14, "w": 13, "c": 8, "f": 24, "stride": 2, "dtype": "bf16"}),
 )  # fmt: skip
