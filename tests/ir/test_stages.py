@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from ir import Graph, contract, operator
+from ir.partition import stage_program
 from ir.registry import load_operator
 from ir.rewrite.split import split
 from ir.rewrite.streaming import stream
-from ir.stages import Stage, StagedProgram, stage_program
+from ir.stages import Stage, StagedProgram
 
 
 def staged(name: str, **arguments: object) -> StagedProgram:

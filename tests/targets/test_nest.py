@@ -13,7 +13,8 @@ from explorer.runtime.once import run_once
 from ir.kernel import Argument, Kernel
 from ir.targets.cpu.c_values import scalar_literal
 from ir.targets.cpu.instructions import DOTS, FRACTION, SCALE
-from ir.targets.cpu.llvm import conversion, literal, print_llvm
+from ir.targets.cpu.llvm import print_llvm
+from ir.targets.cpu.llvm_words import conversion, literal
 from ir.targets.cpu.nest import BIT, I64, PTR, Builder, Loop, Type, Value
 from tests.targets.test_c_printer import tiny
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import Any
 
+from ir.targets.cpu.llvm_words import (
+    CALLS,
+    FLOAT_PREDICATES,
+    FOLDS,
+    INT_FOLDS,
+    INT_PREDICATES,
+    PLAIN,
+    SCALARS,
+    conversion,
+    literal,
+    signed_bytes,
+    suffix,
+    type_text,
+)
 from ir.targets.cpu.nest import (
     Block,
     Branch,
@@ -16,78 +29,6 @@ from ir.targets.cpu.nest import (
     Type,
     Value,
 )
-
-_SCALARS = {
-    "i1": "i1",
-    "i8": "i8",
-    "i16": "i16",
-    "i32": "i32",
-    "i64": "i64",
-    "bf16": "bfloat",
-    "f16": "half",
-    "f32": "float",
-    "f64": "double",
-    "ptr": "ptr",
-}
-_PLAIN = {
-    "iadd": "add",
-    "isub": "sub",
-    "imul": "mul",
-    "idiv": "udiv",
-    "irem": "urem",
-    "fadd": "fadd",
-    "fsub": "fsub",
-    "fmul": "fmul",
-    "fdiv": "fdiv",
-    "and": "and",
-    "or": "or",
-    "xor": "xor",
-    "shl": "shl",
-    "lshr": "lshr",
-    "ashr": "ashr",
-}
-_CALLS = {
-    "imin": "smin",
-    "imax": "smax",
-    "fmax": "maxnum",
-    "fmin": "minnum",
-    "fabs": "fabs",
-    "fsqrt": "sqrt",
-    "floor": "floor",
-    "round": "nearbyint",
-    "fma": "fma",
-}
-_FOLDS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
-_INT_FOLDS = {"sum": "add", "prod": "mul", "max": "smax", "min": "smin"}
-_INT_PREDICATES = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
-_FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
-
-
-def type_text(type: Type) -> str:
-    """LLVM's spelling of a type."""
-    scalar = _SCALARS[type.scalar]
-    return f"<{type.lanes} x {scalar}>" if type.lanes else scalar
-
-
-def _suffix(type: Type) -> str:
-    return f"v{type.lanes}{type.scalar}" if type.lanes else type.scalar
-
-
-def literal(value: float, scalar: str) -> str:
-    """A scalar constant in LLVM's spelling (floats as exact bit patterns)."""
-    if scalar in ("f32", "f64"):
-        if scalar == "f32":
-            value = struct.unpack("f", struct.pack("f", value))[0]
-        return "0x{:016X}".format(struct.unpack("Q", struct.pack("d", value))[0])
-    if scalar == "bf16":
-        return "0xR%04X" % (struct.unpack("I", struct.pack("f", value))[0] >> 16)
-    if scalar == "f16":
-        return "0xH{:04X}".format(struct.unpack("H", struct.pack("e", value))[0])
-    return str(int(value))
-
-
-def _signed_bytes(type: Type) -> int:
-    return 1 if type.scalar == "i1" else type.bytes // max(1, type.lanes)
 
 
 class LlvmPrinter:
@@ -255,17 +196,17 @@ class LlvmPrinter:
 
     def _generic(self, i: Instruction) -> None:
         assert i.result is not None
-        if i.op in _PLAIN:
+        if i.op in PLAIN:
             flags = " contract" if i.op in ("fadd", "fsub", "fmul") else ""
             if i.op in ("idiv", "irem", "iadd", "isub", "imul") and i.result.type.lanes == 0:
                 flags = " nsw" if i.op in ("iadd", "isub", "imul") else ""
             left, right = (self._name(a) for a in i.args)
-            self._define(i, f"{_PLAIN[i.op]}{flags} {type_text(i.result.type)} {left}, {right}")
+            self._define(i, f"{PLAIN[i.op]}{flags} {type_text(i.result.type)} {left}, {right}")
         else:
-            name = _CALLS[i.op]
+            name = CALLS[i.op]
             if i.op in ("fmax", "fmin"):
                 return self._float_extreme(i)
-            self._call(i, f"llvm.{name}.{_suffix(i.result.type)}", i.args)
+            self._call(i, f"llvm.{name}.{suffix(i.result.type)}", i.args)
 
     def _float_extreme(self, i: Instruction) -> None:
         """max(a, b) as a compare and a select: one instruction on x86, NaN from the second."""
@@ -285,13 +226,13 @@ class LlvmPrinter:
         type = i.result.type
         text = literal(i.args[0], type.scalar)
         if type.lanes:
-            scalar = _SCALARS[type.scalar]
+            scalar = SCALARS[type.scalar]
             text = "<" + ", ".join([f"{scalar} {text}"] * type.lanes) + ">"
         self.constants[i.result.id] = text
 
     def _op_lanes(self, i: Instruction) -> None:
         assert i.result is not None
-        scalar = _SCALARS[i.result.type.scalar]
+        scalar = SCALARS[i.result.type.scalar]
         items = ", ".join(f"{scalar} {lane}" for lane in range(i.result.type.lanes))
         self.constants[i.result.id] = f"<{items}>"
 
@@ -299,12 +240,12 @@ class LlvmPrinter:
         self._define(i, f"getelementptr i8, {self._typed(i.args[0])}, {self._typed(i.args[1])}")
 
     def _op_icmp(self, i: Instruction) -> None:
-        predicate = _INT_PREDICATES[i.attrs["predicate"]]
+        predicate = INT_PREDICATES[i.attrs["predicate"]]
         self._define(i, f"icmp {predicate} i64 {self._name(i.args[0])}, {self._name(i.args[1])}")
 
     def _op_cmp(self, i: Instruction) -> None:
         left, right = i.args
-        table = _FLOAT_PREDICATES if left.type.is_float else _INT_PREDICATES
+        table = FLOAT_PREDICATES if left.type.is_float else INT_PREDICATES
         word = "fcmp" if left.type.is_float else "icmp"
         predicate = table[i.attrs["predicate"]]
         self._define(i, f"{word} {predicate} {self._typed(left)}, {self._name(right)}")
@@ -318,16 +259,16 @@ class LlvmPrinter:
         pointer = self._address(i.args[0], i.attrs["at"])
         active = i.attrs["mask"]
         if not active:
-            self._define(i, f"load {type_text(type)}, ptr {pointer}, align {_signed_bytes(type)}")
+            self._define(i, f"load {type_text(type)}, ptr {pointer}, align {signed_bytes(type)}")
             return
         name = self._declare(
-            f"llvm.masked.load.{_suffix(type)}.p0",
+            f"llvm.masked.load.{suffix(type)}.p0",
             type_text(type),
             f"ptr, i32, <{type.lanes} x i1>, {type_text(type)}",
         )
         self._define(
             i,
-            f"call {type_text(type)} @{name}(ptr {pointer}, i32 {_signed_bytes(type)}, "
+            f"call {type_text(type)} @{name}(ptr {pointer}, i32 {signed_bytes(type)}, "
             f"{self._mask(type.lanes, active)}, {type_text(type)} zeroinitializer)",
         )
 
@@ -340,17 +281,17 @@ class LlvmPrinter:
             self._stream(value, pointer)
             return
         if not active:
-            align = _signed_bytes(type)
+            align = signed_bytes(type)
             self._line(f"store {self._typed(value)}, ptr {pointer}, align {align}")
             return
         name = self._declare(
-            f"llvm.masked.store.{_suffix(type)}.p0",
+            f"llvm.masked.store.{suffix(type)}.p0",
             "void",
             f"{type_text(type)}, ptr, i32, <{type.lanes} x i1>",
         )
         self._line(
             f"call void @{name}({self._typed(value)}, ptr {pointer}, "
-            f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)})"
+            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)})"
         )
 
     def _stream(self, value: Value, pointer: str) -> None:
@@ -366,7 +307,7 @@ class LlvmPrinter:
         self._line(f"store {typed}, ptr {pointer}, align {size}, !nontemporal !0")
         self._line(f"br label %{done}")
         self._open(no)
-        self._line(f"store {typed}, ptr {pointer}, align {_signed_bytes(value.type)}")
+        self._line(f"store {typed}, ptr {pointer}, align {signed_bytes(value.type)}")
         self._line(f"br label %{done}")
         self._open(done)
 
@@ -395,14 +336,14 @@ class LlvmPrinter:
         assert i.result is not None
         type = i.result.type
         name = self._declare(
-            f"llvm.masked.gather.{_suffix(type)}.v{type.lanes}p0",
+            f"llvm.masked.gather.{suffix(type)}.v{type.lanes}p0",
             type_text(type),
             f"<{type.lanes} x ptr>, i32, <{type.lanes} x i1>, {type_text(type)}",
         )
         self._define(
             i,
             f"call {type_text(type)} @{name}(<{type.lanes} x ptr> {pointers}, "
-            f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)}, "
+            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)}, "
             f"{type_text(type)} zeroinitializer)",
         )
 
@@ -412,13 +353,13 @@ class LlvmPrinter:
         pointers = self._lane_pointers(i.args[1], i.attrs["at"], i.attrs["stride"], type.lanes)
         active = i.attrs["mask"] or type.lanes
         name = self._declare(
-            f"llvm.masked.scatter.{_suffix(type)}.v{type.lanes}p0",
+            f"llvm.masked.scatter.{suffix(type)}.v{type.lanes}p0",
             "void",
             f"{type_text(type)}, <{type.lanes} x ptr>, i32, <{type.lanes} x i1>",
         )
         self._line(
             f"call void @{name}({self._typed(value)}, <{type.lanes} x ptr> {pointers}, "
-            f"i32 {_signed_bytes(type)}, {self._mask(type.lanes, active)})"
+            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)})"
         )
 
     def _op_prefetch(self, i: Instruction) -> None:
@@ -453,9 +394,9 @@ class LlvmPrinter:
         type, scalar = i.args[0].type, i.result.type
         kind = i.attrs["kind"]
         if not scalar.is_float:
-            self._call(i, f"llvm.vector.reduce.{_INT_FOLDS[kind]}.{_suffix(type)}", i.args)
+            self._call(i, f"llvm.vector.reduce.{INT_FOLDS[kind]}.{suffix(type)}", i.args)
             return
-        name = f"llvm.vector.reduce.{_FOLDS[kind]}.{_suffix(type)}"
+        name = f"llvm.vector.reduce.{FOLDS[kind]}.{suffix(type)}"
         text = type_text(scalar)
         if kind in ("sum", "prod"):
             self._declare(name, text, f"{text}, {type_text(type)}")
@@ -490,31 +431,6 @@ class LlvmPrinter:
 
     def _op_call(self, i: Instruction) -> None:
         self._call(i, i.attrs["callee"], i.args)
-
-
-def conversion(source: str, target: str, unsigned: bool) -> str:
-    """The LLVM cast that converts scalar `source` to `target` by value."""
-    floats = ("bf16", "f16", "f32", "f64")
-    width = {
-        "i1": 1,
-        "i8": 8,
-        "i16": 16,
-        "i32": 32,
-        "i64": 64,
-        "bf16": 16,
-        "f16": 16,
-        "f32": 32,
-        "f64": 64,
-    }
-    if source in floats and target in floats:
-        return "fpext" if width[target] > width[source] else "fptrunc"
-    if source in floats:
-        return "fptoui" if unsigned else "fptosi"
-    if target in floats:
-        return "uitofp" if unsigned or source == "i1" else "sitofp"
-    if width[target] < width[source]:
-        return "trunc"
-    return "zext" if unsigned or source == "i1" else "sext"
 
 
 def print_llvm(function: Function) -> str:

@@ -7,11 +7,12 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ir.errors import UsageError
+from ir.partition import stage_program
 from ir.program import Program
 from ir.rewrite.split import split
 from ir.rewrite.streaming import stream
 from ir.schedule import Schedule, Value
-from ir.stages import Stage, StagedProgram, stage_program
+from ir.stages import Stage, StagedProgram
 from ir.targets.cpu.plan import operand_name
 from ir.targets.cpu.shape import stage_shapes
 

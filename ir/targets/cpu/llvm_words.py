@@ -1,0 +1,104 @@
+"""LLVM's spelling of types, constants, operations and casts. Knows no program and no printer."""
+
+from __future__ import annotations
+
+import struct
+
+from ir.targets.cpu.nest import Type
+
+SCALARS = {
+    "i1": "i1",
+    "i8": "i8",
+    "i16": "i16",
+    "i32": "i32",
+    "i64": "i64",
+    "bf16": "bfloat",
+    "f16": "half",
+    "f32": "float",
+    "f64": "double",
+    "ptr": "ptr",
+}
+PLAIN = {
+    "iadd": "add",
+    "isub": "sub",
+    "imul": "mul",
+    "idiv": "udiv",
+    "irem": "urem",
+    "fadd": "fadd",
+    "fsub": "fsub",
+    "fmul": "fmul",
+    "fdiv": "fdiv",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "shl": "shl",
+    "lshr": "lshr",
+    "ashr": "ashr",
+}
+CALLS = {
+    "imin": "smin",
+    "imax": "smax",
+    "fmax": "maxnum",
+    "fmin": "minnum",
+    "fabs": "fabs",
+    "fsqrt": "sqrt",
+    "floor": "floor",
+    "round": "nearbyint",
+    "fma": "fma",
+}
+FOLDS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
+INT_FOLDS = {"sum": "add", "prod": "mul", "max": "smax", "min": "smin"}
+INT_PREDICATES = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
+FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
+
+
+def type_text(type: Type) -> str:
+    """LLVM's spelling of a type."""
+    scalar = SCALARS[type.scalar]
+    return f"<{type.lanes} x {scalar}>" if type.lanes else scalar
+
+
+def suffix(type: Type) -> str:
+    return f"v{type.lanes}{type.scalar}" if type.lanes else type.scalar
+
+
+def literal(value: float, scalar: str) -> str:
+    """A scalar constant in LLVM's spelling (floats as exact bit patterns)."""
+    if scalar in ("f32", "f64"):
+        if scalar == "f32":
+            value = struct.unpack("f", struct.pack("f", value))[0]
+        return "0x{:016X}".format(struct.unpack("Q", struct.pack("d", value))[0])
+    if scalar == "bf16":
+        return "0xR%04X" % (struct.unpack("I", struct.pack("f", value))[0] >> 16)
+    if scalar == "f16":
+        return "0xH{:04X}".format(struct.unpack("H", struct.pack("e", value))[0])
+    return str(int(value))
+
+
+def signed_bytes(type: Type) -> int:
+    return 1 if type.scalar == "i1" else type.bytes // max(1, type.lanes)
+
+
+def conversion(source: str, target: str, unsigned: bool) -> str:
+    """The LLVM cast that converts scalar `source` to `target` by value."""
+    floats = ("bf16", "f16", "f32", "f64")
+    width = {
+        "i1": 1,
+        "i8": 8,
+        "i16": 16,
+        "i32": 32,
+        "i64": 64,
+        "bf16": 16,
+        "f16": 16,
+        "f32": 32,
+        "f64": 64,
+    }
+    if source in floats and target in floats:
+        return "fpext" if width[target] > width[source] else "fptrunc"
+    if source in floats:
+        return "fptoui" if unsigned else "fptosi"
+    if target in floats:
+        return "uitofp" if unsigned or source == "i1" else "sitofp"
+    if width[target] < width[source]:
+        return "trunc"
+    return "zext" if unsigned or source == "i1" else "sext"
