@@ -31,11 +31,12 @@ WRONG, WRONG_BF16 = 1e-4, 5e-2  # error over the largest value from which a resu
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a search found, and what it took."""
+    """What a search found, and what it took; `known` trials were in the store before."""
 
     schedule: str
     trials: int
     seconds: float
+    known: int
 
 
 def tuned(case: Case, trials: int, seconds: float, store: Path) -> Tuned:
@@ -48,7 +49,7 @@ def tuned(case: Case, trials: int, seconds: float, store: Path) -> Tuned:
     )  # fmt: skip
     if result.interrupted:
         raise KeyboardInterrupt
-    return Tuned(result.best.to_json(), result.trials, result.elapsed)
+    return Tuned(result.best.to_json(), result.trials, result.elapsed, result.known)
 
 
 def _row(case: Case, metric: str, unit: str, ours: float, peer: str, value: float) -> Row:
@@ -85,7 +86,8 @@ def rows_of(case: Case, found: Duel, search: Tuned) -> list[Row]:
         row = _row(case, "time", "ms", ours * 1e3, peer, statistics.median(values) * 1e3)
         row |= {"spread": _spread(found.samples["ours"]), "peer_spread": _spread(values)}
         row |= {"others": found.others}
-        rows.append({**row, "trials": search.trials, "search_seconds": search.seconds})
+        effort = {"trials": search.trials, "known": search.known, "search_seconds": search.seconds}
+        rows.append({**row, **effort})
     _refuse_wrong(case, found)
     pair = found.facts["ours"]["error"], "torch", found.facts["torch"]["error"]
     rows.append(_row(case, table.ERROR, "absolute", *pair))

@@ -82,7 +82,7 @@ def _cases(rows: list[Row], best: list[Row]) -> list[str]:
         second = f"{installed[r['case']]:.2f}" if r["case"] in installed else ""
         lines.append(
             f"| {r['case']} | {r['ours']:.4f} | {r['peer']} | {r['peer_value']:.4f} | "
-            f"{r['ratio']:.2f} | {100 * r['spread']:.0f} % | {r['trials']} | {second} |"
+            f"{r['ratio']:.2f} | {100 * r['spread']:.0f} % | {r['trials'] + r.get('known', 0)} | {second} |"
         )
     return lines
 
@@ -106,7 +106,16 @@ def _groups(rows: list[Row], best: list[Row]) -> list[str]:
         ("Not decided, disturbed by other processes", "disturbed"),
     )
     said = [f"{word}: {', '.join(verdicts[key])}." for word, key in words if verdicts[key]]
-    return [*lines, "", " ".join(said)]
+    return [*lines, "", " ".join(said), *_installed(rows)]
+
+
+def _installed(rows: list[Row]) -> list[str]:
+    """The second ratio that goals ask for: against the library as it comes."""
+    ratios = [row["ratio"] for row in rows if row["peer"] == INSTALLED]
+    if not ratios:
+        return []
+    mean = math.exp(statistics.fmean(map(math.log, ratios)))
+    return ["", f"Against {INSTALLED} on {len(ratios)} products: geometric mean {mean:.2f}."]
 
 
 def _verdict(group: str, goal: Goal, mean: float, ratios: list[float], rows: list[Row]) -> str:
