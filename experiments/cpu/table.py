@@ -80,9 +80,10 @@ def _cases(rows: list[Row], best: list[Row]) -> list[str]:
     ]
     for r in best:
         second = f"{installed[r['case']]:.2f}" if r["case"] in installed else ""
+        trials = r["trials"] + r.get("known", 0)
         lines.append(
             f"| {r['case']} | {r['ours']:.4f} | {r['peer']} | {r['peer_value']:.4f} | "
-            f"{r['ratio']:.2f} | {100 * r['spread']:.0f} % | {r['trials'] + r.get('known', 0)} | {second} |"
+            f"{r['ratio']:.2f} | {100 * r['spread']:.0f} % | {trials} | {second} |"
         )
     return lines
 
