@@ -7,8 +7,10 @@ One decision is one entry beside the axis, stage or operand it schedules. Constr
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable
 
+from ir.ops.reduce import Carry
 from ir.schedule import Value
 from ir.space import Decision
 from ir.stages import StagedProgram
@@ -288,6 +290,7 @@ class Seeds:
             self._prepacked(),
             self._in_place(),
             *self._striped(),
+            *self._streaming(),
             self._whole(64),
             self._whole(16),
         )
@@ -330,7 +333,7 @@ class Seeds:
             extent = self.decisions.extents[axis]
             lane = any(axis == shape.lanes[0] for shape in self.decisions.shapes)
             whole = lane or self.decisions.only_reduced(axis)
-            self._put(seed, f"tile.{axis}.1", extent if whole else 128)
+            self._put(seed, f"tile.{axis}.1", extent if whole else self._rows_in_cache())
             self._put(seed, f"tile.{axis}.0", 24 if lane else extent if whole else 8)
         for shape in self.decisions.shapes:
             if not shape.product:
@@ -348,6 +351,15 @@ class Seeds:
         if "order.0" in self.names and lanes:  # a panel stays while the rows go by
             seed["order.0"] = " ".join(inner)
         return seed
+
+    def _rows_in_cache(self) -> int:
+        """Rows, 128 at most, that with all their reduced elements fill half of the L2 cache."""
+        extents = self.decisions.extents
+        length = max(
+            (math.prod(extents[a] for a in s.stage.reduce) for s in self.decisions.shapes),
+            default=1,
+        )
+        return min(128, max(8, self.decisions.hardware["l2_bytes"] // 2 // (4 * length)))
 
     def _in_place(self) -> dict[str, Value]:
         """Nothing packed: wide rows of the lane operand stream through, touched ahead."""
@@ -386,6 +398,22 @@ class Seeds:
                 if name in self.names:
                     seed[name] = "1" if shape.lanes[0] in operand.axes else "no"
         return (seed,)
+
+    def _streaming(self) -> tuple[dict[str, Value], ...]:
+        """For carried axes: blocks of them pass by some rows at a time, those masked out do not."""
+        nodes = self.decisions.staged.program.nodes
+        carried = {node.op.axis for node in nodes if isinstance(node.op, Carry)}
+        if not carried & set(self.decisions.blocked):
+            return ()
+        found = []
+        for rows, block in ((64, 256), (32, 512)):
+            seed = self._whole(rows)
+            for axis in carried & set(self.decisions.blocked):
+                self._put(seed, f"tile.{axis}.1", block)
+                self._put(seed, f"tile.{axis}.0", block)
+            seed["stream"] = False
+            found.append(seed)
+        return tuple(found)
 
     def _whole(self, block: int) -> dict[str, Value]:
         """Shared axes in small blocks, all others whole; results bypass the cache."""
