@@ -288,6 +288,7 @@ class Seeds:
         plans = (
             self._blocked(),
             self._prepacked(),
+            *self._panelled(),
             self._in_place(),
             *self._striped(),
             *self._streaming(),
@@ -351,6 +352,30 @@ class Seeds:
         if "order.0" in self.names and lanes:  # a panel stays while the rows go by
             seed["order.0"] = " ".join(inner)
         return seed
+
+    def _panelled(self) -> tuple[dict[str, Value], ...]:
+        """For long reductions: blocks of them outermost, all lanes packed, few rows at a time."""
+        axes = self.decisions.blocked
+        products = [shape for shape in self.decisions.shapes if shape.product]
+        reduced = [a for a in axes if self.decisions.only_reduced(a)]
+        lanes = [a for a in axes if any(a == s.lanes[0] for s in products) and a not in reduced]
+        rows = [a for a in axes if a not in reduced and a not in lanes]
+        if not (products and reduced and lanes and rows):
+            return ()
+        seed: dict[str, Value] = {"stream": True}
+        for axis in axes:
+            extent = self.decisions.extents[axis]
+            sizes = (2048, 1024) if axis in reduced else (extent, 24) if axis in lanes else (64, 8)
+            for level, size in zip((1, 0), sizes, strict=True):
+                self._put(seed, f"tile.{axis}.{level}", min(size, extent))
+        for shape in products:
+            self._put(seed, f"prefetch.{shape.stage.name}", 16)
+            for operand in shape.operands:
+                if f"pack.{shape.stage.name}.{operand.name}" in self.names:
+                    seed[f"pack.{shape.stage.name}.{operand.name}"] = "1"
+        outer = " ".join([*self.decisions.outer, *reduced, *lanes, *rows])
+        seed |= {"order.1": outer, "order.0": " ".join([*lanes, *reduced, *rows])}
+        return (seed,)
 
     def _rows_in_cache(self) -> int:
         """Rows, 128 at most, that with all their reduced elements fill half of the L2 cache."""
