@@ -1,0 +1,80 @@
+"""tilewright layout: show a layout as a table or a picture, explain how a block is laid out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from explorer.cli.app import OperatorName, Words, app, pairs
+
+layout_app = typer.Typer(help="Show layouts, and explain those of an operator's block.")
+app.add_typer(layout_app, name="layout")
+
+
+@layout_app.command("show")
+def show_layout(
+    text: Annotated[
+        str, typer.Argument(metavar="LAYOUT", help="(4,8):(8,1), or S(3,4,3) o 0 o (8,64):(64,1)")
+    ],
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="write a picture too")] = None,
+    bits: Annotated[int, typer.Option(help="bits of an element, for the banks")] = 16,
+    tile: Annotated[
+        str, typer.Option(metavar="ROWSxCOLUMNS", help="draw (thread, value) over this tile")
+    ] = "",
+) -> None:
+    """Print a layout as a table of offsets."""
+    from ir.errors import UsageError
+    from ir.layout import draw
+    from ir.layout.layout import Layout
+    from ir.layout.swizzle import parse
+
+    layout = parse(text)
+    print(draw.table(layout))
+    if svg is None:
+        return
+    if tile and not isinstance(layout, Layout):
+        raise UsageError(f"--tile draws a (thread, value) layout; {text} has a swizzle")
+    picture = (
+        draw.thread_svg(Layout.parse(text), _tile(tile)) if tile else draw.memory_svg(layout, bits)
+    )
+    try:
+        svg.write_text(picture)
+    except OSError as error:
+        raise UsageError(f"--svg {svg}: {error.strerror or error}") from None
+
+
+def _tile(text: str) -> tuple[int, int]:
+    """16x8 as numbers; raises UsageError."""
+    from ir.errors import UsageError
+
+    rows, _, columns = text.partition("x")
+    if not (rows.isdecimal() and columns.isdecimal()):
+        raise UsageError(f"--tile {text!r} is not of the form ROWSxCOLUMNS, as 16x8 is")
+    return int(rows), int(columns)
+
+
+@layout_app.command("explain")
+def explain_layouts(
+    operator: OperatorName,
+    words: Words = None,
+    tile: Annotated[
+        list[str] | None, typer.Option(metavar="AXIS=EXTENT", help="extent of an axis in the block")
+    ] = None,
+    threads: Annotated[int, typer.Option(help="threads of the block")] = 128,
+    family: Annotated[str, typer.Option(help="matrix instructions: wgmma or mma")] = "wgmma",
+    epilogue: Annotated[str, typer.Option(help="how results leave the block")] = "direct",
+    solutions: Annotated[int, typer.Option(help="how many of the ranked solutions")] = 1,
+) -> None:
+    """Say how each tile of an operator's block is laid out, what decided it, what was refused."""
+    from ir.errors import UsageError
+    from ir.layout.synthesis.from_program import explain_operator
+
+    extents = {}
+    for name, value in pairs(tile, "--tile").items():
+        if not str(value).isdecimal():
+            raise UsageError(f"--tile {name}={value}: the extent must be a whole number")
+        extents[name] = int(str(value))
+    arguments = {name: str(value) for name, value in pairs(words).items()}
+    print(explain_operator(operator, arguments, extents, threads, family, epilogue, solutions))

@@ -1,0 +1,330 @@
+"""The algebra of layouts: coalescing, composition, complement, inverses, filters, granularity.
+
+Definitions are CuTe's (NVIDIA CUTLASS documentation, "CuTe Layout Algebra"; C. Cecka, arXiv
+2603.02298). Results are exact functions or refusals: where the usual rules by modes would be wrong
+at some point, a LayoutError says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import ceil
+
+import numpy as np
+
+from ir.layout import tree
+from ir.layout.errors import LayoutError
+from ir.layout.layout import Layout, concat
+from ir.layout.tree import IntTree
+
+Modes = list[tuple[int, int]]
+_CHECKED = 1 << 22  # sizes up to which a composition may be proven point by point
+UNIT = Layout(1, 0)
+
+
+def from_modes(modes: Iterable[tuple[int, int]]) -> Layout:
+    """A flat layout of (extent, stride) pairs; one pair makes a bare mode, none makes 1:0."""
+    pairs = list(modes)
+    if not pairs:
+        return UNIT
+    if len(pairs) == 1:
+        return Layout(*pairs[0])
+    return Layout(tuple(e for e, _ in pairs), tuple(s for _, s in pairs))
+
+
+# -- simplification
+
+
+def coalesce(layout: Layout, profile: IntTree | None = None) -> Layout:
+    """The same function of an index in the fewest flat modes.
+
+    With a `profile`, its leaves say which modes are simplified on their own; modes beyond it stay.
+    Raises LayoutError (rank) when the profile has more modes than the layout.
+    """
+    if not isinstance(profile, tuple):
+        return from_modes(_merged(layout.flat()))
+    if len(profile) > layout.rank:
+        raise LayoutError("rank", f"profile of {len(profile)} modes on {layout.rank} of {layout}")
+    parts = [coalesce(*pair) for pair in zip(layout.modes, profile, strict=False)]
+    return concat(*parts, *layout.modes[len(profile) :])
+
+
+def _merged(pairs: Iterable[tuple[int, int]]) -> Modes:
+    """Modes without extents of 1, neighbours joined where one goes on from the other."""
+    found: Modes = []
+    for extent, stride in pairs:
+        if extent == 1:
+            continue
+        if found and stride == found[-1][0] * found[-1][1]:
+            found[-1] = (found[-1][0] * extent, found[-1][1])
+        else:
+            found.append((extent, stride))
+    return found
+
+
+def filter_zeros(layout: Layout) -> Layout:
+    """The layout with extent 1 wherever the stride is 0: every offset once, same profile."""
+    shape = tree.like(layout.shape, iter([e if s else 1 for e, s in layout.flat()]))
+    return Layout(shape, layout.stride)
+
+
+def filtered(layout: Layout) -> Layout:
+    """Coalesced, without the modes that do not move."""
+    return coalesce(filter_zeros(layout))
+
+
+# -- composition
+
+
+def composition(outer: Layout, inner: Layout) -> Layout:
+    """R with R(c) = outer(inner(c)) for every coordinate of `inner`, of inner's profile.
+
+    The last mode of `outer` goes on beyond its extent. Raises LayoutError: divisibility where no
+    such layout can be built mode by mode, not-admissible where its modes carry into each other.
+    """
+    pairs = _with_end(outer)
+    result = _compose_tree(pairs, inner.shape, inner.stride, outer, inner)
+    if not _carries_nothing(pairs, inner):
+        _prove(result, outer, inner)
+    return result
+
+
+def _with_end(layout: Layout) -> Modes:
+    """Coalesced modes of which the last still is the one along which indices go on."""
+    *inner, last = layout.flat()
+    pairs = _merged(inner)
+    if pairs and last[1] == pairs[-1][0] * pairs[-1][1]:
+        return [*pairs[:-1], (pairs[-1][0] * last[0], pairs[-1][1])]
+    return [*pairs, last]
+
+
+def _compose_tree(
+    pairs: Modes, shape: IntTree, stride: IntTree, outer: Layout, inner: Layout
+) -> Layout:
+    if isinstance(shape, tuple):
+        assert isinstance(stride, tuple)
+        parts = zip(shape, stride, strict=True)
+        return concat(*(_compose_tree(pairs, *part, outer, inner) for part in parts))
+    assert isinstance(stride, int)
+    if stride < 0:
+        raise LayoutError("not-admissible", f"{inner} has the negative stride {stride}")
+    try:
+        return from_modes(_compose_leaf(pairs, shape, stride))
+    except LayoutError as error:
+        raise LayoutError(error.code, f"{outer} after {inner}: {error}") from None
+
+
+def _compose_leaf(pairs: Modes, count: int, step: int) -> Modes:
+    """Modes of `pairs` after count:step: divide by step from the left, then keep count."""
+    if step == 0 or count == 1:
+        return [(count, 0)]
+    found: Modes = []
+    for extent, stride in pairs[:-1]:
+        if (count - 1) * step < extent:
+            break
+        if step >= extent:
+            step = _exact(step, extent, "stride")
+            continue
+        taken = min(_exact(extent, step, "extent"), count)
+        found.append((taken, stride * step))
+        count, step = _exact(count, taken, "count"), 1
+        if count == 1:
+            return _joined(found)
+    else:
+        stride = pairs[-1][1]
+    return _joined([*found, (count, stride * step)])
+
+
+def _joined(modes: Modes) -> Modes:
+    return _merged(modes) or [(1, 0)]
+
+
+def _exact(whole: int, part: int, what: str) -> int:
+    if whole % part:
+        raise LayoutError("divisibility", f"{what} {whole} is not divisible by {part}")
+    return whole // part
+
+
+def _carries_nothing(pairs: Modes, inner: Layout) -> bool:
+    """Whether sums of inner's offsets never carry from one mode of the outer layout to the next.
+
+    Then the composition by modes is exact: the digits of a sum are the sums of the digits.
+    """
+    reach = [0] * len(pairs)
+    for extent, stride in inner.flat():
+        if extent == 1 or stride == 0:
+            continue
+        digits = _largest_digits(pairs, extent, stride)
+        if digits is None:
+            return False
+        reach = [a + b for a, b in zip(reach, digits, strict=True)]
+    return all(r < extent for r, (extent, _) in zip(reach[:-1], pairs[:-1], strict=True))
+
+
+def _largest_digits(pairs: Modes, count: int, step: int) -> list[int] | None:
+    """The largest digit that count:step reaches in each mode, each a multiple of its own step."""
+    digits = []
+    for extent, _ in pairs[:-1]:
+        if count == 1:
+            digits.append(0)
+        elif (count - 1) * step < extent:
+            digits.append((count - 1) * step)
+            count = 1
+        elif step >= extent:
+            if step % extent:
+                return None
+            digits.append(0)
+            step //= extent
+        else:
+            if extent % step or count % (extent // step):
+                return None
+            digits.append(extent - step)
+            count, step = count // (extent // step), 1
+    return [*digits, (count - 1) * step]
+
+
+def _prove(result: Layout, outer: Layout, inner: Layout) -> None:
+    """Compare with the definition at every point."""
+    if inner.size > _CHECKED:
+        raise LayoutError(
+            "not-admissible",
+            f"{outer} after {inner}: {inner.size} points, {_CHECKED} can be proven",
+        )
+    wanted, found = outer.at(inner.offsets()), result.offsets()
+    wrong = np.flatnonzero(wanted != found)
+    if wrong.size:
+        at = int(wrong[0])
+        raise LayoutError(
+            "not-admissible",
+            f"{outer} after {inner} is no layout by modes: at {at} it is {int(wanted[at])}, "
+            f"and {result} gives {int(found[at])}",
+        )
+
+
+# -- complement and inverses
+
+
+def _sorted(layout: Layout) -> Modes:
+    """Modes that move, by stride; raises LayoutError (not-injective) for what overlaps."""
+    modes = sorted((stride, extent) for extent, stride in filter_zeros(layout).flat() if extent > 1)
+    if modes and modes[0][0] < 0:
+        raise LayoutError("not-injective", f"{layout} has the negative stride {modes[0][0]}")
+    return [(extent, stride) for stride, extent in modes]
+
+
+def complement(layout: Layout, size: int = 1) -> Layout:
+    """What is missing: ordered, disjoint from `layout` but for 0, together covering [0, size).
+
+    `size` is rounded up to whole repetitions; modes of stride 0 do not count. Raises LayoutError:
+    not-injective where the layout overlaps itself, divisibility where a gap is no whole number.
+    """
+    found: Modes = []
+    reach = 1
+    for extent, stride in _sorted(layout):
+        if stride < reach:
+            raise LayoutError(
+                "not-injective", f"{layout}: stride {stride} steps inside {reach} offsets"
+            )
+        if stride % reach:
+            raise LayoutError(
+                "divisibility", f"{layout}: stride {stride} is not divisible by {reach}"
+            )
+        found.append((stride // reach, reach))
+        reach = stride * extent
+    found.append((ceil(size / reach), reach))
+    return from_modes(_merged(found))
+
+
+def right_inverse(layout: Layout) -> Layout:
+    """R with layout(R(i)) = i on the largest prefix [0, n) that the layout covers by modes."""
+    steps, step = [], 1
+    for extent, stride in layout.flat():
+        steps.append((stride, extent, step))
+        step *= extent
+    found: Modes = []
+    reach = 1
+    for stride, extent, index in sorted(steps):
+        if extent == 1 or stride < reach:
+            continue
+        if stride > reach:
+            break
+        found.append((extent, index))
+        reach = stride * extent
+    return from_modes(_merged(found))
+
+
+def left_inverse(layout: Layout) -> Layout:
+    """L with L(layout(i)) = i for every index i of an injective layout.
+
+    Raises LayoutError: not-injective, or divisibility where gaps do not let a layout invert it.
+    """
+    if not layout.injective:
+        raise LayoutError(
+            "not-injective",
+            f"{layout} has {layout.size} indices and fewer offsets: no left inverse",
+        )
+    return right_inverse(concat(layout, complement(layout)))
+
+
+# -- vectors and granularity
+
+
+def max_common_vector(left: Layout, right: Layout) -> int:
+    """How many first offsets both layouts reach in the same order of indices: a copy's vector."""
+    indices = right_inverse(right).offsets()
+    indices = indices[indices < min(left.size, right.size)]
+    same = left.at(indices) == np.arange(indices.size)
+    return int(indices.size if same.all() else max(1, same.argmin()))
+
+
+def upcast(layout: Layout, count: int) -> Layout:
+    """Offsets in elements `count` times as wide: upcast(L)(c) covers what L(c) // count did.
+
+    Raises LayoutError (divisibility) where wide elements would be cut.
+    """
+    pairs = [_widened(layout, extent, stride, count) for extent, stride in layout.flat()]
+    inside = [(min(e, count // s), s) for e, s in layout.flat() if 0 < s < count]
+    reach = sum((extent - 1) * stride for extent, stride in inside)
+    if reach >= count:
+        raise LayoutError(
+            "not-injective", f"{layout}: modes below {count} add up to {reach} and carry over it"
+        )
+    return _rebuilt(layout, pairs)
+
+
+def _widened(layout: Layout, extent: int, stride: int, count: int) -> tuple[int, int]:
+    if stride % count == 0:
+        return extent, stride // count
+    fits = stride > 0 and count % stride == 0
+    if not fits or (extent % (count // stride) and (count // stride) % extent):
+        raise LayoutError(
+            "divisibility", f"{layout}: mode {extent}:{stride} does not fill elements of {count}"
+        )
+    inside = count // stride
+    return (extent // inside, 1) if extent > inside else (1, 0)
+
+
+def downcast(layout: Layout, count: int) -> Layout:
+    """Offsets in elements `count` times narrower; the mode of stride 1 grows by their number.
+
+    Raises LayoutError (divisibility) when not exactly one mode can hold the new elements.
+    """
+    if count == 1:
+        return layout
+    pairs = list(layout.flat())
+    ones = [n for n, (extent, stride) in enumerate(pairs) if stride == 1 and extent > 1]
+    ones = ones or [n for n, (extent, _) in enumerate(pairs) if extent == 1][:1]
+    if len(ones) != 1:
+        raise LayoutError(
+            "divisibility",
+            f"{layout} has {len(ones)} modes of stride 1 for {count} parts of an element, due 1",
+        )
+    wide = [(extent, stride * count) for extent, stride in pairs]
+    wide[ones[0]] = (pairs[ones[0]][0] * count, 1)
+    return _rebuilt(layout, wide)
+
+
+def _rebuilt(layout: Layout, pairs: Modes) -> Layout:
+    """A layout of the same profile with other leaves."""
+    shape = tree.like(layout.shape, iter([extent for extent, _ in pairs]))
+    return Layout(shape, tree.like(layout.shape, iter([stride for _, stride in pairs])))

@@ -1,0 +1,57 @@
+"""Products of layouts: one repeated as another says (CuTe's products)."""
+
+from __future__ import annotations
+
+from ir.layout import tree
+from ir.layout.algebra import UNIT, complement, composition
+from ir.layout.errors import LayoutError
+from ir.layout.layout import Layout, concat
+from ir.layout.tree import IntTree
+
+
+def logical_product(layout: Layout, tiler: Layout) -> Layout:
+    """(layout, its repetitions): the second mode walks copies of the first in tiler's order.
+
+    Raises what complement and composition raise.
+    """
+    free = complement(layout, layout.size * tiler.cosize)
+    return concat(layout, composition(free, tiler))
+
+
+def blocked_product(block: Layout, tiler: Layout) -> Layout:
+    """Mode by mode (block, tiler): blocks side by side, the block's index fastest."""
+    return _zipped(block, tiler, block_first=True)
+
+
+def raked_product(block: Layout, tiler: Layout) -> Layout:
+    """Mode by mode (tiler, block): blocks interleaved, the tiler's index fastest."""
+    return _zipped(block, tiler, block_first=False)
+
+
+def tile_to_shape(block: Layout, shape: IntTree) -> Layout:
+    """`block` repeated, colexicographically, until it fills `shape`.
+
+    Raises LayoutError (extent) where an extent of `shape` is no multiple of the block's.
+    """
+    wanted = shape if isinstance(shape, tuple) else (shape,)
+    if len(wanted) < block.rank:
+        raise LayoutError("rank", f"a shape of {len(wanted)} modes for {block.rank} of {block}")
+    sizes = [mode.size for mode in _widened(block, len(wanted)).modes]
+    counts = []
+    for extent, size in zip(map(tree.product, wanted), sizes, strict=True):
+        if extent % size:
+            raise LayoutError("extent", f"extent {extent} is no multiple of the block's {size}")
+        counts.append(extent // size)
+    return blocked_product(block, Layout(tuple(counts)))
+
+
+def _widened(layout: Layout, rank: int) -> Layout:
+    """The layout with 1:0 modes behind it, up to `rank`."""
+    return concat(*layout.modes, *([UNIT] * (rank - layout.rank)))
+
+
+def _zipped(block: Layout, tiler: Layout, block_first: bool) -> Layout:
+    rank = max(block.rank, tiler.rank)
+    product = logical_product(_widened(block, rank), _widened(tiler, rank))
+    pairs = zip(product.mode(0).modes, product.mode(1).modes, strict=True)
+    return concat(*(concat(a, b) if block_first else concat(b, a) for a, b in pairs))

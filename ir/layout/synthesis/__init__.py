@@ -1,0 +1,42 @@
+"""Synthesis: from tiles and ops to a layout for every tile and an instruction for every copy.
+
+The public surface: problems, solutions, `synthesise`. Programs of `ir.program` come in through
+`ir.layout.synthesis.from_program`, which alone knows them.
+"""
+
+from __future__ import annotations
+
+from ir.layout.synthesis.problem import Pins, Tile, TileOp, TileProgram
+from ir.layout.synthesis.search import synthesise
+from ir.layout.synthesis.solution import (
+    ConvertPlan,
+    CopyPlan,
+    DescriptorPlan,
+    GemmPlan,
+    MapPlan,
+    Move,
+    Reason,
+    ReducePlan,
+    Solution,
+    TilePlan,
+    TmaPlan,
+)
+
+__all__ = [
+    "ConvertPlan",
+    "CopyPlan",
+    "DescriptorPlan",
+    "GemmPlan",
+    "MapPlan",
+    "Move",
+    "Pins",
+    "Reason",
+    "ReducePlan",
+    "Solution",
+    "Tile",
+    "TileOp",
+    "TilePlan",
+    "TileProgram",
+    "TmaPlan",
+    "synthesise",
+]

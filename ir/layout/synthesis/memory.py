@@ -1,0 +1,324 @@
+"""Where a tile's digits lie in memory: orders of digits, swizzles, and what an access costs there.
+
+Owns placements of shared and global tiles and the counting of banks and sectors over digits. Knows
+no instruction and no op.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from ir.layout.banks import conflicts_by_rank, phase_ways
+from ir.layout.errors import LayoutError
+from ir.layout.synthesis.digits import Space, text
+from ir.layout.synthesis.problem import Tile
+
+LINE, SECTOR = 128, 32
+SHARED_ALIGNMENT = 128
+Swizzling = tuple[int, int, int]
+"""(bits, base, shift) of an XOR swizzle on byte addresses."""
+NO_SWIZZLE: Swizzling = (0, 4, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A shared or global tile's layout. `order`: digits by rising offset; `offsets`: their strides
+    in elements, aligned with it; `run`: how many of the first digits are binary and lie side by
+    side; `swizzle` = (bits, base, shift) on BYTE addresses; `line`: bytes of a row of the swizzle
+    atom the order was made for, 0 for none."""
+
+    order: tuple[int, ...]
+    offsets: tuple[int, ...]
+    run: int
+    swizzle: Swizzling = NO_SWIZZLE
+    line: int = 0
+
+    @property
+    def strides(self) -> dict[int, int]:
+        return dict(zip(self.order, self.offsets, strict=True))
+
+    def leads(self, digits: Sequence[int]) -> bool:
+        """Whether these digits are the lowest, in this order, of a contiguous run."""
+        count = len(digits)
+        return count <= self.run and self.order[:count] == tuple(digits)
+
+    @property
+    def alignment(self) -> int:
+        """Bytes to which the tile must be aligned: TMA's least, and whole patterns of the
+        swizzle."""
+        bits, base, shift = self.swizzle
+        return max(SHARED_ALIGNMENT, 1 << base + shift + bits if bits else 0)
+
+    def aligned(self, count: int, bits: int) -> bool:
+        """Whether a run of 2^count elements of `bits` bits always starts at a multiple of its own
+        length, and the swizzle leaves it whole."""
+        whole = not self.swizzle[0] or bits << count <= 8 << self.swizzle[1]
+        return whole and not any(offset % (1 << count) for offset in self.offsets[count:])
+
+
+def compact(space: Space, order: Sequence[int], line: int = 0) -> Placement:
+    """Digits one after the other without gaps."""
+    offsets, stride = [], 1
+    for digit in order:
+        offsets.append(stride)
+        stride *= space.radix[digit]
+    return placed(space, order, offsets, line=line)
+
+
+def placed(
+    space: Space,
+    order: Sequence[int],
+    offsets: Sequence[int],
+    swizzle: Swizzling = NO_SWIZZLE,
+    line: int = 0,
+) -> Placement:
+    """A placement of digits with given offsets, the contiguous run counted."""
+    run = 0
+    for digit, offset in zip(order, offsets, strict=True):
+        if offset != 1 << run or space.radix[digit] != 2:
+            break
+        run += 1
+    return Placement(tuple(order), tuple(offsets), run, swizzle, line)
+
+
+def placed_text(space: Space, placement: Placement, tile: Tile) -> str:
+    """The layout tile index -> offset in elements, as text."""
+    strides = placement.strides
+    modes = [space.modes(space.of[name], strides) or [(1, 0)] for name in tile.names]
+    plain = text(*modes)
+    bits, base, shift = placement.swizzle
+    if not bits:
+        return plain
+    return f"S({bits},{element_base(base, tile.bits)},{shift}) o 0 o {plain}"
+
+
+def element_base(base: int, bits: int) -> int:
+    """The base of a swizzle on bytes, on elements of `bits` bits."""
+    return base + 4 - bits.bit_length()
+
+
+def global_placement(space: Space, tile: Tile) -> Placement:
+    """The given layout of a global tile by digits; repeated digits have offset 0 and come last."""
+    strides: dict[int, int] = {}
+    if tile.layout:
+        strides = read_placement(space, tile).strides
+    else:
+        for (name, _), stride in zip(tile.axes, tile.strides, strict=True):
+            strides.update((digit, stride * space.step[digit]) for digit in space.of[name])
+    order = sorted(strides, key=lambda digit: (strides[digit] == 0, strides[digit], digit))
+    return placed(space, order, [strides[digit] for digit in order])
+
+
+def read_placement(space: Space, tile: Tile) -> Placement:
+    """A pinned memory layout by digits; LayoutError "pinned-layout" where its modes do not follow
+    the tile's digits."""
+    from ir.layout.layout import Layout
+    from ir.layout.swizzle import Composed, parse
+
+    value = parse(tile.layout)
+    swizzle, plain = NO_SWIZZLE, value
+    if isinstance(value, Composed):
+        form = value.swizzle
+        if value.offset:
+            raise LayoutError(
+                "pinned-layout", f"{tile.name}: {tile.layout} starts at {value.offset}, needs 0"
+            )
+        swizzle = (form.bits, form.base - element_base(0, tile.bits), form.shift)
+        plain = value.layout
+    assert isinstance(plain, Layout)
+    if plain.size != tile.size:
+        raise LayoutError(
+            "pinned-layout", f"{tile.name}: {tile.layout} has {plain.size} of {tile.size} elements"
+        )
+    strides = _strides(space, tile, plain.flat())
+    order = sorted(strides, key=lambda digit: (strides[digit] == 0, strides[digit], digit))
+    return placed(space, order, [strides[digit] for digit in order], swizzle)
+
+
+def _strides(space: Space, tile: Tile, modes: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Digit -> stride of a layout whose flat modes number the tile's digits in turn."""
+    found: dict[int, int] = {}
+    pending = iter(space.digits(tile))
+    for extent, stride in modes:
+        while extent > 1:
+            digit = next(pending)
+            radix = space.radix[digit]
+            if extent % radix:
+                raise LayoutError(
+                    "pinned-layout",
+                    f"{tile.name}: a mode of {extent} in {tile.layout} is no multiple of the "
+                    f"digit {radix} of axis {space.axis[digit]}",
+                )
+            found[digit] = stride
+            extent //= radix
+            stride *= radix
+    return found
+
+
+def orders(
+    space: Space, tile: Tile, contiguous: str, along: Mapping[str, tuple[int, ...]], line: int
+) -> Placement | None:
+    """[digits of axis `contiguous` up to `line` bytes][other axes][the rest of `contiguous`]; line
+    0 takes the whole axis. None where `line` does not cut the axis at a digit."""
+    inner, rest, width = list[int](), list[int](), tile.bits
+    for digit in along[contiguous]:
+        binary = space.radix[digit] == 2
+        if (not line or width < line * 8) and not rest and (binary or not line):
+            inner.append(digit)
+            width *= space.radix[digit]
+        else:
+            rest.append(digit)
+    if line and width != line * 8:
+        return None
+    others = [digit for name in tile.names if name != contiguous for digit in along[name]]
+    return compact(space, (*inner, *others, *rest), line)
+
+
+def stage_bytes(space: Space, tile: Tile, place: Placement) -> int:
+    """Bytes of one stage: all that the swizzle can reach, whole patterns if another stage
+    follows."""
+    bits, base, _ = place.swizzle
+    pairs = zip(place.order, place.offsets, strict=True)
+    last = sum((space.radix[digit] - 1) * offset for digit, offset in pairs)
+    unit = place.alignment if tile.stages > 1 else 1 << base + bits if bits else 1
+    return -(-(last + 1) * tile.bits // (8 * unit)) * unit
+
+
+def shared_bytes(space: Space, tile: Tile, place: Placement) -> int:
+    """Bytes of all stages."""
+    return stage_bytes(space, tile, place) * tile.stages
+
+
+@lru_cache(maxsize=65536)
+def rank_ways(lanes: tuple[int, ...], width: int, swizzle: Swizzling) -> int:
+    """Conflict ways of a phase from the byte offsets of its lane bits, after the swizzle."""
+    bits, base, shift = swizzle
+    mask = (1 << bits) - 1
+    moved = [lane ^ ((lane >> base + shift & mask) << base) for lane in lanes]
+    return conflicts_by_rank(moved, width).ways
+
+
+def phase_digits(width: int) -> int:
+    """Lane digits whose threads are served together when each moves `width` bytes."""
+    return {16: 3, 8: 4}.get(width, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """An access of a warp to shared memory: byte offsets of its lane digits (those of one phase),
+    the other digits as (radix, byte offset), bytes of one lane, and how often it is done. `linear`:
+    sums of the offsets never carry, so every other phase is a translate of the first."""
+
+    lanes: tuple[int, ...]
+    others: tuple[tuple[int, int], ...]
+    width: int
+    times: int
+    linear: bool
+
+    def ways(self, swizzle: Swizzling) -> int:
+        """The worst phase."""
+        if self.linear:
+            return rank_ways(self.lanes, self.width, swizzle)
+        return max(ways for ways, _ in self._each(swizzle))
+
+    def rounds(self, swizzle: Swizzling) -> float:
+        """Mean over the phases: what the whole access costs over the least."""
+        if self.linear:
+            return rank_ways(self.lanes, self.width, swizzle)
+        each = self._each(swizzle)
+        return sum(ways * count for ways, count in each) / sum(count for _, count in each)
+
+    def _each(self, swizzle: Swizzling) -> tuple[tuple[int, int], ...]:
+        return _all_ways(self.lanes, self.others, self.width, swizzle)
+
+
+@lru_cache(maxsize=16384)
+def _all_ways(
+    lanes: tuple[int, ...],
+    others: tuple[tuple[int, int], ...],
+    width: int,
+    swizzle: Swizzling,
+) -> tuple[tuple[int, int], ...]:
+    """(ways, how many phases have so many). Where a phase starts matters only up to the highest bit
+    that the swizzle reads."""
+    bits, base, shift = swizzle
+    mask = (1 << bits) - 1
+    repeat = max(LINE, 1 << base + shift + bits)
+    inside = np.array([sum(picks) for picks in product(*((0, lane) for lane in lanes))])
+    starts = _starts(others, repeat)
+    addresses = np.array(list(starts), np.int64)[:, None] + inside
+    addresses ^= (addresses >> base + shift & mask) << base
+    found: Counter[int] = Counter()
+    for ways, count in zip(phase_ways(addresses, width)[:, 0], starts.values(), strict=True):
+        found[int(ways)] += count
+    return tuple(sorted(found.items()))
+
+
+@lru_cache(maxsize=4096)
+def _starts(others: tuple[tuple[int, int], ...], repeat: int) -> Counter[int]:
+    """How many phases start at each address, up to multiples of `repeat`."""
+    starts = Counter({0: 1})
+    for radix, step in others:
+        grown: Counter[int] = Counter()
+        for start, count in starts.items():
+            for at in range(radix):
+                grown[(start + at * step) % repeat] += count
+        starts = grown
+    return starts
+
+
+def total(phases: Sequence[Phase], swizzle: Swizzling) -> float:
+    """Rounds of all accesses together, each as often as it is done."""
+    return sum(phase.rounds(swizzle) * phase.times for phase in phases)
+
+
+def best_swizzle(
+    phases: Sequence[Phase], allowed: Sequence[Swizzling] | None
+) -> tuple[Swizzling, float]:
+    """The swizzle with the fewest rounds; of equals the first. `allowed`: the machine's own modes,
+    None for any XOR that keeps the widest access whole.
+
+    Any other than none is only worth while if a phase reaches more lines than banks hold: then the
+    bits that tell its lines apart (its lane offsets from 128 up) are those that must be XORed into
+    the bank bits, so base and shift are read off the lanes instead of tried.
+    """
+    floor = sum(phase.times for phase in phases)
+    best, least = NO_SWIZZLE, total(phases, NO_SWIZZLE)
+    if allowed is not None and NO_SWIZZLE not in allowed:
+        best, least = allowed[0], total(phases, allowed[0])
+    for swizzle in allowed if allowed is not None else _constructed(phases):
+        if least <= floor:
+            break
+        rounds = total(phases, swizzle)
+        if rounds < least:
+            best, least = swizzle, rounds
+    return best, least
+
+
+def _constructed(phases: Sequence[Phase]) -> Iterator[Swizzling]:
+    """Swizzles that move a run of line bits of some phase onto its free bank bits."""
+    seen: set[Swizzling] = set()
+    widest = max((phase.width for phase in phases), default=4)
+    lowest = max(2, widest.bit_length() - 1)
+    reached = {lane.bit_length() - 1 for phase in phases for lane in phase.lanes if lane >= LINE}
+    for phase in phases:
+        if not phase.linear:
+            reach = sum(phase.lanes) + sum((radix - 1) * step for radix, step in phase.others)
+            reached.update(range(LINE.bit_length() - 1, reach.bit_length()))
+    sources = sorted(reached)
+    if not sources:
+        return
+    for bits in (3, 2, 1, 4):
+        for base in range(lowest, 7):
+            for source in (*sources, *(s - bits + 1 for s in sources)):
+                shift = source - base
+                if shift < bits or base + bits > 7 or (bits, base, shift) in seen:
+                    continue
+                seen.add((bits, base, shift))
+                yield bits, base, shift

@@ -1,0 +1,105 @@
+"""Trees of integers: the nested tuples that shapes, strides and coordinates are.
+
+Knows nothing of layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from ir.layout.errors import LayoutError
+
+IntTree = int | tuple["IntTree", ...]
+
+
+def flatten(tree: IntTree) -> tuple[int, ...]:
+    """The leaves from left to right."""
+    return tuple(_leaves(tree))
+
+
+def _leaves(tree: IntTree) -> Iterator[int]:
+    if isinstance(tree, tuple):
+        for part in tree:
+            yield from _leaves(part)
+    else:
+        yield tree
+
+
+def product(tree: IntTree) -> int:
+    """Product of the leaves."""
+    return prod(_leaves(tree))
+
+
+def rank(tree: IntTree) -> int:
+    """Top modes; a bare integer has one."""
+    return len(tree) if isinstance(tree, tuple) else 1
+
+
+def depth(tree: IntTree) -> int:
+    """Levels of nesting; a bare integer has none."""
+    if isinstance(tree, tuple):
+        return 1 + max((depth(part) for part in tree), default=0)
+    return 0
+
+
+def congruent(left: IntTree, right: IntTree) -> bool:
+    """Whether two trees have the same form."""
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return len(left) == len(right) and all(map(congruent, left, right))
+    return not isinstance(left, tuple) and not isinstance(right, tuple)
+
+
+def like(profile: IntTree, leaves: Iterator[int]) -> IntTree:
+    """A tree of the form of `profile` with `leaves` in order."""
+    if isinstance(profile, tuple):
+        return tuple(like(part, leaves) for part in profile)
+    return next(leaves)
+
+
+def compact(shape: IntTree) -> IntTree:
+    """Colexicographic strides: the leftmost leaf varies fastest."""
+    steps, step = [], 1
+    for extent in _leaves(shape):
+        steps.append(step)
+        step *= extent
+    return like(shape, iter(steps))
+
+
+def coordinate(index: int, shape: IntTree) -> IntTree:
+    """The colexicographic coordinate of an index; the last leaf is not bounded.
+
+    That the last extent does not limit what may be asked is CuTe's convention, and composition
+    relies on it.
+    """
+    extents = flatten(shape)
+    digits = []
+    for extent in extents[:-1]:
+        digits.append(index % extent)
+        index //= extent
+    return like(shape, iter([*digits, index]))
+
+
+def index_of(place: IntTree, shape: IntTree) -> int:
+    """The colexicographic index of a coordinate; its parts may be indices into their modes.
+
+    Raises LayoutError (coordinate) when the form is another.
+    """
+    if not isinstance(place, tuple):
+        return place
+    if not isinstance(shape, tuple) or len(place) != len(shape):
+        raise LayoutError(
+            "coordinate", f"coordinate {text(place)} does not fit shape {text(shape)}"
+        )
+    total, step = 0, 1
+    for part, extent in zip(place, shape, strict=True):
+        total += index_of(part, extent) * step
+        step *= product(extent)
+    return total
+
+
+def text(tree: IntTree) -> str:
+    """As CuTe writes it: `(4,(2,3))`, without spaces."""
+    if isinstance(tree, tuple):
+        return f"({','.join(map(text, tree))})"
+    return str(tree)

@@ -1,0 +1,236 @@
+"""Agreement, as functions, with the `tensor-layouts` package on thousands of random layouts.
+
+Where the peer's answer is not what the definition says, ours must be right or a refusal.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ir.layout import tree
+from ir.layout.algebra import (
+    coalesce,
+    complement,
+    composition,
+    filter_zeros,
+    left_inverse,
+    max_common_vector,
+    right_inverse,
+)
+from ir.layout.divide import logical_divide
+from ir.layout.errors import LayoutError
+from ir.layout.layout import Layout, concat
+from ir.layout.product import blocked_product, logical_product, raked_product
+from ir.layout.swizzle import Swizzle
+from ir.layout.tree import IntTree
+from tests.layout.random_layouts import attempt
+
+peer = pytest.importorskip("tensor_layouts", reason="the peer package tensor-layouts is not here")
+COUNT = 10_000
+
+
+def _shape(rng: np.random.Generator, level: int = 0) -> IntTree:
+    if level == 2 or rng.random() < 0.6:
+        return int(rng.choice([1, 2, 2, 3, 4, 4, 5, 6, 8]))
+    return tuple(_shape(rng, level + 1) for _ in range(rng.integers(1, 4)))
+
+
+def random_layout(rng: np.random.Generator) -> Layout:
+    """Half of them with strides in some order over one another, half with any."""
+    shape = _shape(rng)
+    while tree.product(shape) > 256:
+        shape = _shape(rng)
+    extents = tree.flatten(shape)
+    if rng.random() < 0.5:
+        strides = rng.choice([0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64], len(extents)).tolist()
+    else:
+        strides, step = [0] * len(extents), 1
+        for leaf in rng.permutation(len(extents)):
+            step *= int(rng.choice([1, 1, 1, 2]))
+            strides[leaf], step = step, step * extents[leaf]
+    return Layout(shape, tree.like(shape, iter(strides)))
+
+
+def theirs(layout: Layout) -> Any:
+    return peer.Layout(layout.shape, layout.stride)
+
+
+def ours(layout: Any) -> Layout:
+    return Layout(layout.shape, layout.stride)
+
+
+def asked(function: Callable[..., Any], *arguments: Any) -> Layout | None:
+    """The peer's answer as a value of ours; None where it refuses."""
+    try:
+        return ours(function(*arguments))
+    except (ValueError, TypeError, AssertionError, ZeroDivisionError, peer.LayoutError):
+        return None
+
+
+def pairs(seed: int, count: int) -> Iterator[tuple[Layout, Layout]]:
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        yield random_layout(rng), random_layout(rng)
+
+
+def same(left: Layout, right: Layout) -> bool:
+    return np.array_equal(left.offsets(), right.offsets())
+
+
+def test_values_and_simplification() -> None:
+    """Function, size, cosize and coalescing of 10,000 layouts."""
+    for a, b in pairs(1, COUNT // 2):
+        for layout in (a, b):
+            other = theirs(layout)
+            assert peer.size(other) == layout.size
+            index = layout.size // 2
+            assert [other(0), other(index), other(layout.size - 1)] == [
+                layout(0), layout(index), layout(layout.size - 1)
+            ]  # fmt: skip
+            simple = ours(peer.coalesce(other))
+            assert same(simple, layout)
+            assert same(simple, coalesce(layout))
+            assert len(simple.flat()) == len(coalesce(layout).flat())
+
+
+def test_composition() -> None:
+    """Within the outer layout: equal, or the peer is wrong at some point and we refuse."""
+    seen: Counter[str] = Counter()
+    for outer, inner in pairs(2, COUNT):
+        if inner.cosize > outer.size:
+            continue
+        wanted = outer.at(inner.offsets())
+        mine, other = (
+            attempt(composition, outer, inner),
+            asked(peer.compose, theirs(outer), theirs(inner)),
+        )
+        if isinstance(mine, LayoutError):
+            seen["refused"] += 1
+            right = other is not None and np.array_equal(other.offsets(), wanted)
+            seen["refused, peer right"] += right
+            continue
+        seen["ours"] += 1
+        assert np.array_equal(mine.offsets(), wanted)
+        if other is not None:
+            seen["both"] += 1
+    assert seen["both"] > 500
+    assert seen["refused, peer right"] <= seen["ours"] // 50, seen
+
+
+def test_complement() -> None:
+    seen = 0
+    for layout, _ in pairs(3, COUNT):
+        size = layout.cosize * 2
+        mine = attempt(complement, layout, size)
+        other = asked(peer.complement, theirs(layout), size)
+        if isinstance(mine, LayoutError):
+            continue
+        whole = concat(filter_zeros(layout), mine).offsets()
+        assert np.unique(whole).size == whole.size
+        if other is not None:
+            both = concat(filter_zeros(layout), other).offsets()
+            if np.unique(both).size == both.size:
+                seen += 1
+                assert set(range(size)) & set(both.tolist()) == set(range(size)) & set(
+                    whole.tolist()
+                )
+    assert seen > 1000
+
+
+def test_inverses() -> None:
+    right = left = 0
+    for layout, _ in pairs(4, COUNT):
+        mine, other = right_inverse(layout), asked(peer.right_inverse, theirs(layout))
+        assert other is not None
+        if np.array_equal(layout.at(other.offsets()), np.arange(other.size)):
+            right += 1
+            assert same(mine, other)
+        inverse, their_left = (
+            attempt(left_inverse, layout),
+            asked(peer.left_inverse, theirs(layout)),
+        )
+        if isinstance(inverse, LayoutError) or their_left is None:
+            continue
+        left += 1
+        assert np.array_equal(inverse.at(layout.offsets()), np.arange(layout.size))
+        assert np.array_equal(their_left.at(layout.offsets()), inverse.at(layout.offsets()))
+    assert right > COUNT // 2
+    assert left > 1000
+
+
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [
+        (logical_product, peer.logical_product),
+        (blocked_product, peer.blocked_product),
+        (raked_product, peer.raked_product),
+    ],
+)
+def test_products(mine: Callable[..., Layout], other: Callable[..., Any]) -> None:
+    """Of injective layouts, where the peer's result repeats the block without overlap.
+
+    The peer's blocked and raked products step over a block with gaps as a whole, where CuTe's fill
+    the gaps: these two are compared on blocks without gaps.
+    """
+    seen = 0
+    for block, tiler in itertools.islice(pairs(5, COUNT), 3000):
+        if not (block.injective and tiler.injective) or block.size * tiler.size > 2048:
+            continue
+        if mine is not logical_product and block.cosize != block.size:
+            continue
+        found, theirs_found = (
+            attempt(mine, block, tiler),
+            asked(other, theirs(block), theirs(tiler)),
+        )
+        if isinstance(found, LayoutError) or theirs_found is None:
+            continue
+        table = theirs_found.offsets()
+        if np.unique(table).size == table.size == block.size * tiler.size:
+            seen += 1
+            assert set(table.tolist()) == set(found.offsets().tolist())
+            if mine is not logical_product or block.rank == 1:
+                continue
+            assert same(found, theirs_found)
+    assert seen > 100
+
+
+def test_divides() -> None:
+    seen = 0
+    for layout, tiler in pairs(6, COUNT):
+        if not tiler.injective or layout.size % max(1, tiler.cosize):
+            continue
+        mine = attempt(logical_divide, layout, tiler)
+        other = asked(peer.logical_divide, theirs(layout), theirs(tiler))
+        if isinstance(mine, LayoutError) or other is None or other.size != mine.size:
+            continue
+        walked = layout.at(concat(tiler, complement(tiler, layout.size)).offsets())
+        assert np.array_equal(mine.offsets(), walked)
+        if np.array_equal(other.offsets(), walked):
+            seen += 1
+    assert seen > 200
+
+
+def test_common_vectors() -> None:
+    for left, right in itertools.islice(pairs(7, COUNT), 3000):
+        if left.size == right.size and left.injective and right.injective:
+            try:
+                other = peer.max_common_vector(theirs(left), theirs(right))
+            except (ValueError, AssertionError, peer.LayoutError):
+                continue
+            assert max_common_vector(left, right) == other
+
+
+def test_swizzles() -> None:
+    rng = np.random.default_rng(8)
+    for _ in range(300):
+        bits = int(rng.integers(0, 5))
+        base, shift = int(rng.integers(0, 6)), int(rng.integers(bits, 7))
+        mine, other = Swizzle(bits, base, shift), peer.Swizzle(bits, base, shift)
+        for offset in rng.integers(0, 1 << 16, 20).tolist():
+            assert mine(offset) == other(offset)

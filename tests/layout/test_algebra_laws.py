@@ -1,0 +1,302 @@
+"""Laws of the layout algebra: every result is compared with the definition, point by point."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ir.layout.algebra import (
+    coalesce,
+    complement,
+    composition,
+    downcast,
+    filter_zeros,
+    filtered,
+    left_inverse,
+    max_common_vector,
+    right_inverse,
+    upcast,
+)
+from ir.layout.divide import flat_divide, logical_divide, tiled_divide, zipped_divide
+from ir.layout.errors import LayoutError
+from ir.layout.layout import Layout, concat
+from ir.layout.product import blocked_product, logical_product, raked_product, tile_to_shape
+from tests.layout.random_layouts import attempt, layouts, ordered, power_layouts
+
+L = Layout.parse
+many = settings(max_examples=300)
+
+
+@many
+@given(layouts())
+def test_coalesce_keeps_the_function_in_fewest_modes(layout: Layout) -> None:
+    simple = coalesce(layout)
+    assert np.array_equal(simple.offsets(), layout.offsets())
+    assert simple.depth <= 1
+    pairs = simple.flat()
+    assert simple.size == 1 or all(extent > 1 for extent, _ in pairs)
+    assert all(b[1] != a[0] * a[1] for a, b in pairwise(pairs))
+
+
+@many
+@given(layouts())
+def test_coalesce_by_mode_keeps_the_modes(layout: Layout) -> None:
+    simple = coalesce(layout, (0,) * layout.rank)
+    assert [m.size for m in simple.modes] == [m.size for m in layout.modes]
+    assert all(mode.depth <= 1 for mode in simple.modes)
+    assert np.array_equal(simple.offsets(), layout.offsets())
+
+
+@many
+@given(st.one_of(layouts(), power_layouts()), st.one_of(layouts(), power_layouts()))
+def test_composition_is_exact_or_refused(outer: Layout, inner: Layout) -> None:
+    result = attempt(composition, outer, inner)
+    if isinstance(result, LayoutError):
+        assert result.code in ("divisibility", "not-admissible")
+        return
+    assert np.array_equal(result.offsets(), outer.at(inner.offsets()))
+    if isinstance(inner.shape, tuple):
+        assert [m.size for m in result.modes] == [m.size for m in inner.modes]
+
+
+@many
+@given(power_layouts(), ordered(gaps=False))
+def test_composition_with_a_permutation_is_never_refused_for_powers(
+    outer: Layout, inner: Layout
+) -> None:
+    assume(all(extent & (extent - 1) == 0 for extent, _ in inner.flat()))
+    result = composition(outer, inner)
+    assert np.array_equal(result.offsets(), outer.at(inner.offsets()))
+
+
+@many
+@given(layouts(), layouts(), layouts())
+def test_composition_is_associative_where_it_exists(a: Layout, b: Layout, c: Layout) -> None:
+    """Beyond a layout's size its last mode goes on, so c must stay inside b, and b inside a."""
+    assume(b.cosize <= a.size and c.cosize <= b.size)
+    try:
+        left, right = composition(composition(a, b), c), composition(a, composition(b, c))
+    except LayoutError:
+        return
+    assert np.array_equal(left.offsets(), right.offsets())
+
+
+@many
+@given(st.one_of(layouts(), ordered()), st.integers(1, 400))
+def test_complement_is_disjoint_and_covers(layout: Layout, size: int) -> None:
+    rest = attempt(complement, layout, size)
+    if isinstance(rest, LayoutError):
+        assert rest.code in ("not-injective", "divisibility")
+        return
+    whole = concat(filter_zeros(layout), rest).offsets()
+    assert len(set(whole.tolist())) == whole.size
+    assert set(range(size)) <= set(whole.tolist())
+    assert all(a[1] < b[1] for a, b in pairwise(rest.flat()))
+
+
+@many
+@given(st.one_of(layouts(), ordered()))
+def test_right_inverse(layout: Layout) -> None:
+    inverse = right_inverse(layout)
+    assert np.array_equal(layout.at(inverse.offsets()), np.arange(inverse.size))
+
+
+@many
+@given(ordered(gaps=False))
+def test_right_inverse_of_a_permutation_is_whole(layout: Layout) -> None:
+    assert right_inverse(layout).size == layout.size
+
+
+@many
+@given(st.one_of(layouts(), ordered()))
+def test_left_inverse(layout: Layout) -> None:
+    inverse = attempt(left_inverse, layout)
+    if isinstance(inverse, LayoutError):
+        assert inverse.code in ("not-injective", "divisibility")
+        return
+    assert np.array_equal(inverse.at(layout.offsets()), np.arange(layout.size))
+
+
+@given(ordered())
+def test_left_inverse_exists_where_gaps_are_whole(layout: Layout) -> None:
+    assert np.array_equal(left_inverse(layout).at(layout.offsets()), np.arange(layout.size))
+
+
+@many
+@given(power_layouts(), st.sampled_from(["1:1", "2:1", "4:1", "2:2", "(2,2):(1,4)", "4:2"]))
+def test_divides_are_one_function_in_four_forms(layout: Layout, text: str) -> None:
+    tile = L(text)
+    divided = attempt(logical_divide, layout, tile)
+    if isinstance(divided, LayoutError):
+        return
+    walked = layout.at(concat(tile, complement(tile, layout.size)).offsets())
+    assert np.array_equal(divided.offsets(), walked)
+    for form in (zipped_divide, tiled_divide, flat_divide):
+        assert np.array_equal(form(layout, tile).offsets(), walked)
+
+
+@given(st.sampled_from([4, 8, 16]), st.sampled_from([4, 8]), st.integers(1, 64))
+def test_divides_by_mode(m: int, n: int, step: int) -> None:
+    layout = Layout((m, n), (step, step * m))
+    zipped = zipped_divide(layout, (2, 4))
+    assert zipped.rank == 2
+    assert str(zipped.mode(0)) == f"(2,4):({step},{step * m})"
+    assert flat_divide(layout, (2, 4)).rank == 4
+    assert tiled_divide(layout, (2, 4)).rank == 3
+    assert sorted(zipped.offsets()) == sorted(layout.offsets())
+
+
+@many
+@given(ordered(), ordered())
+def test_products_repeat_the_block(block: Layout, tiler: Layout) -> None:
+    product = attempt(logical_product, block, tiler)
+    if isinstance(product, LayoutError):
+        return
+    assert product.mode(0) == block
+    assert product.mode(1).size == tiler.size
+    table = product.offsets()
+    assert len(set(table.tolist())) == table.size
+
+
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
+def test_blocked_and_raked(m: int, n: int, p: int, q: int) -> None:
+    block, tiler = Layout((m, n)), Layout((p, q))
+    blocked, raked = blocked_product(block, tiler), raked_product(block, tiler)
+    for i, j, a, b in np.ndindex(m, n, p, q):
+        wanted = block((i, j)) + m * n * tiler((a, b))
+        assert blocked((i + m * a, j + n * b)) == wanted
+        assert raked((a + p * i, b + q * j)) == wanted
+    assert tile_to_shape(block, (m * p, n * q)).size == m * p * n * q
+
+
+def test_a_block_that_does_not_fill_the_shape_is_refused() -> None:
+    with pytest.raises(LayoutError, match="extent 9 is no multiple of the block's 4"):
+        tile_to_shape(Layout((4, 2)), (9, 4))
+
+
+@many
+@given(layouts())
+def test_filters(layout: Layout) -> None:
+    kept = filtered(layout)
+    assert set(kept.offsets().tolist()) == set(layout.offsets().tolist())
+    assert all(stride for _, stride in kept.flat()) or kept.size == 1
+    assert filter_zeros(layout).depth == layout.depth
+
+
+@many
+@given(layouts(), layouts())
+def test_common_vector(left: Layout, right: Layout) -> None:
+    count = max_common_vector(left, right)
+    pairs = dict(zip(right.offsets().tolist()[::-1], range(right.size - 1, -1, -1), strict=True))
+    assert all(left(pairs[offset]) == offset for offset in range(count) if offset in pairs)
+    assert 1 <= count <= min(left.size, right.size)
+
+
+@many
+@given(ordered(), st.sampled_from([1, 2, 4, 8]))
+def test_casts_invert_each_other(layout: Layout, count: int) -> None:
+    narrow = attempt(downcast, layout, count)
+    if isinstance(narrow, LayoutError):
+        assert narrow.code == "divisibility"
+        return
+    assert narrow.size == layout.size * count
+    wide = {offset // count for offset in narrow.offsets().tolist()}
+    assert wide == set(layout.offsets().tolist())
+    assert set(upcast(narrow, count).offsets().tolist()) == wide
+
+
+@many
+@given(layouts(), st.sampled_from([2, 4, 8]))
+def test_upcast_covers_the_same_elements(layout: Layout, count: int) -> None:
+    wide = attempt(upcast, layout, count)
+    if isinstance(wide, LayoutError):
+        assert wide.code in ("divisibility", "not-injective")
+        return
+    assert set(wide.offsets()) == set((layout.offsets() // count).tolist())
+
+
+EXAMPLES = [
+    (coalesce, ("(2,(1,6)):(1,(6,2))",), "12:1"),
+    (coalesce, ("((2,2),(2,2)):((1,4),(8,32))",), "(2,4,2):(1,4,32)"),
+    (coalesce, ("(2,4,6):(1,6,2)",), "(2,4,6):(1,6,2)"),
+    (composition, ("(6,2):(8,2)", "(4,3):(3,1)"), "((2,2),3):((24,2),8)"),
+    (composition, ("20:2", "(5,4):(4,1)"), "(5,4):(8,2)"),
+    (composition, ("(10,2):(16,4)", "(5,4):(1,5)"), "(5,(2,2)):(16,(80,4))"),
+    (composition, ("(4,3):(3,1)", "(6,2):(2,1)"), "((2,3),2):((6,1),3)"),
+    (composition, ("(4,6,8,10):(2,3,5,7)", "6:12"), "(2,3):(9,5)"),
+    (right_inverse, ("(8,4):(4,1)",), "(4,8):(8,1)"),
+    (right_inverse, ("(2,4,6):(4,1,8)",), "(4,2,6):(2,1,8)"),
+    (right_inverse, ("(4,2):(1,16)",), "4:1"),
+    (right_inverse, ("4:2",), "1:0"),
+    (left_inverse, ("(8,4):(4,1)",), "(4,8):(8,1)"),
+    (logical_divide, ("(4,2,3):(2,1,8)", "4:2"), "((2,2),(2,3)):((4,1),(2,8))"),
+    (logical_product, ("(2,2):(4,1)", "6:1"), "((2,2),(2,3)):((4,1),(2,8))"),
+    (logical_product, ("(2,2):(4,1)", "(4,2):(2,1)"), "((2,2),(4,2)):((4,1),(8,2))"),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "wanted"), EXAMPLES)
+def test_documented_examples(function, arguments, wanted) -> None:  # type: ignore[no-untyped-def]
+    found, wanted = function(*map(L, arguments)), L(wanted)
+    assert np.array_equal(found.offsets(), wanted.offsets()), found
+    assert found.size == wanted.size
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "wanted"),
+    [
+        ("4:1", 24, "6:4"),
+        ("6:4", 24, "4:1"),
+        ("4:2", 24, "(2,3):(1,8)"),
+        ("(2,4):(1,6)", 24, "3:2"),
+        ("(2,2):(1,6)", 24, "(3,2):(2,12)"),
+        ("(4,6):(1,4)", 24, "1:0"),
+        ("(2,4,8):(8,1,64)", 512, "(2,4):(4,16)"),
+    ],
+)
+def test_documented_complements(text: str, size: int, wanted: str) -> None:
+    assert complement(L(text), size) == L(wanted)
+
+
+def test_by_mode_divide_of_the_documentation() -> None:
+    layout = L("(9,(4,8)):(59,(13,1))")
+    tiler = (L("3:3"), L("(2,4):(1,8)"))
+    zipped = zipped_divide(layout, tiler)
+    wanted = L("((3,(2,4)),(3,(2,2))):((177,(13,2)),(59,(26,1)))")
+    assert np.array_equal(zipped.offsets(), wanted.offsets())
+    assert logical_divide(layout, tiler).rank == 2
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "code"),
+    [
+        ("(2,2):(1,4)", "(2,2):(1,1)", "not-admissible"),  # 1 + 1 carries into the second mode
+        ("(4,2):(1,8)", "(4,2):(1,2)", "not-admissible"),
+        ("(4,6):(1,10)", "3:3", "divisibility"),
+        ("(3,4):(1,7)", "(2,3):(2,1)", "not-admissible"),
+    ],
+)
+def test_traps_are_refused(outer: str, inner: str, code: str) -> None:
+    """What is silently wrong when it is composed mode by mode."""
+    with pytest.raises(LayoutError) as caught:
+        composition(L(outer), L(inner))
+    assert caught.value.code in (code, "divisibility")
+
+
+def test_left_inverses_are_compared_as_functions() -> None:
+    """They are not unique: any must undo the layout, none need look like another's."""
+    layout = L("(4,2):(1,16)")
+    assert np.array_equal(left_inverse(layout).at(layout.offsets()), np.arange(8))
+    with pytest.raises(LayoutError, match="no left inverse"):
+        left_inverse(L("(4,2):(1,0)"))
+
+
+def test_truncation_breaks_associativity() -> None:
+    """The last mode goes on: beyond b's size the two orders differ, and both are as defined."""
+    a, b, c = L("(5,3):(1,7)"), L("4:1"), L("2:5")
+    inner = composition(b, c)
+    assert composition(a, inner).offsets().tolist() == a.at(inner.offsets()).tolist()
