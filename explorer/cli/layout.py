@@ -31,18 +31,15 @@ def show_layout(
     from ir.layout.swizzle import parse
 
     layout = parse(text)
-    print(draw.table(layout))
-    if svg is None:
-        return
     if tile and not isinstance(layout, Layout):
         raise UsageError(f"--tile draws a (thread, value) layout; {text} has a swizzle")
-    picture = (
-        draw.thread_svg(Layout.parse(text), _tile(tile)) if tile else draw.memory_svg(layout, bits)
-    )
-    try:
-        svg.write_text(picture)
-    except OSError as error:
-        raise UsageError(f"--svg {svg}: {error.strerror or error}") from None
+    if svg is not None:
+        drawn = draw.thread_svg(Layout.parse(text), _tile(tile)) if tile else None
+        try:
+            svg.write_text(drawn or draw.memory_svg(layout, bits))
+        except OSError as error:
+            raise UsageError(f"--svg {svg}: {error.strerror or error}") from None
+    print(draw.table(layout))
 
 
 def _tile(text: str) -> tuple[int, int]:
