@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ir.layout.instructions import SHUFFLE, MatrixRow
 from ir.layout.synthesis.digits import Space
-from ir.layout.synthesis.problem import Tile
+from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 
 SCHEDULERS = 4
 ISSUE = 2.0
@@ -44,8 +44,25 @@ def global_access(space: Space, issues: int, sectors: int, instructions: int = 1
 
 
 def global_floor(tile: Tile) -> float:
-    """Cycles that moving a tile from or to global memory takes at least."""
+    """Cycles that moving a tile from or to global memory takes at least; nothing for one that may
+    repeat its elements."""
+    if tile.layout or 0 in tile.strides:
+        return 0.0
     return tile.size * tile.bits / 8 / GLOBAL_BYTES
+
+
+def floor(space: Space, program: TileProgram, op: TileOp) -> float:
+    """Cycles below which no plan of this op goes, for those that gemms and shared tiles do not
+    count: each element is touched once by one thread, each byte moves once."""
+    tiles = [program.tile(name) for name in (*op.outputs, *op.inputs)]
+    each = tiles[0].size / (32 * warps(space))
+    if op.kind in ("copy", "red"):
+        scopes = {tile.scope for tile in tiles}
+        memory = next((tile for tile in tiles if tile.scope == "global"), None)
+        return global_floor(memory) if memory and scopes == {"register", "global"} else 0.0
+    if op.kind in ("gemm", "reduce"):
+        return 0.0
+    return elementwise(space, 1, each * expression(str(op.attribute("expression", "x"))))
 
 
 def bulk(size: int, boxes: int, inner: int) -> float:

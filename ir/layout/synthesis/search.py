@@ -30,7 +30,7 @@ from ir.layout.synthesis.gemm import (
 )
 from ir.layout.synthesis.memory import LINE, shared_bytes
 from ir.layout.synthesis.planner import Draft, Planner, scratch_bytes
-from ir.layout.synthesis.problem import Tile, TileProgram
+from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 from ir.layout.synthesis.registers import registers_needed
 from ir.layout.synthesis.shared import SharedSolver
 from ir.layout.synthesis.solution import Reason, Solution
@@ -72,12 +72,13 @@ class _Search:
         self.seen: set[object] = set()
         self.read_once = _read_once(program)
         self.floor = sum(cost.global_floor(tile) * trips for tile, trips in _transfers(program))
+        self.rest = sum(cost.floor(self.space, program, op) * op.trips for op in program.ops)
         _check_pins(program)
         _check_shared(program)
 
     def run(self) -> tuple[Solution, ...]:
         for combination in self._combinations():
-            least = self.floor + sum(self._score(choice) for choice in combination)
+            least = self.floor + self.rest + sum(self._score(choice) for choice in combination)
             if least > self._bound():
                 continue
             for backwards in (False, True) if len(combination) > 1 else (False,):
@@ -115,7 +116,7 @@ class _Search:
         everything = sorted(
             product(*(enumerate(options) for options in lists)),
             key=lambda picks: (
-                len({choice.warps for _, choice in picks}),
+                len({(choice.warps, choice.swapped) for _, choice in picks}),
                 sum(self._score(choice) + self._crossing(choice) for _, choice in picks),
                 tuple(place for place, _ in picks),
             ),
@@ -169,17 +170,21 @@ class _Search:
         return options
 
     def _score(self, choice: Choice) -> float:
-        """Cycles of the products, and of reading the operands that are copied for them alone from
-        shared memory: no solution with this choice goes below."""
-        op = self.program.ops[choice.op]
-        a, b, c = roles(self.program, op, choice.swapped)
-        row = choice.row
+        """Cycles that no solution with this choice goes below, for its products and their reads."""
+        op, row = self.program.ops[choice.op], choice.row
+        a, _, c = roles(self.program, op, choice.swapped)
         extent = dict(a.axes)[str(op.attribute("k"))]
         issues = c.size * extent / (row.m * row.n * row.k) / prod(choice.warps)
-        cycles = cost.matrix(self.space, row, 1) * issues * op.trips
-        for tile, times in ((a, choice.warps[1]), (b, choice.warps[0])):
-            cycles += self.read_once.get(tile.name, 0) * tile.size * tile.bits / 8 * times / LINE
-        return cycles
+        return cost.matrix(self.space, row, 1) * issues * op.trips + self._reading(choice)
+
+    def _reading(self, choice: Choice) -> float:
+        """Reading the operands that are copied for this gemm alone from shared memory, once for
+        each warp along the other axis."""
+        a, b, _ = roles(self.program, self.program.ops[choice.op], choice.swapped)
+        return sum(
+            self.read_once.get(tile.name, 0) * tile.size * tile.bits / 8 * times / LINE
+            for tile, times in ((a, choice.warps[1]), (b, choice.warps[0]))
+        )
 
     def _crossing(self, choice: Choice) -> float:
         """A round trip through memory if warps divide an axis of the accumulator along which it is
@@ -207,30 +212,30 @@ class _Search:
         for tile in roles(self.program, op, choice.swapped)[:2]:
             if tile.scope != "register":
                 continue
-            origin, direct = self._origin(tile.name)
-            bits = self.program.tile(origin).bits
-            if bits != tile.bits or direct:
+            loaded = self._loaded(tile.name)
+            if loaded is None:
+                continue
+            bits = self.program.tile(loaded.outputs[0]).bits
+            if bits != tile.bits or self.program.tile(loaded.inputs[0]).scope == "global":
                 widths.add((128 // bits).bit_length() - 1)
         return [choice] + [
             Choice(choice.op, choice.row, choice.swapped, choice.slots, choice.warps, wide)
             for wide in sorted(widths, reverse=True)
         ]
 
-    def _origin(self, name: str) -> tuple[str, bool]:
-        """The register tile into which an operand's elements were copied, and whether from
-        global."""
+    def _loaded(self, name: str) -> TileOp | None:
+        """The copy by which an operand's elements came into registers, through elementwise ops that
+        keep their places; None if they were computed there."""
         for _ in self.program.ops:
             maker = next((op for op in self.program.ops if name in op.outputs), None)
-            if maker is None:
-                return name, False
-            if maker.kind == "copy":
-                return name, self.program.tile(maker.inputs[0]).scope == "global"
-            axes = self.program.tile(name).names
-            whole = [i for i in maker.inputs if set(self.program.tile(i).names) == set(axes)]
+            if maker is None or maker.kind == "copy":
+                return maker
+            axes = set(self.program.tile(name).names)
+            whole = [i for i in maker.inputs if set(self.program.tile(i).names) == axes]
             if maker.kind not in ELEMENTWISE or not whole or whole[0] == name:
-                return name, False
+                return None
             name = whole[0]
-        return name, False
+        return None
 
     def _attempt(self, combination: tuple[Choice, ...], backwards: bool) -> None:
         """Add one complete candidate, or note why there is none."""
@@ -280,10 +285,16 @@ class _Search:
 
     def _complete(self, spreads: Spreads, tilings: Mapping[int, Tiling]) -> Candidate | None:
         program, bound = self.program, self._bound()
+        floor = self.floor + sum(self._reading(tiling.choice) for tiling in tilings.values())
         try:
-            bound -= self.floor
             draft = Planner(
-                self.space, program, spreads.known, tilings, self.memories, self.converter, bound
+                self.space,
+                program,
+                spreads.known,
+                tilings,
+                self.memories,
+                self.converter,
+                bound - floor,
             ).run()
         except LayoutError as error:
             self.failures.append(error)
@@ -307,7 +318,7 @@ class _Search:
                 return None
             solved[name] = found
             spent += found[0].cycles
-            if spent > bound + self.floor:
+            if spent > bound:
                 return None
         if not self._fits(draft, solved):
             return None
