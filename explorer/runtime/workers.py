@@ -183,9 +183,7 @@ def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> t
     samples: list[float] = []
     fewest = timing.fewest if warm < timing.budget else max(2, timing.fewest - 1)
     end = time.perf_counter() + timing.budget
-    while len(samples) < fewest or (
-        len(samples) < timing.most and time.perf_counter() < end
-    ):
+    while len(samples) < fewest or (len(samples) < timing.most and time.perf_counter() < end):
         samples.append(launch(times) / times)
         behind = best is not None and statistics.median(samples) > timing.slow * best
         if behind and len(samples) >= timing.settled:

@@ -16,6 +16,7 @@ from ir.space import Space
 
 ENTRY_POINTS = "tilewright.strategies"
 REGISTRY = {
+    "annealing": "explorer.strategies.annealing:Annealing",
     "evolutionary": "explorer.strategies.evolutionary:Evolutionary",
     "exhaustive": "explorer.strategies.exhaustive:Exhaustive",
     "random": "explorer.strategies.random:Random",

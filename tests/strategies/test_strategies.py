@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from explorer.strategies.annealing import Annealing
 from explorer.strategies.base import find_strategy, make_strategy
 from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.history import History
@@ -28,6 +29,10 @@ class TestEvolutionary(StrategyContract):
     name = "evolutionary"
 
 
+class TestAnnealing(StrategyContract):
+    name = "annealing"
+
+
 def _best(name: str, seed: int, trials: int) -> float:
     space = tiling_space()
     strategy = make_strategy(name, space, np.random.default_rng(seed), trials=trials)
@@ -40,6 +45,41 @@ def test_few_evolved_trials_match_256_random_ones(trials: int, share: float) -> 
     drawn = [_best("random", seed, 256) for seed in range(10)]
     bred = [_best("evolutionary", seed, trials) for seed in range(10)]
     assert np.mean([ours <= theirs for ours in bred for theirs in drawn]) >= share
+
+
+def test_as_many_annealed_trials_beat_random_ones() -> None:
+    drawn = [_best("random", seed, 128) for seed in range(10)]
+    cooled = [_best("annealing", seed, 128) for seed in range(10)]
+    assert np.mean([ours < theirs for ours in cooled for theirs in drawn]) >= 0.7
+
+
+def test_annealing_cools_and_grows_choosy() -> None:
+    space = tiling_space()
+    strategy = Annealing(space, np.random.default_rng(0), trials=64)
+    hot = strategy.temperature
+    drive(strategy, 64, lambda some: outcomes_of(space, some))
+    cold = strategy.temperature
+    assert hot == pytest.approx(strategy.settings.hottest)
+    assert cold == pytest.approx(strategy.settings.coldest)
+
+
+def test_annealing_leaves_failures_behind() -> None:
+    """A step that failed is never where a chain goes on from."""
+    space = tiling_space()
+    strategy = Annealing(space, np.random.default_rng(3), trials=96)
+
+    def outcomes(some: Sequence[Schedule]) -> list[FakeOutcome]:
+        return [
+            FakeOutcome("crash", None) if number % 3 == 0 else outcome
+            for number, outcome in enumerate(outcomes_of(space, some))
+        ]
+
+    told = drive(strategy, 96, outcomes)
+    assert len(told) == 96
+    good = {row.tobytes() for row in strategy.history.rows[strategy.history.ok]}
+    steps = [chain.row for chain in strategy._chains if chain.row is not None]
+    assert steps
+    assert all(row.tobytes() in good for row in steps)
 
 
 def test_it_polishes_the_incumbent_at_the_end() -> None:
