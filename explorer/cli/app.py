@@ -15,7 +15,7 @@ from ir.errors import UsageError
 if TYPE_CHECKING:
     from ir.schedule import Schedule
 
-VERBS = ("tune", "space", "run", "export", "show", "layout", "targets")
+VERBS = ("tune", "space", "run", "export", "show", "top", "db", "layout", "targets")
 
 app = typer.Typer(
     add_completion=False,

@@ -275,6 +275,29 @@ def test_random_spreads_convert_rightly(seed: int) -> None:
         assert not found, str(found)
 
 
+@pytest.mark.parametrize("threads", [32, 96, 1024])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "i64"])
+@pytest.mark.parametrize("extents", [(1,), (3,), (7, 5), (15, 9, 2), (4, 2, 8, 6), (1000,)])
+def test_any_extents_can_be_copied(extents: tuple[int, ...], dtype: str, threads: int) -> None:
+    """One element, odd extents, fewer elements than threads, more axes than a box has."""
+    axes = dict(zip("abcd", extents, strict=False))
+    tiles = (
+        outer("x_g", dtype, axes, list(axes)[-1], 1024), near("x_s", dtype, **axes),
+        held("x", dtype, **axes), held("y", dtype, **axes),
+        outer("y_g", dtype, axes, next(iter(axes)), 1024),
+    )  # fmt: skip
+    steps = (
+        op("copy", "x_g", "x_s"), op("copy", "x_s", "x"), op("map", "x", "y", expression="x + x"),
+        op("copy", "y", "y_g"),
+    )  # fmt: skip
+    best(TileProgram("any", threads, tiles, steps))
+
+
+def test_a_shared_tile_that_nothing_uses_has_a_layout() -> None:
+    solution = synthesise(TileProgram("idle", 32, (near("x", "f32", m=8),), ()))[0]
+    assert solution.tile("x").bytes == 32
+
+
 def test_the_chosen_swizzle_is_as_good_as_the_best_by_rank() -> None:
     """Random pairs of accesses to a 64 x 64 tile of 2-byte elements, against `choose_swizzle`."""
     random = np.random.default_rng(7)

@@ -73,6 +73,10 @@ def tma_boxes(
             dims.append([digit])
         else:
             outer.append(digit)
+    if not dims:
+        return Rejection(
+            "tma-box", f"{source.name}: 1 element of {bits} bits, needs {GRANULE} bytes"
+        )
     if strides[dims[0][0]] != 1:
         return Rejection(
             "tma-inner-stride",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ir.layout.errors import LayoutError
 from ir.layout.synthesis import cost
 from ir.layout.synthesis.digits import LANE_DIGITS, NOBODY, Space, Spread, text
 from ir.layout.synthesis.memory import LINE
@@ -37,7 +38,8 @@ class Converter:
         self._known: dict[tuple[str, Spread, Spread], Conversion] = {}
 
     def plan(self, tile: Tile, source: Spread, target: Spread) -> Conversion:
-        """The cheapest conversion of `tile`; it always exists."""
+        """The cheapest conversion of `tile`; LayoutError "no-copy" for one of 4-bit elements that
+        no access of whole bytes can take apart."""
         key = (tile.name, source, target)
         found = self._known.get(key)
         if found is None:
@@ -92,7 +94,8 @@ class Converter:
         scratch = Tile(f"{tile.name}__scratch", tile.dtype, tile.axes, "shared")
         choices = self.solver.solve(scratch, uses, ())
         if not choices:
-            raise AssertionError(f"{tile.name}: element by element through memory always works")
+            refused = self.solver.refusal(scratch.name)
+            raise LayoutError(refused.code, f"conversion of {tile.name}: {refused.text}")
         waits = cost.LATENCY["shared"] + 2 * cost.LATENCY["barrier"]
         return Conversion("shared", choices[0].cycles + waits, (), choices[0])
 

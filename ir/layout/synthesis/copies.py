@@ -179,12 +179,10 @@ def phase_of(space: Space, access: Access, place: Placement, bits: int, trips: i
     in_bytes = {digit: stride * bits // 8 for digit, stride in strides.items()}
     others = (*lanes[own:], *access.threads[LANE_DIGITS:], *access.issues)
     times = space.size(access.issues) * trips
-    for stride, radix in space.threads[LANE_DIGITS:]:
-        times *= 1 if (stride, radix) in access.guards else radix
     if access.matrix:
         times *= 1 << (access.bits // 32).bit_length() - 1
-    else:
-        times *= 1 << LANE_DIGITS - own
+    for stride, radix in space.threads[LANE_DIGITS if access.matrix else own :]:
+        times *= 1 if (stride, radix) in access.guards else radix
     inside = tuple(in_bytes.get(digit, 0) for digit in lanes[:own])
     outside = tuple((space.radix[digit], in_bytes[digit]) for digit in others if digit >= 0)
     linear = _translates(inside, outside)

@@ -27,6 +27,8 @@ DEFAULT_TILE = 64
 SYMBOLS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "eq": "=="}
 CALLS = {"max": "maximum", "min": "minimum"}
 PLAIN = ("exp", "log", "sqrt", "rsqrt", "tanh", "erf", "sigmoid", "abs", "floor", "where")
+ALTERNATIVES = 4
+"""Solutions compared when one is explained."""
 FAMILIES = ("mma", "wgmma")
 EPILOGUES = ("direct", "staged")
 
@@ -74,7 +76,8 @@ def explain_operator(
 
     program = load_operator(operator).build(**arguments)
     problem = from_program(program, Scheduling(tiles, threads, family, epilogue))
-    return "\n\n".join(solution.explain() for solution in synthesise(problem, number))
+    found = synthesise(problem, max(number, ALTERNATIVES))
+    return "\n\n".join(solution.explain() for solution in found[:number])
 
 
 class _Translation:

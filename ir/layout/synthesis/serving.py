@@ -30,6 +30,11 @@ MODES = {0: 0, 16: 0, 32: 1, 64: 2, 128: 3}
 """Bytes of the swizzle atom's row -> bits of its swizzle."""
 
 
+Told = tuple[tuple[int, Rejection], ...]
+GlobalMemo = dict[object, tuple[Access | Boxes | Rejection, Told]]
+"""What a copy with global memory can do on a placement: that does not depend on other uses."""
+
+
 class Serving:
     """The answers of one tile's uses on one placement. Without `bulk`, TMA is left out, and with it
     the limit to its four swizzles."""
@@ -42,9 +47,10 @@ class Serving:
         uses: tuple[Use, ...],
         placement: Placement,
         bulk: bool,
+        memo: GlobalMemo,
     ) -> None:
         self.space, self.sm, self.tile, self.uses = space, sm, tile, uses
-        self.placement, self.bulk = placement, bulk
+        self.placement, self.bulk, self.memo = placement, bulk, memo
         self.rejections: list[tuple[int, Rejection]] = []
         if self._for_wgmma() and not tile.layout:
             self.placement = replace(placement, swizzle=(MODES[placement.line], 4, 3))
@@ -53,13 +59,15 @@ class Serving:
         """The choice, or why one use cannot be served; None if it costs more than `bound` even
         without a conflict."""
         decisions: list[Decision] = []
+        least = 0.0
         for use in self.uses:
             decision = self._decide(use)
             if isinstance(decision, Rejection):
                 return decision
             decisions.append(decision)
-        if self._total(decisions, 1.0) > bound:
-            return None
+            least += self._price(use, decision, 1.0)[0]
+            if least > bound:
+                return None
         if not self.tile.layout and not self._for_wgmma():
             swizzle = self._swizzle(decisions)
             self.placement = replace(self.placement, swizzle=swizzle)
@@ -75,10 +83,6 @@ class Serving:
 
     def _for_wgmma(self) -> bool:
         return any(isinstance(use, OperandUse) for use in self.uses)
-
-    def _total(self, decisions: Sequence[Decision], assumed: float) -> float:
-        pairs = zip(self.uses, decisions, strict=True)
-        return sum(self._price(use, decision, assumed)[0] for use, decision in pairs)
 
     def _swizzle(self, decisions: Sequence[Decision]) -> Swizzling:
         """The swizzle with the fewest conflicts; TMA has none, and the one as wide as its rows."""
@@ -104,7 +108,19 @@ class Serving:
             if isinstance(form, Rejection):
                 self.rejections.append((use.op, form))
             return form
-        return self._register(use) if isinstance(use, RegisterUse) else self._global(use)
+        return self._register(use) if isinstance(use, RegisterUse) else self._known(use)
+
+    def _known(self, use: GlobalUse) -> Access | Boxes | Rejection:
+        place = self.placement
+        key = (self.tile.name, use.op, place.order, place.swizzle, place.line, self.bulk)
+        found = self.memo.get(key)
+        if found is None:
+            before = len(self.rejections)
+            answer = self._global(use)
+            self.memo[key] = (answer, tuple(self.rejections[before:]))
+            return answer
+        self.rejections += found[1]
+        return found[0]
 
     def _register(self, use: RegisterUse) -> Access | Rejection:
         space, tile, place = self.space, self.tile, self.placement

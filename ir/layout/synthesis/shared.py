@@ -16,7 +16,7 @@ from ir.layout.synthesis.digits import Space
 from ir.layout.synthesis.gemm import Rejection
 from ir.layout.synthesis.memory import Placement, compact, orders, read_placement
 from ir.layout.synthesis.problem import Tile
-from ir.layout.synthesis.serving import Serving
+from ir.layout.synthesis.serving import GlobalMemo, Serving
 from ir.layout.synthesis.uses import AxisOrder, GlobalUse, RegisterUse, SharedChoice, Use
 
 LINES = (128, 64, 32, 16)
@@ -29,6 +29,7 @@ class SharedSolver:
     def __init__(self, space: Space, sm: int, kept: int) -> None:
         self.space, self.sm, self.kept = space, sm, kept
         self._known: dict[object, tuple[SharedChoice, ...]] = {}
+        self._memo: GlobalMemo = {}
         self._refused: dict[str, Counter[Rejection]] = {}
 
     def solve(
@@ -73,14 +74,15 @@ class SharedSolver:
         """The choice with TMA where it goes; a second one without, if TMA's few swizzles leave
         conflicts."""
         for bulk in (True, False):
-            choice = Serving(self.space, self.sm, tile, uses, placement, bulk).run(bound)
+            serving = Serving(self.space, self.sm, tile, uses, placement, bulk, self._memo)
+            choice = serving.run(bound)
             if isinstance(choice, Rejection):
                 self._refused.setdefault(tile.name, Counter())[choice] += 1
             if not isinstance(choice, SharedChoice):
                 return
             yield choice
             kinds = {type(decision) for decision in choice.decisions}
-            if max(choice.ways) == 1 or Boxes not in kinds or Canonical in kinds:
+            if max(choice.ways, default=1) == 1 or Boxes not in kinds or Canonical in kinds:
                 return
 
     def _placements(
