@@ -59,6 +59,14 @@ class JobResult:
         return self.program.flops / self.seconds / 1e9
 
 
+EFFORTS: Mapping[str, tuple[int, float | None]] = {
+    "quick": (64, 30.0),
+    "standard": (256, None),
+    "deep": (1024, None),
+}
+"""Budgets by name: candidates, and seconds of wall clock if those are bounded too."""
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
     """When a search ends: after `trials` candidates, or when `seconds` have passed."""
@@ -74,6 +82,15 @@ class Budget:
         if self.seconds is not None and not self.seconds > 0:
             raise UsageError(f"seconds={self.seconds}: must be above 0")
 
+    @classmethod
+    def of(cls, effort: str, trials: int | None, seconds: float | None, batch: int) -> Budget:
+        """The preset `effort`, where no numbers are given; raises UsageError for another name."""
+        if effort not in EFFORTS:
+            raise UsageError(f"no effort {effort!r}; there are {', '.join(EFFORTS)}")
+        preset = EFFORTS[effort]
+        bounded = seconds if seconds is not None or trials is not None else preset[1]
+        return cls(preset[0] if trials is None else trials, bounded, batch)
+
     def over(self, trials: int, elapsed: float) -> bool:
         return trials >= self.trials or (self.seconds is not None and elapsed >= self.seconds)
 
@@ -83,8 +100,9 @@ def tune(
     arguments: Mapping[str, object],
     *,
     target: str = "cpu",
-    trials: int = 256,
+    trials: int | None = None,
     seconds: float | None = None,
+    effort: str = "standard",
     threads: int | None = None,
     store: str | Path | None = None,
     pins: Mapping[str, object] | None = None,
@@ -96,19 +114,22 @@ def tune(
 ) -> JobResult:
     """Search for the fastest schedule of an operator on this machine.
 
-    Stops after `trials` candidates or `seconds` of wall clock. Every trial is committed to `store`
+    Stops after `trials` candidates or `seconds` of wall clock; what is not given is `effort`'s
+    ("quick", "standard" or "deep"). Every trial is committed to `store`
     before `progress` hears of it. A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, StoreError.
     """
     began = clock()
-    budget = Budget(trials, seconds, batch)
+    budget = Budget.of(effort, trials, seconds, batch)
     workload = Workload.of(operator, arguments, target, threads)
     workload.refuse_unmeasurable()
     workload.space(pins)  # with the next line: what is wrong is said before the store is touched
     find_strategy(strategy)
     with (
         open_store(store) as records,
-        Search(workload, records, strategy=strategy, trials=trials, pins=pins, seed=seed) as search,
+        Search(
+            workload, records, strategy=strategy, trials=budget.trials, pins=pins, seed=seed
+        ) as search,
     ):
         interrupted = False
         try:

@@ -15,7 +15,18 @@ from ir.errors import UsageError
 if TYPE_CHECKING:
     from ir.schedule import Schedule
 
-VERBS = ("tune", "space", "run", "export", "show", "top", "db", "layout", "targets")
+VERBS = (
+    "tune",
+    "space",
+    "run",
+    "export",
+    "show",
+    "top",
+    "db",
+    "layout",
+    "targets",
+    "doctor",
+)
 
 app = typer.Typer(
     add_completion=False,

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 LINE_EVERY = 32
 Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
-Strategy = Annotated[str, typer.Option(help="evolutionary, random or exhaustive")]
+Effort = Annotated[str, typer.Option(help="budget by name: quick, standard or deep")]
+Strategy = Annotated[str, typer.Option(help="evolutionary, annealing, random or exhaustive")]
 Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
 
 
@@ -41,8 +42,9 @@ def tune(
     operator: OperatorName,
     words: Words = None,
     target: Target = "cpu",
-    trials: Annotated[int, typer.Option(help="candidates to measure")] = 256,
+    trials: Annotated[int | None, typer.Option(help="candidates to measure")] = None,
     seconds: Seconds = None,
+    effort: Effort = "standard",
     threads: Threads = None,
     pin: Pins = None,
     strategy: Strategy = "evolutionary",
@@ -68,12 +70,13 @@ def tune(
         target=target,
         trials=trials,
         seconds=seconds,
+        effort=effort,
         threads=threads,
         store=records,
         pins=pairs(pin, "pin"),
         strategy=strategy,
         seed=seed,
-        progress=_Lines(trials).show if text else None,
+        progress=_Lines(job.Budget.of(effort, trials, seconds, 1).trials).show if text else None,
     )
     if text:
         _print_text(result)

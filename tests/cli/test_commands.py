@@ -176,3 +176,11 @@ def test_a_reader_that_leaves_is_no_error() -> None:
         env=environment(),
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_effort_names_a_budget(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tune", *MATMUL, "--effort", "quick", "--trials", "3", "--format", "json"]
+    assert cli.invoke(words) == cli.EXIT_DONE
+    assert json.loads(capsys.readouterr().out)["trials"] == 3
+    assert cli.invoke(["tune", *MATMUL, "--effort", "quik"]) == cli.EXIT_USAGE
+    assert "quick, standard, deep" in capsys.readouterr().err
