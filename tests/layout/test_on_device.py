@@ -203,15 +203,15 @@ def test_tma_load(mode: str, coordinates: tuple[int, int]) -> None:
     inner = {"none": 40, "32B": 16, "64B": 24, "128B": 64}[mode]
     box = tma.TensorMap("f16", (200, 50), (416,), (inner, 32), mode)
     memory = rng.integers(1, 256, 16 + 50 * 416).astype(np.uint8)
-    want = np.full(1024 + box.bytes + 256, 255, np.uint8)
+    want = np.full(1024 + box.footprint + 256, 255, np.uint8)
     semantics.tma_load(box, memory, 16, want, 1024, coordinates)
     assert np.array_equal(device.tma_load(box, memory, 16, 1024, coordinates), want)
 
 
 def test_tma_load_with_element_strides() -> None:
     stored = np.arange(50 * 208, dtype=np.uint16).view(np.uint8)
-    box = tma.TensorMap("f16", (208, 50), (416,), (64, 32), "none", (2, 4))
-    want = np.full(1024 + box.bytes + 256, 255, np.uint8)
+    box = tma.TensorMap("f16", (208, 50), (416,), (64, 32), "none", (1, 4))
+    want = np.full(1024 + box.footprint + 256, 255, np.uint8)
     semantics.tma_load(box, stored, 0, want, 1024, (16, 2))
     assert np.array_equal(device.tma_load(box, stored, 0, 1024, (16, 2)), want)
 

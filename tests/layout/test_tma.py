@@ -54,13 +54,13 @@ def test_tma_loads_a_box_zero_filled_and_swizzled(mode: str, coordinates: tuple[
     assert np.array_equal(target[16:].view(np.uint16).reshape(50, 208), stored * inside)
 
 
-def test_tma_with_element_strides_takes_every_second() -> None:
-    box = tensor(mode="none", box=(64, 32), element_strides=(2, 4), extents=(208, 50))
+def test_tma_with_element_strides_takes_every_fourth_line() -> None:
+    box = tensor(mode="none", box=(64, 32), element_strides=(1, 4), extents=(208, 50))
     stored = np.arange(50 * 208, dtype=np.uint16).reshape(50, 208)
     shared = np.zeros(4096, np.uint8)
     semantics.tma_load(box, stored.view(np.uint8).reshape(-1), 0, shared, 0, (16, 2))
-    got = shared[: box.bytes].view(np.uint16).reshape(8, 32)
-    assert np.array_equal(got, stored[2:34:4, 16:80:2])
+    got = shared[: box.bytes].view(np.uint16).reshape(8, 64)
+    assert np.array_equal(got, stored[2:34:4, 16:80])
 
 
 def test_tma_adds() -> None:
@@ -87,6 +87,7 @@ def test_tma_adds() -> None:
         ({"strides": (1 << 40,)}, (0, 0), "tma-stride", "1099511627776, legal"),
         ({"extents": (0, 50)}, (0, 0), "tma-extent", "0, legal are 1 to 4294967296"),
         ({"element_strides": (1, 9)}, (0, 0), "tma-element-stride", "9, legal are 1 to 8"),
+        ({"element_strides": (2, 1)}, (0, 0), "tma-element-stride", "2, legal is 1"),
         ({}, (8, 0), "tma-alignment", "global address 8, no multiple of 16"),
         ({}, (0, 512), "tma-alignment", "shared address 512, no multiple of 1024"),
         ({"mode": "none"}, (0, 64), "tma-alignment", "shared address 64, no multiple of 128"),

@@ -55,7 +55,8 @@ ROWS: tuple[TmaRow, ...] = (
 class TensorMap:
     """A tiled tensor map. `strides`: bytes between neighbours along axes 1, 2, ...; the innermost
     axis is contiguous. `box`: extents in the tensor's elements; `element_strides`: step of each
-    axis, every one if empty. Nothing is checked before `check_map`, so that a refusal can be told.
+    axis, every one if empty (1 on the innermost, where the hardware knows no other). Nothing is
+    checked before `check_map`, so that a refusal can be told.
     """
 
     dtype: str
@@ -164,6 +165,11 @@ def _limits(tensor: TensorMap, base: int, shared: int) -> Iterator[LayoutError]:
     yield from _ranges("tma-extent", "extent", tensor.extents, 1, MAX_EXTENT)
     yield from _ranges("tma-box", "box extent", tensor.box, 1, MAX_BOX)
     yield from _ranges("tma-element-stride", "element stride", tensor.steps, 1, MAX_ELEMENT_STRIDE)
+    if tensor.steps[0] != 1:
+        yield LayoutError(
+            "tma-element-stride",
+            f"axis 0: element stride {tensor.steps[0]}, legal is 1: the innermost axis is whole",
+        )
     yield from _ranges("tma-stride", "stride in bytes", tensor.strides, 0, MAX_STRIDE - 1)
     for axis, stride in enumerate(tensor.strides, start=1):
         if stride % GRANULE:
