@@ -31,6 +31,8 @@ def show_layout(
     from ir.layout.swizzle import parse
 
     layout = parse(text)
+    if tile and svg is None:
+        raise UsageError(f"--tile {tile} is for the picture: add --svg FILE")
     if tile and not isinstance(layout, Layout):
         raise UsageError(f"--tile draws a (thread, value) layout; {text} has a swizzle")
     if svg is not None:

@@ -8,7 +8,6 @@ at some point, a LayoutError says so.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import ceil
 
 import numpy as np
 
@@ -222,16 +221,15 @@ def complement(layout: Layout, size: int = 1) -> Layout:
     reach = 1
     for extent, stride in _sorted(layout):
         if stride < reach:
-            raise LayoutError(
-                "not-injective", f"{layout}: stride {stride} steps inside {reach} offsets"
-            )
+            code = "divisibility" if layout.injective else "not-injective"
+            raise LayoutError(code, f"{layout}: stride {stride} steps inside {reach} offsets")
         if stride % reach:
             raise LayoutError(
                 "divisibility", f"{layout}: stride {stride} is not divisible by {reach}"
             )
         found.append((stride // reach, reach))
         reach = stride * extent
-    found.append((ceil(size / reach), reach))
+    found.append((-(-size // reach), reach))
     return from_modes(_merged(found))
 
 
@@ -272,8 +270,8 @@ def left_inverse(layout: Layout) -> Layout:
 def max_common_vector(left: Layout, right: Layout) -> int:
     """How many first offsets both layouts reach in the same order of indices: a copy's vector."""
     indices = right_inverse(right).offsets()
-    indices = indices[indices < min(left.size, right.size)]
-    same = left.at(indices) == np.arange(indices.size)
+    inside = indices < min(left.size, right.size)
+    same = inside & (left.at(indices) == np.arange(indices.size))
     return int(indices.size if same.all() else max(1, same.argmin()))
 
 
@@ -282,6 +280,8 @@ def upcast(layout: Layout, count: int) -> Layout:
 
     Raises LayoutError (divisibility) where wide elements would be cut.
     """
+    if count < 1:
+        raise LayoutError("extent", f"elements {count} times as wide: at least 1")
     pairs = [_widened(layout, extent, stride, count) for extent, stride in layout.flat()]
     inside = [(min(e, count // s), s) for e, s in layout.flat() if 0 < s < count]
     reach = sum((extent - 1) * stride for extent, stride in inside)
@@ -309,6 +309,8 @@ def downcast(layout: Layout, count: int) -> Layout:
 
     Raises LayoutError (divisibility) when not exactly one mode can hold the new elements.
     """
+    if count < 1:
+        raise LayoutError("extent", f"elements {count} times narrower: at least 1")
     if count == 1:
         return layout
     pairs = list(layout.flat())

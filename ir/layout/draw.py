@@ -84,6 +84,10 @@ def thread_svg(layout: Layout, tile: tuple[int, int]) -> str:
     if layout.rank != 2:
         raise LayoutError("rank", f"{layout} has {layout.rank} modes: (thread, value) are 2")
     rows, columns = tile
+    if layout.size > MOST_CELLS or any(stride < 0 for _, stride in layout.flat()):
+        raise LayoutError(
+            "extent", f"{layout}: {layout.size} values to draw, {MOST_CELLS} from 0 on are readable"
+        )
     if rows < 1 or columns < 1 or layout.cosize > rows * columns or rows * columns > MOST_CELLS:
         raise LayoutError(
             "extent", f"{layout} reaches index {layout.cosize - 1} of a {rows} x {columns} tile"

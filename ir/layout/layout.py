@@ -48,8 +48,9 @@ class Layout:
         least = min(tree.flatten(self.shape), default=1)
         if least < 1:
             raise LayoutError("extent", f"extent {least} in {tree.text(self.shape)}: at least 1")
-        if self.size > _LARGEST:
-            raise LayoutError("extent", f"size {self.size} is above {_LARGEST}")
+        widest = max(self.size, self.cosize)
+        if widest > _LARGEST:
+            raise LayoutError("extent", f"size or reach of {widest} is above {_LARGEST}")
 
     # -- text
 
@@ -160,6 +161,8 @@ def concat(*layouts: Layout) -> Layout:
 
 def _checked(value: Any, what: str) -> IntTree:
     if isinstance(value, (tuple, list)):
+        if not value:
+            raise LayoutError("congruence", f"{what} holds an empty tuple: at least one mode")
         return tuple(_checked(part, what) for part in value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return int(value)

@@ -91,6 +91,8 @@ class Swizzle:
 
         Raises LayoutError (divisibility, swizzle-range) where no such swizzle exists.
         """
+        if min(old_bits, new_bits) < 1:
+            raise LayoutError("extent", f"elements of {min(old_bits, new_bits)} bits: at least 1")
         for wide, narrow in ((old_bits, new_bits), (new_bits, old_bits)):
             if wide >= narrow and (wide % narrow or (wide // narrow).bit_count() != 1):
                 raise LayoutError(

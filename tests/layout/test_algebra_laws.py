@@ -299,4 +299,19 @@ def test_truncation_breaks_associativity() -> None:
     """The last mode goes on: beyond b's size the two orders differ, and both are as defined."""
     a, b, c = L("(5,3):(1,7)"), L("4:1"), L("2:5")
     inner = composition(b, c)
-    assert composition(a, inner).offsets().tolist() == a.at(inner.offsets()).tolist()
+    assert composition(a, inner).offsets().tolist() == a.at(inner.offsets()).tolist() == [0, 7]
+
+
+def test_common_vectors_stop_at_the_shorter_layout() -> None:
+    assert max_common_vector(L("2:1"), L("(2,2):(2,1)")) == 1
+    assert max_common_vector(L("8:1"), L("(2,4):(1,2)")) == 8
+
+
+def test_large_sizes_are_exact() -> None:
+    assert complement(L("1:0"), 2**53 + 1).size == 2**53 + 1
+
+
+def test_impossible_widths_are_refused() -> None:
+    for call in (upcast, downcast):
+        with pytest.raises(LayoutError, match="at least 1"):
+            call(L("4:1"), 0)

@@ -74,6 +74,9 @@ def test_modes_are_put_side_by_side(left: Layout, right: Layout) -> None:
         ((1 << 40, 1 << 40), (1, 1), "extent"),
         ((2, 2.5), (1, 2), "congruence"),
         ((2, True), (1, 2), "congruence"),
+        ((), (), "congruence"),
+        ((2, ()), (1, ()), "congruence"),
+        (4, 1 << 62, "extent"),
     ],
 )
 def test_refused_values(shape: object, stride: object, code: str) -> None:
