@@ -188,7 +188,7 @@ def test_filters(layout: Layout) -> None:
 
 
 @many
-@given(layouts(), layouts())
+@given(layouts(), ordered())
 def test_common_vector(left: Layout, right: Layout) -> None:
     count = max_common_vector(left, right)
     pairs = dict(zip(right.offsets().tolist()[::-1], range(right.size - 1, -1, -1), strict=True))
