@@ -30,8 +30,9 @@ def tolerance(dtype: str, length: int) -> float:
     """
     if not is_float(dtype):
         return 0.0
-    if dtype in ("bf16", "f16"):
-        return 2e-2 if dtype == "bf16" else 4e-3
+    narrow = {"bf16": 2e-2, "f16": 4e-3, "tf32": 4e-3, "e4m3": 8e-2}
+    if dtype in narrow:
+        return narrow[dtype]
     growth = max(1.0, sqrt(length / 4096))
     return (1e-11 if dtype == "f64" else 1e-4) * growth
 
@@ -140,6 +141,8 @@ def _within(flat: Array, low: Array, high: Array, dtype: str) -> bool:
 def _widen(flat: Array, dtype: str) -> Array:
     if dtype == "bf16":
         return (flat.astype(np.uint32) << 16).view(np.float32)
+    if dtype == "e4m3":
+        return to_float(flat, dtype).astype(np.float32)
     return flat.astype(np.float32) if dtype == "f16" else flat
 
 

@@ -1,35 +1,22 @@
-"""Export: a kernel as files that need nothing of Tilewright.
+"""Export: a kernel as files that need nothing of Tilewright, all of them or none.
 
-Writes text, object, C, manifest, a Python module and, where a linker is found, a shared library;
-all of them or none. Machine code is made in a worker process. Knows no search, store or target.
+Each target's files are its exporter's affair. Knows no search, store or target.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
-import shutil
-import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from keyword import iskeyword
+from collections.abc import Mapping
 from pathlib import Path
 
 from explorer.errors import ExportError
-from explorer.runtime.once import ask_once
-from ir.dtypes import numpy_dtype
-from ir.errors import TilewrightError
-from ir.kernel import Kernel, Standalone
-from ir.target import get_backend
+from explorer.exporters.base import find_exporter
+from explorer.exporters.library import find_linker, source_text
+from ir.errors import MissingTarget, TilewrightError
+from ir.kernel import Kernel
 
-_C_WORDS = re.compile(
-    "auto|bool|break|case|char|const|continue|default|do|double|else|enum|extern|float|for|goto|if|"
-    "inline|int|long|main|register|restrict|return|short|signed|sizeof|static|struct|switch|"
-    "typedef|union|unsigned|void|volatile|while"
-)
-_COMPILERS = ("cc", "gcc", "clang")
+__all__ = ["export", "find_linker", "source_text"]
 
 
 def export(
@@ -40,50 +27,24 @@ def export(
     linker: str | None = None,
     cache_dir: Path | None = None,
 ) -> tuple[Path, ...]:
-    """Write `kernel` to `folder`; returns the files. Raises ExportError, with nothing written.
+    """Write `kernel` to `folder`; returns the files.
 
     `facts` come from the record (schedule, seconds, hardware ...) and go into manifest and header.
+    Raises ExportError, or MissingTarget without the target's toolchain, with nothing written.
     """
-    _check_name(kernel)
+    exporter = find_exporter(kernel.target)
+    exporter.check(kernel)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
-            _write_all(kernel, facts, Path(scratch), linker, cache_dir)
+            exporter.write(kernel, facts, Path(scratch), linker=linker, cache_dir=cache_dir)
             return _move(Path(scratch), folder)
     except OSError as error:
         raise ExportError(f"{folder}: {error.strerror or error}") from None
+    except MissingTarget:
+        raise
     except TilewrightError as error:
         raise ExportError(str(error)) from None
-
-
-def _check_name(kernel: Kernel) -> None:
-    """The plain entry is a function in C and in Python."""
-    name = kernel.name
-    if not name.isidentifier() or iskeyword(name) or _C_WORDS.fullmatch(name):
-        raise ExportError(f"{name!r} cannot be the name of a function in C and Python")
-    if kernel.entry == name:
-        raise ExportError(f"{name}: the body must not have the name of the plain entry")
-
-
-def _write_all(
-    kernel: Kernel,
-    facts: Mapping[str, object],
-    scratch: Path,
-    linker: str | None,
-    cache_dir: Path | None,
-) -> None:
-    name = kernel.name
-    around = get_backend(kernel.target).standalone(kernel)
-    code = ask_once(kernel, "assemble", list(around.texts), cache_dir=cache_dir)
-    assert isinstance(code, bytes)
-    (scratch / f"{name}.ll").write_text(kernel.text("llvm"))
-    (scratch / f"{name}.o").write_bytes(code)
-    (scratch / f"{name}.{around.language}").write_text(source_text(kernel, around, facts))
-    (scratch / f"{name}.py").write_text(python_text(kernel, around, facts))
-    found = linker or find_linker()
-    if found:
-        _link(found, scratch / f"{name}.o", scratch / f"lib{name}.so")
-    (scratch / f"{name}.json").write_text(_manifest(kernel, around, facts, scratch))
 
 
 def _move(scratch: Path, folder: Path) -> tuple[Path, ...]:
@@ -92,153 +53,3 @@ def _move(scratch: Path, folder: Path) -> tuple[Path, ...]:
         os.replace(path, folder / path.name)
         moved.append(folder / path.name)
     return tuple(moved)
-
-
-def find_linker() -> str | None:
-    """The system's C compiler, if there is one."""
-    return next((path for name in _COMPILERS if (path := shutil.which(name))), None)
-
-
-def _link(linker: str, source: Path, library: Path) -> None:
-    command = [linker, "-shared", "-pthread", "-o", str(library), str(source)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except OSError as error:
-        raise ExportError(f"{linker}: {error.strerror}") from None
-    if done.returncode:
-        raise ExportError(f"{linker}: {done.stderr.strip().splitlines()[-1:] or 'failed'}")
-
-
-def source_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object]) -> str:
-    """One source file: a header that tells what it is, and all it takes to run."""
-    described = "\n".join(f" *   {name}: {_flat(value)}" for name, value in facts.items())
-    header = f"""\
-/* {kernel.name}: generated by Tilewright.
-{described}
- *
- * {around.signature}
- * Arrays are row-major and whole. Runs on {kernel.threads} thread(s) of a pool that all such
- * kernels share.
- *
- * Build for the machine it was tuned on:
- *   {around.build}
- */
-"""
-    return f"{header}\n{around.source}"
-
-
-def _flat(value: object) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, default=str)
-    return text.replace("*/", "* /").replace("\n", " ")
-
-
-def _manifest(
-    kernel: Kernel, around: Standalone, facts: Mapping[str, object], scratch: Path
-) -> str:
-    """What the files hold, with their checksums."""
-    arguments = [
-        {"name": a.name, "shape": a.shape, "dtype": a.dtype, "role": a.role}
-        for a in kernel.arguments
-    ]
-    files = {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(scratch.iterdir())}
-    manifest = {
-        "name": kernel.name,
-        "target": kernel.target,
-        "signature": around.signature,
-        "threads": kernel.threads,
-        "arguments": arguments,
-        "kernel_key": kernel.key,
-        "facts": dict(facts),
-        "notes": dict(kernel.notes),
-        "build": around.build,
-        "sha256": files,
-    }
-    return json.dumps(manifest, indent=2, default=str) + "\n"
-
-
-_PYTHON = '''\
-"""{name}: generated by Tilewright. Arrays in, arrays out; needs numpy and lib{name}.so beside it.
-
-{facts}
-"""
-
-import ctypes
-from pathlib import Path
-
-import numpy as np
-
-# name, shape, numpy dtype, is an output (bf16 is stored as uint16 bit patterns)
-ARGUMENTS = (
-{arguments}
-)
-
-
-def _load():
-    path = Path(__file__).with_name("lib{name}.so")
-    if not path.exists():
-        raise ImportError(f"{{path}} is missing; build it: {build}")
-    # Global, so that all kernels of one process share one thread pool.
-    return ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL).{name}
-
-
-_function = _load()
-_function.restype = None
-_function.argtypes = [ctypes.c_void_p] * len(ARGUMENTS)
-
-
-def _ready(value, name, shape, dtype, is_output):
-    if value is None and is_output:
-        return np.empty(shape, dtype)
-    array = value if is_output else np.ascontiguousarray(value)
-    if array.dtype.itemsize == dtype.itemsize and array.dtype.name == "bfloat16":
-        array = array.view(dtype)
-    if array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
-        raise TypeError(f"{name}: {{name}} must be C-contiguous {{dtype}} of shape {{shape}}")
-    return array
-
-
-def {name}({parameters}):
-    """{signature}"""
-    values = ({values})
-    arrays = [_ready(value, *facts) for value, facts in zip(values, ARGUMENTS)]
-    _function(*(array.ctypes.data for array in arrays))
-    outputs = [array for array, facts in zip(arrays, ARGUMENTS) if facts[3]]
-    return outputs[0] if len(outputs) == 1 else tuple(outputs)
-'''
-
-
-def python_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object]) -> str:
-    """A module that calls the shared library on numpy arrays."""
-    operands = [a for a in kernel.arguments if a.role != "workspace"]
-    rows = [
-        f'    ("{a.name}", {a.shape!r}, np.dtype("{numpy_dtype(a.dtype).name}"), '
-        f"{a.role == 'output'}),"
-        for a in operands
-    ]
-    names = _parameters([a.name for a in operands])
-    inputs = [names[a.name] for a in operands if a.role == "input"]
-    outputs = [f"{names[a.name]}=None" for a in operands if a.role == "output"]
-    return _PYTHON.format(
-        name=kernel.name,
-        facts="\n".join(f"{key}: {_flat(value)}" for key, value in facts.items()).replace(
-            "\\", "/"
-        ),
-        arguments="\n".join(rows),
-        build=around.build,
-        parameters=", ".join([*inputs, *outputs]),
-        signature=around.signature,
-        values=", ".join(names.values()) + ",",
-    )
-
-
-def _parameters(tensors: Sequence[str]) -> dict[str, str]:
-    """A Python parameter for each tensor: its own name wherever Python allows it."""
-    names: dict[str, str] = {}
-    for tensor in tensors:
-        name = re.sub(r"\W", "_", tensor)
-        if not name.isidentifier() or iskeyword(name):
-            name = f"{name}_" if name[:1].isidentifier() else f"_{name}"
-        while name in names.values():
-            name += "_"
-        names[tensor] = name
-    return names

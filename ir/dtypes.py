@@ -1,6 +1,7 @@
 """Element types: their names, sizes, numpy storage, and exact conversions. No arithmetic here.
 
-bf16 has no numpy type; it is stored as uint16 bit patterns.
+bf16 and e4m3 have no numpy type; they are stored as uint16 and uint8 bit patterns. tf32 is stored
+as float32, of which products read 10 bits of mantissa.
 """
 
 from __future__ import annotations
@@ -37,8 +38,10 @@ DTYPES: dict[str, DType] = {
         DType("i8", 8, "int", "int8", 1),
         DType("i32", 32, "int", "int32", 2),
         DType("i64", 64, "int", "int64", 3),
+        DType("e4m3", 8, "float", "uint8", 3),
         DType("bf16", 16, "float", "uint16", 4),
         DType("f16", 16, "float", "float16", 4),
+        DType("tf32", 32, "float", "float32", 5),
         DType("f32", 32, "float", "float32", 5),
         DType("f64", 64, "float", "float64", 6),
     )
@@ -81,6 +84,8 @@ def to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     """Widen storage of dtype `name` exactly: floats to float64, ints to int64, bool to bool."""
     if name == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if name == "e4m3":
+        return _E4M3[array]
     kind = dtype_of(name).kind
     if kind == "bool":
         return array.astype(np.bool_)
@@ -89,9 +94,37 @@ def to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 def from_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     """Round to dtype `name` (nearest, ties to even) and return its storage."""
+    if name == "e4m3":
+        return _to_e4m3(array)
     if name != "bf16":
         return array.astype(numpy_dtype(name))
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
     quiet = np.where(np.isnan(array), np.uint32(0x7FC0), rounded)
     return quiet.astype(np.uint16)
+
+
+def _e4m3_values() -> NDArray[Any]:
+    """The number of each byte: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinities."""
+    code = np.arange(256)
+    exponent, mantissa = (code >> 3) & 15, code & 7
+    value = np.where(
+        exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * np.exp2(exponent - 10.0)
+    )
+    value = np.where(code & 128, -value, value)
+    return np.asarray(np.where((code & 127) == 127, np.nan, value), dtype=np.float64)
+
+
+_E4M3 = _e4m3_values()
+_E4M3_LARGEST = 448.0
+
+
+def _to_e4m3(array: NDArray[Any]) -> NDArray[Any]:
+    """Round to nearest, ties to even; what is too large becomes the largest number."""
+    value = np.asarray(array, dtype=np.float64)
+    size = np.minimum(np.abs(value), _E4M3_LARGEST)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponent = np.clip(np.floor(np.log2(np.where(size > 0, size, 1.0))), -6, 8)
+    steps = np.rint(size / np.exp2(exponent - 3))
+    code = np.where(np.isnan(value), 127, steps + 8 * (exponent + 6))
+    return np.asarray(np.where(np.signbit(value), code + 128, code), dtype=np.uint8)

@@ -63,7 +63,10 @@ class Backend(Protocol):
         ...
 
 
-_BUILTIN: Mapping[str, str] = {"cpu": "ir.targets.cpu.backend:CpuBackend"}
+_BUILTIN: Mapping[str, str] = {
+    "cpu": "ir.targets.cpu.backend:CpuBackend",
+    "cuda": "ir.targets.cuda.backend:CudaBackend",
+}
 
 
 def target_names() -> tuple[str, ...]:

@@ -13,10 +13,15 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from explorer.check import Bounds, Verdict
 from ir.errors import MissingTarget
 from ir.kernel import Argument, Kernel
 
 Array = NDArray[Any]
+
+
+class CompileError(Exception):
+    """The compiler does not accept a kernel's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,7 @@ class Binary:
     threads: int
     arguments: tuple[Argument, ...]
     notes: tuple[tuple[str, str | int | float | bool], ...] = ()
+    plan: str = ""  # how it is launched, where the target needs to be told
 
     @property
     def operands(self) -> tuple[Argument, ...]:
@@ -93,12 +99,27 @@ class Runtime(Protocol):
         """Memory for an output."""
         ...
 
+    def fetch(self, array: Array) -> Array:
+        """The array in the host's memory, as numpy's."""
+        ...
+
+    def poison(self, array: Array, dtype: str) -> None:
+        """Fill an output with what no kernel would write."""
+        ...
+
+    def judge(self, bounds: Bounds, array: Array) -> Verdict:
+        """Compare an output with what it may be."""
+        ...
+
     def clock_ghz(self) -> float | None:
         """The device's clock at this moment, if it can be told."""
         ...
 
 
-_RUNTIMES = {"cpu": "explorer.runtime.cpu:CpuRuntime"}
+_RUNTIMES = {
+    "cpu": "explorer.runtime.cpu:CpuRuntime",
+    "cuda": "explorer.runtime.cuda:CudaRuntime",
+}
 
 
 def get_runtime(target: str) -> Runtime:

@@ -19,19 +19,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from explorer.runtime.base import Array, Binary
+from explorer.check import Bounds, Verdict, poison
+from explorer.runtime.base import Array, Binary, CompileError
+from explorer.runtime.cache import cached_file, read_cached
 from explorer.runtime.memory import aligned_empty, read_only_copy
 from ir.kernel import Argument, Kernel
 from ir.targets.cpu.pool import SYMBOLS, pool_llvm
 
-_MAGIC = b"tilewright-object-1\n"
-_ELF_HEADER = 64
 _CHAIN_ROUNDS = 4_000
 _CHAIN_CYCLES = 4 * 8 * _CHAIN_ROUNDS
-
-
-class CompileError(Exception):
-    """LLVM does not accept a kernel's text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +77,15 @@ class CpuRuntime:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         return aligned_empty(shape, dtype, guard=True)
+
+    def fetch(self, array: Array) -> Array:
+        return array
+
+    def poison(self, array: Array, dtype: str) -> None:
+        poison(array, dtype)
+
+    def judge(self, bounds: Bounds, array: Array) -> Verdict:
+        return bounds.judge(array)
 
     def clock_ghz(self) -> float | None:
         return clock_ghz()
@@ -167,36 +172,7 @@ def compile_kernel(kernel: Kernel, cache_dir: Path) -> Binary:
 
 def cached_object(text: str, key: str, cache_dir: Path) -> Path:
     """The object file of an LLVM text under `key`, the LLVM version and the host."""
-    name = hashlib.sha256(f"{key}|{host().key}".encode()).hexdigest()
-    path = cache_dir / name[:2] / f"{name}.o"
-    if not _is_intact(path):
-        code = emit_object(text)
-        _write_whole(path, _MAGIC + hashlib.sha256(code).digest() + code)
-    return path
-
-
-def read_object(path: Path) -> bytes:
-    """The code in a cache file; raises OSError when the file is damaged."""
-    data = path.read_bytes()
-    start = len(_MAGIC) + 32
-    code = data[start:]
-    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(code).digest() != data[len(_MAGIC) : start]:
-        raise OSError(f"damaged cache file {path}")
-    return code
-
-
-def _is_intact(path: Path) -> bool:
-    try:
-        return len(read_object(path)) > _ELF_HEADER
-    except OSError:
-        return False
-
-
-def _write_whole(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-    os.replace(file.name, path)
+    return cached_file(cache_dir, f"{key}|{host().key}", ".o", lambda: emit_object(text))
 
 
 def _engine(code: bytes) -> Any:
@@ -235,7 +211,7 @@ def _map_pool(cache_dir: Path | None) -> Pool:
         code = emit_object(text)
     else:
         key = hashlib.sha256(text.encode()).hexdigest()
-        code = read_object(cached_object(text, key, cache_dir))
+        code = read_cached(cached_object(text, key, cache_dir))
     engine = _engine(code)
     for symbol in SYMBOLS:
         llvm().add_symbol(symbol, engine.get_function_address(symbol))
@@ -273,7 +249,7 @@ class CpuKernel:
     def __init__(self, binary: Binary) -> None:
         pool()
         self.binary = binary
-        self._engine = _engine(read_object(Path(binary.path)))
+        self._engine = _engine(read_cached(Path(binary.path)))
         self._body: int = self._engine.get_function_address(binary.entry)
         if not self._body:
             raise CompileError(f"the kernel's module does not define {binary.entry}")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from explorer.errors import WorkerError
 from explorer.runtime.base import Array
-from explorer.runtime.process import Answer, Worker, process_server
+from explorer.runtime.process import Answer, Raised, Worker, process_server
+from ir.errors import MissingTarget
 from ir.kernel import Kernel
 
 _RUNNER = "explorer.runtime.workers:Runner"
@@ -28,7 +29,10 @@ def ask_once(
     cache_dir: Path | None = None,
     timeout: float = 60.0,
 ) -> object:
-    """One method of `Runner` on `kernel`, in a process of its own; raises WorkerError."""
+    """One method of `Runner` on `kernel`, in a process of its own.
+
+    Raises WorkerError, or MissingTarget where the target's toolchain is not there.
+    """
     folder = cache_dir or default_cache_dir()
     name = runtime or kernel.target
     worker = Worker(process_server(name, folder), _RUNNER, name, folder)
@@ -38,6 +42,8 @@ def ask_once(
         worker.close()
     if isinstance(reply, Answer):
         return reply.value
+    if isinstance(reply, Raised) and reply.kind == MissingTarget.__name__:
+        raise MissingTarget(reply.message)
     raise WorkerError(f"{kernel.name}: {reply}")
 
 

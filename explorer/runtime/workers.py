@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
-from explorer.check import Bounds, Verdict, poison
+from explorer.check import Bounds, Verdict
 from explorer.expectation import SETS, Expectation
 from explorer.outcome import Status
 from explorer.runtime.base import Array, Binary, Launch, Runtime, get_runtime
@@ -145,18 +145,22 @@ class Examiner:
 
     def _checked(self, launch: Launch, number: int) -> tuple[float, Verdict]:
         for spec in self._expectation.outputs:
-            poison(self._outputs[spec.name], spec.dtype)
+            self._runtime.poison(self._outputs[spec.name], spec.dtype)
         seconds = launch()
         return seconds, self._judge(number)
 
     def _judge(self, number: int) -> Verdict:
         worst = Verdict(0.0)
         for name, bounds in self._bounds[number].items():
-            verdict = _named(name, bounds, self._outputs[name])
+            verdict = self._named(name, bounds)
             if not verdict.right:
                 return verdict
             worst = max(worst, verdict, key=lambda v: v.error)
         return worst
+
+    def _named(self, name: str, bounds: Bounds) -> Verdict:
+        verdict = self._runtime.judge(bounds, self._outputs[name])
+        return verdict if verdict.right else Verdict(verdict.error, f"{name}: {verdict.detail}")
 
     def _operands(self, binary: Binary, number: int) -> list[Array]:
         have = self._inputs[number] | self._outputs
@@ -164,11 +168,6 @@ class Examiner:
             if argument.name not in have:
                 raise LookupError(f"the program has no tensor {argument.name}")
         return [have[argument.name] for argument in binary.operands]
-
-
-def _named(name: str, bounds: Bounds, output: Array) -> Verdict:
-    verdict = bounds.judge(output)
-    return verdict if verdict.right else Verdict(verdict.error, f"{name}: {verdict.detail}")
 
 
 def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> tuple[float, ...]:
@@ -209,7 +208,8 @@ class Runner:
         operands = [self._operand(*pair) for pair in zip(binary.operands, arrays, strict=True)]
         seconds = loaded.bind(operands)()
         roles = [argument.role for argument in binary.operands]
-        return seconds, [a for a, role in zip(operands, roles, strict=True) if role == "output"]
+        outputs = [a for a, role in zip(operands, roles, strict=True) if role == "output"]
+        return seconds, [self._runtime.fetch(output) for output in outputs]
 
     def spills(self, kernel: Kernel) -> int:
         """Spills and reloads in the innermost loops of `kernel`."""
@@ -223,5 +223,5 @@ class Runner:
         if argument.role == "input":
             return self._runtime.place(array)
         output = self._runtime.empty(argument.shape, argument.dtype)
-        output[...] = array
+        self._runtime.poison(output, argument.dtype)
         return output

@@ -73,3 +73,21 @@ def gated_mlp(
     gate = contract(x, _matrix(g, "W1", (), (kk, nn), dtype, tb), over=kk)
     value = contract(x, _matrix(g, "W3", (), (kk, nn), dtype, tb), over=kk)
     g.output("H", silu(gate) * value, _result_dtype(dtype, out), (mm, nn))
+
+
+@operator
+def scaled_matmul(
+    g: Graph, m: int, n: int, k: int, dtype: str = "e4m3", out: str = "bf16",
+    activation: str = "none",
+) -> None:  # fmt: skip
+    """C = activation(A B^T * scale_a * scale_b): narrow operands with one scale a tensor.
+
+    A is stored (m, k), B (n, k); the scales are f32 scalars.
+    """
+    if activation not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise UsageError(f"scaled_matmul: activation={activation!r}: known are {known}")
+    mm, nn, kk = g.axes(m=m, n=n, k=k)
+    a, b = g.input("A", (mm, kk), dtype), g.input("B", (nn, kk), dtype)
+    scale = g.input("scale_a", (), "f32") * g.input("scale_b", (), "f32")
+    g.output("C", _ACTIVATIONS[activation](contract(a, b, over=kk) * scale), out, (mm, nn))

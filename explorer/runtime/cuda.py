@@ -1,0 +1,428 @@
+"""The CUDA runtime: cubins cached on disk, loaded and launched through CuPy, timed by events.
+
+The only module that imports cupy, and only inside functions: it runs in worker processes that are
+forked before CUDA starts, because a faulting kernel takes its whole context along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from explorer.check import Bounds, Verdict, poison_bits
+from explorer.runtime import nvrtc
+from explorer.runtime.base import Array, Binary
+from explorer.runtime.cache import cached_file, read_cached
+from explorer.runtime.tensor_map import encode
+from ir.dtypes import is_float, numpy_dtype
+from ir.errors import MissingTarget
+from ir.kernel import Argument, Kernel
+
+_SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_PLAIN_SHARED = 48 << 10
+_L2_TIMES = 3  # operand sets together exceed the L2 by this factor
+_MOST_SETS = 24
+_MOST_BYTES = 2 << 30
+_GRAPH_BELOW = 2e-4  # seconds: shorter launches are timed as graphs
+_GRAPH_RUNS = 24
+
+
+@cache
+def cupy() -> Any:
+    """CuPy with a device; MissingTarget with what is missing."""
+    try:
+        import cupy
+    except ImportError as error:
+        raise MissingTarget(f"no CuPy ({error}); {nvrtc.INSTALL}") from None
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise MissingTarget(_driver_words(str(error))) from None
+    if not count:
+        raise MissingTarget("no CUDA device is visible; see nvidia-smi and CUDA_VISIBLE_DEVICES")
+    return cupy
+
+
+def _driver_words(error: str) -> str:
+    if "insufficient" in error.lower():
+        return f"the NVIDIA driver is too old for this CuPy ({error}); update it, or {nvrtc.INSTALL}"
+    return f"CUDA does not start: {error}; see nvidia-smi"
+
+
+@cache
+def _driver() -> ctypes.CDLL:
+    return ctypes.CDLL("libcuda.so.1")
+
+
+class CudaRuntime:
+    """See `explorer.runtime.base.Runtime`."""
+
+    name = "cuda"
+
+    def preload(self, cache_dir: Path) -> None:
+        """NVRTC's binding, if it is there: what is missing is said where it is needed."""
+        try:
+            nvrtc.bindings()
+        except MissingTarget:
+            return
+
+    def prepare(self) -> None:
+        """Start CUDA in this process."""
+        cupy().cuda.Device(0).use()
+        cupy().cuda.runtime.free(0)
+
+    def compile(self, kernel: Kernel, cache_dir: Path) -> Binary:
+        """The cubin, from the cache if it is there; its resources become notes."""
+        plan = json.loads(kernel.text("launch"))
+        source = kernel.text("cuda")
+        arch, options = plan["arch"], tuple(plan["options"])
+        key = json.dumps([source, arch, options, nvrtc.OPTIONS, nvrtc.version()])
+        found: list[nvrtc.Resources] = []
+
+        def make() -> bytes:
+            code, resources = nvrtc.compile_text(source, arch, options)
+            found.append(resources)
+            return code
+
+        path = cached_file(cache_dir, key, ".cubin", make)
+        side = cached_file(cache_dir, key, ".json", lambda: self._resources(found, key, plan, source))
+        resources = nvrtc.Resources.from_json(read_cached(side).decode())
+        notes = (
+            *kernel.notes,
+            ("registers", resources.registers),
+            ("spills", resources.spill_stores + resources.spill_loads),
+            ("serialised", " / ".join(resources.serialised)),
+        )
+        return Binary(
+            kernel.key, str(path), kernel.entry, kernel.threads, kernel.arguments, notes,
+            kernel.text("launch"),
+        )  # fmt: skip
+
+    def _resources(
+        self, found: list[nvrtc.Resources], key: str, plan: dict[str, Any], source: str
+    ) -> bytes:
+        """Of the compilation just done; compiled once more if only the cubin was kept."""
+        if not found:
+            found.append(nvrtc.compile_text(source, plan["arch"], tuple(plan["options"]))[1])
+        return found[0].to_json().encode()
+
+    def spills(self, kernel: Kernel) -> int:
+        """Bytes of register spills, stores and loads."""
+        plan = json.loads(kernel.text("launch"))
+        _, resources = nvrtc.compile_text(kernel.text("cuda"), plan["arch"], plan["options"])
+        return resources.spill_stores + resources.spill_loads
+
+    def assemble(self, texts: Sequence[str]) -> bytes:
+        """The cubin of a source, `texts[0]`, for its launch plan, `texts[1]`."""
+        plan = json.loads(texts[1])
+        return nvrtc.compile_text(texts[0], plan["arch"], plan["options"])[0]
+
+    def load(self, binary: Binary) -> CudaKernel:
+        return CudaKernel(binary)
+
+    def place(self, array: Array) -> Array:
+        """A copy on the device."""
+        return _guarded(lambda: cupy().asarray(np.ascontiguousarray(array)))
+
+    def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
+        return _guarded(lambda: cupy().empty(shape, numpy_dtype(dtype)))
+
+    def fetch(self, array: Array) -> Array:
+        """The array as numpy's."""
+        host: Array = cupy().asnumpy(array)
+        return host
+
+    def poison(self, array: Array, dtype: str) -> None:
+        """Fill an output with what no kernel would write."""
+        bits = array.reshape(-1).view(f"u{array.dtype.itemsize}")
+        bits[...] = bits.dtype.type(poison_bits(dtype))
+
+    def judge(self, bounds: Bounds, array: Array) -> Verdict:
+        """Bounds.judge with the comparison on the device; words are numpy's."""
+        return _judge(bounds, array)
+
+    def clock_ghz(self) -> float | None:
+        """The clock of the processors now."""
+        handle = _nvml()
+        if handle is None:
+            return None
+        import pynvml
+
+        return round(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / 1e3, 3)
+
+
+@cache
+def _nvml() -> Any:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        return pynvml.nvmlDeviceGetHandleByIndex(0)
+    except Exception:  # noqa: BLE001 (any failure means that the clock cannot be told)
+        return None
+
+
+def _guarded(make: Any) -> Array:
+    """What allocates; MemoryError when the device has no room."""
+    try:
+        array: Array = make()
+    except cupy().cuda.memory.OutOfMemoryError as error:
+        raise MemoryError(f"the GPU has too little memory: {error}") from None
+    return array
+
+
+_bounds: dict[int, tuple[Bounds, Any, Any, Any]] = {}
+
+
+def _device_bounds(bounds: Bounds) -> tuple[Any, Any, Any]:
+    """Low, high and picked indices on the device, uploaded once."""
+    if id(bounds) not in _bounds:
+        xp = cupy()
+        picks = None if bounds.picks is None else tuple(xp.asarray(np.asarray(p)) for p in bounds.picks)
+        _bounds[id(bounds)] = (bounds, xp.asarray(bounds.low), xp.asarray(bounds.high), picks)
+    return _bounds[id(bounds)][1:]
+
+
+def _widened(array: Any, dtype: str) -> Any:
+    xp = cupy()
+    if dtype == "bf16":
+        return (array.astype(xp.uint32) << 16).view(xp.float32)
+    if dtype == "e4m3":
+        return xp.asarray(_e4m3_table())[array]
+    return array.astype(xp.float32) if dtype == "f16" else array
+
+
+@cache
+def _e4m3_table() -> Any:
+    from ir.dtypes import to_float
+
+    return to_float(np.arange(256, dtype=np.uint8), "e4m3").astype(np.float32)
+
+
+def _judge(bounds: Bounds, array: Any) -> Verdict:
+    xp = cupy()
+    low, high, picks = _device_bounds(bounds)
+    known = array if picks is None else array[xp.ix_(*picks)]
+    if not is_float(bounds.dtype):
+        right = bool((known == low).all())
+        return Verdict(0.0) if right else bounds.judge(xp.asnumpy(array))
+    value = _widened(known, bounds.dtype)
+    inside = bool(((value >= low) & (value <= high)).all())
+    if inside and picks is not None and is_float(bounds.dtype) and bounds.dtype != "e4m3":
+        inside = not bool(xp.isnan(_widened(array, bounds.dtype)).any())
+    if not inside:
+        return bounds.judge(xp.asnumpy(array))
+    step = max(1, value.size // 16384)
+    have = xp.asnumpy(value.reshape(-1)[::step]).astype(np.float64)
+    want = bounds.reference.reshape(-1)[::step].astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        error = np.abs(have - want) / (np.abs(want) + bounds.scale)
+    error[have == want] = 0.0
+    return Verdict(float(np.max(np.nan_to_num(error, nan=np.inf), initial=0.0)))
+
+
+# --- loaded kernels -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One kernel with its packed parameters; `keep` holds what they point to."""
+
+    function: int
+    grid: tuple[int, int, int]
+    block: int
+    shared: int
+    parameters: Any
+    clears: tuple[tuple[int, int], ...]
+    keep: tuple[Any, ...]
+
+    def run(self, stream: int) -> None:
+        for pointer, size in self.clears:
+            _check(_driver().cuMemsetD8Async(ctypes.c_uint64(pointer), 0, ctypes.c_size_t(size),
+                                             ctypes.c_void_p(stream)), "memset")  # fmt: skip
+        result = _driver().cuLaunchKernel(
+            ctypes.c_void_p(self.function), *self.grid, self.block, 1, 1, self.shared,
+            ctypes.c_void_p(stream), self.parameters, None,
+        )  # fmt: skip
+        _check(result, "launch")
+
+
+def _check(result: int, call: str) -> None:
+    if result:
+        text = ctypes.c_char_p()
+        _driver().cuGetErrorString(result, ctypes.byref(text))
+        words = (text.value or b"unknown error").decode()
+        raise RuntimeError(f"{call}: {words} (CUDA error {result})")
+
+
+class CudaKernel:
+    """A cubin in this process; see `explorer.runtime.base.LoadedKernel`."""
+
+    def __init__(self, binary: Binary) -> None:
+        self.binary = binary
+        self.plan = json.loads(binary.plan)
+        self._module = cupy().cuda.function.Module()
+        self._module.load(read_cached(Path(binary.path)))
+        self._functions = [self._function(kernel) for kernel in self.plan["kernels"]]
+
+    def _function(self, kernel: dict[str, Any]) -> int:
+        function = self._module.get_function(kernel["name"])
+        if kernel["shared"] > _PLAIN_SHARED:
+            result = _driver().cuFuncSetAttribute(
+                ctypes.c_void_p(function.ptr), _SHARED_ATTRIBUTE, kernel["shared"]
+            )
+            _check(result, f"{kernel['shared']} bytes of shared memory")
+        return int(function.ptr)
+
+    def bind(self, operands: Sequence[Array]) -> CudaLaunch:
+        """Attach arrays with a device pointer (CuPy's, or torch's by its array interface)."""
+        arrays = [_as_cupy(operand) for operand in operands]
+        sets = [self._calls(arrays)]
+        for number in range(1, _sets(arrays)):
+            sets.append(self._calls([_twin(array, number) for array in arrays]))
+        return CudaLaunch(tuple(sets), self)
+
+    def _calls(self, operands: list[Any]) -> tuple[_Call, ...]:
+        given = iter(operands)
+        arrays = {
+            a.name: _workspace(a) if a.role == "workspace" else next(given)
+            for a in self.binary.arguments
+        }
+        return tuple(
+            self._call(kernel, function, arrays)
+            for kernel, function in zip(self.plan["kernels"], self._functions, strict=True)
+        )
+
+    def _call(self, kernel: dict[str, Any], function: int, arrays: dict[str, Any]) -> _Call:
+        values: list[Any] = []
+        for parameter in kernel["parameters"]:
+            pointer = arrays[parameter["argument"]].data.ptr + parameter["offset"]
+            if parameter["kind"] == "pointer":
+                values.append(ctypes.c_uint64(pointer))
+            else:
+                values.append(encode(_driver(), pointer, parameter))
+        addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
+        clears = tuple(
+            (arrays["workspace"].data.ptr + start, size) for start, size in kernel["zero"]
+        )
+        return _Call(
+            function, tuple(kernel["grid"]), kernel["block"], kernel["shared"], addresses, clears,
+            (values, arrays),
+        )  # fmt: skip
+
+    def __call__(self, *operands: Array) -> float:
+        return self.bind(operands)()
+
+    def close(self) -> None:
+        """The module goes with its last reference."""
+        self._functions = []
+        self._module = None
+
+
+def _as_cupy(operand: Any) -> Any:
+    xp = cupy()
+    if isinstance(operand, xp.ndarray):
+        return operand
+    if hasattr(operand, "__cuda_array_interface__"):
+        return xp.asarray(operand)
+    return xp.from_dlpack(operand)
+
+
+_twins: dict[tuple[int, int], tuple[Any, Any]] = {}
+
+
+def _twin(array: Any, number: int) -> Any:
+    """Copy `number` of an operand, made once for all kernels of this process."""
+    key = (array.data.ptr, number)
+    if key not in _twins or _twins[key][0] is not array:
+        _twins[key] = (array, array.copy())
+    return _twins[key][1]
+
+
+def _sets(arrays: list[Any]) -> int:
+    """Operand sets that together exceed the L2 cache."""
+    total = sum(array.nbytes for array in arrays)
+    l2 = cupy().cuda.Device().attributes["L2CacheSize"]
+    wanted = min(_MOST_SETS, -(-_L2_TIMES * l2 // max(1, total)))
+    return int(max(1, min(wanted, _MOST_BYTES // max(1, total))))
+
+
+_arena: dict[str, Any] = {}
+
+
+def _workspace(argument: Argument) -> Any:
+    """Scratch memory kept from kernel to kernel, full of 0xFF at first."""
+    have = _arena.get("workspace")
+    if have is None or have.nbytes < argument.bytes:
+        have = _guarded(lambda: cupy().full(argument.bytes, 0xFF, np.uint8))
+        _arena["workspace"] = have
+    return have
+
+
+class CudaLaunch:
+    """A kernel with its operand sets; a call returns seconds of device time."""
+
+    def __init__(self, sets: tuple[tuple[_Call, ...], ...], kernel: CudaKernel) -> None:
+        self._sets, self._kernel = sets, kernel
+        self._stream = cupy().cuda.Stream(non_blocking=True)
+        self._events = (cupy().cuda.Event(), cupy().cuda.Event())
+        self._graph: Any = None
+        self._last = 0.0
+
+    def __call__(self, times: int = 1) -> float:
+        """Run `times` times, turning through the operand sets if more than once."""
+        try:
+            return self._timed(times)
+        except Exception as error:  # noqa: BLE001 (CUDA's errors stay: this process is done)
+            _die(error)
+
+    def _timed(self, times: int) -> float:
+        cupy().cuda.Device().synchronize()
+        if times > 1 and self._last < _GRAPH_BELOW:
+            return self._replayed(times)
+        first, last = self._events
+        first.record(self._stream)
+        for number in range(times):
+            self._run(number)
+        last.record(self._stream)
+        last.synchronize()
+        self._last = cupy().cuda.get_elapsed_time(first, last) * 1e-3 / times
+        return self._last * times
+
+    def _run(self, number: int) -> None:
+        for call in self._sets[number % len(self._sets)]:
+            call.run(self._stream.ptr)
+
+    def _replayed(self, times: int) -> float:
+        """By a captured graph, so that the host's time between launches does not count."""
+        if self._graph is None:
+            self._stream.begin_capture()
+            for number in range(_GRAPH_RUNS):
+                self._run(number)
+            self._graph = self._stream.end_capture()
+            self._graph.upload(self._stream)
+            self._graph.launch(self._stream)
+        first, last = self._events
+        rounds = -(-times // _GRAPH_RUNS)
+        first.record(self._stream)
+        for _ in range(rounds):
+            self._graph.launch(self._stream)
+        last.record(self._stream)
+        last.synchronize()
+        seconds: float = cupy().cuda.get_elapsed_time(first, last) * 1e-3
+        return seconds / (rounds * _GRAPH_RUNS) * times
+
+
+def _die(error: Exception) -> NoReturn:
+    """A CUDA error spoils the context: leave the process, so that a fresh one takes over."""
+    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+    os._exit(1)

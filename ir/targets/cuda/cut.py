@@ -1,0 +1,209 @@
+"""Cuts a program into kernels: programs that one launch each computes, joined by tensors.
+
+A kernel holds one tile of its outputs and walks one set of loops. What would be computed again for
+every tile of a later product, or needs whole rows of an earlier one, goes through memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ir.builder import Graph, Tile
+from ir.dtypes import dtype_of
+from ir.ops.base import TensorSpec
+from ir.ops.load import Index, Load
+from ir.ops.store import Store
+from ir.program import Program
+from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.products import (
+    STRIDE_UNIT,
+    copy_problem,
+    depends_on_reduction,
+    for_tensor_cores,
+    is_elementwise,
+    product_of,
+    volume,
+)
+
+WHOLE = 256  # longest reduction that a kernel repeats for every block of a later one
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A node that goes through memory: its tensor, one axis per dimension, the last one padded."""
+
+    node: int
+    spec: TensorSpec
+    axes: tuple[str, ...]
+
+
+def cut_program(program: Program, everywhere: bool = False) -> tuple[Program, ...]:
+    """Kernels in order of execution. With `everywhere`, every reduction gets its own."""
+    nodes = _boundaries(program) if not everywhere else _every(program)
+    cuts = [_cut(program, node) for node in sorted(nodes)]
+    return tuple(_kernels(program, cuts))
+
+
+def _every(program: Program) -> set[int]:
+    stored = {node.args[0] for node in program.nodes if isinstance(node.op, Store)}
+    return {p for p, n in enumerate(program.nodes) if is_reduction(n) and p not in stored}
+
+
+def _boundaries(program: Program) -> set[int]:
+    found: set[int] = set()
+    for position, node in enumerate(program.nodes):
+        if not is_reduction(node):
+            continue
+        product = product_of(program, position)
+        if product is not None and for_tensor_cores(program, product):
+            for operand in (product.a, product.b):
+                if not _stays(program, operand, product.over):
+                    found.add(operand)
+        for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
+            if _cuts_apart(program, other, position):
+                found.add(_boundary(program, other))
+    return {p for p in found if not isinstance(program.nodes[p].op, Load) or _odd(program, p)}
+
+
+def _odd(program: Program, position: int) -> bool:
+    return bool(copy_problem(program, position))
+
+
+def _beside(program: Program, position: int) -> tuple[int, ...]:
+    node = program.nodes[position]
+    return tuple(r for arg in node.args[1:] for r in depends_on_reduction(program, arg))
+
+
+def _stays(program: Program, operand: int, over: tuple[str, ...]) -> bool:
+    """Whether tensor cores can take an operand as it is: from memory, or from a short product."""
+    if not copy_problem(program, operand):
+        return True
+    sources = depends_on_reduction(program, operand)
+    for source in sources:
+        product = product_of(program, source)
+        if product is not None and for_tensor_cores(program, product):
+            short = volume(program, product.over) <= WHOLE
+            return short and set(over) <= set(program.nodes[source].axes)
+    return False
+
+
+def _cuts_apart(program: Program, first: int, second: int) -> bool:
+    """Whether reduction `second` cannot share a kernel with `first`, which it depends on."""
+    early, late = program.nodes[first], program.nodes[second]
+    before, after = set(reduced_axes(early)), set(reduced_axes(late))
+    product = product_of(program, first)
+    heavy = product is not None and bool(product.rows and product.columns)
+    if heavy and after & set(early.axes):
+        return volume(program, tuple(before)) > WHOLE
+    if after & set(early.axes) and not before & after:
+        return volume(program, tuple(before)) > WHOLE
+    body = {axis for arg in late.args for axis in program.nodes[arg].axes}
+    wider = body - set(early.axes) - before  # axes for which `first` would be computed again
+    own = product_of(program, second)
+    return bool(wider and own is not None and own.rows and own.columns and not heavy
+                and not before & after)  # fmt: skip
+
+
+def _boundary(program: Program, position: int) -> int:
+    """The last value of a chain of maps over the same axes with one reader each."""
+    axes = set(program.nodes[position].axes)
+    while True:
+        users = program.users(position)
+        if len(users) != 1 or not is_elementwise(program, users[0]):
+            return position
+        reads = depends_on_reduction(program, users[0])
+        if set(program.nodes[users[0]].axes) != axes or len(reads) > 1:
+            return position
+        position = users[0]
+
+
+def _cut(program: Program, position: int) -> Cut:
+    node = program.nodes[position]
+    over: dict[str, None] = {}
+    for user in program.users(position):
+        if is_reduction(program.nodes[user]):
+            over.update(dict.fromkeys(reduced_axes(program.nodes[user])))
+    axes = (*(a for a in node.axes if a not in over), *(a for a in node.axes if a in over))
+    shape = [program.axes[axis] for axis in axes]
+    dtype = node.dtype
+    if shape:
+        unit = max(1, STRIDE_UNIT // dtype_of(dtype).bytes)
+        shape[-1] = -(-shape[-1] // unit) * unit
+    return Cut(position, TensorSpec(f"t{position}", tuple(shape), dtype, "output"), tuple(axes))
+
+
+def _kernels(program: Program, cuts: list[Cut]) -> list[Program]:
+    known: dict[int, Cut] = {}
+    found = []
+    for number, cut in enumerate(cuts):
+        name = f"{program.name}_{number}"
+        found.append(_subprogram(program, name, known, cut))
+        known[cut.node] = cut
+    stores = [p for p, node in enumerate(program.nodes) if isinstance(node.op, Store)]
+    for number, group in enumerate(_store_groups(program, stores)):
+        name = program.name if not cuts and not number else f"{program.name}_{len(cuts) + number}"
+        found.append(_rebuild(program, name, known, group, None))
+    return found
+
+
+def _store_groups(program: Program, stores: list[int]) -> list[list[int]]:
+    """Stores that one kernel can hold: those over the same axes."""
+    groups: dict[frozenset[str], list[int]] = {}
+    for store in stores:
+        groups.setdefault(frozenset(program.nodes[store].axes), []).append(store)
+    return list(groups.values())
+
+
+def _subprogram(program: Program, name: str, known: dict[int, Cut], cut: Cut) -> Program:
+    return _rebuild(program, name, known, [], cut)
+
+
+def _rebuild(
+    program: Program, name: str, known: dict[int, Cut], stores: list[int], cut: Cut | None
+) -> Program:
+    """The part of `program` that computes `stores`, or the value of `cut`."""
+    roots = [program.nodes[store].args[0] for store in stores] if cut is None else [cut.node]
+    used: set[int] = set()
+    pending = list(roots)
+    while pending:
+        here = pending.pop()
+        if here in used:
+            continue
+        used.add(here)
+        if here not in known:
+            pending.extend(program.nodes[here].args)
+    specs = {spec.name: spec for spec in program.tensors}
+    axes: set[str] = set()
+    tensors: dict[str, TensorSpec] = {}
+    for here in used:
+        axes.update(program.nodes[here].axes)
+        op = program.nodes[here].op
+        if here in known:
+            spec = replace(known[here].spec, role="input")
+            tensors[spec.name] = spec
+        elif isinstance(op, Load):
+            tensors[op.tensor] = specs[op.tensor]
+        elif is_reduction(program.nodes[here]):
+            axes.update(reduced_axes(program.nodes[here]))
+    for store in stores:
+        op = program.nodes[store].op
+        assert isinstance(op, Store)
+        tensors[op.tensor] = specs[op.tensor]
+        axes.update(op.axes)
+    if cut is not None:
+        tensors[cut.spec.name] = cut.spec
+    extents = {axis: extent for axis, extent in program.extents if axis in axes}
+    graph = Graph.like(name, extents, tuple(tensors.values()), ())
+    made: dict[int, Tile] = {}
+    for here in sorted(used):
+        if here in known:
+            index = tuple(Index(((axis, 1),)) for axis in known[here].axes)
+            made[here] = graph.add(Load(known[here].spec.name, index))
+        else:
+            node = program.nodes[here]
+            made[here] = graph.add(node.op, *(made[arg] for arg in node.args))
+    if cut is not None:
+        graph.add(Store(cut.spec.name, cut.axes), made[cut.node])
+    for store in stores:
+        graph.add(program.nodes[store].op, made[program.nodes[store].args[0]])
+    return graph.program()

@@ -1,0 +1,81 @@
+"""Facts of the GPU: asked of the driver through its C interface, or known for a named card."""
+
+from __future__ import annotations
+
+import ctypes
+
+from ir.errors import MissingTarget, UsageError
+from ir.target import Hardware
+
+_ATTRIBUTES = {
+    "sms": 16, "shared_bytes": 97, "l2_bytes": 38, "clock_khz": 13, "memory_clock_khz": 36,
+    "memory_bus_bits": 37, "major": 75, "minor": 76, "registers": 82,
+}  # fmt: skip
+_OLDEST_DRIVER = 12000
+_FLOPS_PER_SM_CLOCK = 8192  # fp8 on sm_90, the fastest type there is: no kernel may beat it
+KNOWN = {
+    "h200": ("NVIDIA H200", 132, 232448, 60 << 20, 1980000, 9, 0, 141 << 30),
+    "h100": ("NVIDIA H100 80GB HBM3", 132, 232448, 50 << 20, 1980000, 9, 0, 80 << 30),
+}
+
+
+def known_hardware(name: str) -> Hardware:
+    """The record of a card by name ("h200"), for spaces and text where there is none."""
+    if name not in KNOWN:
+        raise UsageError(f"unknown GPU {name!r}: known are {', '.join(KNOWN)}")
+    label, sms, shared, l2, clock, major, minor, memory = KNOWN[name]
+    facts = {
+        "sms": sms, "shared_bytes": shared, "l2_bytes": l2, "clock_khz": clock, "major": major,
+        "minor": minor, "registers": 65536, "memory_bytes": memory,
+    }  # fmt: skip
+    return _record(label, facts)
+
+
+def _record(label: str, facts: dict[str, int]) -> Hardware:
+    peak = facts["sms"] * facts["clock_khz"] * 1000 * _FLOPS_PER_SM_CLOCK
+    arch = f"sm_{facts['major']}{facts['minor']}" + ("a" if facts["major"] >= 9 else "")
+    pairs: list[tuple[str, int | float | str]] = [*sorted(facts.items()), ("peak_flops", peak)]
+    return Hardware("cuda", label, (arch,), 1, tuple(pairs))
+
+
+def device_hardware(device: int = 0) -> Hardware:
+    """Facts of a CUDA device; MissingTarget where there is no driver, no device or an old one."""
+    driver = _driver()
+    version = ctypes.c_int()
+    _check(driver, driver.cuDriverGetVersion(ctypes.byref(version)), "cuDriverGetVersion")
+    if version.value < _OLDEST_DRIVER:
+        have = f"{version.value // 1000}.{version.value % 1000 // 10}"
+        raise MissingTarget(f"the NVIDIA driver supports CUDA {have}; 12.0 is needed: update it")
+    handle = ctypes.c_int()
+    _check(driver, driver.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
+    name = ctypes.create_string_buffer(128)
+    _check(driver, driver.cuDeviceGetName(name, 128, handle), "cuDeviceGetName")
+    memory = ctypes.c_size_t()
+    _check(driver, driver.cuDeviceTotalMem_v2(ctypes.byref(memory), handle), "cuDeviceTotalMem")
+    facts = {"memory_bytes": memory.value}
+    for key, number in _ATTRIBUTES.items():
+        value = ctypes.c_int()
+        result = driver.cuDeviceGetAttribute(ctypes.byref(value), number, handle)
+        _check(driver, result, "cuDeviceGetAttribute")
+        facts[key] = value.value
+    return _record(name.value.decode(), facts)
+
+
+def _driver() -> ctypes.CDLL:
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise MissingTarget(
+            "no NVIDIA driver (libcuda.so.1) on this machine: use --target cpu, or a machine "
+            "with a GPU"
+        ) from None
+    _check(driver, driver.cuInit(0), "cuInit")
+    return driver
+
+
+def _check(driver: ctypes.CDLL, result: int, call: str) -> None:
+    if result:
+        text = ctypes.c_char_p()
+        driver.cuGetErrorString(result, ctypes.byref(text))
+        words = (text.value or b"unknown error").decode()
+        raise MissingTarget(f"no usable NVIDIA GPU: {call} says {words!r}; see nvidia-smi")

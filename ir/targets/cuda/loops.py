@@ -1,0 +1,158 @@
+"""The body of a kernel over one tile: passes over the looped axes, carries, stores.
+
+Knows how values are formed (`evaluate`), not where loops get their bounds or operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from ir.ops.load import Load
+from ir.ops.reduce import Carry, Now, Prior
+from ir.stages import is_reduction
+from ir.targets.cuda.evaluate import Evaluator, Fragment
+from ir.targets.cuda.passes import Pass, Passes, needed
+
+Loop = Callable[[int], AbstractContextManager[None]]
+
+
+class TileBody:
+    """Emits passes and stores with an evaluator. `loop(number)` opens the loop of one pass."""
+
+    def __init__(self, evaluator: Evaluator, passes: Passes, looped: frozenset[str]) -> None:
+        self.e, self.passes, self.looped = evaluator, passes, looped
+        self.program, self.nodes = evaluator.program, evaluator.program.nodes
+        evaluator.looped = looped
+        self.later = "true"  # whether this is not the first block of a walk: nothing to correct
+
+    def emit(self, loop: Loop) -> None:
+        for number, one in enumerate(self.passes.passes):
+            self._pass(number, one, loop)
+        for store in self.passes.after:
+            self.store(store)
+
+    def store(self, position: int) -> None:
+        self.e.store(position)
+
+    def _pass(self, number: int, one: Pass, loop: Loop) -> None:
+        self._hoist(one)
+        states = {position: self.open(position) for position in one.reductions}
+        with loop(number), self.e.scope():
+            for position in one.reductions:
+                self.advance(position, states[position])
+            for store in one.stores:
+                self.store(store)
+        for position in one.reductions:
+            self.close(position, states[position])
+
+    def _hoist(self, one: Pass) -> None:
+        """Form what the loop needs and does not change, ahead of it."""
+        done = frozenset(self.e.values)
+        roots = tuple(r for p in one.reductions for r in self.nodes[p].args) + one.stores
+        for position in needed(self.program, roots, done | frozenset(one.reductions)):
+            node = self.nodes[position]
+            leaf = isinstance(node.op, Load) or is_reduction(node)
+            fixed = not self.looped & set(node.axes) and position not in one.reductions
+            if leaf and fixed and self.hoistable(position):
+                self.e.fragment(position)
+
+    def hoistable(self, position: int) -> bool:
+        """Whether a load or a reduction that does not vary is formed in registers."""
+        return not self._running(position, set())
+
+    def _running(self, position: int, seen: set[int]) -> bool:
+        if position in seen:
+            return False
+        seen.add(position)
+        node = self.nodes[position]
+        if isinstance(node.op, (Now, Prior)):
+            return True
+        return any(self._running(arg, seen) for arg in node.args)
+
+    # -- one reduction over the looped axes
+
+    def open(self, position: int) -> Fragment:
+        """Its state before the loop."""
+        return self.e.partial(position)
+
+    def advance(self, position: int, state: Fragment) -> None:
+        """Combine one block in."""
+        node = self.nodes[position]
+        readers = [
+            (p, n.op) for p, n in enumerate(self.nodes)
+            if isinstance(n.op, (Now, Prior)) and n.args[0] == position
+        ]  # fmt: skip
+        prior = [p for p, op in readers if isinstance(op, Prior)]
+        now = [p for p, op in readers if not isinstance(op, Prior)]
+        if prior:
+            self._remember(prior, state)
+        self.rescale(position, state)
+        if not readers:
+            self.e.accumulate(position, state)
+            return
+        block = self.e.partial(position)
+        self.e.accumulate(position, block)
+        self.e.all_reduce(position, block)
+        with self.e.each(state.digits) as point:
+            target = self.e.element(state, point)
+            other = self.e.element(block, point)
+            text = self.e.combine(self.e.kind(position), target, other, node.dtype)
+            self.e.w.line(f"{target} = {text};")
+        for reader in now:
+            self.e.values[reader] = state
+
+    def _remember(self, readers: list[int], state: Fragment) -> None:
+        position = readers[0]
+        node = self.nodes[position]
+        copy = self.e.new(f"prior_{node.args[0]}", node.axes, node.dtype)
+        with self.e.each(copy.digits) as point:
+            text = f"{self.e.element(copy, point)} = {self.e.element(state, point)};"
+            self.e.w.line(text)
+        for reader in readers:
+            self.e.values[reader] = copy
+
+    def rescale(self, position: int, state: Fragment) -> None:
+        """Correct a carry's state for what moved: state * factor + addend.
+
+        A state that is still spread over threads takes the factor in each, the addend in one.
+        """
+        node = self.nodes[position]
+        if not isinstance(node.op, Carry) or not (node.op.factor or node.op.addend):
+            return
+        extra = list(node.args[1:])
+        factor = extra.pop(0) if node.op.factor else None
+        addend = extra.pop(0) if node.op.addend else None
+        for part in (factor, addend):
+            if part is not None:
+                self.e.fragment(part)
+        once = self._holds_sum(position) if addend is not None else ""
+        with self.e.w.block(f"if ({self.later})"), self.e.each(state.digits) as point:
+            target = self.e.element(state, point)
+            text = target
+            if factor is not None:
+                text = f"{text} * {self.e.scalar(factor, point, {})}"
+            if addend is not None:
+                more = self.e.scalar(addend, point, {})
+                text += f" + ({once} ? {more} : 0)" if once else f" + {more}"
+            self.e.w.line(f"{target} = {text};")
+
+    def _holds_sum(self, position: int) -> str:
+        """The threads to which an addend is given, where a state is spread over several."""
+        spread = not any(
+            isinstance(n.op, (Now, Prior)) and n.args[0] == position for n in self.nodes
+        )
+        if not spread:
+            return ""
+        return self.e.first_holder(self.nodes[position].axes, self.e.gone(position))
+
+    def close(self, position: int, state: Fragment) -> None:
+        """The final value after the loop."""
+        spread = not any(
+            isinstance(n.op, (Now, Prior)) and n.args[0] == position for n in self.nodes
+        )
+        if spread:
+            self.e.all_reduce(position, state)
+        self.e.values[position] = state
+
+

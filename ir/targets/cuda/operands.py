@@ -1,0 +1,194 @@
+"""Operand tiles in shared memory as TMA writes them and wgmma reads them.
+
+A tile is a row of panels; a panel has one line for each point of the other tiled axes, and a line
+is up to 128 bytes along the axis that is contiguous in memory, swizzled over its own width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ir.dtypes import dtype_of
+from ir.errors import Refusal
+from ir.ops.base import TensorSpec
+from ir.ops.load import Load
+from ir.program import Program
+from ir.targets.cuda.launch import Parameter
+
+LINE = 128  # bytes of the widest line
+ATOM = 8  # lines after which a swizzle repeats
+MAX_BOX = 256
+SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
+
+
+@dataclass(frozen=True)
+class OperandTile:
+    """One operand of a product: its load, its tiles, which of its axes are summed over."""
+
+    position: int
+    op: Load
+    spec: TensorSpec
+    tiles: tuple[tuple[str, int], ...]
+    over: frozenset[str]
+
+    @cached_property
+    def size(self) -> int:
+        return dtype_of(self.spec.dtype).bytes
+
+    @cached_property
+    def _tiled(self) -> dict[str, int]:
+        return {axis: tile for axis, tile in self.tiles if tile > 1}
+
+    @cached_property
+    def contiguous(self) -> str:
+        """The axis of the innermost dimension that the tile runs along."""
+        terms = self.op.index[-1].terms
+        tiled = [axis for axis, _ in terms if axis in self._tiled]
+        return tiled[0] if tiled else next(axis for axis, c in terms if c == 1)
+
+    @cached_property
+    def lines(self) -> tuple[tuple[str, int], ...]:
+        """The other tiled axes, outermost first: what the lines of a panel count."""
+        axes = [axis for index in self.op.index[:-1] for axis, _ in index.terms]
+        return tuple((axis, self._tiled[axis]) for axis in axes if axis in self._tiled)
+
+    @property
+    def sums_inside(self) -> bool:
+        """Whether lines run along the summed axis ("K-major")."""
+        return self.contiguous in self.over
+
+    @property
+    def length(self) -> int:
+        """Points along a line of the whole tile."""
+        return self._tiled.get(self.contiguous, 1)
+
+    @property
+    def width(self) -> int:
+        """Bytes of a line in one panel."""
+        if not self.sums_inside:
+            return LINE
+        return min(LINE, self.length * self.size)
+
+    @property
+    def panel_points(self) -> int:
+        return self.width // self.size
+
+    @property
+    def panels(self) -> int:
+        return -(-self.length // self.panel_points)
+
+    @property
+    def count(self) -> int:
+        """Lines of a panel."""
+        return prod(tile for _, tile in self.lines)
+
+    @property
+    def panel_bytes(self) -> int:
+        return self.count * self.width
+
+    @property
+    def bytes(self) -> int:
+        return self.panels * self.panel_bytes
+
+    def problem(self) -> str:
+        """Why tensor cores cannot read the tile; empty if they can."""
+        if self.width not in SWIZZLE_CODE:
+            return f"lines of {self.width} bytes; 32, 64 or 128 are swizzled"
+        if (self.length * self.size) % self.width and self.sums_inside:
+            return f"{self.length} points do not fill panels of {self.panel_points}"
+        if not self.sums_inside and self.size != 2:
+            return f"{self.spec.dtype} must be contiguous along the summed axis"
+        if self.count % ATOM:
+            return f"{self.count} lines; whole groups of {ATOM} are needed"
+        if any(tile > MAX_BOX for _, tile in self.lines):
+            return f"a box takes up to {MAX_BOX} points along an axis"
+        summed = [axis for axis in self._tiled if axis in self.over]
+        if len(summed) > 1 or (not self.sums_inside and len(self.lines) > 1):
+            return "one summed axis may be tiled, and one other beside a contiguous one"
+        for index in self.op.index:
+            moving = [(a, c) for a, c in index.terms if a in self._tiled]
+            if len(moving) > 1 or any(c != 1 for _, c in moving):
+                return "a dimension runs along one tiled axis, step by step"
+        return ""
+
+    def parameter(self, slices: int) -> Parameter:
+        """The tensor map for boxes of one panel, or a part of its lines."""
+        boxes = dict(self.lines)
+        if slices > 1:
+            first, tile = self.lines[0]
+            if tile % slices or self.count // slices % ATOM:
+                raise Refusal("multicast", f"{self.count} lines in {slices} parts")
+            boxes[first] = tile // slices
+        dims, strides, box = [], [], []
+        stride = self.size
+        for number, (index, extent) in enumerate(
+            zip(reversed(self.op.index), reversed(self.spec.shape), strict=True)
+        ):
+            moving = [axis for axis, _ in index.terms if axis in self._tiled]
+            dims.append(extent)
+            if number:
+                strides.append(stride)
+            stride *= extent
+            if not number:
+                box.append(self.panel_points)
+            else:
+                box.append(boxes[moving[0]] if moving else 1)
+        return Parameter(
+            self.spec.name, 0, self.spec.dtype, tuple(dims), tuple(strides), tuple(box), self.width
+        )
+
+    def coordinates(self, origins: Mapping[str, str], panel: int, shift: str) -> list[str]:
+        """TMA coordinates of a panel, innermost first; `shift` moves the outermost lines."""
+        found = []
+        first = self.lines[0][0] if self.lines else ""
+        for number, index in enumerate(reversed(self.op.index)):
+            parts = [
+                origins.get(axis, "0") if c == 1 else f"{origins.get(axis, '0')} * {c}"
+                for axis, c in index.terms
+                if origins.get(axis, "0") != "0"
+            ]
+            if index.constant:
+                parts.append(str(index.constant))
+            if not number and panel:
+                parts.append(str(panel * self.panel_points))
+            if shift and any(axis == first for axis, _ in index.terms):
+                parts.append(shift)
+            found.append(" + ".join(parts) or "0")
+        return found
+
+    # -- as wgmma reads it
+
+    @property
+    def descriptor_strides(self) -> tuple[int, int, int]:
+        """Leading and stride byte offsets, and the swizzle's code."""
+        leading = 16 if self.sums_inside else self.panel_bytes
+        return leading, ATOM * self.width, SWIZZLE_CODE[self.width]
+
+    def step_offset(self, step: int, points: int) -> int:
+        """Bytes from the tile's start to the `step`-th group of `points` summed points."""
+        start = step * points
+        if not self.sums_inside:
+            return start * self.width
+        panel, inside = divmod(start, self.panel_points)
+        return panel * self.panel_bytes + inside * self.size
+
+    def free_offset(self, start: int) -> int:
+        """Bytes to the point `start` of the axes that are not summed over."""
+        if self.sums_inside:
+            return start * self.width
+        if start % self.panel_points:
+            raise Refusal("panels", f"a part starts at {start}, inside a panel")
+        return start // self.panel_points * self.panel_bytes
+
+
+def operand_tile(
+    program: Program, position: int, over: tuple[str, ...], tiles: Mapping[str, int]
+) -> OperandTile:
+    op = program.nodes[position].op
+    assert isinstance(op, Load)
+    axes = program.nodes[position].axes
+    own = tuple((axis, tiles[axis]) for axis in axes)
+    return OperandTile(position, op, program.scope.tensors[op.tensor], own, frozenset(over))

@@ -1,0 +1,45 @@
+"""The prelude: what a kernel's text may call. `prelude_text` emits what one kernel uses."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from ir.targets.cuda.prelude import device
+from ir.targets.cuda.prelude.families import family_text
+
+_NAME = re.compile(r"\btw_[a-z0-9_]+")
+
+
+@cache
+def sections() -> dict[str, str]:
+    """Wrapper name -> device text, in the order of the file; `types` comes with every kernel."""
+    found: dict[str, str] = {}
+    for part in device.TEXT.split("//@ ")[1:]:
+        name, _, text = part.partition("\n")
+        found[name.strip()] = text
+    return found
+
+
+def wrapper_names(text: str) -> tuple[str, ...]:
+    """Wrappers that `text` calls, and what those call, in the prelude's order."""
+    known, wanted = sections(), set[str]()
+    pending = list(dict.fromkeys(_NAME.findall(text)))
+    while pending:
+        name = pending.pop()
+        if name in wanted:
+            continue
+        body = known.get(name) or family_text(name)
+        if body is not None:
+            wanted.add(name)
+            pending.extend(n for n in _NAME.findall(body) if n != name)
+    fixed = [name for name in known if name in wanted]
+    return tuple(fixed + sorted(wanted - set(fixed)))
+
+
+def prelude_text(text: str) -> str:
+    """Device text of the types and of every wrapper that `text` needs; the same for the same text."""
+    parts = [sections()["types"]]
+    for name in wrapper_names(text):
+        parts.append(sections().get(name) or family_text(name) or "")
+    return "".join(parts)

@@ -1,0 +1,432 @@
+"""The device text of the prelude: every PTX instruction behind one named wrapper.
+
+Sections begin with `//@ name`; `prelude.select` emits those that a kernel uses. Facts of PTX ISA 9.0.
+"""
+
+TEXT = r"""
+//@ types
+typedef unsigned char u8; typedef signed char i8; typedef unsigned short u16; typedef short i16;
+typedef unsigned int u32; typedef int i32; typedef unsigned long long u64; typedef long long i64;
+typedef float f32; typedef double f64;
+struct bf16 { u16 bits; };
+struct f16 { u16 bits; };
+struct alignas(64) tw_tensor_map { u64 words[16]; };
+struct alignas(16) tw_vec16 { u32 w[4]; };
+struct alignas(8) tw_vec8 { u32 w[2]; };
+#define TW_INLINE static __device__ __forceinline__
+#define TW_KERNEL extern "C" __global__ void
+#define TW_INF __int_as_float(0x7f800000)
+#define TW_INF64 __longlong_as_double(0x7ff0000000000000ll)
+//@ tw_thread
+TW_INLINE i32 tw_thread() { return threadIdx.x; }
+//@ tw_block_x
+TW_INLINE i32 tw_block_x() { return blockIdx.x; }
+//@ tw_block_y
+TW_INLINE i32 tw_block_y() { return blockIdx.y; }
+//@ tw_block_z
+TW_INLINE i32 tw_block_z() { return blockIdx.z; }
+//@ tw_grid_x
+TW_INLINE i32 tw_grid_x() { return gridDim.x; }
+//@ tw_shared_base
+extern __shared__ __align__(1024) u8 tw_shared_memory[];
+TW_INLINE u8* tw_shared_base() { return tw_shared_memory; }
+//@ tw_shared_address
+TW_INLINE u32 tw_shared_address(const void* pointer) {
+  return (u32)__cvta_generic_to_shared(pointer);
+}
+//@ tw_uniform
+// The same value in all lanes, known to the compiler as uniform.
+TW_INLINE i32 tw_uniform(i32 value) { return __shfl_sync(0xffffffffu, value, 0); }
+//@ tw_elect
+TW_INLINE bool tw_elect() {
+  u32 chosen;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(chosen));
+  return chosen != 0;
+}
+//@ tw_sync
+TW_INLINE void tw_sync() { __syncthreads(); }
+//@ tw_sync_warp
+TW_INLINE void tw_sync_warp() { __syncwarp(); }
+//@ tw_group_sync
+// Named barrier `id` (1..15) among `threads` threads.
+TW_INLINE void tw_group_sync(u32 id, u32 threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+//@ tw_group_arrive
+TW_INLINE void tw_group_arrive(u32 id, u32 threads) {
+  asm volatile("barrier.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+//@ tw_barrier_init
+TW_INLINE void tw_barrier_init(u32 barrier, u32 count) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(count) : "memory");
+}
+//@ tw_fence_barrier_init
+TW_INLINE void tw_fence_barrier_init() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+//@ tw_barrier_expect
+// Arrive once and expect `bytes` of asynchronous copies in this phase.
+TW_INLINE void tw_barrier_expect(u32 barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+//@ tw_barrier_arrive
+TW_INLINE void tw_barrier_arrive(u32 barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+//@ tw_barrier_arrive_at
+// Arrive at the same barrier of cluster CTA `rank`.
+TW_INLINE void tw_barrier_arrive_at(u32 barrier, u32 rank) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank)
+      : "memory");
+}
+//@ tw_barrier_try
+TW_INLINE bool tw_barrier_try(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, 0x989680;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
+}
+//@ tw_barrier_wait
+// Until the phase of `parity` is complete.
+TW_INLINE void tw_barrier_wait(u32 barrier, u32 parity) {
+  while (!tw_barrier_try(barrier, parity)) {}
+}
+//@ tw_barrier_try_cluster
+TW_INLINE bool tw_barrier_try_cluster(u32 barrier, u32 parity) {
+  u32 done;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2, 0x989680;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done != 0;
+}
+//@ tw_barrier_wait_cluster
+// The same where CTAs of the cluster arrive.
+TW_INLINE void tw_barrier_wait_cluster(u32 barrier, u32 parity) {
+  while (!tw_barrier_try_cluster(barrier, parity)) {}
+}
+//@ tw_fence_async
+// Ordinary writes to shared memory become visible to TMA and wgmma.
+TW_INLINE void tw_fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+//@ tw_cluster_rank
+TW_INLINE u32 tw_cluster_rank() {
+  u32 rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+//@ tw_cluster_arrive
+TW_INLINE void tw_cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+//@ tw_cluster_wait
+TW_INLINE void tw_cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+//@ tw_cluster_sync
+TW_INLINE void tw_cluster_sync() { tw_cluster_arrive(); tw_cluster_wait(); }
+//@ tw_registers_down
+template <int N> TW_INLINE void tw_registers_down() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+//@ tw_registers_up
+template <int N> TW_INLINE void tw_registers_up() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+//@ tw_prefetch_map
+TW_INLINE void tw_prefetch_map(const tw_tensor_map* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+//@ tw_store_commit
+TW_INLINE void tw_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+//@ tw_store_wait
+// Until at most N committed bulk stores are still under way.
+template <int N> TW_INLINE void tw_store_wait() { asm volatile("cp.async.bulk.wait_group %0;" ::"n"(N) : "memory"); }
+//@ tw_store_wait_read
+// Until at most N committed bulk stores still read shared memory.
+template <int N> TW_INLINE void tw_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(N) : "memory");
+}
+//@ tw_wgmma_fence
+TW_INLINE void tw_wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+//@ tw_wgmma_commit
+TW_INLINE void tw_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+//@ tw_wgmma_wait
+template <int N> TW_INLINE void tw_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
+//@ tw_hold
+// Keeps the compiler from moving reads of accumulators above this point.
+template <int N> TW_INLINE void tw_hold(f32 (&values)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+f"(values[i])::"memory");
+}
+template <int N> TW_INLINE void tw_hold(i32 (&values)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(values[i])::"memory");
+}
+//@ tw_descriptor
+// wgmma matrix descriptor: byte address, leading and stride byte offsets, swizzle code 0..3.
+TW_INLINE u64 tw_descriptor(u32 address, u32 leading, u32 stride, u32 swizzle) {
+  return (u64)((address & 0x3ffffu) >> 4) | ((u64)((leading & 0x3ffffu) >> 4) << 16) |
+         ((u64)((stride & 0x3ffffu) >> 4) << 32) | ((u64)swizzle << 62);
+}
+//@ tw_stmatrix_x4
+TW_INLINE void tw_stmatrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d) : "memory");
+}
+//@ tw_stmatrix_x2
+TW_INLINE void tw_stmatrix_x2(u32 address, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
+}
+//@ tw_stmatrix_x4_trans
+TW_INLINE void tw_stmatrix_x4_trans(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a),
+               "r"(b), "r"(c), "r"(d) : "memory");
+}
+//@ tw_stmatrix_x2_trans
+TW_INLINE void tw_stmatrix_x2_trans(u32 address, u32 a, u32 b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.trans.shared.b16 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b)
+               : "memory");
+}
+//@ tw_ldmatrix_x4
+TW_INLINE void tw_ldmatrix_x4(u32 address, u32& a, u32& b, u32& c, u32& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
+//@ tw_ldmatrix_x2
+TW_INLINE void tw_ldmatrix_x2(u32 address, u32& a, u32& b) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
+}
+//@ tw_ldmatrix_x4_trans
+TW_INLINE void tw_ldmatrix_x4_trans(u32 address, u32& a, u32& b, u32& c, u32& d) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address) : "memory");
+}
+//@ tw_ldmatrix_x2_trans
+TW_INLINE void tw_ldmatrix_x2_trans(u32 address, u32& a, u32& b) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
+}
+//@ tw_copy_async_16
+// `bytes` (0..16) of `source` to shared memory, the rest of the 16 zero.
+TW_INLINE void tw_copy_async_16(u32 destination, const void* source, u32 bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
+}
+//@ tw_copy_async_8
+TW_INLINE void tw_copy_async_8(u32 destination, const void* source, u32 bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
+}
+//@ tw_copy_async_4
+TW_INLINE void tw_copy_async_4(u32 destination, const void* source, u32 bytes) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
+}
+//@ tw_copy_async_commit
+TW_INLINE void tw_copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+//@ tw_copy_async_wait
+template <int N> TW_INLINE void tw_copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
+//@ tw_load_shared_16
+TW_INLINE tw_vec16 tw_load_shared_16(u32 address) {
+  tw_vec16 v;
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_4
+TW_INLINE u32 tw_load_shared_4(u32 address) {
+  u32 v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_store_shared_16
+TW_INLINE void tw_store_shared_16(u32 address, tw_vec16 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]),
+               "r"(v.w[3]) : "memory");
+}
+//@ tw_store_shared_8
+TW_INLINE void tw_store_shared_8(u32 address, u32 a, u32 b) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(address), "r"(a), "r"(b) : "memory");
+}
+//@ tw_store_shared_4
+TW_INLINE void tw_store_shared_4(u32 address, u32 v) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+//@ tw_store_shared_2
+TW_INLINE void tw_store_shared_2(u32 address, u32 v) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"((u16)v) : "memory");
+}
+//@ tw_store_shared_1
+TW_INLINE void tw_store_shared_1(u32 address, u32 v) {
+  asm volatile("st.shared.b8 [%0], %1;" ::"r"(address), "r"(v) : "memory");
+}
+//@ tw_load_16
+TW_INLINE tw_vec16 tw_load_16(const void* address) {
+  tw_vec16 v;
+  asm volatile("ld.global.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(address));
+  return v;
+}
+//@ tw_load_16_stream
+// Read once: kept out of L1.
+TW_INLINE tw_vec16 tw_load_16_stream(const void* address) {
+  tw_vec16 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "l"(address));
+  return v;
+}
+//@ tw_load_8
+TW_INLINE tw_vec8 tw_load_8(const void* address) {
+  tw_vec8 v;
+  asm volatile("ld.global.v2.b32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(address));
+  return v;
+}
+//@ tw_load_8_stream
+TW_INLINE tw_vec8 tw_load_8_stream(const void* address) { return tw_load_8(address); }
+//@ tw_load_4
+TW_INLINE u32 tw_load_4(const void* address) {
+  u32 v;
+  asm volatile("ld.global.b32 %0, [%1];" : "=r"(v) : "l"(address));
+  return v;
+}
+//@ tw_load_4_stream
+TW_INLINE u32 tw_load_4_stream(const void* address) { return tw_load_4(address); }
+//@ tw_load_2
+TW_INLINE u32 tw_load_2(const void* address) { return *(const u16*)address; }
+//@ tw_load_2_stream
+TW_INLINE u32 tw_load_2_stream(const void* address) { return *(const u16*)address; }
+//@ tw_load_1
+TW_INLINE u32 tw_load_1(const void* address) { return *(const u8*)address; }
+//@ tw_load_1_stream
+TW_INLINE u32 tw_load_1_stream(const void* address) { return *(const u8*)address; }
+//@ tw_store_16
+TW_INLINE void tw_store_16(void* address, tw_vec16 v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]),
+               "r"(v.w[3]) : "memory");
+}
+//@ tw_store_16_stream
+TW_INLINE void tw_store_16_stream(void* address, tw_vec16 v) {
+  asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]),
+               "r"(v.w[3]) : "memory");
+}
+//@ tw_store_8
+TW_INLINE void tw_store_8(void* address, u32 a, u32 b) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(a), "r"(b) : "memory");
+}
+//@ tw_store_8_stream
+TW_INLINE void tw_store_8_stream(void* address, u32 a, u32 b) { tw_store_8(address, a, b); }
+//@ tw_store_4
+TW_INLINE void tw_store_4(void* address, u32 v) { *(u32*)address = v; }
+//@ tw_store_4_stream
+TW_INLINE void tw_store_4_stream(void* address, u32 v) { *(u32*)address = v; }
+//@ tw_store_2
+TW_INLINE void tw_store_2(void* address, u32 v) { *(u16*)address = (u16)v; }
+//@ tw_store_2_stream
+TW_INLINE void tw_store_2_stream(void* address, u32 v) { *(u16*)address = (u16)v; }
+//@ tw_store_1
+TW_INLINE void tw_store_1(void* address, u32 v) { *(u8*)address = (u8)v; }
+//@ tw_store_1_stream
+TW_INLINE void tw_store_1_stream(void* address, u32 v) { *(u8*)address = (u8)v; }
+//@ tw_add_f32
+TW_INLINE void tw_add_f32(void* address, f32 v) { atomicAdd((f32*)address, v); }
+//@ tw_shuffle_f32
+TW_INLINE f32 tw_shuffle_f32(f32 value, i32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+//@ tw_shuffle_f64
+TW_INLINE f64 tw_shuffle_f64(f64 value, i32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+//@ tw_shuffle_i32
+TW_INLINE i32 tw_shuffle_i32(i32 value, i32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+//@ tw_shuffle_i64
+TW_INLINE i64 tw_shuffle_i64(i64 value, i32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
+//@ tw_exp2
+TW_INLINE f32 tw_exp2(f32 x) {
+  f32 y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//@ tw_log2
+TW_INLINE f32 tw_log2(f32 x) {
+  f32 y;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//@ tw_reciprocal
+TW_INLINE f32 tw_reciprocal(f32 x) {
+  f32 y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//@ tw_rsqrt
+TW_INLINE f32 tw_rsqrt(f32 x) {
+  f32 y;
+  asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//@ tw_sqrt
+TW_INLINE f32 tw_sqrt(f32 x) {
+  f32 y;
+  asm("sqrt.rn.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//@ tw_tanh_fast
+TW_INLINE f32 tw_tanh_fast(f32 x) {
+  f32 y;
+  asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+//@ tw_sigmoid
+TW_INLINE f32 tw_sigmoid(f32 x) { return tw_reciprocal(1.0f + tw_exp2(-1.4426950408889634f * x)); }
+//@ tw_tanh
+// 1 - 2 / (e^2x + 1), by its odd series near 0 where the difference cancels.
+TW_INLINE f32 tw_tanh(f32 x) {
+  f32 square = x * x;
+  f32 series = x * (1.0f + square * (-0.33333333f + square * (0.13333333f - square * 0.053968254f)));
+  f32 whole = 1.0f - 2.0f * tw_reciprocal(tw_exp2(2.8853900817779268f * x) + 1.0f);
+  return square < 0.04f ? series : whole;
+}
+//@ tw_erf
+TW_INLINE f32 tw_erf(f32 x) { return erff(x); }
+//@ tw_pack_bf16
+// Two floats rounded to bf16: `low` in the low half.
+TW_INLINE u32 tw_pack_bf16(f32 low, f32 high) {
+  u32 v;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
+}
+//@ tw_pack_f16
+TW_INLINE u32 tw_pack_f16(f32 low, f32 high) {
+  u32 v;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
+}
+//@ tw_from_bf16
+TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16)); }
+//@ tw_from_f16
+TW_INLINE f32 tw_from_f16(u32 bits) {
+  f32 v;
+  asm("{\n.reg .b16 h;\ncvt.u16.u32 h, %1;\ncvt.f32.f16 %0, h;\n}" : "=f"(v) : "r"(bits));
+  return v;
+}
+//@ tw_from_e4m3
+TW_INLINE f32 tw_from_e4m3(u32 bits) {
+  u32 pair;
+  asm("{\n.reg .b16 h;\ncvt.u16.u32 h, %1;\ncvt.rn.f16x2.e4m3x2 %0, h;\n}" : "=r"(pair) : "r"(bits & 0xffu));
+  return tw_from_f16(pair & 0xffffu);
+}
+//@ tw_to_e4m3
+TW_INLINE u32 tw_to_e4m3(f32 value) {
+  u16 pair;
+  asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
+  return pair & 0xffu;
+}
+//@ tw_to_tf32
+TW_INLINE u32 tw_to_tf32(f32 value) {
+  u32 v;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(v) : "f"(value));
+  return v;
+}
+//@ tw_bits
+TW_INLINE u32 tw_bits(f32 value) { return (u32)__float_as_int(value); }
+//@ tw_float
+TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
+//@ tw_grid_wait
+TW_INLINE void tw_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+//@ tw_grid_launch
+TW_INLINE void tw_grid_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+"""

@@ -1,0 +1,325 @@
+"""Host text of the fixed wrappers, in device.py's order: thin calls of the machine's functions.
+
+Sections begin with `//@ name ...`; NAME stands for each of the names in turn.
+"""
+
+TEXT = r"""
+//@ tw_thread
+TW_INLINE i32 tw_thread() { return threadIdx.x; }
+//@ tw_block_x
+TW_INLINE i32 tw_block_x() { return blockIdx.x; }
+//@ tw_block_y
+TW_INLINE i32 tw_block_y() { return blockIdx.y; }
+//@ tw_block_z
+TW_INLINE i32 tw_block_z() { return blockIdx.z; }
+//@ tw_grid_x
+TW_INLINE i32 tw_grid_x() { return gridDim.x; }
+//@ tw_shared_base
+TW_INLINE u8* tw_shared_base() { return rt_shared_base(); }
+//@ tw_shared_address
+TW_INLINE u32 tw_shared_address(const void* pointer) {
+  return rt_shared_address(pointer);
+}
+//@ tw_uniform
+TW_INLINE i32 tw_uniform(i32 value) {
+  rt_shuffle("tw_uniform", &value, 4, 0);
+  return value;
+}
+//@ tw_elect
+TW_INLINE bool tw_elect() {
+  rt_sync_warp("tw_elect");
+  return rt_lane() == 0;
+}
+//@ tw_sync
+TW_INLINE void tw_sync() { rt_sync(); }
+//@ tw_sync_warp
+TW_INLINE void tw_sync_warp() { rt_sync_warp("tw_sync_warp"); }
+//@ tw_group_sync
+TW_INLINE void tw_group_sync(u32 id, u32 threads) {
+  rt_group("tw_group_sync", id, threads, 1);
+}
+//@ tw_group_arrive
+TW_INLINE void tw_group_arrive(u32 id, u32 threads) {
+  rt_group("tw_group_arrive", id, threads, 0);
+}
+//@ tw_barrier_init
+TW_INLINE void tw_barrier_init(u32 barrier, u32 count) {
+  rt_barrier_init(barrier, count);
+}
+//@ tw_fence_barrier_init
+TW_INLINE void tw_fence_barrier_init() { rt_fence_barrier_init(); }
+//@ tw_barrier_expect
+TW_INLINE void tw_barrier_expect(u32 barrier, u32 bytes) {
+  rt_barrier_expect(barrier, bytes);
+}
+//@ tw_barrier_arrive
+TW_INLINE void tw_barrier_arrive(u32 barrier) { rt_barrier_arrive(barrier); }
+//@ tw_barrier_arrive_at
+TW_INLINE void tw_barrier_arrive_at(u32 barrier, u32 rank) {
+  rt_barrier_arrive_at(barrier, rank);
+}
+//@ tw_barrier_try tw_barrier_try_cluster
+TW_INLINE bool NAME(u32 barrier, u32 parity) {
+  return rt_barrier_try("NAME", barrier, parity);
+}
+//@ tw_barrier_wait tw_barrier_wait_cluster
+TW_INLINE void NAME(u32 barrier, u32 parity) {
+  rt_barrier_wait("NAME", barrier, parity);
+}
+//@ tw_fence_async
+TW_INLINE void tw_fence_async() { rt_fence_async(); }
+//@ tw_cluster_rank
+TW_INLINE u32 tw_cluster_rank() { return rt_cluster_rank(); }
+//@ tw_cluster_arrive
+TW_INLINE void tw_cluster_arrive() { rt_cluster_arrive(); }
+//@ tw_cluster_wait
+TW_INLINE void tw_cluster_wait() { rt_cluster_wait(); }
+//@ tw_cluster_sync
+TW_INLINE void tw_cluster_sync() {
+  rt_cluster_arrive();
+  rt_cluster_wait();
+}
+//@ tw_registers_down
+template <int N>
+TW_INLINE void tw_registers_down() {
+  rt_registers("tw_registers_down", N, 0);
+}
+//@ tw_registers_up
+template <int N>
+TW_INLINE void tw_registers_up() {
+  rt_registers("tw_registers_up", N, 1);
+}
+//@ tw_prefetch_map
+TW_INLINE void tw_prefetch_map(const tw_tensor_map* map) { rt_prefetch_map(map); }
+//@ tw_store_commit
+TW_INLINE void tw_store_commit() { rt_store_commit(); }
+//@ tw_store_wait
+template <int N>
+TW_INLINE void tw_store_wait() {
+  rt_store_wait(N, 1);
+}
+//@ tw_store_wait_read
+template <int N>
+TW_INLINE void tw_store_wait_read() {
+  rt_store_wait(N, 0);
+}
+//@ tw_wgmma_fence
+TW_INLINE void tw_wgmma_fence() { rt_wgmma_fence(); }
+//@ tw_wgmma_commit
+TW_INLINE void tw_wgmma_commit() { rt_wgmma_commit(); }
+//@ tw_wgmma_wait
+template <int N>
+TW_INLINE void tw_wgmma_wait() {
+  rt_wgmma_wait(N);
+}
+//@ tw_hold
+template <class T, int N>
+TW_INLINE void tw_hold(T (&values)[N]) {
+  asm volatile("" ::"r"(&values[0]) : "memory");
+}
+//@ tw_descriptor
+TW_INLINE u64 tw_descriptor(u32 address, u32 leading, u32 stride, u32 swizzle) {
+  if ((address | leading | stride) & 15)
+    rt_complain("tw_descriptor: address, leading or stride is no multiple of 16");
+  return (u64)((address & 0x3ffffu) >> 4) | ((u64)((leading & 0x3ffffu) >> 4) << 16) |
+         ((u64)((stride & 0x3ffffu) >> 4) << 32) | ((u64)swizzle << 62);
+}
+//@ tw_stmatrix_x4
+TW_INLINE void tw_stmatrix_x4(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  rt_tiles("tw_stmatrix_x4", 1, 0, address, 4, &a, &b, &c, &d);
+}
+//@ tw_stmatrix_x4_trans
+TW_INLINE void tw_stmatrix_x4_trans(u32 address, u32 a, u32 b, u32 c, u32 d) {
+  rt_tiles("tw_stmatrix_x4_trans", 1, 1, address, 4, &a, &b, &c, &d);
+}
+//@ tw_stmatrix_x2
+TW_INLINE void tw_stmatrix_x2(u32 address, u32 a, u32 b) {
+  rt_tiles("tw_stmatrix_x2", 1, 0, address, 2, &a, &b, nullptr, nullptr);
+}
+//@ tw_stmatrix_x2_trans
+TW_INLINE void tw_stmatrix_x2_trans(u32 address, u32 a, u32 b) {
+  rt_tiles("tw_stmatrix_x2_trans", 1, 1, address, 2, &a, &b, nullptr, nullptr);
+}
+//@ tw_ldmatrix_x4
+TW_INLINE void tw_ldmatrix_x4(u32 address, u32& a, u32& b, u32& c, u32& d) {
+  rt_tiles("tw_ldmatrix_x4", 0, 0, address, 4, &a, &b, &c, &d);
+}
+//@ tw_ldmatrix_x2
+TW_INLINE void tw_ldmatrix_x2(u32 address, u32& a, u32& b) {
+  rt_tiles("tw_ldmatrix_x2", 0, 0, address, 2, &a, &b, nullptr, nullptr);
+}
+//@ tw_ldmatrix_x4_trans
+TW_INLINE void tw_ldmatrix_x4_trans(u32 address, u32& a, u32& b, u32& c, u32& d) {
+  rt_tiles("tw_ldmatrix_x4_trans", 0, 1, address, 4, &a, &b, &c, &d);
+}
+//@ tw_ldmatrix_x2_trans
+TW_INLINE void tw_ldmatrix_x2_trans(u32 address, u32& a, u32& b) {
+  rt_tiles("tw_ldmatrix_x2_trans", 0, 1, address, 2, &a, &b, nullptr, nullptr);
+}
+//@ tw_copy_async_16
+TW_INLINE void tw_copy_async_16(u32 to, const void* from, u32 bytes) {
+  rt_copy_async("tw_copy_async_16", to, from, bytes, 16);
+}
+//@ tw_copy_async_8
+TW_INLINE void tw_copy_async_8(u32 to, const void* from, u32 bytes) {
+  rt_copy_async("tw_copy_async_8", to, from, bytes, 8);
+}
+//@ tw_copy_async_4
+TW_INLINE void tw_copy_async_4(u32 to, const void* from, u32 bytes) {
+  rt_copy_async("tw_copy_async_4", to, from, bytes, 4);
+}
+//@ tw_copy_async_commit
+TW_INLINE void tw_copy_async_commit() { rt_copy_async_commit(); }
+//@ tw_copy_async_wait
+template <int N>
+TW_INLINE void tw_copy_async_wait() {
+  rt_copy_async_wait(N);
+}
+//@ tw_load_shared_16
+TW_INLINE tw_vec16 NAME(u32 address) {
+  tw_vec16 v;
+  rt_load_shared("NAME", address, &v, 16);
+  return v;
+}
+//@ tw_load_shared_8
+TW_INLINE tw_vec8 NAME(u32 address) {
+  tw_vec8 v;
+  rt_load_shared("NAME", address, &v, 8);
+  return v;
+}
+//@ tw_load_shared_4
+TW_INLINE u32 NAME(u32 address) {
+  u32 v;
+  rt_load_shared("NAME", address, &v, 4);
+  return v;
+}
+//@ tw_load_shared_2
+TW_INLINE u32 NAME(u32 address) {
+  u16 v;
+  rt_load_shared("NAME", address, &v, 2);
+  return v;
+}
+//@ tw_load_shared_1
+TW_INLINE u32 NAME(u32 address) {
+  u8 v;
+  rt_load_shared("NAME", address, &v, 1);
+  return v;
+}
+//@ tw_store_shared_16
+TW_INLINE void NAME(u32 address, tw_vec16 v) {
+  rt_store_shared("NAME", address, &v, 16);
+}
+//@ tw_store_shared_8
+TW_INLINE void NAME(u32 address, u32 a, u32 b) {
+  u32 v[2] = {a, b};
+  rt_store_shared("NAME", address, v, 8);
+}
+//@ tw_store_shared_4
+TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 4); }
+//@ tw_store_shared_2
+TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 2); }
+//@ tw_store_shared_1
+TW_INLINE void NAME(u32 address, u32 v) { rt_store_shared("NAME", address, &v, 1); }
+//@ tw_load_16 tw_load_16_stream
+TW_INLINE tw_vec16 NAME(const void* address) {
+  tw_vec16 v;
+  rt_load("NAME", address, &v, 16);
+  return v;
+}
+//@ tw_load_8 tw_load_8_stream
+TW_INLINE tw_vec8 NAME(const void* address) {
+  tw_vec8 v;
+  rt_load("NAME", address, &v, 8);
+  return v;
+}
+//@ tw_load_4 tw_load_4_stream
+TW_INLINE u32 NAME(const void* address) {
+  u32 v;
+  rt_load("NAME", address, &v, 4);
+  return v;
+}
+//@ tw_load_2 tw_load_2_stream
+TW_INLINE u32 NAME(const void* address) {
+  u16 v;
+  rt_load("NAME", address, &v, 2);
+  return v;
+}
+//@ tw_load_1 tw_load_1_stream
+TW_INLINE u32 NAME(const void* address) {
+  u8 v;
+  rt_load("NAME", address, &v, 1);
+  return v;
+}
+//@ tw_store_16 tw_store_16_stream
+TW_INLINE void NAME(void* address, tw_vec16 v) { rt_store("NAME", address, &v, 16); }
+//@ tw_store_8 tw_store_8_stream
+TW_INLINE void NAME(void* address, u32 a, u32 b) {
+  u32 v[2] = {a, b};
+  rt_store("NAME", address, v, 8);
+}
+//@ tw_store_4 tw_store_4_stream
+TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 4); }
+//@ tw_store_2 tw_store_2_stream
+TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 2); }
+//@ tw_store_1 tw_store_1_stream
+TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 1); }
+//@ tw_add_f32
+TW_INLINE void tw_add_f32(void* address, f32 v) { rt_add_f32(address, v); }
+//@ tw_shuffle_f32
+TW_INLINE f32 NAME(f32 value, i32 mask) {
+  rt_shuffle("NAME", &value, 4, (i32)rt_lane() ^ mask);
+  return value;
+}
+//@ tw_shuffle_f64
+TW_INLINE f64 NAME(f64 value, i32 mask) {
+  rt_shuffle("NAME", &value, 8, (i32)rt_lane() ^ mask);
+  return value;
+}
+//@ tw_shuffle_i32
+TW_INLINE i32 NAME(i32 value, i32 mask) {
+  rt_shuffle("NAME", &value, 4, (i32)rt_lane() ^ mask);
+  return value;
+}
+//@ tw_shuffle_i64
+TW_INLINE i64 NAME(i64 value, i32 mask) {
+  rt_shuffle("NAME", &value, 8, (i32)rt_lane() ^ mask);
+  return value;
+}
+//@ tw_exp2
+TW_INLINE f32 tw_exp2(f32 x) { return exp2f(x); }
+//@ tw_log2
+TW_INLINE f32 tw_log2(f32 x) { return log2f(x); }
+//@ tw_reciprocal
+TW_INLINE f32 tw_reciprocal(f32 x) { return 1.0f / x; }
+//@ tw_rsqrt
+TW_INLINE f32 tw_rsqrt(f32 x) { return 1.0f / sqrtf(x); }
+//@ tw_sqrt
+TW_INLINE f32 tw_sqrt(f32 x) { return sqrtf(x); }
+//@ tw_tanh_fast
+TW_INLINE f32 tw_tanh_fast(f32 x) { return tanhf(x); }
+//@ tw_pack_bf16
+TW_INLINE u32 tw_pack_bf16(f32 low, f32 high) { return rt_pack(low, high, 1); }
+//@ tw_pack_f16
+TW_INLINE u32 tw_pack_f16(f32 low, f32 high) { return rt_pack(low, high, 0); }
+//@ tw_from_bf16
+TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16)); }
+//@ tw_from_f16
+TW_INLINE f32 tw_from_f16(u32 bits) { return rt_from_f16(bits & 0xffffu); }
+//@ tw_from_e4m3
+TW_INLINE f32 tw_from_e4m3(u32 bits) { return rt_from_e4m3(bits); }
+//@ tw_to_e4m3
+TW_INLINE u32 tw_to_e4m3(f32 value) { return rt_to_e4m3(value); }
+//@ tw_to_tf32
+TW_INLINE u32 tw_to_tf32(f32 value) {
+  u32 bits = __float_as_uint(value);
+  return (bits & 0x7f800000u) == 0x7f800000u ? bits : (bits + 0x1000u) & 0xffffe000u;
+}
+//@ tw_bits
+TW_INLINE u32 tw_bits(f32 value) { return __float_as_uint(value); }
+//@ tw_float
+TW_INLINE f32 tw_float(u32 bits) { return __uint_as_float(bits); }
+//@ tw_grid_wait
+TW_INLINE void tw_grid_wait() {}
+//@ tw_grid_launch
+TW_INLINE void tw_grid_launch() {}
+"""

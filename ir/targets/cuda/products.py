@@ -1,0 +1,121 @@
+"""Sums of products: their operands and axes, and what tensor cores and TMA ask of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
+from ir.ops.map import Cast, Map
+from ir.ops.reduce import Carry, Contract, Reduce
+from ir.program import Program
+from ir.stages import is_reduction, reduced_axes
+
+TENSOR_TYPES = ("bf16", "f16", "tf32", "e4m3", "i8", "u8")
+MAP_RANK = 5
+STRIDE_UNIT = 16  # bytes that strides of a tensor map are multiples of
+MAX_STRIDE = 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """sum over `over` of a * b; `rows` are axes of a alone, `columns` of b alone."""
+
+    position: int
+    a: int
+    b: int
+    over: tuple[str, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    batch: tuple[str, ...]
+
+    @property
+    def turned(self) -> Product:
+        """The same with its operands exchanged."""
+        return Product(
+            self.position, self.b, self.a, self.over, self.columns, self.rows, self.batch
+        )
+
+
+def product_of(program: Program, position: int) -> Product | None:
+    """A contract, or a sum over products, as a Product; None for anything else."""
+    node = program.nodes[position]
+    operands: tuple[int, ...] = ()
+    if isinstance(node.op, Contract):
+        operands = node.args
+    elif isinstance(node.op, (Reduce, Carry)) and node.op.kind == "sum":
+        body = program.nodes[node.args[0]]
+        if isinstance(body.op, Map) and body.op.function == "mul":
+            operands = body.args
+    if len(operands) != 2:
+        return None
+    a, b = operands
+    over = reduced_axes(node)
+    left, right = program.nodes[a].axes, program.nodes[b].axes
+    if not set(over) <= set(left) & set(right):
+        return None
+    rows = tuple(x for x in left if x not in right)
+    columns = tuple(x for x in right if x not in left)
+    batch = tuple(x for x in left if x in right and x not in over)
+    return Product(position, a, b, over, rows, columns, batch)
+
+
+def for_tensor_cores(program: Program, product: Product) -> bool:
+    """Whether types and axes are those of a matrix product that tensor cores compute."""
+    types = {program.nodes[x].dtype for x in (product.a, product.b)}
+    wide = program.nodes[product.position].dtype in ("f32", "i32")
+    fits = len(types) == 1 and types <= set(TENSOR_TYPES) and wide
+    return bool(fits and product.rows and product.columns)
+
+
+def depends_on_reduction(program: Program, position: int) -> tuple[int, ...]:
+    """Reductions that a value is made of, through maps and casts (not through loads)."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    pending = [position]
+    while pending:
+        here = pending.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if is_reduction(program.nodes[here]):
+            found.add(here)
+        else:
+            pending.extend(program.nodes[here].args)
+    return tuple(sorted(found))
+
+
+def copy_problem(program: Program, position: int) -> str:
+    """Why TMA cannot copy a load's tiles; empty if it can."""
+    op = program.nodes[position].op
+    if not isinstance(op, Load):
+        return "it is computed"
+    spec = program.scope.tensors[op.tensor]
+    if not 1 <= len(spec.shape) <= MAP_RANK:
+        return f"it has {len(spec.shape)} dimensions; a tensor map has up to {MAP_RANK}"
+    if op.fill not in (None, 0.0):
+        return f"it reads {op.fill} outside; TMA fills with zero"
+    if any(index.gather is not None for index in op.index):
+        return "it is indexed by another tensor"
+    axes = [axis for index in op.index for axis, _ in index.terms]
+    if len(set(axes)) != len(axes):
+        return "an axis indexes two of its dimensions"
+    last = op.index[-1]
+    if sum(coefficient == 1 for _, coefficient in last.terms) != 1 or last.constant:
+        return "its innermost dimension is not one plain axis"
+    size = dtype_of(spec.dtype).bytes
+    stride = size
+    for extent in reversed(spec.shape[1:]):
+        stride *= extent
+        if stride % STRIDE_UNIT or stride >= MAX_STRIDE:
+            return f"a stride of {stride} bytes; it must be a multiple of {STRIDE_UNIT}"
+    return ""
+
+
+def volume(program: Program, axes: tuple[str, ...]) -> int:
+    return prod(program.axes[axis] for axis in axes)
+
+
+def is_elementwise(program: Program, position: int) -> bool:
+    return isinstance(program.nodes[position].op, (Map, Cast))

@@ -1,0 +1,163 @@
+"""What the axes of a kernel on tensor cores are: rows, columns, walked, held whole, batches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ir.errors import Refusal
+from ir.ops.load import Load
+from ir.ops.store import Store
+from ir.program import Program
+from ir.stages import is_reduction
+from ir.targets.cuda.products import (
+    Product,
+    copy_problem,
+    depends_on_reduction,
+    for_tensor_cores,
+    product_of,
+    volume,
+)
+
+HELD = 256  # points of a summed axis that stay in shared memory
+
+
+@dataclass(frozen=True)
+class Roles:
+    """`outer` products are summed over the walked axes; `inner` ones are fresh in every block.
+
+    All have the same rows. Columns of inner products are the walked axes.
+    """
+
+    program: Program
+    outer: tuple[Product, ...]
+    inner: tuple[Product, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    walked: tuple[str, ...]
+    held: tuple[str, ...]
+    batch: tuple[str, ...]
+
+    @cached_property
+    def dtype(self) -> str:
+        """Type of the operands."""
+        return self.program.nodes[self.outer[0].a].dtype
+
+    @property
+    def main_walk(self) -> str:
+        """The walked axis that is tiled; the others go point by point."""
+        return self.walked[-1]
+
+
+def find_roles(program: Program, swap: bool) -> Roles:
+    """Roles of the axes, with operands exchanged if `swap`; Refusal if there are none."""
+    found = {}
+    for position, node in enumerate(program.nodes):
+        product = product_of(program, position) if is_reduction(node) else None
+        if product is not None and for_tensor_cores(program, product):
+            found[position] = product
+    if not found:
+        raise Refusal("product", "no product of matrices that tensor cores compute")
+    inner = [p for p in found.values() if _feeds_product(program, p.position, found)]
+    outer = [p for p in found.values() if p not in inner]
+    if inner and swap:
+        raise Refusal("swap", "chained products keep their rows")
+    outer = [_oriented(program, p, found, swap) for p in outer]
+    rows = _in_memory_order(program, outer[0].rows, inner or outer)
+    outer = [_with_rows(p, rows) for p in outer]
+    inner = [_with_rows(p, rows) for p in inner]
+    walked = outer[0].over
+    columns = outer[0].columns
+    _check(program, outer, inner, walked, columns)
+    held = tuple(dict.fromkeys(a for p in inner for a in p.over))
+    batch = tuple(a for a in outer[0].batch)
+    walked = _walk_order(program, outer[0], walked)
+    columns = _operand_order(program, outer[0].b, columns)
+    return Roles(program, tuple(outer), tuple(inner), rows, columns, walked, held, batch)
+
+
+def _feeds_product(program: Program, position: int, found: dict[int, Product]) -> bool:
+    for product in found.values():
+        for operand in (product.a, product.b):
+            if position in depends_on_reduction(program, operand):
+                return True
+    return False
+
+
+def _oriented(program: Program, product: Product, found: dict[int, Product], swap: bool) -> Product:
+    """The product with its computed operand, if it has one, as `a`."""
+    left = bool(depends_on_reduction(program, product.a))
+    right = bool(depends_on_reduction(program, product.b))
+    if left and right:
+        raise Refusal("operands", "both operands of a product are computed")
+    return product.turned if right or (swap and not left) else product
+
+
+def _with_rows(product: Product, rows: tuple[str, ...]) -> Product:
+    if set(product.rows) == set(rows):
+        return product
+    if set(product.columns) == set(rows):
+        return product.turned
+    raise Refusal("rows", f"products over rows {product.rows} and {rows}")
+
+
+def _operand_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Axes in the order of a load's dimensions."""
+    op = program.nodes[position].op
+    if not isinstance(op, Load):
+        return axes
+    order = [axis for index in op.index for axis, _ in index.terms]
+    return tuple(sorted(axes, key=order.index))
+
+
+def _in_memory_order(
+    program: Program, rows: tuple[str, ...], products: list[Product]
+) -> tuple[str, ...]:
+    for product in products:
+        operand = product.a if set(product.rows) == set(rows) else product.b
+        if isinstance(program.nodes[operand].op, Load):
+            return _operand_order(program, operand, rows)
+    return rows
+
+
+def _walk_order(program: Program, product: Product, over: tuple[str, ...]) -> tuple[str, ...]:
+    operand = product.a if isinstance(program.nodes[product.a].op, Load) else product.b
+    return _operand_order(program, operand, over)
+
+
+def _check(
+    program: Program, outer: list[Product], inner: list[Product], walked: tuple[str, ...],
+    columns: tuple[str, ...],
+) -> None:  # fmt: skip
+    for product in outer:
+        if set(product.over) != set(walked) or set(product.columns) != set(columns):
+            raise Refusal("loops", "products over different axes in one kernel")
+        plain = [product.b] if inner and not _loaded(program, product.a) else [product.a, product.b]
+        _plain(program, plain)
+        if program.nodes[product.a].dtype in ("e4m3", "i8", "u8", "tf32") and len(plain) == 1:
+            raise Refusal("registers", "operands from registers are 16-bit")
+    for product in inner:
+        _plain(program, [product.a, product.b])
+        if set(product.over) & set(walked) or volume(program, product.over) > HELD:
+            raise Refusal("inner", f"{product.over} is too long to be held")
+        if set(product.columns) != set(walked) or len(walked) != 1:
+            raise Refusal("inner", "the inner product's columns are not what is walked")
+    if inner and volume(program, columns) > HELD:
+        raise Refusal("columns", f"{columns} is too wide for registers")
+    kept = {*outer[0].rows, *columns, *outer[0].batch}
+    for node in program.nodes:
+        if isinstance(node.op, Store) and set(node.axes) != kept and not inner:
+            raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
+        if isinstance(node.op, Store) and not set(node.axes) <= kept:
+            raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
+
+
+def _loaded(program: Program, position: int) -> bool:
+    return isinstance(program.nodes[position].op, Load)
+
+
+def _plain(program: Program, operands: list[int]) -> None:
+    for operand in operands:
+        problem = copy_problem(program, operand)
+        if problem:
+            raise Refusal("operand", f"operand {operand}: {problem}")

@@ -1,0 +1,155 @@
+"""Scalar functions, constants and element conversions as C++ expressions."""
+
+from __future__ import annotations
+
+import math
+import struct
+
+from ir.dtypes import compute_dtype, dtype_of, is_float
+
+LOG2E = 1.4426950408889634
+LN2 = 0.6931471805599453
+NARROW = {"bf16": "tw_from_bf16", "f16": "tw_from_f16", "e4m3": "tw_from_e4m3"}
+STORAGE = {
+    "bool": "u8", "u8": "u8", "i8": "i8", "i32": "i32", "i64": "i64", "bf16": "u16", "f16": "u16",
+    "e4m3": "u8", "tf32": "f32", "f32": "f32", "f64": "f64",
+}  # fmt: skip
+
+
+def register_type(dtype: str) -> str:
+    """The C++ type in which a value of `dtype` is held: bool, i32, i64, f32 or f64."""
+    return compute_dtype(dtype)
+
+
+def literal(value: float, dtype: str) -> str:
+    """A constant in the register type of `dtype`."""
+    kind = register_type(dtype)
+    if kind in ("i32", "i64"):
+        limits = (-(2**31), 2**31 - 1) if kind == "i32" else (-(2**63), 2**63 - 1)
+        whole = int(min(max(value, limits[0]), limits[1]))
+        if whole == limits[0]:
+            return f"({whole + 1}{'ll' if kind == 'i64' else ''} - 1)"
+        return f"{whole}{'ll' if kind == 'i64' else ''}"
+    if kind == "bool":
+        return "true" if value else "false"
+    if math.isinf(value):
+        name = "TW_INF" if kind == "f32" else "TW_INF64"
+        return name if value > 0 else f"-{name}"
+    if math.isnan(value):
+        return f"(TW_INF{'64' if kind == 'f64' else ''} * 0)"
+    if kind == "f64":
+        return repr(float(value))
+    exact = struct.unpack("f", struct.pack("f", value))[0]
+    return f"{exact!r}f"
+
+
+def apply(function: str, dtype: str, arguments: list[str], operand: str) -> str:
+    """`function` of ir.scalar on C++ expressions; `operand` is the dtype it computes in."""
+    a = arguments
+    kind = register_type(operand)
+    simple = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "=="}
+    if function in simple:
+        return f"({a[0]} {simple[function]} {a[1]})"
+    words = {
+        "neg": "(-{0})", "and": "({0} && {1})", "or": "({0} || {1})", "not": "(!{0})",
+        "where": "({0} ? {1} : {2})", "shr": "({0} >> {1})", "bitand": "({0} & {1})",
+    }  # fmt: skip
+    if function in words:
+        return words[function].format(*a)
+    if kind in ("i32", "i64") and function in ("abs", "max", "min"):
+        if function == "abs":
+            return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
+        return f"{function}({a[0]}, {a[1]})"
+    return _real(function, a, kind == "f64")
+
+
+def _real(function: str, a: list[str], wide: bool) -> str:
+    """Functions of real numbers, in f64 if `wide`, else in f32 with the fast units."""
+    if wide:
+        names = {
+            "div": "({0} / {1})", "abs": "fabs({0})", "max": "fmax({0}, {1})",
+            "min": "fmin({0}, {1})", "exp": "exp({0})", "log": "log({0})", "sqrt": "sqrt({0})",
+            "rsqrt": "(1.0 / sqrt({0}))", "tanh": "tanh({0})",
+            "sigmoid": "(1.0 / (1.0 + exp(-{0})))", "erf": "erf({0})", "floor": "floor({0})",
+        }  # fmt: skip
+        return names[function].format(*a)
+    names = {
+        "div": "({0} / {1})", "abs": "fabsf({0})", "max": "fmaxf({0}, {1})",
+        "min": "fminf({0}, {1})", "exp": f"tw_exp2({{0}} * {LOG2E!r}f)",
+        "log": f"(tw_log2({{0}}) * {LN2!r}f)", "sqrt": "tw_sqrt({0})", "rsqrt": "tw_rsqrt({0})",
+        "tanh": "tw_tanh({0})", "sigmoid": "tw_sigmoid({0})", "erf": "tw_erf({0})",
+        "floor": "floorf({0})",
+    }  # fmt: skip
+    return names[function].format(*a)
+
+
+def convert(expression: str, source: str, target: str) -> str:
+    """A value of dtype `source` as one of `target`, both in registers.
+
+    A float that becomes a narrower float keeps its register: rounding happens where it is stored.
+    """
+    before, after = register_type(source), register_type(target)
+    if is_float(target) or before == after == "bool":
+        return expression if before == after else f"({after}){expression}"
+    if after == "bool":
+        return f"({expression} != 0)"
+    narrow = {"i8": "i8", "u8": "u8"}.get(target)
+    cast = f"({after})({narrow})" if narrow else f"({after})"
+    if narrow and before in ("f32", "f64"):
+        cast = f"({after})({narrow})(i32)"
+    return f"{cast}{expression}" if before != after or narrow else expression
+
+
+def unpack(word: str, place: int, dtype: str) -> str:
+    """Element `place` of a 32-bit word of elements of `dtype`, in its register type."""
+    bits = dtype_of(dtype).bits
+    per_word = 32 // bits
+    place %= per_word
+    if dtype == "bf16":
+        return f"tw_float({word} & 0xffff0000u)" if place else f"tw_float({word} << 16)"
+    shifted = f"({word} >> {bits * place})" if place else word
+    if dtype == "f16":
+        return f"tw_from_f16({shifted} & 0xffffu)"
+    if dtype in ("f32", "tf32"):
+        return f"tw_float({word})"
+    if dtype == "i32":
+        return f"(i32){word}"
+    return from_storage(f"({shifted} & 0xffu)", dtype)
+
+
+def from_storage(raw: str, dtype: str) -> str:
+    """A loaded element (of the storage type, as an integer or the type itself) in registers."""
+    if dtype in NARROW:
+        return f"{NARROW[dtype]}((u32){raw})"
+    if dtype == "bool":
+        return f"({raw} != 0)"
+    if dtype == "i8":
+        return f"(i32)(i8){raw}"
+    if dtype == "u8":
+        return f"(i32)(u8){raw}"
+    return raw
+
+
+def to_storage(value: str, dtype: str) -> str:
+    """A register value as the storage type of `dtype`."""
+    if dtype == "bf16":
+        return f"(u16)tw_pack_bf16({value}, 0.0f)"
+    if dtype == "f16":
+        return f"(u16)tw_pack_f16({value}, 0.0f)"
+    if dtype == "e4m3":
+        return f"(u8)tw_to_e4m3({value})"
+    if dtype == "bool":
+        return f"(u8)({value} ? 1 : 0)"
+    return f"({STORAGE[dtype]}){value}"
+
+
+def pack_word(values: list[str], dtype: str) -> str:
+    """Neighbouring register values as one 32-bit word."""
+    if dtype in ("bf16", "f16"):
+        return f"tw_pack_{dtype}({values[0]}, {values[1]})"
+    if dtype in ("f32", "tf32"):
+        return f"tw_bits({values[0]})"
+    if dtype == "i32":
+        return f"(u32){values[0]}"
+    parts = [f"((u32){to_storage(value, dtype)} & 0xffu)" for value in values]
+    return " | ".join(f"({p} << {8 * i})" if i else p for i, p in enumerate(parts))

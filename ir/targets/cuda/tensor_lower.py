@@ -1,0 +1,769 @@
+"""Text of a kernel on tensor cores: a producer that copies tiles, consumers that multiply them.
+
+Persistent and warp-specialised: the producer walks the same tiles and blocks as the consumers and
+keeps rings of slots full by TMA; consumers wait, multiply by wgmma, release, and write the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ir.errors import Refusal
+from ir.ops.load import Load
+from ir.ops.reduce import Carry
+from ir.ops.store import Store
+from ir.program import Program
+from ir.rewrite.domain import live_range
+from ir.targets.cuda import scalars
+from ir.targets.cuda.bounds import loop_bounds
+from ir.targets.cuda.evaluate import Evaluator, Fragment, Team
+from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.loops import TileBody
+from ir.targets.cuda.operands import OperandTile
+from ir.targets.cuda.passes import find_passes
+from ir.targets.cuda.products import Product
+from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, ROWS, Plan, Ring
+from ir.targets.cuda.tensor_store import TensorStore
+from ir.targets.cuda.writer import Writer
+
+TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
+ORDER_BARRIER = 9
+
+
+class TensorLowering:
+    """Lowers one plan."""
+
+    def __init__(self, plan: Plan, program: Program, name: str, sms: int) -> None:
+        self.plan, self.program, self.name, self.sms = plan, program, name, sms
+        self.looped = frozenset(plan.roles.walked)
+        self.passes = find_passes(program, self.looped)
+        self.maps: dict[str, Parameter] = {}
+        self.uses: list[list[Ring]] = [[] for _ in self.passes.passes]
+
+    def run(self) -> Launch:
+        consumer = self._consumer()
+        producer = self._producer()
+        w = Writer()
+        self._prologue(w)
+        with w.block("if (group == 0)"):
+            w.lines += producer.lines
+        with w.block("else"):
+            w.lines += consumer.lines
+        if self.plan.cluster_size > 1:
+            w.line("tw_cluster_sync();")
+        tensors = [s for s in self.program.tensors if self._pointed(s.name, w.text)]
+        parameters = [*self.maps.values(), *(Parameter(spec.name) for spec in tensors)]
+        words = [f"const __grid_constant__ tw_tensor_map {name}" for name in self.maps]
+        for spec in tensors:
+            constness = "const " if spec.role == "input" else ""
+            words.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {spec.name}")
+        cluster = self.plan.cluster_size
+        extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
+        bounds = f"__launch_bounds__({self.plan.threads}, 1)"
+        head = f"TW_KERNEL {bounds} {extra}{self.name}({', '.join(words)})"
+        text = f"{head} {{\n{w.text}}}\n"
+        return Launch(
+            self.name, text, self._grid(), self.plan.threads, self.shared, tuple(parameters), cluster
+        )
+
+    def _pointed(self, tensor: str, text: str) -> bool:
+        """Whether the text reads or writes a tensor through its pointer."""
+        return f"= {tensor};" in text or f"= {tensor} +" in text or f"{tensor}[" in text
+
+    # -- tiles of the grid
+
+    def _counts(self) -> tuple[list[tuple[str, int]], int, int]:
+        """Batches, and cluster tiles along rows and along columns."""
+        plan, axes = self.plan, self.program.axes
+        rows = columns = 1
+        for number, axis in enumerate(plan.roles.rows):
+            count = -(-axes[axis] // plan.tiles[axis])
+            if number == len(plan.roles.rows) - 1:
+                count = -(-count // plan.cluster[0])
+            rows *= count
+        if not plan.roles.inner:
+            for axis in plan.roles.columns:
+                count = -(-axes[axis] // plan.tiles[axis])
+                columns *= -(-count // plan.cluster[1]) if axis == plan.column_axis else count
+        return [(axis, axes[axis]) for axis in plan.roles.batch], rows, columns
+
+    def _total(self) -> int:
+        batches, rows, columns = self._counts()
+        total = rows * columns
+        for _, extent in batches:
+            total *= extent
+        return total
+
+    def _grid(self) -> int:
+        clusters = self._total()
+        if self.plan.persistent:
+            clusters = min(clusters, self.sms // self.plan.cluster_size)
+        return clusters * self.plan.cluster_size
+
+    def _decode(self, w: Writer, tile: str) -> dict[str, str]:
+        """Declare the origins of a cluster tile's part that is this CTA's."""
+        batches, rows, columns = self._counts()
+        origins: dict[str, str] = {}
+        rest = tile
+        inner = rows * columns
+        if batches:
+            number = w.name("batch")
+            w.line(f"i32 {number} = {tile} / {inner};")
+            rest = w.name("rest")
+            w.line(f"const i32 {rest} = {tile} % {inner};")
+            for axis, extent in reversed(batches):
+                origin = w.name(f"{axis}_first")
+                w.line(f"const i32 {origin} = {number} % {extent};")
+                w.line(f"{number} /= {extent};")
+                origins[axis] = origin
+        row, column = self._raster(w, rest, rows, columns)
+        self._split_rows(w, row, origins)
+        self._split_columns(w, column, origins)
+        return origins
+
+    def _raster(self, w: Writer, tile: str, rows: int, columns: int) -> tuple[str, str]:
+        raster = self.plan.raster
+        row, column = w.name("row"), w.name("column")
+        if raster == "rows" or columns == 1:
+            w.line(f"const i32 {row} = {tile} % {rows}, {column} = {tile} / {rows};")
+        elif raster == "columns" or rows == 1:
+            w.line(f"const i32 {row} = {tile} / {columns}, {column} = {tile} % {columns};")
+        else:
+            along, height = raster[:-len(raster.lstrip("rowscolumns"))], 0
+            along = "rows" if raster.startswith("rows") else "columns"
+            height = int(raster[len(along) :])
+            major, minor = (rows, columns) if along == "rows" else (columns, rows)
+            band, first, size = w.name("band"), w.name("first"), w.name("size")
+            w.line(f"const i32 {band} = {tile} / {height * minor}, {first} = {band} * {height};")
+            w.line(f"const i32 {size} = min({height}, {major} - {first});")
+            inside = w.name("inside")
+            w.line(f"const i32 {inside} = {tile} - {band} * {height * minor};")
+            one, other = (row, column) if along == "rows" else (column, row)
+            w.line(f"const i32 {one} = {first} + {inside} % {size}, {other} = {inside} / {size};")
+        return row, column
+
+    def _split_rows(self, w: Writer, row: str, origins: dict[str, str]) -> None:
+        plan, axes = self.plan, self.program.axes
+        rest = row
+        for number, axis in enumerate(reversed(plan.roles.rows)):
+            count = -(-axes[axis] // plan.tiles[axis])
+            index = rest
+            if not number and plan.cluster[0] > 1:
+                count = -(-count // plan.cluster[0])
+                index = f"(({rest}) % {count} * {plan.cluster[0]} + rank % {plan.cluster[0]})"
+            elif len(plan.roles.rows) > 1:
+                index = f"(({rest}) % {count})"
+            origin = w.name(f"{axis}_first")
+            w.line(f"const i32 {origin} = {index} * {plan.tiles[axis]};")
+            origins[axis] = origin
+            rest = f"({rest}) / {count}"
+
+    def _split_columns(self, w: Writer, column: str, origins: dict[str, str]) -> None:
+        plan, axes = self.plan, self.program.axes
+        if plan.roles.inner:
+            return
+        rest = column
+        for axis in reversed(plan.roles.columns):
+            count = -(-axes[axis] // plan.tiles[axis])
+            index = f"({rest})"
+            if axis == plan.column_axis and plan.cluster[1] > 1:
+                count = -(-count // plan.cluster[1])
+                index = f"(({rest}) % {count} * {plan.cluster[1]} + rank / {plan.cluster[0]})"
+            elif len(plan.roles.columns) > 1:
+                index = f"(({rest}) % {count})"
+            origin = w.name(f"{axis}_first")
+            w.line(f"const i32 {origin} = {index} * {plan.tiles[axis]};")
+            origins[axis] = origin
+            rest = f"({rest}) / {count}"
+
+    # -- what both roles share
+
+    def _prologue(self, w: Writer) -> None:
+        plan = self.plan
+        w.line("const u32 smem = tw_shared_address(tw_shared_base());")
+        w.line(f"const i32 group = tw_uniform(tw_thread() / {GROUP});")
+        if plan.cluster_size > 1:
+            w.line("const i32 rank = tw_cluster_rank();")
+        with w.block("if (tw_thread() == 0)"):
+            for name in self.maps:
+                w.line(f"tw_prefetch_map(&{name});")
+            readers = (plan.consumers if plan.cooperative else 1) * plan.cluster_size
+            for ring in plan.rings:
+                arrivals = readers if ring.name != "held" else readers
+                with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
+                    w.line(f"tw_barrier_init({self.full(ring, 'slot')}, 1);")
+                    w.line(f"tw_barrier_init({self.empty(ring, 'slot')}, {arrivals});")
+            w.line("tw_fence_barrier_init();")
+        w.line("tw_cluster_sync();" if plan.cluster_size > 1 else "tw_sync();")
+
+    def _ring_start(self, ring: Ring) -> int:
+        at = self.plan.offsets["barriers"]
+        for other in self.plan.rings:
+            if other is ring:
+                break
+            at += 16 * other.stages
+        return at
+
+    def full(self, ring: Ring, stage: str) -> str:
+        return f"smem + {self._ring_start(ring)} + 8 * {stage}"
+
+    def empty(self, ring: Ring, stage: str) -> str:
+        return f"smem + {self._ring_start(ring) + 8 * ring.stages} + 8 * {stage}"
+
+    def slot(self, ring: Ring, operand: OperandTile, stage: str) -> str:
+        at = self.plan.offsets[f"{ring.name}.{operand.position}"]
+        if ring.stages == 1:
+            return f"smem + {at}"
+        return f"smem + {at} + {stage} * {operand.bytes}"
+
+    @contextmanager
+    def tiles(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
+        """The loop over this cluster's tiles, with their origins declared."""
+        size, total = self.plan.cluster_size, self._total()
+        start, step = "tw_block_x()", "tw_grid_x()"
+        if size > 1:
+            start, step = f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
+        tile = w.name("tile")
+        if not self.plan.cooperative:
+            w.line("i32 turn = -1;")
+        with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
+            if not self.plan.cooperative:
+                w.line(f"const bool more = {tile} + {step} < {total};")
+            evaluator.origins |= self._decode(w, tile)
+            self._walk_bounds(w, evaluator)
+            yield
+
+    def _walk_bounds(self, w: Writer, evaluator: Evaluator) -> None:
+        """Declare the number of blocks to walk, and where a narrowed walk begins."""
+        walked, axes = self.plan.roles.walked, self.program.axes
+        if len(walked) > 1:
+            count = 1
+            for axis in walked:
+                count *= -(-axes[axis] // self.plan.tiles[axis])
+            w.line(f"const i32 blocks = {count};")
+            return
+        axis = walked[0]
+        tile = self.plan.tiles[axis]
+        evaluator.looped = self.looped
+        low, high = loop_bounds(evaluator, axis)
+        self.walk_from = "0"
+        if low != "0":
+            self.walk_from = f"{axis}_from"
+            w.line(f"const i32 {self.walk_from} = {low};")
+        w.line(f"const i32 blocks = (max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile};")
+
+    def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
+        """Origins along the walked axes of one block."""
+        walked, axes = self.plan.roles.walked, self.program.axes
+        if len(walked) == 1:
+            axis = walked[0]
+            name = w.name(f"{axis}_at")
+            start = "" if self.walk_from == "0" else f"{self.walk_from} + "
+            w.line(f"const i32 {name} = {start}{block} * {self.plan.tiles[axis]};")
+            return {axis: name}
+        origins, rest = {}, block
+        for axis in reversed(walked):
+            count = -(-axes[axis] // self.plan.tiles[axis])
+            name = w.name(f"{axis}_at")
+            w.line(f"const i32 {name} = ({rest}) % {count} * {self.plan.tiles[axis]};")
+            rest = f"({rest}) / {count}"
+            origins[axis] = name
+        return origins
+
+    def state(self, w: Writer) -> None:
+        for ring in self.plan.rings:
+            w.line(f"i32 {ring.name}_slot = 0; u32 {ring.name}_phase = 0;")
+
+    def advance_ring(self, w: Writer, ring: Ring) -> None:
+        if ring.stages == 1:
+            w.line(f"{ring.name}_phase ^= 1;")
+            return
+        with w.block(f"if (++{ring.name}_slot == {ring.stages})"):
+            w.line(f"{ring.name}_slot = 0; {ring.name}_phase ^= 1;")
+
+    # -- the producer
+
+    def _producer(self) -> Writer:
+        w, plan = Writer(2), self.plan
+        down, _ = REGISTER_SPLITS[plan.registers]
+        if down:
+            w.line(f"tw_registers_down<{down}>();")
+        evaluator = self._evaluator(w)
+        with w.block("if (tw_thread() == 0)"):
+            self.state(w)
+            with self.tiles(w, evaluator):
+                held = [ring for ring in plan.rings if ring.name == "held"]
+                for ring in held:
+                    self._fill(w, ring, evaluator.origins)
+                for rings in self.uses:
+                    if not rings:
+                        continue
+                    with w.block("for (i32 block = 0; block < blocks; block++)"):
+                        origins = evaluator.origins | self.walk_origins(w, "block")
+                        for ring in rings:
+                            self._fill(w, ring, origins)
+        return w
+
+    def _fill(self, w: Writer, ring: Ring, origins: Mapping[str, str]) -> None:
+        """Wait for a slot, expect its bytes, start the copies."""
+        stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
+        cluster = "_cluster" if self.plan.cluster_size > 1 else ""
+        w.line(f"tw_barrier_wait{cluster}({self.empty(ring, stage)}, {phase} ^ 1);")
+        w.line(f"tw_barrier_expect({self.full(ring, stage)}, {ring.slot_bytes});")
+        for operand in ring.operands:
+            self._copy(w, ring, operand, origins)
+        self.advance_ring(w, ring)
+
+    def _copy(
+        self, w: Writer, ring: Ring, operand: OperandTile, origins: Mapping[str, str]
+    ) -> None:
+        plan, stage = self.plan, f"{ring.name}_slot"
+        peers = plan.peers(operand)
+        parameter = operand.parameter(peers)
+        name = self.map_name(operand.spec.name, parameter)
+        rank = self._peer_rank(operand)
+        shift, place = "", ""
+        if peers > 1:
+            lines = operand.lines[0][1] // peers
+            shift = f"{rank} * {lines}"
+            place = f" + {rank} * {operand.panel_bytes // peers}"
+        for panel in range(operand.panels):
+            address = f"{self.slot(ring, operand, stage)}{place}"
+            if panel:
+                address += f" + {panel * operand.panel_bytes}"
+            where = ", ".join(operand.coordinates(origins, panel, shift))
+            rank_word = f"{len(parameter.dims)}d"
+            barrier = self.full(ring, stage)
+            if peers > 1:
+                mask = self._mask(operand)
+                w.line(
+                    f"tw_tma_load_{rank_word}_multicast({address}, &{name}, {barrier}, {mask}, "
+                    f"{where});"
+                )
+            else:
+                w.line(f"tw_tma_load_{rank_word}({address}, &{name}, {barrier}, {where});")
+
+    def _shares(self, operand: OperandTile) -> tuple[bool, bool]:
+        """Whether the operand is the same along the cluster's rows, and its columns."""
+        axes = set(self.program.nodes[operand.position].axes)
+        rows = self.plan.cluster[0] > 1 and not axes & set(self.plan.roles.rows)
+        columns = self.plan.cluster[1] > 1 and not axes & set(self.plan.roles.columns)
+        return rows, columns
+
+    def _peer_rank(self, operand: OperandTile) -> str:
+        rows, columns = self._shares(operand)
+        height = self.plan.cluster[0]
+        if rows and columns:
+            return "rank"
+        return f"(rank % {height})" if rows else f"(rank / {height})"
+
+    def _mask(self, operand: OperandTile) -> str:
+        rows, columns = self._shares(operand)
+        height, width = self.plan.cluster
+        if rows and columns:
+            return str((1 << (height * width)) - 1)
+        if rows:
+            return f"{(1 << height) - 1} << (rank / {height} * {height})"
+        bits = sum(1 << (i * height) for i in range(width))
+        return f"{bits} << (rank % {height})"
+
+    def map_name(self, tensor: str, parameter: Parameter) -> str:
+        """The kernel's parameter for a tensor map; equal maps are passed once."""
+        for name, known in self.maps.items():
+            if known == parameter:
+                return name
+        name = f"{tensor}_map"
+        if name in self.maps:
+            name = f"{name}_{len(self.maps)}"
+        self.maps[name] = parameter
+        return name
+
+    # -- the consumers
+
+    def _evaluator(self, w: Writer) -> TensorEvaluator:
+        plan = self.plan
+        team = Team("thread", plan.frame.team, self._team_sync(), self._scratch())
+        return TensorEvaluator(self, w, team)
+
+    def _team_sync(self) -> str:
+        if self.plan.cooperative:
+            return f"tw_group_sync({TEAM_BARRIER}, {GROUP * self.plan.consumers});"
+        return f"tw_group_sync({TEAM_BARRIER} + member, {GROUP});"
+
+    def _scratch(self) -> str:
+        at = self.plan.offsets["scratch"]
+        if self.plan.cooperative:
+            return f"tw_shared_base() + {at}"
+        return f"tw_shared_base() + {at} + member * SCRATCH_BYTES"
+
+    def _consumer(self) -> Writer:
+        w, plan = Writer(2), self.plan
+        _, up = REGISTER_SPLITS[plan.registers]
+        if up:
+            w.line(f"tw_registers_up<{up}>();")
+        w.line("const i32 member = group - 1;")
+        w.line(f"const i32 thread = tw_thread() - {GROUP}{'' if plan.cooperative else ' * group'};")
+        w.line(f"const i32 lane = thread % {GROUP};")
+        evaluator = self._evaluator(w)
+        evaluator.declare_threads()
+        self.state(w)
+        body = TensorBody(self, evaluator)
+        with self.tiles(w, evaluator):
+            if not plan.cooperative:
+                self._skip_others(w)
+                self._take_turn(w)
+            for ring in plan.rings:
+                if ring.name == "held":
+                    w.line(f"tw_barrier_wait({self.full(ring, '0')}, held_phase);")
+            body.emit(lambda number: body.walk(number))
+        if body.store_used:
+            with w.block("if (lane == 0)"):
+                w.line("tw_store_wait<0>();")
+        self.shared = plan.offsets["scratch"] + plan.scratch_bytes(evaluator.scratch_registers)
+        own = evaluator.scratch_registers * plan.frame.team * 8
+        w.lines = [line.replace("SCRATCH_BYTES", str(own)) for line in w.lines]
+        for ring in plan.rings:
+            many = sum(used.count(ring) for used in self.uses)
+            w.lines = [line.replace(f"USES_{ring.name}", str(many)) for line in w.lines]
+        return w
+
+    def _skip_others(self, w: Writer) -> None:
+        """Tiles go round the consumers; the rings move on by what the others use."""
+        with w.block(f"if (++turn % {self.plan.consumers} != member)"):
+            for ring in self.plan.rings:
+                many = "1" if ring.name == "held" else f"blocks * {self._passes_using(ring)}"
+                w.line(f"{ring.name}_slot += {many};")
+                w.line(f"{ring.name}_phase ^= ({ring.name}_slot / {ring.stages}) & 1;")
+                w.line(f"{ring.name}_slot %= {ring.stages};")
+            w.line("continue;")
+
+    def _take_turn(self, w: Writer) -> None:
+        """Wait until the consumer before has read its last block.
+
+        Parities tell only neighbouring uses of a slot apart, so blocks are waited for in order.
+        """
+        with w.block("if (turn > 0)"):
+            w.line(f"tw_group_sync({ORDER_BARRIER} + member, {2 * GROUP});")
+
+    def pass_turn(self, w: Writer) -> None:
+        with w.block("if (more)"):
+            following = f"(member + 1) % {self.plan.consumers}"
+            w.line(f"tw_group_arrive({ORDER_BARRIER} + {following}, {2 * GROUP});")
+
+    def _passes_using(self, ring: Ring) -> str:
+        return f"USES_{ring.name}"
+
+    def release(self, w: Writer, ring: Ring, stage: str) -> None:
+        """Tell the producers that fill it that this group is done with a slot."""
+        size = self.plan.cluster_size
+        if size == 1:
+            w.line(f"if (lane == 0) tw_barrier_arrive({self.empty(ring, stage)});")
+        else:
+            w.line(
+                f"if (lane < {size}) tw_barrier_arrive_at({self.empty(ring, stage)}, lane);"
+            )
+
+
+class TensorEvaluator(Evaluator):
+    """Forms inner products by wgmma; everything else as any evaluator."""
+
+    def __init__(self, lowering: TensorLowering, writer: Writer, team: Team) -> None:
+        plan = lowering.plan
+        super().__init__(lowering.program, writer, plan.frame, plan.tiles, team)
+        writer.reserve("lane", "member", "group", "smem", "rank", "tile", "blocks", "turn")
+        self.lowering, self.plan = lowering, plan
+        self.inner = {product.position: product for product in lowering.plan.roles.inner}
+        self.outer = {product.position: product for product in lowering.plan.roles.outer}
+        self.used: list[Ring] = []
+
+    def _reduced(self, position: int) -> Fragment:
+        if position not in self.inner:
+            return super()._reduced(position)
+        wanted = [p for p in self.inner.values() if p.position not in self.values]
+        fragments = [self.accumulator(product) for product in wanted]
+        rings = self.rings_of(wanted)
+        for ring in rings:
+            self.wait_full(ring)
+        self.w.line("tw_wgmma_fence();")
+        for product, fragment in zip(wanted, fragments, strict=True):
+            self.multiply(product, fragment, "0")
+        self.w.line("tw_wgmma_commit();")
+        self.w.line("tw_wgmma_wait<0>();")
+        for product, fragment in zip(wanted, fragments, strict=True):
+            self.hold(fragment)
+            self.values[product.position] = fragment
+        for ring in rings:
+            self.lowering.release(self.w, ring, f"{ring.name}_slot")
+            self.lowering.advance_ring(self.w, ring)
+        return self.values[position]
+
+    def rings_of(self, products: list[Product]) -> list[Ring]:
+        found: list[Ring] = []
+        for product in products:
+            for side in ("a", "b"):
+                tile = self.plan.operand(product, side)
+                ring = self.plan.ring_of(tile.position) if tile else None
+                if ring is not None and ring.name != "held" and ring not in found:
+                    found.append(ring)
+        return found
+
+    def wait_full(self, ring: Ring) -> None:
+        self.used.append(ring)
+        stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
+        self.w.line(f"tw_barrier_wait({self.lowering.full(ring, stage)}, {phase});")
+
+    def columns(self, product: Product) -> int:
+        inner = product.position in self.inner
+        return self.plan.tiles[self.plan.roles.main_walk] if inner else self.plan.group_columns
+
+    def accumulator(self, product: Product) -> Fragment:
+        node = self.nodes[product.position]
+        digits = self.own(node.axes)
+        columns = self.columns(product)
+        fragment = Fragment(self.w.name(f"acc_{product.position}"), digits, columns // 2)
+        if fragment.count != self.plan.row_blocks * columns // 2:
+            raise Refusal("accumulator", f"{fragment.count} registers for {columns} columns")
+        kind = scalars.register_type(node.dtype)
+        self.w.line(f"{kind} {fragment.name}[{self.plan.row_blocks}][{columns // 2}];")
+        return fragment
+
+    def hold(self, fragment: Fragment) -> None:
+        for block in range(self.plan.row_blocks):
+            self.w.line(f"tw_hold({fragment.name}[{block}]);")
+
+    def multiply(
+        self, product: Product, fragment: Fragment, keep: str, words: str | None = None
+    ) -> None:
+        """Issue all wgmma of one block: accumulators += a * b, or = if not `keep` at first.
+
+        `words` is the register array of a computed `a`.
+        """
+        plan, columns = self.plan, self.columns(product)
+        a, b = plan.operand(product, "a"), plan.operand(product, "b")
+        assert b is not None
+        b_name = self._descriptor(b, self._b_start(product, b))
+        forms = "ss" if a is not None else "rs"
+        turned = ("_ta" if a is not None and not a.sums_inside else "") + (
+            "_tb" if not b.sums_inside else ""
+        )
+        call = f"tw_wgmma_m64n{columns}k{plan.step}_{plan.kind}_{forms}{turned}"
+        summed = [plan.tiles[axis] for axis in product.over if plan.tiles[axis] > 1]
+        steps = (summed[0] if summed else 1) // plan.step
+        if not steps:
+            raise Refusal("walk", f"a block of {summed} points is less than {plan.step}")
+        a_names = self._a_names(a)
+        for step in range(steps):
+            first = keep if step == 0 else "1"
+            b_at = _shifted(b_name, b.step_offset(step, plan.step))
+            for block in range(plan.row_blocks):
+                if a is not None:
+                    a_at = _shifted(a_names[block], a.step_offset(step, plan.step))
+                else:
+                    a_at = f"{words}[{block}][{step}]"
+                self.w.line(f"{call}({fragment.name}[{block}], {a_at}, {b_at}, {first});")
+
+    def _b_start(self, product: Product, b: OperandTile) -> str:
+        if self.plan.partition != "columns" or product.position in self.inner:
+            return ""
+        return f" + member * {b.free_offset(self.plan.group_columns)}"
+
+    def _a_names(self, a: OperandTile | None) -> list[str]:
+        if a is None:
+            return []
+        start = ""
+        if self.plan.partition == "rows":
+            start = f" + member * {a.free_offset(self.plan.group_rows)}"
+        names = []
+        for block in range(self.plan.row_blocks):
+            offset = a.free_offset(block * ROWS)
+            names.append(self._descriptor(a, start + (f" + {offset}" if offset else "")))
+        return names
+
+    def _descriptor(self, operand: OperandTile, start: str) -> str:
+        ring = self.plan.ring_of(operand.position)
+        address = self.lowering.slot(ring, operand, f"{ring.name}_slot") + start
+        leading, stride, code = operand.descriptor_strides
+        name = self.w.name(f"{operand.spec.name}_tile")
+        self.w.line(f"const u64 {name} = tw_descriptor({address}, {leading}, {stride}, {code});")
+        return name
+
+
+class TensorBody(TileBody):
+    """Passes with outer products by wgmma."""
+
+    def __init__(self, lowering: TensorLowering, evaluator: TensorEvaluator) -> None:
+        super().__init__(evaluator, lowering.passes, lowering.looped)
+        self.lowering, self.t, self.plan = lowering, evaluator, lowering.plan
+        self.writer = TensorStore(lowering, evaluator)
+        self.issued: set[int] = set()
+        self.last_pass = len(lowering.passes.passes) - 1
+
+    @property
+    def store_used(self) -> bool:
+        return self.writer.used
+
+    @contextmanager
+    def walk(self, number: int) -> Iterator[None]:
+        """The loop over the blocks of one pass."""
+        w = self.e.w
+        self.t.used = []
+        self.issued = set()
+        with w.block("for (i32 block = 0; block < blocks; block++)"):
+            self.e.origins |= self.lowering.walk_origins(w, "block")
+            self.later = "block > 0"
+            yield
+        self.lowering.uses[number] = self.t.used
+        held = [r for r in self.plan.rings if r.name == "held"]
+        pending = self._pending(number)
+        if pending:
+            w.line("tw_wgmma_wait<0>();")
+            for ring in pending:
+                last = f"({ring.name}_slot + {ring.stages - 1}) % {ring.stages}"
+                with w.block("if (blocks > 0)"):
+                    self.lowering.release(w, ring, f"({last})")
+        if number == self.last_pass:
+            if not self.plan.cooperative:
+                self.lowering.pass_turn(w)
+            for ring in held:
+                self.lowering.release(w, ring, "0")
+                self.lowering.advance_ring(w, ring)
+
+    def _pending(self, number: int) -> list[Ring]:
+        """Rings whose last slot is still being read when the loop ends."""
+        if not self.plan.wait or not any(r.name == "outer" for r in self.t.used):
+            return []
+        return [ring for ring in self.t.used if ring.name == "outer"]
+
+    def open(self, position: int) -> Fragment:
+        product = self.t.outer.get(position)
+        if product is None:
+            return super().open(position)
+        fragment = self.t.accumulator(product)
+        if self._starts_at_zero(position):
+            self.e.fill(fragment, self.e.identity(position))
+        return fragment
+
+    def _starts_at_zero(self, position: int) -> bool:
+        """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
+        carried = isinstance(self.nodes[position].op, Carry)
+        narrowed = any(live_range(self.program, axis) for axis in self.looped)
+        return carried or narrowed
+
+    def advance(self, position: int, state: Fragment) -> None:
+        product = self.t.outer.get(position)
+        if product is None:
+            super().advance(position, state)
+        elif self.plan.direct(product):
+            self._direct(position, state)
+        else:
+            self._computed(product, state)
+
+    def _direct(self, position: int, state: Fragment) -> None:
+        """Products of two tiles in shared memory: issued together, released one block later."""
+        self.states = getattr(self, "states", {})
+        self.states[position] = state
+        group = [p for p in self.t.outer.values() if self.plan.direct(p)]
+        if any(p.position not in self.states for p in group):
+            return
+        w, lowering = self.e.w, self.lowering
+        rings = self.t.rings_of(group)
+        for ring in rings:
+            self.t.wait_full(ring)
+        w.line("tw_wgmma_fence();")
+        for product in group:
+            zero = self._starts_at_zero(product.position)
+            state = self.states[product.position]
+            self.t.multiply(product, state, "1" if zero else "block > 0")
+        w.line("tw_wgmma_commit();")
+        if self.plan.wait:
+            w.line("tw_wgmma_wait<1>();")
+        else:
+            w.line("tw_wgmma_wait<0>();")
+        for ring in rings:
+            if self.plan.wait:
+                last = f"({ring.name}_slot == 0 ? {ring.stages - 1} : {ring.name}_slot - 1)"
+                with w.block("if (block > 0)"):
+                    lowering.release(w, ring, last)
+            else:
+                lowering.release(w, ring, f"{ring.name}_slot")
+            lowering.advance_ring(w, ring)
+        self.states = {}
+
+    def _computed(self, product: Product, state: Fragment) -> None:
+        """The first operand comes from registers, rounded to the operands' type."""
+        w, plan = self.e.w, self.plan
+        self.rescale(product.position, state)
+        words = self._words(product)
+        rings = self.t.rings_of([product])
+        for ring in rings:
+            self.t.wait_full(ring)
+        w.line("tw_wgmma_fence();")
+        keep = "1" if self._starts_at_zero(product.position) else "block > 0"
+        self.t.multiply(product, state, keep, words)
+        w.line("tw_wgmma_commit();")
+        w.line("tw_wgmma_wait<0>();")
+        self.t.hold(state)
+        for ring in rings:
+            self.lowering.release(w, ring, f"{ring.name}_slot")
+            self.lowering.advance_ring(w, ring)
+
+    def _words(self, product: Product) -> str:
+        """The computed operand packed into wgmma's register words."""
+        e, plan = self.e, self.plan
+        axes = (*plan.roles.rows, plan.roles.main_walk)
+        root = product.a
+        e.prepare(root) if root not in e.values else None
+        steps = plan.tiles[plan.roles.main_walk] // plan.step
+        name = e.w.name("words")
+        e.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
+        digits = e.own(axes)
+        pair = digits[0]
+        rest = digits[1:]
+        dtype = self.nodes[root].dtype
+        with e.each(rest) as point:
+            values = []
+            for half in ("0", "1"):
+                inner = type(point)({**point.digits, pair: half})
+                memo: dict[int, str] = {}
+                values.append(e.scalar(root, inner, memo))
+            index = _linear(rest, point.digits)
+            per_block = steps * 4
+            where = f"[({index}) / {per_block}][({index}) / 4 % {steps}][({index}) % 4]"
+            e.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
+        return name
+
+    def close(self, position: int, state: Fragment) -> None:
+        if position not in self.t.outer:
+            super().close(position, state)
+            return
+        self.t.hold(state)
+        self.e.values[position] = state
+
+    def hoistable(self, position: int) -> bool:
+        if position in self.t.inner:
+            return False
+        return self._held_in_registers(position) and super().hoistable(position)
+
+    def _held_in_registers(self, position: int) -> bool:
+        """Not an operand that stays in shared memory."""
+        operands = {
+            x for p in (*self.t.inner.values(), *self.t.outer.values()) for x in (p.a, p.b)
+        }
+        return not (isinstance(self.nodes[position].op, Load) and position in operands)
+
+    def store(self, position: int) -> None:
+        assert isinstance(self.nodes[position].op, Store)
+        self.writer.store(position)
+
+
+def _shifted(name: str, offset: int) -> str:
+    return f"{name} + {offset // 16}" if offset else name
+
+
+def _linear(digits: tuple[object, ...], values: Mapping[object, str]) -> str:
+    parts, weight = [], 1
+    for digit in digits:
+        parts.append(f"{values[digit]} * {weight}" if weight > 1 else values[digit])
+        weight *= digit.size  # type: ignore[attr-defined]
+    return " + ".join(parts) or "0"

@@ -1,0 +1,302 @@
+"""One schedule of a kernel on tensor cores, worked out: tiles, frame, rings, shared memory.
+
+Everything that the text needs is decided here; what cannot be is a Refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ir.dtypes import dtype_of
+from ir.errors import Refusal
+from ir.ops.load import Load
+from ir.ops.store import Store
+from ir.program import Program
+from ir.schedule import Value
+from ir.targets.cuda.frame import Digit, Frame, ThreadDigit
+from ir.targets.cuda.operands import OperandTile, operand_tile
+from ir.targets.cuda.prelude.families import WGMMA_KINDS
+from ir.targets.cuda.products import Product
+from ir.targets.cuda.roles import Roles
+
+GROUP = 128  # threads of a warp group
+ROWS = 64  # rows of one wgmma
+ALIGN = 1024
+LINE = 128
+REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
+    "none": (0, 0), "24/240": (24, 240), "40/232": (40, 232), "32/160": (32, 160),
+    "56/224": (56, 224),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Slots in shared memory that the producer fills and the consumers release together."""
+
+    name: str
+    operands: tuple[OperandTile, ...]
+    stages: int
+
+    @property
+    def slot_bytes(self) -> int:
+        return sum(operand.bytes for operand in self.operands)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of one kernel. `offsets` are byte offsets in shared memory."""
+
+    program: Program
+    roles: Roles
+    tiles: Mapping[str, int]
+    consumers: int
+    partition: str
+    stages: int
+    cluster: tuple[int, int]
+    raster: str
+    persistent: bool
+    registers: str
+    epilogue: str
+    epilogue_slots: int
+    wait: int
+
+    # -- tiles
+
+    @cached_property
+    def tile_rows(self) -> int:
+        return prod(self.tiles[axis] for axis in self.roles.rows)
+
+    @cached_property
+    def column_axis(self) -> str:
+        """The column axis that is tiled."""
+        tiled = [axis for axis in self.roles.columns if self.tiles[axis] > 1]
+        if len(tiled) > 1:
+            raise Refusal("columns", "one column axis is tiled")
+        return tiled[0] if tiled else self.roles.columns[-1]
+
+    @property
+    def tile_columns(self) -> int:
+        return self.tiles[self.column_axis]
+
+    @property
+    def cooperative(self) -> bool:
+        return self.partition != "whole"
+
+    @property
+    def group_rows(self) -> int:
+        return self.tile_rows // (self.consumers if self.partition == "rows" else 1)
+
+    @property
+    def group_columns(self) -> int:
+        return self.tile_columns // (self.consumers if self.partition == "columns" else 1)
+
+    @property
+    def row_blocks(self) -> int:
+        return self.group_rows // ROWS
+
+    @property
+    def threads(self) -> int:
+        return GROUP * (1 + self.consumers)
+
+    @property
+    def cluster_size(self) -> int:
+        return self.cluster[0] * self.cluster[1]
+
+    @property
+    def kind(self) -> str:
+        return self.roles.dtype
+
+    @property
+    def step(self) -> int:
+        """Summed points of one wgmma."""
+        return WGMMA_KINDS[self.kind].k
+
+    # -- the frame
+
+    @cached_property
+    def frame(self) -> Frame:
+        families = [(self.column_axis, self.group_columns)]
+        if self.roles.inner:
+            families.append((self.roles.main_walk, self.tiles[self.roles.main_walk]))
+        registers = [Digit(axis, 2, 1) for axis, _ in families]
+        registers += self.row_digits(2, 8)
+        registers += [Digit(axis, tile // 8, 8) for axis, tile in families]
+        registers += self.row_digits(self.row_blocks, ROWS)
+        threads = [ThreadDigit(4, tuple((axis, 2) for axis, _ in families))]
+        threads += self._row_threads(8, 1) + self._row_threads(4, 16)
+        if self.partition == "rows":
+            threads += self._row_threads(self.consumers, self.group_rows)
+        elif self.partition == "columns":
+            threads.append(ThreadDigit(self.consumers, ((self.column_axis, self.group_columns),)))
+        return Frame(tuple(registers), tuple(t for t in threads if t.size > 1))
+
+    def row_digits(self, size: int, stride: int) -> list[Digit]:
+        """`size` steps of `stride` rows as digits of the row axes."""
+        found = []
+        while size > 1:
+            axis, inner = self._row_axis(stride)
+            room = inner * self.tiles[axis] // stride
+            take = min(size, room)
+            if size % take or stride % inner or (inner * self.tiles[axis]) % stride:
+                raise Refusal("rows", f"{size} steps of {stride} rows do not fit the row axes")
+            found.append(Digit(axis, take, stride // inner))
+            size //= take
+            stride *= take
+        return found
+
+    def _row_threads(self, size: int, stride: int) -> list[ThreadDigit]:
+        digits = self.row_digits(size, stride)
+        return [ThreadDigit(d.size, ((d.axis, d.stride),)) for d in digits]
+
+    def _row_axis(self, stride: int) -> tuple[str, int]:
+        """The row axis along which a stride moves, and the rows that one point of it spans."""
+        inner = 1
+        for axis in reversed(self.roles.rows):
+            if stride < inner * self.tiles[axis]:
+                return axis, inner
+            inner *= self.tiles[axis]
+        raise Refusal("rows", f"a stride of {stride} rows leaves the tile")
+
+    # -- operands and rings
+
+    def operand(self, product: Product, side: str) -> OperandTile | None:
+        """The tile of operand "a" or "b"; None if it is computed."""
+        position = product.a if side == "a" else product.b
+        if not isinstance(self.program.nodes[position].op, Load):
+            return None
+        return operand_tile(self.program, position, product.over, self.tiles)
+
+    def direct(self, product: Product) -> bool:
+        """Whether both operands come from shared memory."""
+        return self.operand(product, "a") is not None
+
+    @cached_property
+    def rings(self) -> tuple[Ring, ...]:
+        """Rings in the order in which a block uses them; the one that is held comes first."""
+        walked = set(self.roles.walked)
+        held: dict[int, OperandTile] = {}
+        parts: dict[str, dict[int, OperandTile]] = {"inner": {}, "outer": {}, "late": {}}
+        for product in (*self.roles.inner, *self.roles.outer):
+            if product in self.roles.inner:
+                part = "inner"
+            else:
+                part = "outer" if self.direct(product) else "late"
+            for side in ("a", "b"):
+                tile = self.operand(product, side)
+                if tile is not None:
+                    varies = walked & set(self.program.nodes[tile.position].axes)
+                    (parts[part] if varies else held)[tile.position] = tile
+        found = [Ring("held", tuple(held.values()), 1)] if held else []
+        found += [Ring(n, tuple(o.values()), self.stages) for n, o in parts.items() if o]
+        return tuple(found)
+
+    def ring_of(self, position: int) -> Ring:
+        return next(r for r in self.rings if any(o.position == position for o in r.operands))
+
+    def peers(self, operand: OperandTile) -> int:
+        """CTAs of the cluster that share the operand's tile."""
+        axes = set(self.program.nodes[operand.position].axes)
+        peers = 1
+        if not axes & set(self.roles.rows):
+            peers *= self.cluster[0]
+        if not axes & set(self.roles.columns) or self.roles.inner:
+            peers *= self.cluster[1]
+        return peers
+
+    # -- shared memory
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """Where rings, the store buffers, the scratch and the barriers begin."""
+        found, at = {}, 0
+        for ring in self.rings:
+            for operand in ring.operands:
+                found[f"{ring.name}.{operand.position}"] = at
+                at += -(-operand.bytes * ring.stages // ALIGN) * ALIGN
+        found["store"] = at
+        at += self.store_bytes
+        found["barriers"] = at
+        at += 16 * sum(ring.stages for ring in self.rings)
+        found["scratch"] = at
+        return found
+
+    @property
+    def store_slot_bytes(self) -> int:
+        """One buffer of a warp group: a panel on its way out."""
+        if self.epilogue == "direct":
+            return 0
+        lines = self.group_columns if self.store_turned else ROWS
+        return -(-lines * LINE // ALIGN) * ALIGN
+
+    @property
+    def store_bytes(self) -> int:
+        return self.store_slot_bytes * self.epilogue_slots * self.consumers
+
+    @cached_property
+    def store_turned(self) -> bool:
+        """Whether the outputs are contiguous along the rows."""
+        for node in self.program.nodes:
+            if isinstance(node.op, Store):
+                return node.op.axes[-1] in self.roles.rows
+        return False
+
+    def scratch_bytes(self, registers: int) -> int:
+        return registers * self.frame.team * 8 * (1 if self.cooperative else self.consumers)
+
+    def check(self, shared_limit: int) -> None:
+        """Refusal for what the constraints should have excluded."""
+        groups = self.consumers if self.partition == "rows" else 1
+        if self.tile_rows % (ROWS * groups):
+            raise Refusal("rows", f"{self.tile_rows} rows for {groups} groups of {ROWS}")
+        for ring in self.rings:
+            for operand in ring.operands:
+                problem = operand.problem()
+                if problem:
+                    raise Refusal("operand", f"{operand.spec.name}: {problem}")
+        if self.offsets["scratch"] > shared_limit:
+            raise Refusal("shared", f"{self.offsets['scratch']} of {shared_limit} bytes")
+
+
+def fixed_tiles(roles: Roles) -> dict[str, int]:
+    """Tiles that are no choice: batches and walked axes beside the main one, held axes, columns
+    of chained products."""
+    tiles = dict.fromkeys(roles.batch, 1)
+    tiles |= dict.fromkeys(roles.walked[:-1], 1)
+    size = dtype_of(roles.dtype).bytes
+    for axis in roles.held:
+        tiles[axis] = _padded(roles.program.axes[axis], LINE // size)
+    if roles.inner:
+        for axis in roles.columns:
+            tiles[axis] = -(-roles.program.axes[axis] // 8) * 8
+    return tiles
+
+
+def _padded(extent: int, line: int) -> int:
+    for part in (line // 4, line // 2, line):
+        if extent <= part:
+            return part
+    return -(-extent // line) * line
+
+
+def make_plan(
+    program: Program, roles: Roles, values: Mapping[str, Value], mark: str
+) -> Plan:
+    """The plan of a schedule."""
+
+    def value(name: str) -> Value:
+        return values[f"{name}{mark}"]
+
+    tiles = fixed_tiles(roles)
+    for axis in program.axes:
+        if axis not in tiles:
+            tiles[axis] = int(value(f"tile.{axis}"))
+    rows, columns = str(value("cluster")).split("x")
+    return Plan(
+        program, roles, tiles, int(value("consumers")), str(value("partition")),
+        int(value("stages")), (int(rows), int(columns)), str(value("raster")),
+        bool(value("persistent")), str(value("registers")), str(value("epilogue")),
+        int(value("epilogue_slots")), int(value("wait")),
+    )  # fmt: skip
