@@ -124,7 +124,7 @@ def _to_e4m3(array: NDArray[Any]) -> NDArray[Any]:
     value = np.asarray(array, dtype=np.float64)
     size = np.minimum(np.abs(value), _E4M3_LARGEST)
     with np.errstate(divide="ignore", invalid="ignore"):
-        exponent = np.clip(np.floor(np.log2(np.where(size > 0, size, 1.0))), -6, 8)
+        exponent = np.clip(np.floor(np.log2(np.where(size > 0, size, 2.0**-6))), -6, 8)
     steps = np.rint(size / np.exp2(exponent - 3))
     code = np.where(np.isnan(value), 127, steps + 8 * (exponent + 6))
     return np.asarray(np.where(np.signbit(value), code + 128, code), dtype=np.uint8)

@@ -200,6 +200,16 @@ SMALL_BUGS: dict[str, tuple[str, str]] = {
         "while (tw_load_4(in) == 0) {}",
         "time limit",
     ),
+    "endless computing": (
+        "for (volatile int i = 0; i >= 0; i = 0) {}",
+        "time limit of 0.2 s is over between two wrappers",
+    ),
+    "division by zero": ("tw_store_4(out, 7 / (tw_thread() / 1024));", "integer division by zero"),
+    "endless recursion": (
+        "struct Deep { static int f(volatile int* x) { volatile int y[64]; y[5] = *x + 1;"
+        " return f(y + 5) + y[5]; } }; volatile int z = 0; tw_store_4(out, Deep::f(&z));",
+        "crash: the thread's stack of 128 KiB is full",
+    ),
     "a barrier nobody joins": (
         "if (tw_thread() < 32) tw_group_sync(1, 64);",
         "deadlock: cta 0 warp 0 in tw_group_sync(1, 64): 32 arrived",

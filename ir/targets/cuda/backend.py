@@ -41,7 +41,12 @@ class CudaBackend:
                 )
         self._refuse_too_large(program, hardware)
         kernels = kernels_of(program, hardware)
-        return Space("cuda", decisions_of(kernels), constraints_of(kernels), seeds_of(kernels))
+        return Space(
+            "cuda",
+            decisions_of(program, kernels),
+            constraints_of(program, kernels),
+            seeds_of(program, kernels),
+        )
 
     def _refuse_too_large(self, program: Program, hardware: Hardware) -> None:
         have = hardware["memory_bytes"]
@@ -55,8 +60,7 @@ class CudaBackend:
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
     ) -> Kernel:
         """Generate the kernel's text and launch plan; raises Refusal."""
-        kernels = kernels_of(program, hardware)
-        return lower_all(program, kernels, schedule.as_dict(), hardware.isa[0])
+        return lower_all(program, schedule.as_dict(), hardware)
 
     def standalone(self, kernel: Kernel) -> Standalone:
         """Unused: CUDA kernels are exported as text, cubin and a Python module."""

@@ -40,7 +40,7 @@ MAX_THREADS = 1024
 MAX_REGISTERS = 128  # of one value in one thread
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
 MAX_TILE = 1 << 15
-SCRATCH_LIMIT = 96 << 10
+SCRATCH_LIMIT = 224 << 10  # bytes through which warps combine their parts
 
 
 def power_above(extent: int) -> int:
@@ -102,6 +102,12 @@ class BlockShape:
         for node in self.program.nodes:
             if isinstance(node.op, (Load, Store)) or is_reduction(node):
                 found.add(frozenset(node.axes))
+        return tuple(sorted(found, key=sorted))
+
+    @cached_property
+    def results(self) -> tuple[frozenset[str], ...]:
+        """Axes of what reductions give: what may cross warps through shared memory."""
+        found = {frozenset(n.axes) for n in self.program.nodes if is_reduction(n)}
         return tuple(sorted(found, key=sorted))
 
     @cached_property
@@ -222,8 +228,12 @@ class BlockKernel:
                 count = count * self._own(columns, axis)
             passed = passed & (count <= 8 * MAX_REGISTERS)
         budget = np.minimum(MAX_ALL, 49152 // np.maximum(1, self._threads(columns)))
-        crossing = self._threads(columns) * 8 * total
-        return passed & (total <= budget) & (crossing <= SCRATCH_LIMIT * 4)
+        for result in self.shape.results:
+            count = 1
+            for axis in result:
+                count = count * self._own(columns, axis)
+            passed = passed & (count * self._threads(columns) * 8 <= SCRATCH_LIMIT)
+        return passed & (total <= budget)
 
     def _loops_fit(self, columns: Columns) -> Any:
         passed: Any = np.zeros(columns.rows, dtype=bool)

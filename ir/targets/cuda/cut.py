@@ -62,11 +62,7 @@ def _boundaries(program: Program) -> set[int]:
         for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
             if _cuts_apart(program, other, position):
                 found.add(_boundary(program, other))
-    return {p for p in found if not isinstance(program.nodes[p].op, Load) or _odd(program, p)}
-
-
-def _odd(program: Program, position: int) -> bool:
-    return bool(copy_problem(program, position))
+    return found
 
 
 def _beside(program: Program, position: int) -> tuple[int, ...]:
@@ -77,7 +73,7 @@ def _beside(program: Program, position: int) -> tuple[int, ...]:
 def _stays(program: Program, operand: int, over: tuple[str, ...]) -> bool:
     """Whether tensor cores can take an operand as it is: from memory, or from a short product."""
     if not copy_problem(program, operand):
-        return True
+        return _runs_along(program, operand, over)
     sources = depends_on_reduction(program, operand)
     for source in sources:
         product = product_of(program, source)
@@ -85,6 +81,14 @@ def _stays(program: Program, operand: int, over: tuple[str, ...]) -> bool:
             short = volume(program, product.over) <= WHOLE
             return short and set(over) <= set(program.nodes[source].axes)
     return False
+
+
+def _runs_along(program: Program, operand: int, over: tuple[str, ...]) -> bool:
+    """Whether a plain operand is contiguous along an axis that its type lets it be."""
+    op = program.nodes[operand].op
+    assert isinstance(op, Load)
+    narrow = dtype_of(program.nodes[operand].dtype).bytes == 2
+    return narrow or any(axis in over for axis, _ in op.index[-1].terms)
 
 
 def _cuts_apart(program: Program, first: int, second: int) -> bool:

@@ -32,6 +32,9 @@ SEPARATOR = "//@ kernel\n"
 LIMIT = 120.0
 """Seconds that one kernel may take."""
 CACHE = "tilewright-emulate"
+KEPT = 2048
+"""Compiled kernels in the cache's folder."""
+_KERNEL_FLAGS = ("-O1", "-w", "-fvisibility=hidden", "-Wl,--no-as-needed")
 _LOCK = threading.Lock()
 _CLUSTER = re.compile(r"__cluster_dims__\(([^)]*)\)")
 
@@ -95,9 +98,9 @@ def emulate(
     `source`: kernels, with the device prelude before the line `//@ kernel` or without it.
     `arrays`: contiguous arrays by argument name; a read-only array must not be written; the
     workspace is made here unless given. `registers`: of a thread on entry, as the compiler gave
-    them, for all kernels or by name; by default what launching leaves room for. Kernels after
-    one with a fault do not run. CompileError if the text is refused; ValueError if an array is
-    missing or not contiguous.
+    them, for all kernels or by name; by default what launching leaves room for. `limit`: seconds
+    for each kernel, by default LIMIT. Kernels after one with a fault do not run. CompileError if
+    the text is refused; ValueError if an array is missing or not contiguous.
     """
     body = source.rpartition(SEPARATOR)[2]
     decoded: Plan = json.loads(plan) if isinstance(plan, str) else dict(plan)
@@ -146,7 +149,7 @@ def _library(body: str, names: Sequence[str]) -> ctypes.CDLL:
     entries = "".join(f"RT_ENTRY({name})\n" for name in names)
     text = f"{host_prelude(body)}{body}\n{entries}"
     runtime = _built("runtime", runtime_text(), ("-O3", *_vector_flags()))
-    path = _built("kernel", text, ("-O1", "-w", "-fvisibility=hidden"), (str(runtime),))
+    path = _built("kernel", text, _KERNEL_FLAGS, (str(runtime),))
     return ctypes.CDLL(str(path))
 
 
@@ -169,6 +172,7 @@ def _built(stem: str, text: str, flags: tuple[str, ...], linked: tuple[str, ...]
     path = folder / f"{stem}-{key}.so"
     if path.exists():
         return path
+    _make_room(folder)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         cpp, made = Path(work) / f"{stem}.cpp", Path(work) / f"{stem}.so"
         cpp.write_text(text)
@@ -181,7 +185,16 @@ def _built(stem: str, text: str, flags: tuple[str, ...], linked: tuple[str, ...]
     return path
 
 
+def _make_room(folder: Path) -> None:
+    """Forget the oldest half of the kernels once there are KEPT."""
+    kernels = sorted(folder.glob("kernel-*.so"), key=lambda path: path.stat().st_mtime)
+    for path in kernels[: len(kernels) // 2] if len(kernels) >= KEPT else ():
+        path.unlink(missing_ok=True)
+
+
 def _folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"{CACHE}-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise CompileError(f"{folder} belongs to somebody else")
     return folder

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from math import prod
+from typing import Any
 
-from ir.columns import Decision
+import numpy as np
+
+from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal, UsageError
 from ir.kernel import Argument, Kernel
 from ir.program import Program
 from ir.schedule import Value
-from ir.space import Constraint
+from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.cut import cut_program
 from ir.targets.cuda.launch import Launch, placed, plan_json
 from ir.targets.cuda.prelude import prelude_text
+from ir.targets.cuda.splits import WHOLE, split_choices, split_program, translated
 from ir.targets.cuda.tensor import TensorKernel
 
 AnyKernel = BlockKernel | TensorKernel
@@ -46,16 +50,50 @@ def _kernel(part: Program, number: int, count: int, hardware: Hardware) -> AnyKe
         return BlockKernel(part, mark)
 
 
-def decisions_of(kernels: tuple[AnyKernel, ...]) -> tuple[Decision, ...]:
-    return tuple(decision for kernel in kernels for decision in kernel.decisions())
+def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
+    """Ways to split a summed axis over blocks, for a program that is one product."""
+    if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel):
+        return (WHOLE,)
+    return split_choices(program, kernels[0].roles)
 
 
-def constraints_of(kernels: tuple[AnyKernel, ...]) -> tuple[Constraint, ...]:
-    return tuple(rule for kernel in kernels for rule in kernel.constraints())
+def decisions_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Decision, ...]:
+    found = [decision for kernel in kernels for decision in kernel.decisions()]
+    choices = choices_of(program, kernels)
+    if len(choices) > 1:
+        axis = choices[1].partition(":")[0]
+        found.append(
+            Decision("split", choices, "split", axis, "parts of the sum that blocks of their own add",
+                     WHOLE)
+        )  # fmt: skip
+    return tuple(found)
 
 
-def seeds_of(kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
-    """Seeds of all kernels joined, shorter lists repeated."""
+def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Constraint, ...]:
+    found = [rule for kernel in kernels for rule in kernel.constraints()]
+    choices = choices_of(program, kernels)
+    if len(choices) > 1:
+        found.append(_whole_parts(program, choices))
+    return tuple(found)
+
+
+def _whole_parts(program: Program, choices: tuple[str, ...]) -> Constraint:
+    axis = choices[1].partition(":")[0]
+    extent = program.axes[axis]
+    points = {c: extent // int(c.partition(":")[2]) for c in choices if c != WHOLE}
+
+    def check(columns: Columns) -> Any:
+        part = columns.lookup("split", {**points, WHOLE: 0}).astype(np.int64)
+        return part % columns[f"tile.{axis}"] == 0
+
+    def explain(values: Mapping[str, Value]) -> str:
+        return f"{values['split']} of {extent} points in blocks of {values[f'tile.{axis}']}"
+
+    return Constraint("parts", "parts of a sum are whole blocks", check, explain)
+
+
+def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
+    """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too."""
     lists = [kernel.seeds() for kernel in kernels]
     longest = max(len(seeds) for seeds in lists)
     joined = []
@@ -64,16 +102,23 @@ def seeds_of(kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
         for seeds in lists:
             values |= seeds[number % len(seeds)]
         joined.append(values)
-    return tuple(joined)
+    choices = choices_of(program, kernels)
+    splits = [{**values, "split": c} for c in choices[1:] for values in joined[6:10]]
+    return tuple(joined + splits[:: max(1, len(splits) // 8)])
 
 
 def lower_all(
-    program: Program, kernels: tuple[AnyKernel, ...], values: Mapping[str, Value], arch: str
+    program: Program, values: Mapping[str, Value], hardware: Hardware
 ) -> Kernel:
     """The kernel text of a whole program."""
+    kernels = kernels_of(program, hardware)
+    choice = str(values.get("split", WHOLE))
+    if choice != WHOLE:
+        kernels, values = _split(program, choice, values, hardware)
     launches = [
         kernel.lower(values, kernel.program.name.replace(".", "_")) for kernel in kernels
     ]
+    arch = hardware.isa[0]
     places, total = _places(program, kernels)
     zeros = max((sum(size for _, size in launch.zero) for launch in launches), default=0)
     launches = [placed(launch, places) for launch in launches]
@@ -89,6 +134,35 @@ def lower_all(
         program.name, "cuda", tuple(arguments), (("cuda", text), ("launch", plan)),
         launches[0].name, 0, notes,
     )  # fmt: skip
+
+
+def _split(
+    program: Program, choice: str, values: Mapping[str, Value], hardware: Hardware
+) -> tuple[tuple[AnyKernel, ...], dict[str, Value]]:
+    """Kernels of the split program, and the values that they read."""
+    kernels = kernels_of(split_program(program, choice), hardware)
+    found: dict[str, Value] = {}
+    for kernel in kernels:
+        if isinstance(kernel, TensorKernel):
+            found |= translated(values, choice, kernel.mark)
+        else:
+            found |= first_legal(kernel)
+    return kernels, found
+
+
+@lru_cache(maxsize=1024)
+def _legal_seed(kernel: BlockKernel) -> tuple[tuple[str, Value], ...]:
+    space = Space("cuda", tuple(kernel.decisions()), tuple(kernel.constraints()),
+                  tuple(kernel.seeds()))  # fmt: skip
+    rows = space.seed_rows(np.random.default_rng(0))
+    if not len(rows):
+        rows = space.sample(np.random.default_rng(0), 1)
+    return tuple(space.schedule(rows[0]).as_dict().items())
+
+
+def first_legal(kernel: BlockKernel) -> dict[str, Value]:
+    """The first seed of a block kernel that is legal."""
+    return dict(_legal_seed(kernel))
 
 
 def _places(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, int], int]:

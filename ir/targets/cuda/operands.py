@@ -14,7 +14,7 @@ from math import prod
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.base import TensorSpec
-from ir.ops.load import Load
+from ir.ops.load import Index, Load
 from ir.program import Program
 from ir.targets.cuda.launch import Parameter
 
@@ -33,6 +33,7 @@ class OperandTile:
     spec: TensorSpec
     tiles: tuple[tuple[str, int], ...]
     over: frozenset[str]
+    extents: Mapping[str, int]
 
     @cached_property
     def size(self) -> int:
@@ -128,7 +129,7 @@ class OperandTile:
             zip(reversed(self.op.index), reversed(self.spec.shape), strict=True)
         ):
             moving = [axis for axis, _ in index.terms if axis in self._tiled]
-            dims.append(extent)
+            dims.append(self._reach(index, extent))
             if number:
                 strides.append(stride)
             stride *= extent
@@ -139,6 +140,12 @@ class OperandTile:
         return Parameter(
             self.spec.name, 0, self.spec.dtype, tuple(dims), tuple(strides), tuple(box), self.width
         )
+
+    def _reach(self, index: Index, extent: int) -> int:
+        """Points of a dimension that are read: a plain axis may end before its tensor does."""
+        if len(index.terms) == 1 and index.terms[0][1] == 1 and not index.constant:
+            return min(extent, self.extents[index.terms[0][0]])
+        return extent
 
     def coordinates(self, origins: Mapping[str, str], panel: int, shift: str) -> list[str]:
         """TMA coordinates of a panel, innermost first; `shift` moves the outermost lines."""
@@ -191,4 +198,4 @@ def operand_tile(
     assert isinstance(op, Load)
     axes = program.nodes[position].axes
     own = tuple((axis, tiles[axis]) for axis in axes)
-    return OperandTile(position, op, program.scope.tensors[op.tensor], own, frozenset(over))
+    return OperandTile(position, op, program.scope.tensors[op.tensor], own, frozenset(over), program.axes)

@@ -27,6 +27,7 @@ from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixe
 
 RASTERS = ("rows", "columns", "rows4", "rows8", "rows16", "columns4", "columns8", "columns16")
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4")
+STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
 RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
 
 
@@ -108,7 +109,8 @@ class TensorKernel:
              "registers a thread of the producer and of the consumers"),
             ("cluster", CLUSTERS, "binding", "blocks that share operands, along rows x columns"),
             ("raster", RASTERS, "order", "the order of the tiles"),
-            ("persistent", (True, False), "order", "one block a processor for all tiles"),
+            ("processors", self._processors(), "order",
+             "blocks that walk all tiles; 0 gives every tile a block of its own"),
             ("epilogue", stores, "epilogue", "outputs by TMA through shared memory, or direct"),
             ("epilogue_slots", (1, 2, 4), "epilogue", "buffers of outputs on their way"),
         )  # fmt: skip
@@ -117,6 +119,11 @@ class TensorKernel:
             for name, domain, group, why in rows
         ]
         return found
+
+    def _processors(self) -> tuple[int, ...]:
+        """All of them, or as many as whole clusters can surely have at a time."""
+        count = self.hardware["sms"]
+        return tuple(dict.fromkeys((0, count, count // 8 * 8, count // 8 * 8 - 8)))
 
     def _store_by_tma(self) -> bool:
         """Whether the outputs' types and strides allow TMA."""
@@ -130,7 +137,7 @@ class TensorKernel:
             if spec.shape[-1] * size % 16:
                 return False
             sides = {*self.roles.rows, *self.roles.columns}
-            if node.op.axes[-1] not in sides or node.dtype not in ("bf16", "f16", "f32", "i32"):
+            if node.op.axes[-1] not in sides or node.dtype not in STORED:
                 return False
         return True
 
@@ -464,8 +471,10 @@ class TensorKernel:
                     self._chained(64, 1, 64), self._chained(192, 3, 64)]  # fmt: skip
         else:
             rows = [
-                self._plain(128, 256, 2, 4, "2x1", "rows8"), self._plain(128, 128, 2, 5, "2x1", "rows8"),
-                self._plain(256, 128, 2, 4, "1x2", "rows8"), self._plain(128, 192, 2, 4, "2x1", "rows8"),
+                self._plain(128, 256, 2, 4, "1x1", "rows8"), self._plain(128, 256, 2, 4, "2x1", "rows8"),
+                self._plain(256, 128, 2, 4, "1x1", "columns8"),
+                self._plain(128, 192, 2, 4, "1x1", "rows8"), self._plain(128, 128, 2, 5, "1x1", "rows8"),
+                self._plain(128, 192, 2, 4, "2x1", "rows8"),
                 self._plain(64, 256, 1, 5, "1x1", "rows"), self._plain(64, 64, 1, 10, "1x1", "rows"),
                 self._plain(64, 128, 1, 7, "1x1", "rows"), self._plain(128, 64, 2, 8, "1x2", "rows"),
                 self._plain(64, 32, 1, 12, "1x1", "rows"), self._plain(128, 128, 1, 4, "1x1", "columns"),
@@ -520,7 +529,7 @@ class TensorKernel:
         pairs: dict[str, Value] = {
             "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
             "wait": 0 if self.roles.inner else 1, "registers": split, "cluster": cluster,
-            "raster": raster, "persistent": True, "epilogue": epilogue,
+            "raster": raster, "processors": self._processors()[2 if cluster != "1x1" else 1], "epilogue": epilogue,
             "epilogue_slots": 2 if epilogue == "tma" else 1,
         }  # fmt: skip
         return {self.name(name): value for name, value in pairs.items()}
@@ -540,7 +549,7 @@ class TensorKernel:
         roles = find_roles(self.streamed, swap)
         plan = make_plan(self.streamed, roles, values, self.mark)
         plan.check(self.hardware["shared_bytes"])
-        launch = TensorLowering(plan, self.streamed, name, self.hardware["sms"]).run()
+        launch = TensorLowering(plan, self.streamed, name).run()
         if launch.shared > self.hardware["shared_bytes"]:
             raise Refusal("shared", f"{launch.shared} bytes of shared memory")
         return launch

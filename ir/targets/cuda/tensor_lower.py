@@ -34,8 +34,8 @@ ORDER_BARRIER = 9
 class TensorLowering:
     """Lowers one plan."""
 
-    def __init__(self, plan: Plan, program: Program, name: str, sms: int) -> None:
-        self.plan, self.program, self.name, self.sms = plan, program, name, sms
+    def __init__(self, plan: Plan, program: Program, name: str) -> None:
+        self.plan, self.program, self.name = plan, program, name
         self.looped = frozenset(plan.roles.walked)
         self.passes = find_passes(program, self.looped)
         self.maps: dict[str, Parameter] = {}
@@ -97,8 +97,8 @@ class TensorLowering:
 
     def _grid(self) -> int:
         clusters = self._total()
-        if self.plan.persistent:
-            clusters = min(clusters, self.sms // self.plan.cluster_size)
+        if self.plan.processors:
+            clusters = min(clusters, self.plan.processors // self.plan.cluster_size)
         return clusters * self.plan.cluster_size
 
     def _decode(self, w: Writer, tile: str) -> dict[str, str]:
@@ -408,6 +408,8 @@ class TensorLowering:
         evaluator = self._evaluator(w)
         evaluator.declare_threads()
         self.state(w)
+        if plan.epilogue == "tma" and plan.epilogue_slots > 1:
+            w.line("u32 store_turn = 0;")
         body = TensorBody(self, evaluator)
         with self.tiles(w, evaluator):
             if not plan.cooperative:
@@ -476,6 +478,16 @@ class TensorEvaluator(Evaluator):
         self.inner = {product.position: product for product in lowering.plan.roles.inner}
         self.outer = {product.position: product for product in lowering.plan.roles.outer}
         self.used: list[Ring] = []
+
+    def ragged(self, axis: str) -> bool:
+        """Clusters may reach a whole tile over the end."""
+        plan = self.plan
+        tile = self.tiles[axis]
+        if axis == plan.roles.rows[-1]:
+            tile *= plan.cluster[0]
+        if axis == plan.column_axis:
+            tile *= plan.cluster[1]
+        return self.program.axes[axis] % tile != 0
 
     def _reduced(self, position: int) -> Fragment:
         if position not in self.inner:

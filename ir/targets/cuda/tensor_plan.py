@@ -57,7 +57,7 @@ class Plan:
     stages: int
     cluster: tuple[int, int]
     raster: str
-    persistent: bool
+    processors: int
     registers: str
     epilogue: str
     epilogue_slots: int
@@ -297,6 +297,6 @@ def make_plan(
     return Plan(
         program, roles, tiles, int(value("consumers")), str(value("partition")),
         int(value("stages")), (int(rows), int(columns)), str(value("raster")),
-        bool(value("persistent")), str(value("registers")), str(value("epilogue")),
+        int(value("processors")), str(value("registers")), str(value("epilogue")),
         int(value("epilogue_slots")), int(value("wait")),
     )  # fmt: skip

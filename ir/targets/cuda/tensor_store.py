@@ -30,7 +30,6 @@ class TensorStore:
         self.lowering, self.e, self.plan = lowering, evaluator, lowering.plan
         self.nodes = lowering.program.nodes
         self.used = False
-        self.turn = 0
 
     def store(self, position: int) -> None:
         self._hoist(position)
@@ -98,13 +97,16 @@ class TensorStore:
             w.line("tw_store_commit();")
 
     def _buffer(self) -> str:
-        """Address of the next buffer of this group."""
+        """Address of the next buffer of this group; they take turns across tiles too."""
         plan = self.plan
         at = plan.offsets["store"]
         own = plan.store_slot_bytes * plan.epilogue_slots
-        slot = self.turn % plan.epilogue_slots
-        self.turn += 1
-        return f"smem + {at + slot * plan.store_slot_bytes} + member * {own}"
+        start = f"smem + {at} + member * {own}"
+        if plan.epilogue_slots == 1:
+            return start
+        turn = f"store_turn % {plan.epilogue_slots}"
+        self.e.w.line("store_turn++;")
+        return f"{start} + {turn} * {plan.store_slot_bytes}"
 
     # -- outputs that are contiguous along the columns
 

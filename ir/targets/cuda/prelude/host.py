@@ -14,6 +14,7 @@ from ir.targets.cuda.prelude import (
     host_matrix,
     host_memory,
     host_schedule,
+    host_signals,
     host_tensor,
     host_text,
     host_types,
@@ -66,7 +67,7 @@ def host_wrapper(name: str) -> str | None:
 
 def runtime_text() -> str:
     """C++ of the machine: no kernel's text, so that one object serves them all."""
-    parts = (host_machine, host_memory, host_tensor, host_matrix, host_schedule)
+    parts = (host_machine, host_memory, host_tensor, host_matrix, host_schedule, host_signals)
     return "".join(part.TEXT for part in parts)
 
 

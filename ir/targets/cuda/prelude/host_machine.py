@@ -17,7 +17,9 @@ TEXT = r"""
 #include <string>
 #include <vector>
 #include <sys/mman.h>
-#if !defined(__x86_64__)
+#if defined(__x86_64__) && !defined(RT_PORTABLE)
+#define RT_SWITCH
+#else
 #include <ucontext.h>
 #endif
 typedef unsigned char u8;
@@ -72,7 +74,7 @@ struct Fiber {
   Dim thread, block, grid, size;  // kernels read these four: keep them first
   void* saved;
   u8* stack;
-#if !defined(__x86_64__)
+#if !defined(RT_SWITCH)
   ucontext_t context;
 #endif
   Cta* cta;
@@ -156,7 +158,7 @@ static u64 cluster_generation, cluster_arrivals, events, quiet_reads;
 static bool aborted;
 static double deadline;
 static void* main_saved;
-#if !defined(__x86_64__)
+#if !defined(RT_SWITCH)
 static ucontext_t main_context;
 #endif
 extern "C" {
@@ -193,7 +195,7 @@ static double clock_now() {
 }
 
 // ---------------------------------------------------------------- fibers
-#if defined(__x86_64__)
+#if defined(RT_SWITCH)
 extern "C" void rt_switch(void** save, void* load);
 asm(R"(
 .text
@@ -248,7 +250,7 @@ static void fiber_main() {
   abort();
 }
 static void prepare(Fiber* f) {
-#if defined(__x86_64__)
+#if defined(RT_SWITCH)
   void** top = (void**)(f->stack + STACK);
   *--top = nullptr;
   *--top = (void*)fiber_main;

@@ -1,4 +1,4 @@
-"""C++ of the host machine, part 5: barriers of threads, registers, exit, scheduling, launch."""
+"""C++ of the host machine, part 5: barriers of threads, registers, exit, scheduling, grids."""
 
 TEXT = r"""
 // ---------------------------------------------------------------- blocks and clusters
@@ -326,23 +326,6 @@ static void launch_cluster(Dim first) {
   }
   run_cluster();
 }
-static void crash(int signal, siginfo_t* info, void*) {
-  if (!rt_now) {
-    std::signal(signal, SIG_DFL);
-    raise(signal);
-    return;
-  }
-  u8* at = (u8*)info->si_addr;
-  bool stack = at < rt_now->stack && at >= rt_now->stack - 4096;
-  if (signal == SIGFPE) fault("crash: integer division by zero");
-  else if (stack) fault("crash: the thread's stack of %zu KiB is full", STACK >> 10);
-  else
-    fault(
-        "crash: an ordinary pointer leaves its memory (%lld bytes from the block's shared memory)",
-        (i64)(at - rt_now->cta->memory));
-  aborted = true;
-  to_main();
-}
 static bool fits() {
   const u32 *g = launch->grid, *c = launch->cluster;
   u32 count = c[0] * c[1] * c[2];
@@ -361,34 +344,5 @@ static void run_grid() {
   for (u32 z = 0; z < g[2]; z += c[2])
     for (u32 y = 0; y < g[1]; y += c[1])
       for (u32 x = 0; x < g[0] && !aborted; x += c[0]) launch_cluster({x, y, z});
-}
-static const int SIGNALS[3] = {SIGSEGV, SIGBUS, SIGFPE};
-static void with_signals(void (*act)()) {
-  static u8* space = (u8*)malloc(64 << 10);
-  stack_t other = {}, old_stack;
-  other.ss_sp = space;
-  other.ss_size = 64 << 10;
-  struct sigaction action = {}, old[3];
-  action.sa_sigaction = crash;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-  sigaltstack(&other, &old_stack);
-  for (int i = 0; i < 3; i++) sigaction(SIGNALS[i], &action, &old[i]);
-  act();
-  for (int i = 0; i < 3; i++) sigaction(SIGNALS[i], &old[i], nullptr);
-  sigaltstack(&old_stack, nullptr);
-}
-extern "C" int rt_launch(const Launch* wanted) {
-  launch = wanted;
-  faults.clear();
-  kinds.clear();
-  aborted = false;
-  rt_now = nullptr;
-  deadline = clock_now() + wanted->limit;
-  for (u32 i = 0; i < 256; i++) eighth_table[i] = eighth_value(i);
-  if (fits()) with_signals(run_grid);
-  std::string all;
-  for (auto& text : faults) all += text + "\n";
-  snprintf(wanted->report, wanted->report_bytes, "%s", all.c_str());
-  return faults.size();
 }
 """

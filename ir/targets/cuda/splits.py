@@ -1,0 +1,69 @@
+"""The decision to split a summed axis over blocks: partial sums in memory, merged by a kernel.
+
+The split program is cut like any other; its product takes the decisions of the whole one, and the
+kernels that merge take their first choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from ir.errors import Refusal, UsageError
+from ir.program import Program
+from ir.rewrite.split import split
+from ir.schedule import Value
+from ir.targets.cuda.products import volume
+from ir.targets.cuda.roles import Roles
+
+WHOLE = "none"
+PARTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
+GRAIN = 64  # parts are whole multiples of this many points
+FEWEST = 257  # points that a part must have to be a kernel of its own
+MOST_PARTIAL = 256 << 20  # bytes of partial sums
+
+
+@lru_cache(maxsize=256)
+def split_program(program: Program, choice: str) -> Program:
+    """The program for a value of the decision, "axis:parts"."""
+    axis, _, parts = choice.partition(":")
+    return split(program, axis, int(parts))
+
+
+def split_choices(program: Program, roles: Roles) -> tuple[str, ...]:
+    """Values of the decision for a program that is one plain product."""
+    found = [WHOLE]
+    if roles.inner or len(roles.walked) != 1:
+        return (WHOLE,)
+    axis = roles.walked[0]
+    extent = program.axes[axis]
+    output = 4 * volume(program, (*roles.rows, *roles.columns, *roles.batch))
+    for parts in PARTS:
+        fits = extent % (parts * GRAIN) == 0 and extent // parts >= FEWEST
+        if not fits or output * parts * len(roles.outer) > MOST_PARTIAL:
+            continue
+        try:
+            split_program(program, f"{axis}:{parts}")
+        except UsageError:
+            break
+        found.append(f"{axis}:{parts}")
+    return tuple(found)
+
+
+def translated(values: Mapping[str, Value], choice: str, mark: str) -> dict[str, Value]:
+    """A schedule's values with the split axis' tile given to the axis inside a part."""
+    axis = choice.partition(":")[0]
+    found = {name: value for name, value in values.items() if name != "split"}
+    found[f"tile.{axis}_in{mark}"] = found.pop(f"tile.{axis}")
+    if mark:
+        for name in list(found):
+            if not name.endswith(mark):
+                found[f"{name}{mark}"] = found.pop(name)
+    return found
+
+
+def refuse_uneven(program: Program, choice: str, tile: int) -> None:
+    """Refusal where a block would reach over the end of its part."""
+    axis, _, parts = choice.partition(":")
+    if choice != WHOLE and program.axes[axis] // int(parts) % tile:
+        raise Refusal("split", f"blocks of {tile} in {parts} parts of {program.axes[axis]}")
