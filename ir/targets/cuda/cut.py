@@ -125,7 +125,8 @@ def _cut(program: Program, position: int) -> Cut:
     node = program.nodes[position]
     over: dict[str, None] = {}
     for user in program.users(position):
-        if is_reduction(program.nodes[user]):
+        product = product_of(program, user) if is_reduction(program.nodes[user]) else None
+        if product is not None and for_tensor_cores(program, product):
             over.update(dict.fromkeys(reduced_axes(program.nodes[user])))
     axes = (*(a for a in node.axes if a not in over), *(a for a in node.axes if a in over))
     shape = [program.axes[axis] for axis in axes]

@@ -103,7 +103,7 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
             values |= seeds[number % len(seeds)]
         joined.append(values)
     choices = choices_of(program, kernels)
-    splits = [{**values, "split": c} for c in choices[1:] for values in joined[6:10]]
+    splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:11]]
     return tuple(joined + splits[:: max(1, len(splits) // 8)])
 
 
@@ -144,7 +144,7 @@ def _split(
     found: dict[str, Value] = {}
     for kernel in kernels:
         if isinstance(kernel, TensorKernel):
-            found |= translated(values, choice, kernel.mark)
+            found |= kernel.adapted(translated(values, choice, kernel.mark))
         else:
             found |= first_legal(kernel)
     return kernels, found

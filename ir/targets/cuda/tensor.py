@@ -292,7 +292,7 @@ class TensorKernel:
         )
         entry = 65536 // (GROUP * (1 + consumers)) // 8 * 8
         limit = np.where(limit == 0, np.minimum(entry, 255), limit)
-        entry_fits = used <= np.minimum(entry, 255) + np.where(consumers == 3, -24, 64)
+        entry_fits = used <= np.minimum(entry, 255) + np.where(consumers == 3, -32, 64)
         spare = np.where(limit >= 232, 24, 32)
         return (used + spare <= limit) & entry_fits
 
@@ -471,15 +471,23 @@ class TensorKernel:
                     self._chained(64, 1, 64), self._chained(192, 3, 64)]  # fmt: skip
         else:
             rows = [
-                self._plain(128, 256, 2, 4, "1x1", "rows8"), self._plain(128, 256, 2, 4, "2x1", "rows8"),
+                self._plain(128, 256, 2, 4, "1x1", "rows8"),
+                self._plain(128, 256, 2, 4, "2x1", "rows8"),
+                self._plain(256, 128, 2, 4, "1x2", "columns8"),
+                self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
                 self._plain(256, 128, 2, 4, "1x1", "columns8"),
-                self._plain(128, 192, 2, 4, "1x1", "rows8"), self._plain(128, 128, 2, 5, "1x1", "rows8"),
-                self._plain(128, 192, 2, 4, "2x1", "rows8"),
-                self._plain(64, 256, 1, 5, "1x1", "rows"), self._plain(64, 64, 1, 10, "1x1", "rows"),
-                self._plain(64, 128, 1, 7, "1x1", "rows"), self._plain(128, 64, 2, 8, "1x2", "rows"),
-                self._plain(64, 32, 1, 12, "1x1", "rows"), self._plain(128, 128, 1, 4, "1x1", "columns"),
-                self._plain(64, 16, 1, 12, "1x1", "rows"), self._plain(64, 8, 1, 12, "1x1", "rows"),
-            ]  # fmt: skip
+                self._plain(128, 192, 2, 4, "1x1", "rows8"),
+                self._plain(128, 128, 2, 5, "1x1", "rows8"),
+                self._plain(128, 128, 2, 5, "2x1", "rows8", partition="whole"),
+                self._plain(64, 256, 1, 5, "1x1", "rows"),
+                self._plain(64, 64, 1, 10, "1x1", "rows"),
+                self._plain(64, 128, 1, 7, "1x1", "rows"),
+                self._plain(128, 64, 2, 8, "1x2", "rows"),
+                self._plain(64, 32, 1, 12, "1x1", "rows"),
+                self._plain(128, 128, 1, 4, "1x1", "columns"),
+                self._plain(64, 16, 1, 12, "1x1", "rows"),
+                self._plain(64, 8, 1, 12, "1x1", "rows"),
+            ]
             if self.turned is not None:
                 rows += [
                     self._plain(64, n, 1, 8, "1x1", "rows", True) for n in (8, 16, 32, 64, 128)
@@ -502,7 +510,7 @@ class TensorKernel:
 
     def _plain(
         self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
-        swap: bool = False,
+        swap: bool = False, partition: str = "rows",
     ) -> dict[str, Value]:  # fmt: skip
         roles = self.turned if swap else self.roles
         assert roles is not None
@@ -517,10 +525,15 @@ class TensorKernel:
             tile //= 2
         values[self.name(f"tile.{walk}")] = tile
         slot = (rows + max(columns, 64)) * LINE
-        stages = max(2, min(stages, (self.hardware["shared_bytes"] - 36864) // slot))
+        buffers = 1 if rows * columns > 128 * 192 else 2
+        room = self.hardware["shared_bytes"] - RESERVED - buffers * consumers * ROWS * LINE
+        stages = max(2, min(stages, room // slot))
         split = {1: "none", 2: "40/232", 3: "32/160"}[consumers]
         direct = "tma" if self._store_by_tma() else "direct"
-        return values | self._rest(swap, consumers, stages, split, cluster, raster, direct)
+        found = values | self._rest(swap, consumers, stages, split, cluster, raster, direct)
+        found[self.name("partition")] = partition
+        found[self.name("epilogue_slots")] = buffers if direct == "tma" else 1
+        return found
 
     def _rest(
         self, swap: bool, consumers: int, stages: int, split: str, cluster: str, raster: str,
@@ -542,6 +555,16 @@ class TensorKernel:
         return values | self._rest(False, consumers, 2, split, "1x1", "rows", direct)
 
     # -- lowering
+
+    def adapted(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """A schedule made for narrower outputs: wide ones along the rows are stored directly."""
+        roles = self.turned if values[self.name("swap")] and self.turned else self.roles
+        narrow = all(
+            dtype_of(n.dtype).bytes == 2 for n in self.program.nodes if isinstance(n.op, Store)
+        )
+        if narrow or not self._output_turned(roles):
+            return dict(values)
+        return {**values, self.name("epilogue"): "direct", self.name("epilogue_slots"): 1}
 
     def lower(self, values: Mapping[str, Value], name: str) -> Launch:
         """The kernel of a schedule; Refusal if there is none."""

@@ -79,7 +79,7 @@ TW_INLINE void tw_barrier_arrive(u32 barrier) {
 TW_INLINE void tw_barrier_arrive_at(u32 barrier, u32 rank) {
   asm volatile(
       "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank)
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank)
       : "memory");
 }
 //@ tw_barrier_try
@@ -100,7 +100,7 @@ TW_INLINE void tw_barrier_wait(u32 barrier, u32 parity) {
 TW_INLINE bool tw_barrier_try_cluster(u32 barrier, u32 parity) {
   u32 done;
   asm volatile(
-      "{\n.reg .pred p;\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2, 0x989680;\n"
+      "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2, 0x989680;\n"
       "selp.u32 %0, 1, 0, p;\n}"
       : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
   return done != 0;
