@@ -85,7 +85,7 @@ def to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     if name == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if name == "e4m3":
-        return _E4M3[array]
+        return np.asarray(_E4M3[array])
     kind = dtype_of(name).kind
     if kind == "bool":
         return array.astype(np.bool_)

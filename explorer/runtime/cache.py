@@ -26,7 +26,10 @@ def read_cached(path: Path) -> bytes:
     data = path.read_bytes()
     start = len(_MAGIC) + 32
     content = data[start:]
-    if data[: len(_MAGIC)] != _MAGIC or hashlib.sha256(content).digest() != data[len(_MAGIC) : start]:
+    if (
+        data[: len(_MAGIC)] != _MAGIC
+        or hashlib.sha256(content).digest() != data[len(_MAGIC) : start]
+    ):
         raise OSError(f"damaged cache file {path}")
     return content
 

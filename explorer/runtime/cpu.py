@@ -11,7 +11,6 @@ import hashlib
 import os
 import platform
 import re
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

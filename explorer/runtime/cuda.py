@@ -54,7 +54,9 @@ def cupy() -> Any:
 
 def _driver_words(error: str) -> str:
     if "insufficient" in error.lower():
-        return f"the NVIDIA driver is too old for this CuPy ({error}); update it, or {nvrtc.INSTALL}"
+        return (
+            f"the NVIDIA driver is too old for this CuPy ({error}); update it, or {nvrtc.INSTALL}"
+        )
     return f"CUDA does not start: {error}; see nvidia-smi"
 
 
@@ -94,7 +96,9 @@ class CudaRuntime:
             return code
 
         path = cached_file(cache_dir, key, ".cubin", make)
-        side = cached_file(cache_dir, key, ".json", lambda: self._resources(found, key, plan, source))
+        side = cached_file(
+            cache_dir, key, ".json", lambda: self._resources(found, key, plan, source)
+        )
         resources = nvrtc.Resources.from_json(read_cached(side).decode())
         notes = (
             *kernel.notes,
@@ -157,7 +161,8 @@ class CudaRuntime:
             return None
         import pynvml
 
-        return round(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / 1e3, 3)
+        clock: float = round(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM) / 1e3, 3)
+        return clock
 
 
 @cache
@@ -187,7 +192,9 @@ def _device_bounds(bounds: Bounds) -> tuple[Any, Any, Any]:
     """Low, high and picked indices on the device, uploaded once."""
     if id(bounds) not in _bounds:
         xp = cupy()
-        picks = None if bounds.picks is None else tuple(xp.asarray(np.asarray(p)) for p in bounds.picks)
+        picks = (
+            None if bounds.picks is None else tuple(xp.asarray(np.asarray(p)) for p in bounds.picks)
+        )
         _bounds[id(bounds)] = (bounds, xp.asarray(bounds.low), xp.asarray(bounds.high), picks)
     return _bounds[id(bounds)][1:]
 

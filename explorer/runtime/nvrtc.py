@@ -84,7 +84,7 @@ def compile_text(source: str, arch: str, options: Sequence[str] = ()) -> tuple[b
 
 def _text(size_of: Any, fill: Any, program: Any) -> bytes:
     _, size = size_of(program)
-    data = b" " * size
+    data: bytes = b" " * size
     fill(program, data)
     return data
 

@@ -29,11 +29,12 @@ from ir.space import Constraint
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
-from ir.targets.cuda.evaluate import Evaluator, Team
+from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import WARP, Share, blocked
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.loops import TileBody
 from ir.targets.cuda.passes import find_passes
+from ir.targets.cuda.registers import Team
 from ir.targets.cuda.writer import Writer
 
 MAX_THREADS = 1024
@@ -325,9 +326,7 @@ class _BlockLowering:
     def _origins(self, evaluator: Evaluator) -> int:
         """Declare where this block's tile starts; returns the number of blocks."""
         free = [a for a in self.program.axes if a not in self.kernel.shape.reduced]
-        return declare_tiles(
-            self.w, evaluator, [(a, self.tiles[a]) for a in free], "tw_block_x()"
-        )
+        return declare_tiles(self.w, evaluator, [(a, self.tiles[a]) for a in free], "tw_block_x()")
 
     @contextmanager
     def _loop(self, evaluator: Evaluator, body: TileBody) -> Iterator[None]:
@@ -338,18 +337,14 @@ class _BlockLowering:
                     low, high = loop_bounds(evaluator, axis)
                     variable = self.w.name(f"{axis}_at")
                     head = f"for (i32 {variable} = {low}; {variable} < {high}; "
-                    stack.enter_context(
-                        self.w.block(f"{head}{variable} += {self.tiles[axis]})")
-                    )
+                    stack.enter_context(self.w.block(f"{head}{variable} += {self.tiles[axis]})"))
                     evaluator.origins[axis] = variable
                     later.append(f"{variable} != {low}")
             body.later = " || ".join(later)
             yield
 
 
-def declare_tiles(
-    w: Writer, evaluator: Evaluator, tiles: list[tuple[str, int]], block: str
-) -> int:
+def declare_tiles(w: Writer, evaluator: Evaluator, tiles: list[tuple[str, int]], block: str) -> int:
     """Split a block's number into tile origins, the last axis fastest; returns how many."""
     axes = evaluator.program.axes
     total = 1

@@ -31,8 +31,9 @@ def _largest(evaluator: Evaluator, condition: Condition, axis: str) -> str | Non
             continue
         if name in evaluator.looped:
             return None
-        extent, tile = evaluator.program.axes[name], min(
-            evaluator.tiles[name], evaluator.program.axes[name]
+        extent, tile = (
+            evaluator.program.axes[name],
+            min(evaluator.tiles[name], evaluator.program.axes[name]),
         )
         origin = evaluator.origins.get(name, "0")
         reach = tile - 1 if coefficient > 0 else 0

@@ -19,7 +19,7 @@ from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.cut import cut_program
-from ir.targets.cuda.launch import Launch, placed, plan_json
+from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import WHOLE, split_choices, split_program, translated
 from ir.targets.cuda.tensor import TensorKernel
@@ -63,7 +63,7 @@ def decisions_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Deci
     if len(choices) > 1:
         axis = choices[1].partition(":")[0]
         found.append(
-            Decision("split", choices, "split", axis, "parts of the sum that blocks of their own add",
+            Decision("split", choices, "split", axis, "parts of a sum, each added by other blocks",
                      WHOLE)
         )  # fmt: skip
     return tuple(found)
@@ -107,17 +107,13 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
     return tuple(joined + splits[:: max(1, len(splits) // 8)])
 
 
-def lower_all(
-    program: Program, values: Mapping[str, Value], hardware: Hardware
-) -> Kernel:
+def lower_all(program: Program, values: Mapping[str, Value], hardware: Hardware) -> Kernel:
     """The kernel text of a whole program."""
     kernels = kernels_of(program, hardware)
     choice = str(values.get("split", WHOLE))
     if choice != WHOLE:
         kernels, values = _split(program, choice, values, hardware)
-    launches = [
-        kernel.lower(values, kernel.program.name.replace(".", "_")) for kernel in kernels
-    ]
+    launches = [kernel.lower(values, kernel.program.name.replace(".", "_")) for kernel in kernels]
     arch = hardware.isa[0]
     places, total = _places(program, kernels)
     zeros = max((sum(size for _, size in launch.zero) for launch in launches), default=0)
@@ -177,5 +173,3 @@ def _places(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str,
                 size = prod(spec.shape) * dtype_of(spec.dtype).bytes
                 total += -(-size // ALIGN) * ALIGN
     return places, total
-
-

@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager
 from ir.ops.load import Load
 from ir.ops.reduce import Carry, Now, Prior
 from ir.stages import is_reduction
-from ir.targets.cuda.evaluate import Evaluator, Fragment
+from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.passes import Pass, Passes, needed
+from ir.targets.cuda.registers import Fragment
 
 Loop = Callable[[int], AbstractContextManager[None]]
 
@@ -154,5 +155,3 @@ class TileBody:
         if spread:
             self.e.all_reduce(position, state)
         self.e.values[position] = state
-
-

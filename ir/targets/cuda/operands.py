@@ -198,4 +198,6 @@ def operand_tile(
     assert isinstance(op, Load)
     axes = program.nodes[position].axes
     own = tuple((axis, tiles[axis]) for axis in axes)
-    return OperandTile(position, op, program.scope.tensors[op.tensor], own, frozenset(over), program.axes)
+    return OperandTile(
+        position, op, program.scope.tensors[op.tensor], own, frozenset(over), program.axes
+    )

@@ -24,11 +24,11 @@ from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.roles import Roles, find_roles
 from ir.targets.cuda.tensor_lower import TensorLowering
 from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixed_tiles, make_plan
+from ir.targets.cuda.tensor_seeds import RESERVED, Seeds
 
 RASTERS = ("rows", "columns", "rows4", "rows8", "rows16", "columns4", "columns8", "columns16")
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4")
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
-RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
 
 
 class TensorKernel:
@@ -96,7 +96,7 @@ class TensorKernel:
             for axis in self.free_axes
         ]  # fmt: skip
         swaps = (False, True) if self.turned is not None else (False,)
-        stores = ("tma", "direct") if self._store_by_tma() else ("direct",)
+        stores = ("tma", "direct") if self.store_by_tma() else ("direct",)
         owner = self.roles.walked[0]
         rows = (
             ("swap", swaps, "tensorize", "which operand's axis lies along the instruction's rows"),
@@ -109,7 +109,7 @@ class TensorKernel:
              "registers a thread of the producer and of the consumers"),
             ("cluster", CLUSTERS, "binding", "blocks that share operands, along rows x columns"),
             ("raster", RASTERS, "order", "the order of the tiles"),
-            ("processors", self._processors(), "order",
+            ("processors", self.processors(), "order",
              "blocks that walk all tiles; 0 gives every tile a block of its own"),
             ("epilogue", stores, "epilogue", "outputs by TMA through shared memory, or direct"),
             ("epilogue_slots", (1, 2, 4), "epilogue", "buffers of outputs on their way"),
@@ -120,12 +120,12 @@ class TensorKernel:
         ]
         return found
 
-    def _processors(self) -> tuple[int, ...]:
+    def processors(self) -> tuple[int, ...]:
         """All of them, or as many as whole clusters can surely have at a time."""
         count = self.hardware["sms"]
         return tuple(dict.fromkeys((0, count, count // 8 * 8, count // 8 * 8 - 8)))
 
-    def _store_by_tma(self) -> bool:
+    def store_by_tma(self) -> bool:
         """Whether the outputs' types and strides allow TMA."""
         for node in self.program.nodes:
             if not isinstance(node.op, Store):
@@ -330,7 +330,9 @@ class TensorKernel:
                 held = not set(roles.walked) & set(op_axes)
                 slots = 1 if held else stages
                 total = total + -(-(count * slots) // 1024) * 1024
-            lines = np.where(self._output_turned(roles), cols // self._consumers(columns, "columns"), ROWS)
+            lines = np.where(
+                self._output_turned(roles), cols // self._consumers(columns, "columns"), ROWS
+            )
             buffer = -(-lines * LINE // 1024) * 1024
             use = self._is(columns, "epilogue", "tma")
             slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
@@ -466,93 +468,7 @@ class TensorKernel:
 
     def seeds(self) -> list[dict[str, Value]]:
         """Configurations that do well on many shapes, fitted to this program."""
-        if self.roles.inner:
-            rows = [self._chained(128, 2, 128), self._chained(128, 2, 64), self._chained(192, 3, 128),
-                    self._chained(64, 1, 64), self._chained(192, 3, 64)]  # fmt: skip
-        else:
-            rows = [
-                self._plain(128, 256, 2, 4, "1x1", "rows8"),
-                self._plain(128, 256, 2, 4, "2x1", "rows8"),
-                self._plain(256, 128, 2, 4, "1x2", "columns8"),
-                self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
-                self._plain(256, 128, 2, 4, "1x1", "columns8"),
-                self._plain(128, 192, 2, 4, "1x1", "rows8"),
-                self._plain(128, 128, 2, 5, "1x1", "rows8"),
-                self._plain(128, 128, 2, 5, "2x1", "rows8", partition="whole"),
-                self._plain(64, 256, 1, 5, "1x1", "rows"),
-                self._plain(64, 64, 1, 10, "1x1", "rows"),
-                self._plain(64, 128, 1, 7, "1x1", "rows"),
-                self._plain(128, 64, 2, 8, "1x2", "rows"),
-                self._plain(64, 32, 1, 12, "1x1", "rows"),
-                self._plain(128, 128, 1, 4, "1x1", "columns"),
-                self._plain(64, 16, 1, 12, "1x1", "rows"),
-                self._plain(64, 8, 1, 12, "1x1", "rows"),
-            ]
-            if self.turned is not None:
-                rows += [
-                    self._plain(64, n, 1, 8, "1x1", "rows", True) for n in (8, 16, 32, 64, 128)
-                ]
-        return [row for row in rows if row]
-
-    def _split_tile(self, axes: tuple[str, ...], wanted: int) -> dict[str, Value] | None:
-        """A tile of `wanted` points over axes, the last one first."""
-        values: dict[str, Value] = {}
-        for number, axis in enumerate(reversed(axes)):
-            extent = self.program.axes[axis]
-            last = number == len(axes) - 1
-            part = wanted
-            if not last and extent < wanted:
-                part = 1 << (extent.bit_length() - 1)
-                part = min(part, wanted)
-            values[self.name(f"tile.{axis}")] = part
-            wanted //= part
-        return values
-
-    def _plain(
-        self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
-        swap: bool = False, partition: str = "rows",
-    ) -> dict[str, Value]:  # fmt: skip
-        roles = self.turned if swap else self.roles
-        assert roles is not None
-        values: dict[str, Value] = {}
-        values |= self._split_tile(roles.rows, rows) or {}
-        values |= {self.name(f"tile.{axis}"): 1 for axis in roles.columns}
-        values[self.name(f"tile.{roles.columns[-1]}")] = max(8, columns // len(roles.outer) // 8 * 8)
-        walk = roles.main_walk
-        extent = self.program.axes[walk]
-        tile = LINE // self.size
-        while tile > 32 // self.size and tile >= 2 * extent:
-            tile //= 2
-        values[self.name(f"tile.{walk}")] = tile
-        slot = (rows + max(columns, 64)) * LINE
-        buffers = 1 if rows * columns > 128 * 192 else 2
-        room = self.hardware["shared_bytes"] - RESERVED - buffers * consumers * ROWS * LINE
-        stages = max(2, min(stages, room // slot))
-        split = {1: "none", 2: "40/232", 3: "32/160"}[consumers]
-        direct = "tma" if self._store_by_tma() else "direct"
-        found = values | self._rest(swap, consumers, stages, split, cluster, raster, direct)
-        found[self.name("partition")] = partition
-        found[self.name("epilogue_slots")] = buffers if direct == "tma" else 1
-        return found
-
-    def _rest(
-        self, swap: bool, consumers: int, stages: int, split: str, cluster: str, raster: str,
-        epilogue: str,
-    ) -> dict[str, Value]:  # fmt: skip
-        pairs: dict[str, Value] = {
-            "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
-            "wait": 0 if self.roles.inner else 1, "registers": split, "cluster": cluster,
-            "raster": raster, "processors": self._processors()[2 if cluster != "1x1" else 1], "epilogue": epilogue,
-            "epilogue_slots": 2 if epilogue == "tma" else 1,
-        }  # fmt: skip
-        return {self.name(name): value for name, value in pairs.items()}
-
-    def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
-        values = self._split_tile(self.roles.rows, rows) or {}
-        values[self.name(f"tile.{self.roles.main_walk}")] = block
-        split = {1: "none", 2: "24/240", 3: "32/160"}[consumers]
-        direct = "tma" if self._store_by_tma() else "direct"
-        return values | self._rest(False, consumers, 2, split, "1x1", "rows", direct)
+        return Seeds(self).all()
 
     # -- lowering
 

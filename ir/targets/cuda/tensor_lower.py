@@ -9,22 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from ir.errors import Refusal
-from ir.ops.load import Load
-from ir.ops.reduce import Carry
-from ir.ops.store import Store
 from ir.program import Program
-from ir.rewrite.domain import live_range
 from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
-from ir.targets.cuda.evaluate import Evaluator, Fragment, Team
+from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.launch import Launch, Parameter
-from ir.targets.cuda.loops import TileBody
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.passes import find_passes
-from ir.targets.cuda.products import Product
-from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, ROWS, Plan, Ring
-from ir.targets.cuda.tensor_store import TensorStore
+from ir.targets.cuda.registers import Team
+from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
+from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.writer import Writer
 
 TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
@@ -64,7 +58,13 @@ class TensorLowering:
         head = f"TW_KERNEL {bounds} {extra}{self.name}({', '.join(words)})"
         text = f"{head} {{\n{w.text}}}\n"
         return Launch(
-            self.name, text, self._grid(), self.plan.threads, self.shared, tuple(parameters), cluster
+            self.name,
+            text,
+            self._grid(),
+            self.plan.threads,
+            self.shared,
+            tuple(parameters),
+            cluster,
         )
 
     def _pointed(self, tensor: str, text: str) -> bool:
@@ -130,7 +130,6 @@ class TensorLowering:
         elif raster == "columns" or rows == 1:
             w.line(f"const i32 {row} = {tile} / {columns}, {column} = {tile} % {columns};")
         else:
-            along, height = raster[:-len(raster.lstrip("rowscolumns"))], 0
             along = "rows" if raster.startswith("rows") else "columns"
             height = int(raster[len(along) :])
             major, minor = (rows, columns) if along == "rows" else (columns, rows)
@@ -190,10 +189,9 @@ class TensorLowering:
                 w.line(f"tw_prefetch_map(&{name});")
             readers = (plan.consumers if plan.cooperative else 1) * plan.cluster_size
             for ring in plan.rings:
-                arrivals = readers if ring.name != "held" else readers
                 with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
                     w.line(f"tw_barrier_init({self.full(ring, 'slot')}, 1);")
-                    w.line(f"tw_barrier_init({self.empty(ring, 'slot')}, {arrivals});")
+                    w.line(f"tw_barrier_init({self.empty(ring, 'slot')}, {readers});")
             w.line("tw_fence_barrier_init();")
         w.line("tw_cluster_sync();" if plan.cluster_size > 1 else "tw_sync();")
 
@@ -462,320 +460,4 @@ class TensorLowering:
         if size == 1:
             w.line(f"if (lane == 0) tw_barrier_arrive({self.empty(ring, stage)});")
         else:
-            w.line(
-                f"if (lane < {size}) tw_barrier_arrive_at({self.empty(ring, stage)}, lane);"
-            )
-
-
-class TensorEvaluator(Evaluator):
-    """Forms inner products by wgmma; everything else as any evaluator."""
-
-    def __init__(self, lowering: TensorLowering, writer: Writer, team: Team) -> None:
-        plan = lowering.plan
-        super().__init__(lowering.program, writer, plan.frame, plan.tiles, team)
-        writer.reserve("lane", "member", "group", "smem", "rank", "tile", "blocks", "turn")
-        self.lowering, self.plan = lowering, plan
-        self.inner = {product.position: product for product in lowering.plan.roles.inner}
-        self.outer = {product.position: product for product in lowering.plan.roles.outer}
-        self.used: list[Ring] = []
-
-    def ragged(self, axis: str) -> bool:
-        """Clusters may reach a whole tile over the end."""
-        plan = self.plan
-        tile = self.tiles[axis]
-        if axis == plan.roles.rows[-1]:
-            tile *= plan.cluster[0]
-        if axis == plan.column_axis:
-            tile *= plan.cluster[1]
-        return self.program.axes[axis] % tile != 0
-
-    def _reduced(self, position: int) -> Fragment:
-        if position not in self.inner:
-            return super()._reduced(position)
-        wanted = [p for p in self.inner.values() if p.position not in self.values]
-        fragments = [self.accumulator(product) for product in wanted]
-        rings = self.rings_of(wanted)
-        for ring in rings:
-            self.wait_full(ring)
-        self.w.line("tw_wgmma_fence();")
-        for product, fragment in zip(wanted, fragments, strict=True):
-            self.multiply(product, fragment, "0")
-        self.w.line("tw_wgmma_commit();")
-        self.w.line("tw_wgmma_wait<0>();")
-        for product, fragment in zip(wanted, fragments, strict=True):
-            self.hold(fragment)
-            self.values[product.position] = fragment
-        for ring in rings:
-            self.lowering.release(self.w, ring, f"{ring.name}_slot")
-            self.lowering.advance_ring(self.w, ring)
-        return self.values[position]
-
-    def rings_of(self, products: list[Product]) -> list[Ring]:
-        found: list[Ring] = []
-        for product in products:
-            for side in ("a", "b"):
-                tile = self.plan.operand(product, side)
-                ring = self.plan.ring_of(tile.position) if tile else None
-                if ring is not None and ring.name != "held" and ring not in found:
-                    found.append(ring)
-        return found
-
-    def wait_full(self, ring: Ring) -> None:
-        self.used.append(ring)
-        stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
-        self.w.line(f"tw_barrier_wait({self.lowering.full(ring, stage)}, {phase});")
-
-    def columns(self, product: Product) -> int:
-        inner = product.position in self.inner
-        return self.plan.tiles[self.plan.roles.main_walk] if inner else self.plan.group_columns
-
-    def accumulator(self, product: Product) -> Fragment:
-        node = self.nodes[product.position]
-        digits = self.own(node.axes)
-        columns = self.columns(product)
-        fragment = Fragment(self.w.name(f"acc_{product.position}"), digits, columns // 2)
-        if fragment.count != self.plan.row_blocks * columns // 2:
-            raise Refusal("accumulator", f"{fragment.count} registers for {columns} columns")
-        kind = scalars.register_type(node.dtype)
-        self.w.line(f"{kind} {fragment.name}[{self.plan.row_blocks}][{columns // 2}];")
-        return fragment
-
-    def hold(self, fragment: Fragment) -> None:
-        for block in range(self.plan.row_blocks):
-            self.w.line(f"tw_hold({fragment.name}[{block}]);")
-
-    def multiply(
-        self, product: Product, fragment: Fragment, keep: str, words: str | None = None
-    ) -> None:
-        """Issue all wgmma of one block: accumulators += a * b, or = if not `keep` at first.
-
-        `words` is the register array of a computed `a`.
-        """
-        plan, columns = self.plan, self.columns(product)
-        a, b = plan.operand(product, "a"), plan.operand(product, "b")
-        assert b is not None
-        b_name = self._descriptor(b, self._b_start(product, b))
-        forms = "ss" if a is not None else "rs"
-        turned = ("_ta" if a is not None and not a.sums_inside else "") + (
-            "_tb" if not b.sums_inside else ""
-        )
-        call = f"tw_wgmma_m64n{columns}k{plan.step}_{plan.kind}_{forms}{turned}"
-        summed = [plan.tiles[axis] for axis in product.over if plan.tiles[axis] > 1]
-        steps = (summed[0] if summed else 1) // plan.step
-        if not steps:
-            raise Refusal("walk", f"a block of {summed} points is less than {plan.step}")
-        a_names = self._a_names(a)
-        for step in range(steps):
-            first = keep if step == 0 else "1"
-            b_at = _shifted(b_name, b.step_offset(step, plan.step))
-            for block in range(plan.row_blocks):
-                if a is not None:
-                    a_at = _shifted(a_names[block], a.step_offset(step, plan.step))
-                else:
-                    a_at = f"{words}[{block}][{step}]"
-                self.w.line(f"{call}({fragment.name}[{block}], {a_at}, {b_at}, {first});")
-
-    def _b_start(self, product: Product, b: OperandTile) -> str:
-        if self.plan.partition != "columns" or product.position in self.inner:
-            return ""
-        return f" + member * {b.free_offset(self.plan.group_columns)}"
-
-    def _a_names(self, a: OperandTile | None) -> list[str]:
-        if a is None:
-            return []
-        start = ""
-        if self.plan.partition == "rows":
-            start = f" + member * {a.free_offset(self.plan.group_rows)}"
-        names = []
-        for block in range(self.plan.row_blocks):
-            offset = a.free_offset(block * ROWS)
-            names.append(self._descriptor(a, start + (f" + {offset}" if offset else "")))
-        return names
-
-    def _descriptor(self, operand: OperandTile, start: str) -> str:
-        ring = self.plan.ring_of(operand.position)
-        address = self.lowering.slot(ring, operand, f"{ring.name}_slot") + start
-        leading, stride, code = operand.descriptor_strides
-        name = self.w.name(f"{operand.spec.name}_tile")
-        self.w.line(f"const u64 {name} = tw_descriptor({address}, {leading}, {stride}, {code});")
-        return name
-
-
-class TensorBody(TileBody):
-    """Passes with outer products by wgmma."""
-
-    def __init__(self, lowering: TensorLowering, evaluator: TensorEvaluator) -> None:
-        super().__init__(evaluator, lowering.passes, lowering.looped)
-        self.lowering, self.t, self.plan = lowering, evaluator, lowering.plan
-        self.writer = TensorStore(lowering, evaluator)
-        self.issued: set[int] = set()
-        self.last_pass = len(lowering.passes.passes) - 1
-
-    @property
-    def store_used(self) -> bool:
-        return self.writer.used
-
-    @contextmanager
-    def walk(self, number: int) -> Iterator[None]:
-        """The loop over the blocks of one pass."""
-        w = self.e.w
-        self.t.used = []
-        self.issued = set()
-        with w.block("for (i32 block = 0; block < blocks; block++)"):
-            self.e.origins |= self.lowering.walk_origins(w, "block")
-            self.later = "block > 0"
-            yield
-        self.lowering.uses[number] = self.t.used
-        held = [r for r in self.plan.rings if r.name == "held"]
-        pending = self._pending(number)
-        if pending:
-            w.line("tw_wgmma_wait<0>();")
-            for ring in pending:
-                last = f"({ring.name}_slot + {ring.stages - 1}) % {ring.stages}"
-                with w.block("if (blocks > 0)"):
-                    self.lowering.release(w, ring, f"({last})")
-        if number == self.last_pass:
-            if not self.plan.cooperative:
-                self.lowering.pass_turn(w)
-            for ring in held:
-                self.lowering.release(w, ring, "0")
-                self.lowering.advance_ring(w, ring)
-
-    def _pending(self, number: int) -> list[Ring]:
-        """Rings whose last slot is still being read when the loop ends."""
-        if not self.plan.wait or not any(r.name == "outer" for r in self.t.used):
-            return []
-        return [ring for ring in self.t.used if ring.name == "outer"]
-
-    def open(self, position: int) -> Fragment:
-        product = self.t.outer.get(position)
-        if product is None:
-            return super().open(position)
-        fragment = self.t.accumulator(product)
-        if self._starts_at_zero(position):
-            self.e.fill(fragment, self.e.identity(position))
-        return fragment
-
-    def _starts_at_zero(self, position: int) -> bool:
-        """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
-        carried = isinstance(self.nodes[position].op, Carry)
-        narrowed = any(live_range(self.program, axis) for axis in self.looped)
-        return carried or narrowed
-
-    def advance(self, position: int, state: Fragment) -> None:
-        product = self.t.outer.get(position)
-        if product is None:
-            super().advance(position, state)
-        elif self.plan.direct(product):
-            self._direct(position, state)
-        else:
-            self._computed(product, state)
-
-    def _direct(self, position: int, state: Fragment) -> None:
-        """Products of two tiles in shared memory: issued together, released one block later."""
-        self.states = getattr(self, "states", {})
-        self.states[position] = state
-        group = [p for p in self.t.outer.values() if self.plan.direct(p)]
-        if any(p.position not in self.states for p in group):
-            return
-        w, lowering = self.e.w, self.lowering
-        rings = self.t.rings_of(group)
-        for ring in rings:
-            self.t.wait_full(ring)
-        w.line("tw_wgmma_fence();")
-        for product in group:
-            zero = self._starts_at_zero(product.position)
-            state = self.states[product.position]
-            self.t.multiply(product, state, "1" if zero else "block > 0")
-        w.line("tw_wgmma_commit();")
-        if self.plan.wait:
-            w.line("tw_wgmma_wait<1>();")
-        else:
-            w.line("tw_wgmma_wait<0>();")
-        for ring in rings:
-            if self.plan.wait:
-                last = f"({ring.name}_slot == 0 ? {ring.stages - 1} : {ring.name}_slot - 1)"
-                with w.block("if (block > 0)"):
-                    lowering.release(w, ring, last)
-            else:
-                lowering.release(w, ring, f"{ring.name}_slot")
-            lowering.advance_ring(w, ring)
-        self.states = {}
-
-    def _computed(self, product: Product, state: Fragment) -> None:
-        """The first operand comes from registers, rounded to the operands' type."""
-        w, plan = self.e.w, self.plan
-        self.rescale(product.position, state)
-        words = self._words(product)
-        rings = self.t.rings_of([product])
-        for ring in rings:
-            self.t.wait_full(ring)
-        w.line("tw_wgmma_fence();")
-        keep = "1" if self._starts_at_zero(product.position) else "block > 0"
-        self.t.multiply(product, state, keep, words)
-        w.line("tw_wgmma_commit();")
-        w.line("tw_wgmma_wait<0>();")
-        self.t.hold(state)
-        for ring in rings:
-            self.lowering.release(w, ring, f"{ring.name}_slot")
-            self.lowering.advance_ring(w, ring)
-
-    def _words(self, product: Product) -> str:
-        """The computed operand packed into wgmma's register words."""
-        e, plan = self.e, self.plan
-        axes = (*plan.roles.rows, plan.roles.main_walk)
-        root = product.a
-        e.prepare(root) if root not in e.values else None
-        steps = plan.tiles[plan.roles.main_walk] // plan.step
-        name = e.w.name("words")
-        e.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
-        digits = e.own(axes)
-        pair = digits[0]
-        rest = digits[1:]
-        dtype = self.nodes[root].dtype
-        with e.each(rest) as point:
-            values = []
-            for half in ("0", "1"):
-                inner = type(point)({**point.digits, pair: half})
-                memo: dict[int, str] = {}
-                values.append(e.scalar(root, inner, memo))
-            index = _linear(rest, point.digits)
-            per_block = steps * 4
-            where = f"[({index}) / {per_block}][({index}) / 4 % {steps}][({index}) % 4]"
-            e.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
-        return name
-
-    def close(self, position: int, state: Fragment) -> None:
-        if position not in self.t.outer:
-            super().close(position, state)
-            return
-        self.t.hold(state)
-        self.e.values[position] = state
-
-    def hoistable(self, position: int) -> bool:
-        if position in self.t.inner:
-            return False
-        return self._held_in_registers(position) and super().hoistable(position)
-
-    def _held_in_registers(self, position: int) -> bool:
-        """Not an operand that stays in shared memory."""
-        operands = {
-            x for p in (*self.t.inner.values(), *self.t.outer.values()) for x in (p.a, p.b)
-        }
-        return not (isinstance(self.nodes[position].op, Load) and position in operands)
-
-    def store(self, position: int) -> None:
-        assert isinstance(self.nodes[position].op, Store)
-        self.writer.store(position)
-
-
-def _shifted(name: str, offset: int) -> str:
-    return f"{name} + {offset // 16}" if offset else name
-
-
-def _linear(digits: tuple[object, ...], values: Mapping[object, str]) -> str:
-    parts, weight = [], 1
-    for digit in digits:
-        parts.append(f"{values[digit]} * {weight}" if weight > 1 else values[digit])
-        weight *= digit.size  # type: ignore[attr-defined]
-    return " + ".join(parts) or "0"
+            w.line(f"if (lane < {size}) tw_barrier_arrive_at({self.empty(ring, stage)}, lane);")

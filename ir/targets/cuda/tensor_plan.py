@@ -281,9 +281,7 @@ def _padded(extent: int, line: int) -> int:
     return -(-extent // line) * line
 
 
-def make_plan(
-    program: Program, roles: Roles, values: Mapping[str, Value], mark: str
-) -> Plan:
+def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark: str) -> Plan:
     """The plan of a schedule."""
 
     def value(name: str) -> Value:

@@ -11,13 +11,14 @@ from ir.ops.load import Load
 from ir.ops.map import Constant, Iota
 from ir.ops.store import Store
 from ir.targets.cuda import scalars
-from ir.targets.cuda.evaluate import Point
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.launch import Parameter
+from ir.targets.cuda.registers import Point
 from ir.targets.cuda.tensor_plan import GROUP, LINE, ROWS
 
 if TYPE_CHECKING:
-    from ir.targets.cuda.tensor_lower import TensorEvaluator, TensorLowering
+    from ir.targets.cuda.tensor_consumer import TensorEvaluator
+    from ir.targets.cuda.tensor_lower import TensorLowering
 
 STORE_BARRIER = 5
 CHUNK = 16  # bytes of a swizzle's unit

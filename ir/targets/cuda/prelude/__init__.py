@@ -38,7 +38,7 @@ def wrapper_names(text: str) -> tuple[str, ...]:
 
 
 def prelude_text(text: str) -> str:
-    """Device text of the types and of every wrapper that `text` needs; the same for the same text."""
+    """Device text of the types and of every wrapper that `text` needs."""
     parts = [sections()["types"]]
     for name in wrapper_names(text):
         parts.append(sections().get(name) or family_text(name) or "")

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (C++ lines)
 """The device text of the prelude: every PTX instruction behind one named wrapper.
 
 Sections begin with `//@ name`; `prelude.select` emits those that a kernel uses. Facts of PTX ISA 9.0.

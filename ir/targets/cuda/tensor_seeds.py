@@ -1,0 +1,112 @@
+"""Schedules to start from: tiles and rings that do well on many shapes, fitted to a program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ir.schedule import Value
+from ir.targets.cuda.tensor_plan import LINE, ROWS
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.tensor import TensorKernel
+
+RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
+
+
+class Seeds:
+    """Seeds of one kernel; what does not fit is repaired or left out by the space."""
+
+    def __init__(self, kernel: TensorKernel) -> None:
+        self.kernel = kernel
+
+    def all(self) -> list[dict[str, Value]]:
+        """Configurations that do well on many shapes, fitted to this program."""
+        if self.kernel.roles.inner:
+            rows = [self._chained(128, 2, 128), self._chained(128, 2, 64), self._chained(192, 3, 128),
+                    self._chained(64, 1, 64), self._chained(192, 3, 64)]  # fmt: skip
+        else:
+            rows = [
+                self._plain(128, 256, 2, 4, "1x1", "rows8"),
+                self._plain(128, 256, 2, 4, "2x1", "rows8"),
+                self._plain(256, 128, 2, 4, "1x2", "columns8"),
+                self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
+                self._plain(256, 128, 2, 4, "1x1", "columns8"),
+                self._plain(128, 192, 2, 4, "1x1", "rows8"),
+                self._plain(128, 128, 2, 5, "1x1", "rows8"),
+                self._plain(128, 128, 2, 5, "2x1", "rows8", partition="whole"),
+                self._plain(64, 256, 1, 5, "1x1", "rows"),
+                self._plain(64, 64, 1, 10, "1x1", "rows"),
+                self._plain(64, 128, 1, 7, "1x1", "rows"),
+                self._plain(128, 64, 2, 8, "1x2", "rows"),
+                self._plain(64, 32, 1, 12, "1x1", "rows"),
+                self._plain(128, 128, 1, 4, "1x1", "columns"),
+                self._plain(64, 16, 1, 12, "1x1", "rows"),
+                self._plain(64, 8, 1, 12, "1x1", "rows"),
+            ]
+            if self.kernel.turned is not None:
+                rows += [
+                    self._plain(64, n, 1, 8, "1x1", "rows", True) for n in (8, 16, 32, 64, 128)
+                ]
+        return [row for row in rows if row]
+
+    def _split_tile(self, axes: tuple[str, ...], wanted: int) -> dict[str, Value] | None:
+        """A tile of `wanted` points over axes, the last one first."""
+        values: dict[str, Value] = {}
+        for number, axis in enumerate(reversed(axes)):
+            extent = self.kernel.program.axes[axis]
+            last = number == len(axes) - 1
+            part = wanted
+            if not last and extent < wanted:
+                part = 1 << (extent.bit_length() - 1)
+                part = min(part, wanted)
+            values[self.kernel.name(f"tile.{axis}")] = part
+            wanted //= part
+        return values
+
+    def _plain(
+        self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
+        swap: bool = False, partition: str = "rows",
+    ) -> dict[str, Value]:  # fmt: skip
+        roles = self.kernel.turned if swap else self.kernel.roles
+        assert roles is not None
+        values: dict[str, Value] = {}
+        values |= self._split_tile(roles.rows, rows) or {}
+        values |= {self.kernel.name(f"tile.{axis}"): 1 for axis in roles.columns}
+        values[self.kernel.name(f"tile.{roles.columns[-1]}")] = max(
+            8, columns // len(roles.outer) // 8 * 8
+        )
+        walk = roles.main_walk
+        extent = self.kernel.program.axes[walk]
+        tile = LINE // self.kernel.size
+        while tile > 32 // self.kernel.size and tile >= 2 * extent:
+            tile //= 2
+        values[self.kernel.name(f"tile.{walk}")] = tile
+        slot = (rows + max(columns, 64)) * LINE
+        buffers = 1 if rows * columns > 128 * 192 else 2
+        room = self.kernel.hardware["shared_bytes"] - RESERVED - buffers * consumers * ROWS * LINE
+        stages = max(2, min(stages, room // slot))
+        split = {1: "none", 2: "40/232", 3: "32/160"}[consumers]
+        direct = "tma" if self.kernel.store_by_tma() else "direct"
+        found = values | self._rest(swap, consumers, stages, split, cluster, raster, direct)
+        found[self.kernel.name("partition")] = partition
+        found[self.kernel.name("epilogue_slots")] = buffers if direct == "tma" else 1
+        return found
+
+    def _rest(
+        self, swap: bool, consumers: int, stages: int, split: str, cluster: str, raster: str,
+        epilogue: str,
+    ) -> dict[str, Value]:  # fmt: skip
+        pairs: dict[str, Value] = {
+            "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
+            "wait": 0 if self.kernel.roles.inner else 1, "registers": split, "cluster": cluster,
+            "raster": raster, "processors": self.kernel.processors()[2 if cluster != "1x1" else 1], "epilogue": epilogue,
+            "epilogue_slots": 2 if epilogue == "tma" else 1,
+        }  # fmt: skip
+        return {self.kernel.name(name): value for name, value in pairs.items()}
+
+    def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
+        values = self._split_tile(self.kernel.roles.rows, rows) or {}
+        values[self.kernel.name(f"tile.{self.kernel.roles.main_walk}")] = block
+        split = {1: "none", 2: "24/240", 3: "32/160"}[consumers]
+        direct = "tma" if self.kernel.store_by_tma() else "direct"
+        return values | self._rest(False, consumers, 2, split, "1x1", "rows", direct)

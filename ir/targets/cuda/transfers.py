@@ -1,0 +1,232 @@
+"""Loads and stores of tiles: vectors where neighbours lie in one thread, guards at ragged ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
+from ir.ops.store import Store
+from ir.targets.cuda import scalars
+from ir.targets.cuda.access import Access, load_access, store_access
+from ir.targets.cuda.frame import Digit
+from ir.targets.cuda.registers import Fragment, Point, Registers, times
+
+
+class Transfers(Registers):
+    """Moves values between memory and registers."""
+
+    def fragment(self, position: int) -> Fragment:
+        """The node's value in registers."""
+        raise NotImplementedError
+
+    def prepare(self, position: int) -> None:
+        """Form what the elementwise expression of `position` ends at."""
+        raise NotImplementedError
+
+    def scalar(self, position: int, point: Point, memo: dict[int, str], top: bool = False) -> str:
+        """The node's value at one point."""
+        raise NotImplementedError
+
+    # -- loads and stores
+
+    def access(self, position: int) -> Access:
+        op = self.nodes[position].op
+        assert isinstance(op, (Load, Store))
+        spec = self.program.scope.tensors[op.tensor]
+        return load_access(op, spec) if isinstance(op, Load) else store_access(op, spec)
+
+    def _pointer(self, access: Access, constness: str) -> str:
+        """Declares a pointer to the thread's first element; returns its name."""
+        storage = scalars.STORAGE[access.dtype]
+        parts = [
+            f"(i64){self.base(axis)} * {d.stride * coefficient}"
+            for d in access.dimensions
+            for axis, coefficient in d.terms
+            if self.base(axis) != "0"
+        ]
+        if access.constant:
+            parts.append(str(access.constant))
+        name = self.w.name(f"{access.tensor}_at")
+        where = f" + ({' + '.join(parts)})" if parts else ""
+        self.w.line(f"{constness}{storage}* {name} = {access.tensor}{where};")
+        return name
+
+    def _offset(self, access: Access, point: Point) -> str:
+        axes = dict.fromkeys(axis for d in access.dimensions for axis, _ in d.terms)
+        parts = []
+        for axis in axes:
+            step = self.step(axis, point)
+            if step:
+                parts.append(times(step, access.stride(axis)))
+        return " + ".join(parts) or "0"
+
+    def _load(self, position: int) -> Fragment:
+        node, access = self.nodes[position], self.access(position)
+        if not access.plain:
+            return self._gather(position, access)
+        fragment = self.new(access.tensor, node.axes, node.dtype)
+        width = self._width(access, fragment.digits)
+        with self.w.block(""):
+            pointer = self._pointer(access, "const ")
+            with self.each_vector(fragment.digits, width) as points:
+                condition = self._load_condition(position, access, points[0])
+                self._load_vector(position, fragment, points, pointer, condition)
+        return fragment
+
+    def _width(self, access: Access, digits: tuple[Digit, ...]) -> int:
+        if any(self.ragged(d.axis) for d in digits[:1]) and digits:
+            extent = self.program.axes[digits[0].axis]
+            width = access.vector(self.frame, digits, self.tiles)
+            while width > 1 and extent % width:
+                width //= 2
+            return width
+        return access.vector(self.frame, digits, self.tiles)
+
+    def _load_condition(self, position: int, access: Access, point: Point) -> str:
+        op = self.nodes[position].op
+        assert isinstance(op, Load)
+        inside = self.inside(self.nodes[position].axes, point)
+        if op.fill is None:
+            return inside
+        bounds = [inside] if inside else []
+        for d in access.dimensions:
+            low, high = reach(d.terms, d.constant, self.program.axes)
+            index = self._dimension_index(d.terms, d.constant, point)
+            if low < 0:
+                bounds.append(f"{index} >= 0")
+            if high >= d.extent:
+                bounds.append(f"{index} < {d.extent}")
+        return " && ".join(bounds)
+
+    def _dimension_index(
+        self, terms: Sequence[tuple[str, int]], constant: int, point: Point
+    ) -> str:
+        parts = [times(self.coordinate(axis, point), c) for axis, c in terms]
+        if constant or not parts:
+            parts.append(str(constant))
+        return f"({' + '.join(parts)})"
+
+    def _load_vector(
+        self, position: int, fragment: Fragment, points: list[Point], pointer: str, condition: str
+    ) -> None:
+        node, op = self.nodes[position], self.nodes[position].op
+        assert isinstance(op, Load)
+        offset = self._offset(self.access(position), points[0])
+        size = len(points) * dtype_of(node.dtype).bytes
+        outside = scalars.literal(op.fill or 0, node.dtype)
+        once = "_stream" if self._read_once(position) else ""
+        targets = [self.element(fragment, point) for point in points]
+        if size < 4 or (dtype_of(node.dtype).bytes == 8):
+            raw = f"{pointer}[{offset}]"
+            value = scalars.from_storage(raw, node.dtype)
+            for i, target in enumerate(targets):
+                each = value.replace(f"[{offset}]", f"[{offset} + {i}]") if i else value
+                text = f"{condition} ? {each} : {outside}" if condition else each
+                self.w.line(f"{target} = {text};")
+            return
+        words = self.w.name("w")
+        kind = {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[size]
+        with self.w.block(f"if ({condition})" if condition else ""):
+            self.w.line(f"const {kind} {words} = tw_load_{size}{once}({pointer} + ({offset}));")
+            for i, target in enumerate(targets):
+                place = i * dtype_of(node.dtype).bits // 32
+                word = words if kind == "u32" else f"{words}.w[{place}]"
+                self.w.line(f"{target} = {scalars.unpack(word, i, node.dtype)};")
+        if condition:
+            with self.w.block("else"):
+                for target in targets:
+                    self.w.line(f"{target} = {outside};")
+
+    def _read_once(self, position: int) -> bool:
+        """Whether no other tile reads these elements: every parallel axis is indexed."""
+        stores = [set(store.axes) for _, store in self.program.stores()]
+        common = set.intersection(*stores) if stores else set()
+        return common <= set(self.nodes[position].axes)
+
+    def _gather(self, position: int, access: Access) -> Fragment:
+        node, op = self.nodes[position], self.nodes[position].op
+        assert isinstance(op, Load)
+        for arg in node.args:
+            self.fragment(arg)
+        fragment = self.new(access.tensor, node.axes, node.dtype)
+        with self.each(fragment.digits) as point:
+            parts, conditions = [], []
+            inside = self.inside(node.axes, point)
+            if inside:
+                conditions.append(inside)
+            for d in access.dimensions:
+                index = self._dimension_index(d.terms, d.constant, point)
+                if d.gather is not None:
+                    index = f"({index} + {self.scalar(node.args[d.gather], point, {})})"
+                parts.append(f"(i64){index} * {d.stride}")
+                if op.fill is not None:
+                    conditions += [f"{index} >= 0", f"{index} < {d.extent}"]
+            value = scalars.from_storage(f"{access.tensor}[{' + '.join(parts)}]", node.dtype)
+            if conditions:
+                outside = scalars.literal(op.fill or 0, node.dtype)
+                value = f"({' && '.join(conditions)}) ? {value} : {outside}"
+            self.w.line(f"{self.element(fragment, point)} = {value};")
+        return fragment
+
+    def store(self, position: int, stream: bool = False) -> None:
+        """Write an output tile; where threads hold copies, the first of them writes."""
+        node, access = self.nodes[position], self.access(position)
+        source = node.args[0]
+        only = self.first_holder(node.axes)
+        self.prepare(position)
+        digits = self.own(node.axes)
+        width = self._width(access, digits)
+        with self.w.block(f"if ({only})" if only else ""):
+            pointer = self._pointer(access, "")
+            with self.each_vector(digits, width) as points:
+                values = [self._stored(source, point, node.dtype) for point in points]
+                condition = self.inside(node.axes, points[0])
+                with self.w.block(f"if ({condition})" if condition else ""):
+                    offset = self._offset(access, points[0])
+                    self._store_vector(values, node.dtype, f"{pointer} + ({offset})", stream)
+
+    def _stored(self, source: int, point: Point, dtype: str) -> str:
+        value = self.scalar(source, point, {})
+        return scalars.convert(value, self.nodes[source].dtype, dtype)
+
+    def _store_vector(self, values: list[str], dtype: str, address: str, stream: bool) -> None:
+        size = len(values) * dtype_of(dtype).bytes
+        once = "_stream" if stream else ""
+        if size < 4 or dtype_of(dtype).bytes == 8:
+            for i, value in enumerate(values):
+                self.w.line(f"({address})[{i}] = {scalars.to_storage(value, dtype)};")
+            return
+        per_word = 4 // dtype_of(dtype).bytes
+        words = [
+            scalars.pack_word(values[i : i + per_word], dtype)
+            for i in range(0, len(values), per_word)
+        ]
+        if size == 16:
+            self.w.line(f"tw_store_16{once}({address}, tw_vec16{{{{{', '.join(words)}}}}});")
+        else:
+            self.w.line(f"tw_store_{size}{once}({address}, {', '.join(words)});")
+
+    def first_holder(self, axes: Iterable[str], among: Iterable[str] = ()) -> str:
+        """A condition that picks one of the threads that hold copies of a value over `axes`.
+
+        With `among`, only threads that differ along those axes count as copies.
+        """
+        others, have = tuple(among), tuple(axes)
+        conditions = [
+            f"{self._digit_of_thread(weight, digit.size)} == 0"
+            for weight, digit in self.frame.weights()
+            if not any(digit.stride(axis) for axis in have)
+            and (not others or any(digit.stride(axis) for axis in others))
+        ]
+        return " && ".join(conditions)
+
+
+def reach(
+    terms: Sequence[tuple[str, int]], constant: int, extents: Mapping[str, int]
+) -> tuple[int, int]:
+    low = high = constant
+    for axis, coefficient in terms:
+        reach = coefficient * (extents[axis] - 1)
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    return low, high
