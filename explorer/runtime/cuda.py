@@ -293,12 +293,13 @@ class CudaKernel:
     def bind(self, operands: Sequence[Array]) -> CudaLaunch:
         """Attach arrays with a device pointer (CuPy's, or torch's by its array interface)."""
         arrays = [_as_cupy(operand) for operand in operands]
-        sets = [self._calls(arrays)]
+        sets = [self.calls(arrays)]
         for number in range(1, _sets(arrays)):
-            sets.append(self._calls([_twin(array, number) for array in arrays]))
+            sets.append(self.calls([_twin(array, number) for array in arrays]))
         return CudaLaunch(tuple(sets), self)
 
-    def _calls(self, operands: list[Any]) -> tuple[_Call, ...]:
+    def calls(self, operands: Sequence[Any]) -> tuple[_Call, ...]:
+        """The launches of one run on CuPy arrays, in order: each has `run(stream)`."""
         given = iter(operands)
         arrays = {
             a.name: _workspace(a) if a.role == "workspace" else next(given)

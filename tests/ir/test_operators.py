@@ -100,6 +100,11 @@ def _conv(x: Inputs, stride: int = 1, padding: int = 0, **_: object) -> Array:
     return result
 
 
+def _scaled(x: dict[str, Array], activation: str = "none", **_: Any) -> Array:
+    result: Array = x["A"] @ x["B"].T * x["scale_a"] * x["scale_b"]
+    return np.maximum(result, 0) if activation == "relu" else result
+
+
 _SMALL = {"m": 7, "n": 5, "k": 6}
 _HEADS = {"b": 2, "heads": 4, "sq": 5, "d": 3}
 _CASES: list[tuple[str, Callable[..., Array], dict[str, Any]]] = [
@@ -114,6 +119,8 @@ _CASES: list[tuple[str, Callable[..., Array], dict[str, Any]]] = [
     ("matmul_bias_act", _bias_act, _SMALL | {"activation": "none"}),
     ("gated_mlp", _gated, _SMALL),
     ("gated_mlp", _gated, _SMALL | {"tb": True, "dtype": "bf16"}),
+    ("scaled_matmul", _scaled, _SMALL),
+    ("scaled_matmul", _scaled, _SMALL | {"dtype": "bf16", "out": "f32", "activation": "relu"}),
     ("softmax", _softmax, {"m": 4, "n": 9}),
     ("softmax", _softmax, {"m": 4, "n": 1, "dtype": "bf16"}),
     ("layernorm", _layernorm, {"m": 4, "n": 9}),

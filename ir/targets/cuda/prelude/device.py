@@ -1,4 +1,3 @@
-# ruff: noqa: E501 (C++ lines)
 """The device text of the prelude: every PTX instruction behind one named wrapper.
 
 Sections begin with `//@ name`; `prelude.select` emits those that a kernel uses. Facts of PTX ISA 9.0.
