@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from common import Clock, Results, Run, Tensors, chosen, compare, options, searched
 
 ROWS = (4096, 2048, 512)

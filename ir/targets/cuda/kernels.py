@@ -103,7 +103,7 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
             values |= seeds[number % len(seeds)]
         joined.append(values)
     choices = choices_of(program, kernels)
-    splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:11]]
+    splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]
     return tuple(joined + splits[:: max(1, len(splits) // 8)])
 
 

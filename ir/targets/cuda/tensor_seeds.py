@@ -36,6 +36,7 @@ class Seeds:
                 self._plain(128, 128, 2, 5, "2x1", "rows8", partition="whole"),
                 self._plain(64, 256, 1, 5, "1x1", "rows"),
                 self._plain(64, 64, 1, 10, "1x1", "rows"),
+                self._plain(64, 64, 1, 6, "1x1", "rows", lines=2),
                 self._plain(64, 128, 1, 7, "1x1", "rows"),
                 self._plain(128, 64, 2, 8, "1x2", "rows"),
                 self._plain(64, 32, 1, 12, "1x1", "rows"),
@@ -45,8 +46,11 @@ class Seeds:
             ]
             if self.kernel.turned is not None:
                 rows += [
-                    self._plain(64, n, 1, 8, "1x1", "rows", True) for n in (8, 16, 32, 64, 128)
+                    self._plain(64, n, 1, 12 // lines, "1x1", "rows", True, lines=lines)
+                    for n in (8, 16, 32, 64)
+                    for lines in (1, 2, 4)
                 ]
+                rows += [self._plain(64, 128, 1, 8, "1x1", "rows", True)]
         return [row for row in rows if row]
 
     def _split_tile(self, axes: tuple[str, ...], wanted: int) -> dict[str, Value] | None:
@@ -65,7 +69,7 @@ class Seeds:
 
     def _plain(
         self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
-        swap: bool = False, partition: str = "rows",
+        swap: bool = False, partition: str = "rows", lines: int = 1,
     ) -> dict[str, Value]:  # fmt: skip
         roles = self.kernel.turned if swap else self.kernel.roles
         assert roles is not None
@@ -80,8 +84,10 @@ class Seeds:
         tile = LINE // self.kernel.size
         while tile > 32 // self.kernel.size and tile >= 2 * extent:
             tile //= 2
+        if tile * self.kernel.size == LINE and lines * tile < extent:
+            tile *= lines
         values[self.kernel.name(f"tile.{walk}")] = tile
-        slot = (rows + max(columns, 64)) * LINE
+        slot = (rows + max(columns, 64)) * max(LINE, tile * self.kernel.size)
         buffers = 1 if rows * columns > 128 * 192 else 2
         room = self.kernel.hardware["shared_bytes"] - RESERVED - buffers * consumers * ROWS * LINE
         stages = max(2, min(stages, room // slot))
