@@ -72,6 +72,10 @@ class Results:
                 found.rows[_key(row)] = row
         return found
 
+    def has(self, case: str, peer: str) -> bool:
+        """Whether a row of times is there: an interrupted call goes on where it ended."""
+        return any(row["case"] == case and row["peer"] == peer for row in self.rows.values())
+
     def add(self, row: dict[str, Any]) -> None:
         row["commit"], row["command"] = _commit(), " ".join(["python", *sys.argv])
         self.rows[_key(row)] = row
