@@ -108,9 +108,7 @@ def _e4m3_values() -> NDArray[Any]:
     """The number of each byte: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinities."""
     code = np.arange(256)
     exponent, mantissa = (code >> 3) & 15, code & 7
-    value = np.where(
-        exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * np.exp2(exponent - 10.0)
-    )
+    value = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * np.exp2(exponent - 10.0))
     value = np.where(code & 128, -value, value)
     return np.asarray(np.where((code & 127) == 127, np.nan, value), dtype=np.float64)
 

@@ -1,0 +1,126 @@
+"""Drawn kernels compile for sm_90a without a GPU, and their machine code is what was meant."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from explorer.runtime import nvrtc
+from ir.errors import MissingTarget
+from ir.kernel import Kernel
+from ir.schedule import Schedule
+from ir.targets.cuda.kernels import kernels_of
+from ir.targets.cuda.tensor import TensorKernel
+from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn
+from tests.targets.disassembly import disassembler, opcodes
+
+try:
+    nvrtc.version()
+except MissingTarget as missing:
+    pytest.skip(str(missing), allow_module_level=True)
+
+needs_disassembler = pytest.mark.skipif(
+    disassembler() is None, reason="no nvdisasm: pip install nvidia-cuda-nvdisasm"
+)
+BIG: dict[str, Any] = {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "tb": True}
+DRAWN: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("matmul", BIG),
+    ("matmul", BIG | {"m": 16, "k": 8192}),
+    ("scaled_matmul", {"m": 1024, "n": 1024, "k": 1024}),
+    ("matmul_bias_act", {"m": 512, "n": 512, "k": 512, "dtype": "f16"}),
+    ("gated_mlp", {"m": 512, "n": 512, "k": 512, "dtype": "bf16", "tb": True}),
+    ("attention", {"b": 2, "heads": 8, "sq": 1024, "d": 128, "dtype": "bf16", "causal": True}),
+    ("conv2d", {"n": 8, "h": 28, "w": 28, "c": 64, "f": 64, "padding": 1, "dtype": "bf16"}),
+    ("softmax", {"m": 4096, "n": 4096, "dtype": "bf16"}),
+    ("layernorm", {"m": 333, "n": 1000, "dtype": "f32"}),
+    ("gaussian", {"n": 4096, "d": 64, "expand": True}),
+)
+
+
+def compiled(kernel: Kernel) -> tuple[bytes, nvrtc.Resources]:
+    plan = json.loads(kernel.text("launch"))
+    return nvrtc.compile_text(kernel.text("cuda"), plan["arch"], plan["options"])
+
+
+@pytest.mark.parametrize(("name", "arguments"), DRAWN)
+def test_drawn_schedules_compile(name: str, arguments: dict[str, Any]) -> None:
+    program = built(name, arguments)
+    for schedule in drawn(program, 4, 2, 2):
+        code, resources = compiled(BACKEND.lower(program, schedule, HARDWARE))
+        assert code
+        assert 0 < resources.registers <= 255
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("matmul", BIG), ("attention", {"b": 2, "heads": 8, "sq": 1024, "d": 128, "dtype": "bf16"})],
+)
+def test_the_first_seeds_neither_spill_nor_serialise(name: str, arguments: dict[str, Any]) -> None:
+    program = built(name, arguments)
+    space = BACKEND.space(program, HARDWARE)
+    for row in space.seed_rows(np.random.default_rng(0))[:3]:
+        _, found = compiled(BACKEND.lower(program, space.schedule(row), HARDWARE))
+        assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
+
+
+def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
+    program = built("matmul", BIG)
+    (kernel,) = kernels_of(program, HARDWARE)
+    assert isinstance(kernel, TensorKernel)
+    values = {**kernel.complete(kernel.seeds()[0]), "split": "none", **changed}
+    space = BACKEND.space(program, HARDWARE)
+    schedule = Schedule("cuda", tuple((name, values[name]) for name in space.names))
+    assert space.refusal(schedule) is None
+    return schedule, BACKEND.lower(program, schedule, HARDWARE)
+
+
+@needs_disassembler
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"cluster": "2x1", "processors": 128},
+        {"tile.n": 96, "tile.k": 128, "stages": 3},
+        {"partition": "whole", "tile.m": 64},
+        {"epilogue": "direct", "epilogue_slots": 1},
+    ],
+)
+def test_machine_code_is_what_was_meant(changed: dict[str, Any]) -> None:
+    """One wgmma for each 16 summed points and 64 rows; TMA in and out; nothing in local memory."""
+    schedule, kernel = _matmul(**changed)
+    code, _ = compiled(kernel)
+    found = opcodes(code)
+    groups = schedule["consumers"] if schedule["partition"] == "rows" else 1
+    wanted = int(schedule["tile.k"]) // 16 * (int(schedule["tile.m"]) // 64 // int(groups))
+    assert sum(n for op, n in found.items() if op.startswith("HGMMA")) == wanted
+    loads = sum(n for op, n in found.items() if op.startswith("UTMALDG"))
+    assert loads == 2 * (int(schedule["tile.k"]) // 64)
+    multicast = sum(n for op, n in found.items() if "UTMALDG" in op and "MULTICAST" in op)
+    assert (multicast > 0) == (schedule["cluster"] != "1x1")
+    stores = sum(n for op, n in found.items() if op.startswith("UTMASTG"))
+    matrices = sum(n for op, n in found.items() if op.startswith("STSM"))
+    assert (stores > 0, matrices > 0) == (schedule["epilogue"] == "tma",) * 2
+    assert not [op for op in found if op.startswith(("LDL", "STL"))]
+
+
+@needs_disassembler
+def test_attention_takes_its_second_operand_from_registers() -> None:
+    program = built("attention", {"b": 2, "heads": 8, "sq": 1024, "d": 64, "dtype": "bf16"})
+    space = BACKEND.space(program, HARDWARE)
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    code, _ = compiled(BACKEND.lower(program, schedule, HARDWARE))
+    found = opcodes(code)
+    products = sum(n for op, n in found.items() if op.startswith("HGMMA"))
+    assert products == 64 // 16 + int(schedule["tile.sk"]) // 16
+    assert found["MUFU.EX2"] > 0
+
+
+def test_errors_of_the_compiler_are_told_in_a_line() -> None:
+    from explorer.runtime.base import CompileError
+
+    with pytest.raises(CompileError, match="error") as found:
+        nvrtc.compile_text("__global__ void k() { nonsense; }", "sm_90a")
+    assert "\n" not in str(found.value)
