@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Clock, Results, Run, Tensors, chosen, compare, options, searched
+from common import (
+    Clock,
+    Results,
+    Tensors,
+    compare,
+    going_on,
+    options,
+    pending,
+    searched,
+)
+from contest import Run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 SHAPES = ((4, 16, 4096, 128), (16, 16, 1024, 128), (4, 32, 4096, 64), (1, 16, 16384, 128))
@@ -43,24 +53,30 @@ def reference(causal: bool) -> Callable[[Tensors], torch.Tensor]:
     return make
 
 
+def cases() -> list[tuple[str, bool, dict[str, Any]]]:
+    """(name, causal, arguments)."""
+    found = []
+    for b, h, s, d in SHAPES:
+        for causal in (False, True):
+            name = f"attention {b}x{h}x{s}x{d}{' causal' if causal else ''}"
+            sizes = {"b": b, "heads": h, "sq": s, "d": d, "causal": causal, "dtype": "bf16"}
+            found.append((name, causal, sizes))
+    return found
+
+
 def main() -> None:
     settings = options(__doc__ or "")
     settings.trials = min(settings.trials, 200)
     clock, results = Clock(settings.seconds), Results.at(settings.out)
-    for b, h, s, d in SHAPES:
-        for causal in (False, True):
-            name = f"attention {b}x{h}x{s}x{d}{' causal' if causal else ''}"
-            if not chosen(name, settings.cases) or clock.left < 40:
-                continue
-            arguments: dict[str, Any] = {"b": b, "heads": h, "sq": s, "d": d, "causal": causal,
-                                         "dtype": "bf16"}  # fmt: skip
+    peers = ("cuDNN", "FlashAttention-2")
+    for name, causal, arguments in pending(cases(), settings, results, clock, peers, 40.0):
+        with going_on(), torch.no_grad():
             workload, schedule, facts = searched("attention", arguments, settings, clock)
-            peers = {
+            sides = {
                 "cuDNN": peer(SDPBackend.CUDNN_ATTENTION, causal),
                 "FlashAttention-2": peer(SDPBackend.FLASH_ATTENTION, causal),
             }
-            with torch.no_grad():
-                compare(name, workload, schedule, peers, reference(causal), results, facts)
+            compare(name, workload, schedule, sides, reference(causal), results, facts)
 
 
 if __name__ == "__main__":

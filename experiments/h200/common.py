@@ -1,8 +1,4 @@
-"""Searches on an H200, and comparisons of what they find with peers, turn by turn.
-
-Every side runs as a captured graph over operand sets that together exceed the L2 cache; blocks of
-replays alternate A B B A, and medians of blocks are compared.
-"""
+"""Searches on an H200, and comparisons of what they find with peers; options, budgets, results."""
 
 from __future__ import annotations
 
@@ -15,9 +11,12 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -25,36 +24,47 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 import torch  # noqa: E402
+from contest import Run, Side, flushed, interleaved, time_row  # noqa: E402
 
 from explorer.job import tune  # noqa: E402
+from explorer.recall import FINAL, best_record, open_store  # noqa: E402
 from explorer.runtime.cuda import CudaRuntime, cupy  # noqa: E402
-from explorer.settings import cache_dir  # noqa: E402
+from explorer.settings import CACHE, cache_dir  # noqa: E402
 from explorer.workload import Workload  # noqa: E402
+from ir.errors import TilewrightError  # noqa: E402
 from ir.schedule import Schedule  # noqa: E402
+from records import Job, Record  # noqa: E402
 
 L2_TIMES = 3
-BLOCK_SECONDS = 2e-3
-BLOCKS = 24
 MOST_SETS = 32
 MOST_BYTES = 8 << 30
+SHORT_SECONDS = 1e-4  # kernels for which single launches behind a flush are told too
+NEVER = 1e30  # the error of what was not written
 
 TORCH = {
     "bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "tf32": torch.float32,
     "i32": torch.int32, "i8": torch.int8, "e4m3": torch.float8_e4m3fn,
 }  # fmt: skip
 Tensors = dict[str, torch.Tensor]
-Run = Callable[[], Any]
+Peer = Callable[[Tensors], Run]
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """The options that every script has."""
+    words = argparse.ArgumentParser(description=description)
+    words.add_argument("--store", default="h200.db", help="records of the searches")
+    words.add_argument("--out", default=str(HERE / "results.json"))
+    words.add_argument("--seconds", type=float, default=480.0, help="budget of this call")
+    words.add_argument("--trials", type=int, default=300)
+    words.add_argument("--cases", nargs="*", default=[], help="only cases that contain a word")
+    words.add_argument("--compare-only", action="store_true", help="take schedules from the store")
+    words.add_argument("--again", action="store_true", help="also what is in the results")
+    words.add_argument("--dry", action="store_true", help="only name what would run")
+    return words
 
 
 def options(description: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--store", default="h200.db", help="records of the searches")
-    parser.add_argument("--out", default=str(HERE / "results.json"))
-    parser.add_argument("--seconds", type=float, default=480.0, help="budget of this call")
-    parser.add_argument("--trials", type=int, default=300)
-    parser.add_argument("--cases", nargs="*", default=[], help="only cases that contain a word")
-    parser.add_argument("--compare-only", action="store_true", help="take schedules from the store")
-    return parser.parse_args()
+    return parser(description).parse_args()
 
 
 @dataclass
@@ -63,24 +73,31 @@ class Results:
 
     path: Path
     rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+    head: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def at(cls, path: str) -> Results:
         found = cls(Path(path))
         if found.path.exists():
-            for row in json.loads(found.path.read_text())["rows"]:
-                found.rows[_key(row)] = row
+            kept = json.loads(found.path.read_text())
+            found.head = kept["header"]
+            found.rows = {_key(row): row for row in kept["rows"]}
         return found
 
-    def has(self, case: str, peer: str) -> bool:
-        """Whether a row of times is there: an interrupted call goes on where it ended."""
-        return any(row["case"] == case and row["peer"] == peer for row in self.rows.values())
+    def has(self, case: str, peer: str, metric: str = "") -> bool:
+        """Whether a row is there: an interrupted call goes on where it ended."""
+        wanted = {"case": case, "peer": peer, **({"metric": metric} if metric else {})}
+        return any(wanted.items() <= row.items() for row in self.rows.values())
 
     def add(self, row: dict[str, Any]) -> None:
         row["commit"], row["command"] = _commit(), " ".join(["python", *sys.argv])
         self.rows[_key(row)] = row
-        self.path.write_text(json.dumps({"header": header(), "rows": list(self.rows.values())},
-                                        indent=1) + "\n")  # fmt: skip
+        if torch.cuda.is_available() or not self.head:
+            self.head = header()
+        scratch = self.path.with_suffix(".part")
+        told = {"header": self.head, "rows": list(self.rows.values())}
+        scratch.write_text(json.dumps(told, indent=1) + "\n")
+        scratch.replace(self.path)
         print(shown(row), flush=True)
 
 
@@ -89,7 +106,8 @@ def _key(row: dict[str, Any]) -> str:
 
 
 def shown(row: dict[str, Any]) -> str:
-    extra = {k: row[k] for k in ("trials", "search_seconds", "error") if k in row}
+    named = ("trials", "search_seconds", "error", "problem", "spills")
+    extra = {k: row[k] for k in named if row.get(k)}
     return (
         f"{row['case']}: {row['metric']} {row['ours']:.5g} {row['unit']}, {row['peer']} "
         f"{row['peer_value']:.5g}, ratio {row['ratio']:.3f} (spread {row['spread']:.3f}) {extra}"
@@ -107,15 +125,14 @@ def _commit() -> str:
 
 
 def header() -> dict[str, Any]:
-    versions = {"python": sys.version.split()[0], "torch": torch.__version__}
-    versions["cupy"] = cupy().__version__
-    versions["cuda"] = str(torch.version.cuda)
-    with contextlib.suppress(ImportError):
-        import triton
-
-        versions["triton"] = triton.__version__
+    """Hardware and versions; where there is no GPU, kernels are only compiled."""
+    versions = {"python": sys.version.split()[0], "cuda": str(torch.version.cuda)}
+    for name in ("torch", "triton", "cupy-cuda13x", "cuda-bindings"):
+        with contextlib.suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    here = torch.cuda.is_available()
     return {
-        "hardware": torch.cuda.get_device_name(),
+        "hardware": torch.cuda.get_device_name() if here else "none, compiled for sm_90a",
         "versions": versions,
         "date": datetime.date.today().isoformat(),
     }
@@ -136,28 +153,108 @@ class Clock:
         return self._end - time.monotonic()
 
 
+class Unfinished(Exception):
+    """The call's budget ended a search; its records stay, and the next call goes on."""
+
+
+def pending(
+    cases: Iterable[tuple[Any, ...]],
+    settings: argparse.Namespace,
+    results: Results,
+    clock: Clock,
+    peers: Sequence[str],
+    least: float = 30.0,
+) -> Iterator[tuple[Any, ...]]:
+    """The chosen cases, named by their first item, that have no row yet against any of `peers`."""
+    for case in cases:
+        name = case[0]
+        there = any(results.has(name, peer) for peer in peers)
+        if not chosen(name, settings.cases) or (there and not settings.again):
+            continue
+        if settings.dry or clock.left < least:
+            print(f"{name}: {'to do' if settings.dry else 'no time left'}", flush=True)
+            continue
+        yield case
+
+
 def searched(
     operator: str, arguments: dict[str, Any], settings: argparse.Namespace, clock: Clock
 ) -> tuple[Workload, Schedule, dict[str, Any]]:
-    """The best schedule of a search from nothing (or of the store), and what it took."""
-    workload = Workload.of(operator, arguments, "cuda", None)
-    if settings.compare_only:
-        from explorer.recall import best_record
+    """The best schedule of a search from nothing, and what it took.
 
-        record = best_record(workload, settings.store)
-        return workload, Schedule.from_json(record.schedule), {}
-    result = tune(
-        operator, arguments, target="cuda", trials=settings.trials, store=settings.store,
-        seconds=max(10.0, clock.left - 15.0),
-    )  # fmt: skip
-    facts = {
-        "trials": result.trials,
-        "known": result.known,
-        "search_seconds": round(result.elapsed, 1),
-        "outcomes": dict(result.outcomes),
-        "schedule": json.loads(result.best.to_json())["values"],
+    What the store has of the search counts as a part of it. Raises Unfinished.
+    """
+    workload = Workload.of(operator, arguments, "cuda", None)
+    left = 0 if settings.compare_only else settings.trials - _tried(workload, settings.store)
+    reserve = 20.0  # seconds for the finals and the comparison
+    if left > 0:
+        result = tune(
+            operator, arguments, target="cuda", trials=left, store=settings.store,
+            seconds=max(10.0, clock.left - reserve),
+        )  # fmt: skip
+        if result.trials < left and clock.left < reserve + 1:
+            raise Unfinished(f"{operator} {arguments}: {result.trials} of {left} trials")
+        return workload, result.best, _facts(workload, result.best, settings.store)
+    best = Schedule.from_json(best_record(workload, settings.store).schedule)
+    return workload, best, _facts(workload, best, settings.store)
+
+
+@contextlib.contextmanager
+def going_on() -> Iterator[None]:
+    """A case without a result says why, and the next one has its turn."""
+    try:
+        yield
+    except (Unfinished, TilewrightError) as problem:
+        print(problem, flush=True)
+
+
+@contextlib.contextmanager
+def fresh_start() -> Iterator[str]:
+    """An empty store, and an empty cache of compiled kernels for as long as it is used."""
+    before = os.environ.get(CACHE)
+    with tempfile.TemporaryDirectory(prefix="fresh-") as folder:
+        os.environ[CACHE] = str(Path(folder) / "cache")
+        try:
+            yield str(Path(folder) / "records.db")
+        finally:
+            os.environ.pop(CACHE, None)
+            os.environ.update({CACHE: before} if before is not None else {})
+
+
+def _records(workload: Workload, store: str) -> list[Record]:
+    with open_store(store) as records:
+        return list(
+            records.records(
+                workload=workload.program.key, target="cuda",
+                hardware=workload.hardware.key, generator=workload.backend.generator,
+            )
+        )  # fmt: skip
+
+
+def _tried(workload: Workload, store: str) -> int:
+    """Candidates that searches of this workload measured."""
+    return sum(record.strategy != FINAL for record in _records(workload, store))
+
+
+def _facts(workload: Workload, best: Schedule, store: str) -> dict[str, Any]:
+    """Of all searches of the workload together, as the store tells them."""
+    records = _records(workload, store)
+    trials = [record for record in records if record.strategy != FINAL]
+    with open_store(store) as opened:
+        jobs = [opened.job(name) for name in sorted({record.job for record in records})]
+    return {
+        "trials": len(trials),
+        "jobs": len(jobs),
+        "search_seconds": round(sum(map(job_seconds, jobs)), 1),
+        "outcomes": dict(Counter(record.status for record in trials)),
+        "schedule": best.as_dict(),
     }
-    return workload, result.best, facts
+
+
+def job_seconds(job: Job) -> float:
+    """From the start of a job to its end, finals included."""
+    parse = datetime.datetime.fromisoformat
+    return (parse(job.updated) - parse(job.created)).total_seconds()
 
 
 # --- sides ------------------------------------------------------------------------------------
@@ -213,79 +310,44 @@ class Ours:
         return run
 
 
-@dataclass
-class Side:
-    """One competitor: `runs` has a run for each operand set."""
-
-    name: str
-    runs: list[Run]
-    graph: Any = None
-    count: int = 0
-    samples: list[float] = field(default_factory=list)
-
-    def prepare(self) -> None:
-        """Warm up, and capture enough runs for one block."""
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for run in self.runs[:3]:
-                run()
-            stream.synchronize()
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record(stream)
-            for number in range(4):
-                self.runs[number % len(self.runs)]()
-            end.record(stream)
-            stream.synchronize()
-        seconds = start.elapsed_time(end) * 1e-3 / 4
-        self.count = max(len(self.runs), min(200, math.ceil(BLOCK_SECONDS / max(seconds, 1e-6))))
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            for number in range(self.count):
-                self.runs[number % len(self.runs)]()
-
-    def block(self) -> float:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        self.graph.replay()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) * 1e-3 / self.count
+def sm_clock_mhz() -> float | None:
+    """The clock of the processors now, right behind a block."""
+    ghz = CudaRuntime().clock_ghz()
+    if ghz is not None:
+        return ghz * 1e3
+    query = ["nvidia-smi", "--query-gpu=clocks.sm", "--format=csv,noheader,nounits", "-i", "0"]
+    with contextlib.suppress(OSError, subprocess.CalledProcessError, ValueError):
+        return float(subprocess.check_output(query, text=True, timeout=5).split()[0])
+    return None
 
 
-def interleaved(sides: list[Side], blocks: int = BLOCKS) -> None:
-    """Fill the samples of all sides in turns that go forth and back."""
-    for side in sides:
-        side.prepare()
-    for number in range(blocks + 2):
-        for side in sides if number % 2 else reversed(sides):
-            seconds = side.block()
-            if number > 1:
-                side.samples.append(seconds)
-
-
-def spread(samples: list[float]) -> float:
-    """Between the quartiles, over the median."""
-    low, middle, high = statistics.quantiles(samples, n=4)
-    return (high - low) / middle
-
-
-def time_row(case: str, ours: Side, peer: Side, **more: Any) -> dict[str, Any]:
-    mine, theirs = statistics.median(ours.samples), statistics.median(peer.samples)
+def failed_row(case: str, peer: str, problem: object, **more: Any) -> dict[str, Any]:
+    """A peer that gave no time."""
+    words = (str(problem).splitlines() or [type(problem).__name__])[-1][:300]
     return {
-        "case": case, "metric": "time", "unit": "us", "ours": mine * 1e6, "peer": peer.name,
-        "peer_value": theirs * 1e6, "ratio": theirs / mine, "spread": spread(ours.samples),
-        **more,
+        "case": case, "metric": "failed", "unit": "", "ours": 0, "peer": peer, "peer_value": 0,
+        "ratio": 0, "spread": 0.0, "problem": words, **more,
     }  # fmt: skip
 
 
+def errors(found: torch.Tensor, wanted: torch.Tensor) -> dict[str, float]:
+    """`error`: norm of the difference over the norm of what is wanted; `max_error`: the largest
+    difference over its value's magnitude plus the root mean square of all. In f64, by chunks."""
+    parts = (torch.split(tensor.flatten(), 1 << 26) for tensor in (found, wanted))
+    pairs = list(zip(*parts, strict=True))
+    total = sum(float(right.double().square().sum()) for _, right in pairs)
+    scale = math.sqrt(total / max(1, found.numel())) or 1.0
+    difference = worst = 0.0
+    for mine, right in pairs:
+        gap = mine.double() - right.double()
+        difference += float(gap.square().sum().nan_to_num(NEVER))
+        relative = gap.abs() / (right.double().abs() + scale)
+        worst = max(worst, float(relative.nan_to_num(NEVER).max()))
+    return {"error": math.sqrt(difference / max(total, 1e-300)), "max_error": worst}
+
+
 def relative_error(found: torch.Tensor, wanted: torch.Tensor) -> float:
-    """Norm of the difference over the norm of what is wanted, in f64 chunks."""
-    difference = total = 0.0
-    for mine, right in zip(found.flatten().split(1 << 26), wanted.flatten().split(1 << 26),
-                           strict=True):  # fmt: skip
-        difference += float((mine.double() - right.double()).square().sum())
-        total += float(right.double().square().sum())
-    return math.sqrt(difference / max(total, 1e-300))
+    return errors(found, wanted)["error"]
 
 
 @contextlib.contextmanager
@@ -297,34 +359,61 @@ def exact_products() -> Iterator[None]:
     torch.backends.cuda.matmul.allow_tf32 = before
 
 
+def checked(
+    run: Run, output: torch.Tensor, tensors: Tensors, reference: Callable[[Tensors], torch.Tensor]
+) -> dict[str, float]:
+    """Errors of one run that begins with a poisoned output."""
+    output.fill_(float("nan") if output.is_floating_point() else -1)
+    run()
+    torch.cuda.synchronize()
+    with exact_products():
+        found = errors(output, reference(tensors).reshape(output.shape))
+    torch.cuda.empty_cache()
+    return found
+
+
+def peer_sides(
+    case: str, peers: Mapping[str, Peer], sets: list[Tensors], results: Results
+) -> list[Side]:
+    """The peers, warm and captured; one that fails is a row of its own."""
+    sides = []
+    for name, make in peers.items():
+        try:
+            side = Side(name, [make(tensors) for tensors in sets])
+            side.prepare()
+            sides.append(side)
+        except Exception as problem:  # noqa: BLE001 (a peer that fails is a result)
+            results.add(failed_row(case, name, problem))
+    return sides
+
+
 def compare(
-    case: str, workload: Workload, schedule: Schedule, peers: dict[str, Callable[[Tensors], Run]],
-    reference: Callable[[Tensors], torch.Tensor], results: Results, facts: dict[str, Any],
+    case: str, workload: Workload, schedule: Schedule, peers: Mapping[str, Peer],
+    reference: Callable[[Tensors], torch.Tensor], results: Results, facts: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    """Measure a schedule against peers in one run and add a row for each."""
+    """Check a schedule, measure it against peers in one run, check it again; a row for each."""
     sets = sets_of(workload)
     ours = Ours(workload, schedule)
     mine = Side("ours", [ours.on(tensors) for tensors in sets])
     output = workload.program.outputs[0].name
-    sets[0][output].fill_(float("nan") if sets[0][output].is_floating_point() else -1)
-    mine.runs[0]()
-    torch.cuda.synchronize()
-    with exact_products():
-        error = relative_error(sets[0][output], reference(sets[0]).reshape(sets[0][output].shape))
-    torch.cuda.empty_cache()
-    sides = [mine]
-    for name, make in peers.items():
-        try:
-            sides.append(Side(name, [make(tensors) for tensors in sets]))
-        except Exception as problem:  # noqa: BLE001 (a peer that fails is a result)
-            print(f"{case}: {name} failed: {problem}", flush=True)
+    before = checked(mine.runs[0], sets[0][output], sets[0], reference)
+    sides = [mine, *peer_sides(case, peers, sets, results)]
     interleaved(sides)
-    for peer in sides[1:]:
-        results.add(time_row(case, mine, peer, error=error, flops=workload.program.flops,
-                             bytes=workload.program.bytes, **facts))  # fmt: skip
+    clock = sm_clock_mhz()
+    short = statistics.median(mine.samples) < SHORT_SECONDS
+    if short:
+        flushed(sides)
+    after = checked(mine.runs[-1], sets[-1][output], sets[-1], reference)
+    found = {
+        **{name: max(before[name], after[name]) for name in before},
+        "sm_clock_mhz": clock, "operand_sets": len(sets), "flops": workload.program.flops,
+        "bytes": workload.program.bytes, **facts,
+    }  # fmt: skip
     if len(sides) == 1:
-        results.add({"case": case, "metric": "time", "unit": "us", "peer": "none", "peer_value": 0,
-                     "ours": statistics.median(mine.samples) * 1e6, "ratio": 0,
-                     "spread": spread(mine.samples), "error": error, **facts})  # fmt: skip
+        sides.append(Side("none", [], samples=mine.samples, cold=mine.cold))
+    for peer in sides[1:]:
+        results.add(time_row(case, mine, peer, **found))
+        if short:
+            results.add(time_row(case, mine, peer, cold=True))
     del sets, sides, mine, ours
     torch.cuda.empty_cache()

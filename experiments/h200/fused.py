@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Clock, Results, Run, Tensors, chosen, compare, options, searched
+from common import (
+    Clock,
+    Peer,
+    Results,
+    Tensors,
+    compare,
+    going_on,
+    options,
+    pending,
+    searched,
+)
+from contest import Run
 
 ROWS = (4096, 2048, 512)
+COMPILE_SECONDS = 180.0
+BEST = "torch.compile max-autotune"
+Function = Callable[..., Any]
 
 
 def activation(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor, rest: torch.Tensor) -> Any:
@@ -32,37 +48,80 @@ def cases() -> list[tuple[str, str, dict[str, Any]]]:
 
 
 NAMES = {"matmul_bias_act": ("A", "B", "bias", "residual"), "gated_mlp": ("X", "W1", "W3")}
-FUNCTIONS: dict[str, Callable[..., Any]] = {"matmul_bias_act": activation, "gated_mlp": gated}
+FUNCTIONS: dict[str, Function] = {"matmul_bias_act": activation, "gated_mlp": gated}
+
+
+class OutOfTime(Exception):
+    """A peer's compiler took longer than it may."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raises OutOfTime in what runs longer."""
+
+    def stop(*_: object) -> None:
+        raise OutOfTime(f"not compiled within {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(max(1, int(seconds)))
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def compiled(function: Function, mode: str, inputs: tuple[str, ...], seconds: float) -> Peer:
+    """The function by torch.compile. Graphs are captured by the comparison, so max-autotune is
+    the mode of the same kernels without graphs of its own."""
+    torch._dynamo.reset()
+    fast = torch.compile(function, mode=mode, dynamic=False)
+
+    def make(tensors: Tensors) -> Run:
+        given = [tensors[name] for name in inputs]
+        with limited(seconds):
+            fast(*given)
+        return lambda: fast(*given)
+
+    return make
+
+
+def contestants(function: Function, inputs: tuple[str, ...], seconds: float) -> dict[str, Peer]:
+    """max-autotune and eager; the default mode only where max-autotune fails."""
+
+    def eager(tensors: Tensors) -> Run:
+        given = [tensors[name] for name in inputs]
+        return lambda: function(*given)
+
+    return {
+        BEST: compiled(function, "max-autotune-no-cudagraphs", inputs, seconds),
+        "torch eager": eager,
+    }
+
+
+def in_f32(function: Function, inputs: tuple[str, ...]) -> Callable[[Tensors], torch.Tensor]:
+    def make(tensors: Tensors) -> torch.Tensor:
+        found: torch.Tensor = function(*(tensors[name].float() for name in inputs))
+        return found
+
+    return make
 
 
 def main() -> None:
     settings = options(__doc__ or "")
     clock, results = Clock(settings.seconds), Results.at(settings.out)
-    for name, operator, arguments in cases():
-        if not chosen(name, settings.cases) or clock.left < 60:
-            continue
-        if results.has(name, "torch eager"):
-            continue
+    waiting = pending(cases(), settings, results, clock, ("torch eager",), 60.0)
+    for name, operator, arguments in waiting:
         function, inputs = FUNCTIONS[operator], NAMES[operator]
-        torch._dynamo.reset()
-        # graphs are captured by the comparison, so the mode without graphs is the same kernels
-        compiled = torch.compile(function, mode="max-autotune-no-cudagraphs", dynamic=False)
-
-        def fast(tensors: Tensors) -> Run:
-            given = [tensors[i] for i in inputs]  # noqa: B023 (used within this turn)
-            return lambda: compiled(*given)  # noqa: B023
-
-        def eager(tensors: Tensors) -> Run:
-            given = [tensors[i] for i in inputs]  # noqa: B023
-            return lambda: function(*given)  # noqa: B023
-
-        def reference(tensors: Tensors) -> torch.Tensor:
-            result: torch.Tensor = function(*(tensors[i].float() for i in inputs))  # noqa: B023
-            return result
-
-        workload, schedule, facts = searched(operator, arguments, settings, clock)
-        peers = {"torch.compile max-autotune": fast, "torch eager": eager}
-        compare(name, workload, schedule, peers, reference, results, facts)
+        with going_on(), torch.no_grad():
+            workload, schedule, facts = searched(operator, arguments, settings, clock)
+            limit = min(COMPILE_SECONDS, max(20.0, clock.left - 15))
+            sides = contestants(function, inputs, limit)
+            right = in_f32(function, inputs)
+            compare(name, workload, schedule, sides, right, results, facts)
+            if not results.has(name, BEST, "time"):
+                sides = {"torch.compile default": compiled(function, "default", inputs, limit)}
+                compare(name, workload, schedule, sides, right, results, facts)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,15 +11,14 @@ import torch.nn.functional as F
 from common import (
     Clock,
     Results,
-    Run,
-    Side,
     Tensors,
-    chosen,
     compare,
-    interleaved,
+    going_on,
     options,
+    pending,
     searched,
 )
+from contest import Run, Side, flushed, interleaved
 
 SIZES = ((4096, 4096), (16384, 8192), (65536, 8192))
 OPERATORS = ("softmax", "rmsnorm", "layernorm", "row_sum", "column_sum")
@@ -35,44 +36,62 @@ def function(operator: str, x: Tensors) -> torch.Tensor:
 
 
 def copy_rate() -> float:
-    """Bytes a second, read and written, of a large device-to-device copy."""
+    """Bytes a second, read and written, of the fastest large copy: by the driver, by kernels, in
+    a graph or launched one by one (a graph's own copies are slower)."""
     source = torch.randn(1 << 28, device="cuda")
     target = torch.empty_like(source)
-    side = Side("copy", [lambda: target.copy_(source)])
-    interleaved([side], 10)
-    return 2 * 4 * source.numel() / sorted(side.samples)[len(side.samples) // 2]
+    narrow, other = source.view(torch.bfloat16), target.view(torch.bfloat16)
+    copies: list[Run] = [
+        lambda: target.copy_(source),
+        lambda: torch.neg(source, out=target),
+        lambda: torch.neg(narrow, out=other),
+    ]
+    sides = [Side(f"copy {number}", [copy]) for number, copy in enumerate(copies)]
+    interleaved(sides)
+    flushed(sides)
+    times = [statistics.median(kept) for side in sides for kept in (side.samples, side.cold)]
+    print("copies, GB/s:", *(f"{2 * source.nbytes / t / 1e9:.0f}" for t in times), flush=True)
+    return 2 * source.nbytes / min(times)
+
+
+def peer(operator: str) -> Callable[[Tensors], Run]:
+    return lambda tensors: lambda: function(operator, tensors)
+
+
+def reference(operator: str) -> Callable[[Tensors], torch.Tensor]:
+    def make(tensors: Tensors) -> torch.Tensor:
+        wide = {k: v.double() for k, v in tensors.items() if k in ("X", "gamma", "beta")}
+        if operator.endswith("sum"):
+            return wide["X"].sum(-1 if operator == "row_sum" else 0)
+        return function(operator, wide)
+
+    return make
+
+
+def cases() -> list[tuple[str, str, dict[str, Any]]]:
+    """(name, operator, arguments)."""
+    sizes = [(o, m, n, "bf16") for m, n in SIZES for o in OPERATORS]
+    return [
+        (f"{o} {dtype} {m}x{n}", o, {"m": m, "n": n, "dtype": dtype})
+        for o, m, n, dtype in [*sizes, ("softmax", 16384, 8192, "f32")]
+    ]
 
 
 def main() -> None:
     settings = options(__doc__ or "")
     settings.trials = min(settings.trials, 96)
     clock, results = Clock(settings.seconds), Results.at(settings.out)
-    rate = copy_rate()
-    cases = [(o, m, n, "bf16") for m, n in SIZES for o in OPERATORS]
-    for operator, m, n, dtype in [*cases, ("softmax", 16384, 8192, "f32")]:
-        name = f"{operator} {dtype} {m}x{n}"
-        if not chosen(name, settings.cases) or clock.left < 30:
-            continue
-        if results.has(name, "copy"):
-            continue
-        arguments: dict[str, Any] = {"m": m, "n": n, "dtype": dtype}
-        workload, schedule, facts = searched(operator, arguments, settings, clock)
-
-        def peer(tensors: Tensors) -> Run:
-            return lambda: function(operator, tensors)  # noqa: B023 (used within this turn)
-
-        def reference(tensors: Tensors) -> torch.Tensor:
-            wide = {k: v.double() for k, v in tensors.items() if k in ("X", "gamma", "beta")}
-            if operator.endswith("sum"):  # noqa: B023
-                return wide["X"].sum(-1 if operator == "row_sum" else 0)  # noqa: B023
-            return function(operator, wide)  # noqa: B023
-
-        compare(name, workload, schedule, {"torch": peer}, reference, results, facts)
-        row = results.rows[f"{name}|torch|time"]
-        reached = workload.program.bytes / (row["ours"] * 1e-6)
-        results.add({"case": name, "metric": "bandwidth", "unit": "GB/s", "ours": reached / 1e9,
-                     "peer": "copy", "peer_value": rate / 1e9, "ratio": reached / rate,
-                     "spread": row["spread"]})  # fmt: skip
+    rate = 0.0 if settings.dry else copy_rate()
+    for name, operator, arguments in pending(cases(), settings, results, clock, ("copy",)):
+        with going_on():
+            workload, schedule, facts = searched(operator, arguments, settings, clock)
+            sides = {"torch": peer(operator)}
+            compare(name, workload, schedule, sides, reference(operator), results, facts)
+            row = results.rows.get(f"{name}|torch|time") or results.rows[f"{name}|none|time"]
+            reached = workload.program.bytes / (row["ours"] * 1e-6)
+            results.add({"case": name, "metric": "bandwidth", "unit": "GB/s", "ours": reached / 1e9,
+                         "peer": "copy", "peer_value": rate / 1e9, "ratio": reached / rate,
+                         "spread": row["spread"], "sm_clock_mhz": row["sm_clock_mhz"]})  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -5,12 +5,14 @@ All runs of a shape share workers, and their winners are measured again in turns
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from typing import Any
 
 import numpy as np
-from common import Clock, Results, chosen, options
+from common import Clock, Results, Unfinished, going_on, options, pending
 
+from explorer.errors import NothingValid
 from explorer.measure import Measurer
 from explorer.settings import cache_dir
 from explorer.strategies.base import find_strategy
@@ -32,6 +34,8 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
 SEEDS = 5
 TRIALS = 128
 BATCH = 16
+ROUNDS = 5
+FINALS_SECONDS = 15.0
 STRATEGIES = ("evolutionary", "random")
 
 
@@ -52,39 +56,42 @@ def run(workload: Workload, measurer: Measurer, strategy: str, seed: int) -> Sch
         for schedule, outcome in zip(schedules, outcomes, strict=True):
             if outcome.ok and outcome.seconds and (best is None or outcome.seconds < best[0]):
                 best = (outcome.seconds, schedule)
-    assert best is not None, f"{workload.operator}: nothing valid"
+    if best is None:
+        raise NothingValid(f"{workload.operator}: nothing valid by {strategy}, seed {seed}")
     return best[1]
+
+
+def gain(name: str, workload: Workload, clock: Clock) -> dict[str, Any]:
+    """The row of one case; raises Unfinished where the budget does not reach."""
+    with Measurer(workload.program, "cuda", workload.hardware, cache_dir=cache_dir()) as measurer:
+        winners = []
+        for seed, strategy in itertools.product(range(SEEDS), STRATEGIES):
+            began = clock.left
+            winners.append((strategy, run(workload, measurer, strategy, seed)))
+            left = 2 * SEEDS - len(winners)
+            if (began - clock.left) * left + FINALS_SECONDS > clock.left:
+                raise Unfinished(f"{name}: {left} searches left, {clock.left:.0f} s")
+        outcomes = measurer.compete([schedule for _, schedule in winners], ROUNDS)
+    times: dict[str, list[float]] = {strategy: [] for strategy in STRATEGIES}
+    for (strategy, _), outcome in zip(winners, outcomes, strict=True):
+        if outcome.seconds is not None:
+            times[strategy].append(outcome.seconds * 1e6)
+    ours, theirs = (statistics.median(times[s]) for s in STRATEGIES)
+    width = (max(times["evolutionary"]) - min(times["evolutionary"])) / ours
+    return {
+        "case": name, "metric": "best after 128 trials", "unit": "us", "ours": ours,
+        "peer": "random", "peer_value": theirs, "ratio": theirs / ours, "spread": width,
+        "all": times,
+    }  # fmt: skip
 
 
 def main() -> None:
     settings = options(__doc__ or "")
     clock, results = Clock(settings.seconds), Results.at(settings.out)
-    for name, operator, arguments in CASES:
-        if not chosen(name, settings.cases) or clock.left < 90:
-            continue
-        if results.has(name, "random"):
-            continue
-        workload = Workload.of(operator, arguments, "cuda", None)
-        with Measurer(
-            workload.program, "cuda", workload.hardware, cache_dir=cache_dir()
-        ) as measurer:
-            winners = [
-                (strategy, run(workload, measurer, strategy, seed))
-                for seed in range(SEEDS)
-                for strategy in STRATEGIES
-            ]
-            outcomes = measurer.compete([schedule for _, schedule in winners], 5)
-        times: dict[str, list[float]] = {strategy: [] for strategy in STRATEGIES}
-        for (strategy, _), outcome in zip(winners, outcomes, strict=True):
-            if outcome.seconds is not None:
-                times[strategy].append(outcome.seconds * 1e6)
-        ours, theirs = (statistics.median(times[s]) for s in STRATEGIES)
-        width = (max(times["evolutionary"]) - min(times["evolutionary"])) / ours
-        results.add({
-            "case": name, "metric": "best after 128 trials", "unit": "us", "ours": ours,
-            "peer": "random", "peer_value": theirs, "ratio": theirs / ours, "spread": width,
-            "all": times,
-        })  # fmt: skip
+    waiting = pending(CASES, settings, results, clock, ("random",), 120.0)
+    for name, operator, arguments in waiting:
+        with going_on():
+            results.add(gain(name, Workload.of(operator, arguments, "cuda", None), clock))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,20 @@
-"""Matrix products against TileLang (its plain GEMM program, best of a grid of its own choices).
+"""Matrix products against TileLang: its plain GEMM program, the best of a grid of its own choices.
 
-TileLang is no dependency: put it on the path, with nvcc. Needs the records of gemm.py's searches.
+TileLang is no dependency: --tilelang names a folder that has it (and nvcc is on the path). Takes
+schedules from the records of gemm.py's searches.
 """
 
-from __future__ import annotations
+# mypy: disable-error-code="import-not-found,untyped-decorator,no-untyped-def,valid-type"
+# Annotations are evaluated here, because TileLang reads those of its programs.
 
+import argparse
 import itertools
+import statistics
+import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -15,41 +22,47 @@ from common import (
     Clock,
     Ours,
     Results,
-    Run,
-    Side,
     Tensors,
-    chosen,
-    interleaved,
-    options,
+    checked,
+    failed_row,
+    going_on,
+    parser,
+    pending,
     searched,
     sets_of,
-    time_row,
+    sm_clock_mhz,
 )
-from gemm import SHAPES, plain
+from contest import Run, Side, event, interleaved, time_row
+from gemm import SHAPES, plain, reference
 
 TILES = (
     (128, 256, 64, 256), (256, 128, 64, 256), (128, 128, 64, 256), (128, 128, 64, 128),
     (64, 256, 64, 128), (128, 64, 64, 128), (64, 128, 64, 128), (64, 64, 64, 128),
-    (128, 192, 64, 256),
+    (128, 192, 64, 256), (192, 128, 64, 384), (64, 64, 128, 128), (64, 32, 128, 128),
 )  # fmt: skip
-STAGES = (2, 3, 4)
-PANELS = (0, 10)
-COMPILERS = 12
+STAGES = (2, 3, 4, 6)
+PANELS = (0, 4, 10)
+COMPILERS = 14
+SHARED = 220 << 10
+PEER = "TileLang"
+TYPES = {"bf16": "bfloat16", "f16": "float16"}
+FINALISTS = 3
+WRONG = 1e-2
+Choice = tuple[int, ...]
 
 
-def program(m: int, n: int, k: int, choice: tuple[int, ...]) -> Any:
-    """TileLang's GEMM of C = A B^T for one choice of tile, stages, threads and raster."""
+def program(m: int, n: int, k: int, dtype: str, choice: Choice) -> Any:
+    """TileLang's GEMM of C = A B^T for one choice of tile, threads, stages and raster."""
     import tilelang.language as T
 
     rows, columns, depth, threads, stages, panel = choice
-    dtype = "bfloat16"
 
     @T.prim_func
     def main(
         A: T.Tensor((m, k), dtype),
         B: T.Tensor((n, k), dtype),
         C: T.Tensor((m, n), dtype),
-    ):  # type: ignore[no-untyped-def]
+    ):
         with T.Kernel(T.ceildiv(n, columns), T.ceildiv(m, rows), threads=threads) as (bx, by):
             left = T.alloc_shared((rows, depth), dtype)
             right = T.alloc_shared((columns, depth), dtype)
@@ -65,81 +78,143 @@ def program(m: int, n: int, k: int, choice: tuple[int, ...]) -> Any:
     return main
 
 
-def built(m: int, n: int, k: int, choice: tuple[int, ...]) -> Any:
-    import tilelang
-
-    try:
-        return tilelang.compile(program(m, n, k, choice), target="cuda")
-    except Exception as problem:  # noqa: BLE001 (some of its choices do not compile)
-        print(f"TileLang {m}x{n}x{k} {choice}: {str(problem).splitlines()[-1:]}", flush=True)
-        return None
-
-
-def quick(run: Run) -> float:
-    run()
-    torch.cuda.synchronize()
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(5):
-        run()
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) / 5
-
-
-def best_kernel(m: int, n: int, k: int, tensors: Tensors) -> tuple[Any, tuple[int, ...], int]:
-    choices = [
+def choices(m: int) -> list[Choice]:
+    """The grid, without what is pointless for few rows or has no room in shared memory."""
+    return [
         (*tile, stages, panel)
         for tile, stages, panel in itertools.product(TILES, STAGES, PANELS)
-        if (tile[0] <= 64 or m > 64) and stages * (tile[0] + tile[1]) * tile[2] * 2 <= 220 << 10
-    ]
+        if (tile[0] <= 64 or m > 64) and stages * (tile[0] + tile[1]) * tile[2] * 2 <= SHARED
+        and (not panel or m > 256)
+    ]  # fmt: skip
+
+
+def built(m: int, n: int, k: int, dtype: str, choice: Choice) -> Any:
+    import tilelang
+
+    return tilelang.compile(program(m, n, k, dtype, choice), target="cuda")
+
+
+def all_built(
+    shape: tuple[int, int, int], dtype: str, seconds: float
+) -> tuple[list[tuple[Choice, Any]], Counter[str]]:
+    """Kernels that compiled within the time, and why others did not."""
+    wanted, end = choices(shape[0]), time.monotonic() + seconds
+    found: list[tuple[Choice, Any]] = []
+    problems: Counter[str] = Counter()
     with ThreadPoolExecutor(COMPILERS) as pool:
-        kernels = list(pool.map(lambda choice: built(m, n, k, choice), choices))
-    found = []
-    wanted = tensors["A"].float() @ tensors["B"].float().t()
-    for choice, kernel in zip(choices, kernels, strict=True):
-        if kernel is None:
-            continue
+        futures: list[Future[Any]] = [
+            pool.submit(built, *shape, TYPES[dtype], choice) for choice in wanted
+        ]
+        for choice, future in zip(wanted, futures, strict=True):
+            if time.monotonic() > end and future.cancel():
+                problems["no time"] += 1
+                continue
+            try:
+                found.append((choice, future.result()))
+            except Exception as problem:  # noqa: BLE001 (some of its choices do not compile)
+                problems[(str(problem).splitlines() or ["?"])[-1][:160]] += 1
+    return found, problems
+
+
+def quick(runs: Sequence[Run]) -> float:
+    """Milliseconds of one run over operand sets in turn."""
+    start, end = event(), event()
+    runs[0]()
+    start.record()
+    for number in range(8):
+        runs[number % len(runs)]()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 8
+
+
+def on(kernel: Any, tensors: Tensors) -> Run:
+    return lambda: kernel(tensors["A"], tensors["B"], tensors["C"])
+
+
+def finalists(
+    kernels: list[tuple[Choice, Any]], sets: list[Tensors], problems: Counter[str]
+) -> list[Side]:
+    """The fastest that are right, as sides named by their choices."""
+    wanted = reference(sets[0])
+    timed = []
+    for choice, kernel in kernels:
+        runs = [on(kernel, tensors) for tensors in sets]
         try:
-            seconds = quick(lambda: kernel(tensors["A"], tensors["B"], tensors["C"]))  # noqa: B023
-        except Exception as problem:  # noqa: BLE001
-            print(f"TileLang {m}x{n}x{k} {choice}: {problem}", flush=True)
-            continue
-        error = (tensors["C"].float() - wanted).norm() / wanted.norm()
-        if error < 1e-2:
-            found.append((seconds, choice, kernel))
-    seconds, choice, kernel = min(found, key=lambda row: row[0])
-    return kernel, choice, len(choices)
+            error = checked(runs[0], sets[0]["C"], sets[0], lambda _: wanted)["error"]
+            if error < WRONG:
+                timed.append((quick(runs), choice, runs))
+            else:
+                problems["wrong"] += 1
+        except Exception as problem:  # noqa: BLE001 (a launch that is refused)
+            problems[(str(problem).splitlines() or ["?"])[-1][:160]] += 1
+    timed.sort(key=lambda row: row[0])
+    return [Side(str(choice), runs) for _, choice, runs in timed[:FINALISTS]]
+
+
+def measured(name: str, arguments: dict[str, Any], settings: argparse.Namespace, clock: Clock,
+             results: Results) -> None:  # fmt: skip
+    workload, schedule, _ = searched("matmul", arguments, settings, clock)
+    shape = (arguments["m"], arguments["n"], arguments["k"])
+    sets = sets_of(workload)
+    began = time.monotonic()
+    limit = min(settings.compile_seconds, clock.left - 20)
+    kernels, problems = all_built(shape, arguments["dtype"], limit)
+    theirs = finalists(kernels, sets, problems)
+    facts: dict[str, Any] = {
+        "choices": len(choices(shape[0])), "compiled": len(kernels), "problems": dict(problems),
+        "peer_seconds": round(time.monotonic() - began, 1), "schedule": schedule.as_dict(),
+    }  # fmt: skip
+    if not theirs:
+        results.add(failed_row(name, PEER, problems, **facts))
+        return
+    ours = Ours(workload, schedule)
+    runs = [ours.on(tensors) for tensors in sets]
+    facts |= checked(runs[0], sets[0]["C"], sets[0], reference)
+    mine = Side("ours", runs)
+    library = Side("cuBLAS", [plain(tensors) for tensors in sets])
+    interleaved([mine, *theirs, library])
+    best = min(theirs, key=lambda side: statistics.median(side.samples))
+    facts |= {"choice": best.name, "sm_clock_mhz": sm_clock_mhz()}
+    facts["cublas"] = statistics.median(library.samples) * 1e6
+    best.name = PEER
+    results.add(time_row(name, mine, best, **facts))
+
+
+def cases() -> list[tuple[str, dict[str, Any]]]:
+    found: list[tuple[str, dict[str, Any]]] = [
+        (f"bf16 {m}x{n}x{k}", {"m": m, "n": n, "k": k, "dtype": "bf16", "tb": True})
+        for m, n, k in SHAPES
+    ]
+    for size in (4096, 8192):
+        sizes = {"m": size, "n": size, "k": size, "dtype": "f16", "tb": True}
+        found.append((f"f16 {size}^3", sizes))
+    return found
+
+
+def options() -> argparse.Namespace:
+    words = parser(__doc__ or "")
+    words.add_argument("--tilelang", help="a folder with TileLang")
+    words.add_argument("--compile-seconds", type=float, default=60.0, help="for one shape")
+    settings = words.parse_args()
+    settings.compare_only = True
+    if settings.tilelang:
+        sys.path.insert(0, settings.tilelang)
+    return settings
 
 
 def main() -> None:
-    settings = options(__doc__ or "")
-    settings.compare_only = True
+    settings = options()
     clock, results = Clock(settings.seconds), Results.at(settings.out)
-    for m, n, k in SHAPES:
-        name = f"bf16 {m}x{n}x{k}"
-        if not chosen(name, settings.cases) or clock.left < 45:
-            continue
-        if results.has(name, "TileLang 0.1.15"):
-            continue
-        arguments = {"m": m, "n": n, "k": k, "dtype": "bf16", "tb": True}
-        workload, schedule, _ = searched("matmul", arguments, settings, clock)
-        sets = sets_of(workload)
-        began = time.monotonic()
-        kernel, choice, count = best_kernel(m, n, k, sets[0])
-        seconds = time.monotonic() - began
-
-        def peer(tensors: Tensors) -> Run:
-            return lambda: kernel(tensors["A"], tensors["B"], tensors["C"])  # noqa: B023
-
-        ours = Ours(workload, schedule)
-        mine = Side("ours", [ours.on(tensors) for tensors in sets])
-        theirs = Side("TileLang 0.1.15", [peer(tensors) for tensors in sets])
-        library = Side("cuBLAS", [plain(tensors) for tensors in sets])
-        interleaved([mine, theirs, library])
-        facts = {"choice": choice, "choices": count, "peer_seconds": round(seconds, 1)}
-        results.add(time_row(name, mine, theirs, **facts))
-        del sets, mine, theirs, library
+    if not settings.dry:
+        try:
+            import tilelang  # noqa: F401
+        except Exception as problem:  # noqa: BLE001 (it loads compilers and libraries)
+            results.add(failed_row("import", PEER, problem))
+            return
+    for name, arguments in pending(cases(), settings, results, clock, (PEER,), 75.0):
+        with going_on():
+            measured(name, arguments, settings, clock, results)
         torch.cuda.empty_cache()
 
 

@@ -99,6 +99,10 @@ class Runtime(Protocol):
         """Memory for an output."""
         ...
 
+    def put(self, array: Array, values: Array) -> None:
+        """Copy values of the host into an array of `empty`."""
+        ...
+
     def fetch(self, array: Array) -> Array:
         """The array in the host's memory, as numpy's."""
         ...

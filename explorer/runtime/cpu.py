@@ -77,6 +77,9 @@ class CpuRuntime:
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         return aligned_empty(shape, dtype, guard=True)
 
+    def put(self, array: Array, values: Array) -> None:
+        array[...] = values
+
     def fetch(self, array: Array) -> Array:
         return array
 

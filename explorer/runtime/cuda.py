@@ -140,6 +140,9 @@ class CudaRuntime:
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         return _guarded(lambda: cupy().empty(shape, numpy_dtype(dtype)))
 
+    def put(self, array: Array, values: Array) -> None:
+        array[...] = cupy().asarray(values)
+
     def fetch(self, array: Array) -> Array:
         """The array as numpy's."""
         host: Array = cupy().asnumpy(array)

@@ -1,4 +1,4 @@
-"""Drawn kernels, run on the CPU by the emulating prelude in adversarial orders, mean their program."""
+"""Drawn kernels mean their program when the CPU emulates them, in adversarial orders."""
 
 from __future__ import annotations
 

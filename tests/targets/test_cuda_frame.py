@@ -27,16 +27,16 @@ def points(frame: Frame, axes: tuple[str, ...]) -> Counter[tuple[int, ...]]:
             place = dict.fromkeys(axes, 0)
             for digit, value in zip(own, values, strict=True):
                 place[digit.axis] += value * digit.stride
-            for weight, digit in frame.weights():
+            for weight, step in frame.weights():
                 for axis in axes:
-                    place[axis] += thread // weight % digit.size * digit.stride(axis)
+                    place[axis] += thread // weight % step.size * step.stride(axis)
             found[tuple(place[axis] for axis in axes)] += 1
     return found
 
 
 @st.composite
 def shares(draw: st.DrawFn) -> tuple[Share, ...]:
-    found = []
+    found: list[Share] = []
     for axis in draw(st.sampled_from(["a", "ab", "abc"])):
         own = 1 << draw(st.integers(0, 3))
         tile = own << draw(st.integers(0, 3))

@@ -77,9 +77,9 @@ def test_clusters_need_equal_walks() -> None:
 
 
 def test_bad_input_is_one_line() -> None:
+    large = built("matmul", {"m": 1 << 20, "n": 1 << 20, "k": 64, "dtype": "f32"})
     with pytest.raises(UsageError, match="H200 has"):
-        size = {"m": 1 << 20, "n": 1 << 20, "k": 64, "dtype": "f32"}
-        BACKEND.space(built("matmul", size), HARDWARE)
+        BACKEND.space(large, HARDWARE)
     with pytest.raises(UsageError, match="known are h200"):
         known_hardware("h201")
 

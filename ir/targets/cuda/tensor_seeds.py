@@ -22,8 +22,8 @@ class Seeds:
     def all(self) -> list[dict[str, Value]]:
         """Configurations that do well on many shapes, fitted to this program."""
         if self.kernel.roles.inner:
-            rows = [self._chained(128, 2, 128), self._chained(128, 2, 64), self._chained(192, 3, 128),
-                    self._chained(64, 1, 64), self._chained(192, 3, 64)]  # fmt: skip
+            shapes = ((128, 2, 128), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64))
+            rows = [self._chained(*shape) for shape in shapes]
         else:
             rows = [
                 self._plain(128, 256, 2, 4, "1x1", "rows8"),
@@ -102,10 +102,11 @@ class Seeds:
         self, swap: bool, consumers: int, stages: int, split: str, cluster: str, raster: str,
         epilogue: str,
     ) -> dict[str, Value]:  # fmt: skip
+        processors = self.kernel.processors()[2 if cluster != "1x1" else 1]
         pairs: dict[str, Value] = {
             "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
             "wait": 0 if self.kernel.roles.inner else 1, "registers": split, "cluster": cluster,
-            "raster": raster, "processors": self.kernel.processors()[2 if cluster != "1x1" else 1], "epilogue": epilogue,
+            "raster": raster, "processors": processors, "epilogue": epilogue,
             "epilogue_slots": 2 if epilogue == "tma" else 1,
         }  # fmt: skip
         return {self.kernel.name(name): value for name, value in pairs.items()}
