@@ -39,6 +39,8 @@ L2_TIMES = 3
 MOST_SETS = 32
 MOST_BYTES = 8 << 30
 SHORT_SECONDS = 1e-4  # kernels for which single launches behind a flush are told too
+RESERVE = 20.0
+WRONG = 2e-2
 NEVER = 1e30  # the error of what was not written
 
 TORCH = {
@@ -92,6 +94,8 @@ class Results:
     def add(self, row: dict[str, Any]) -> None:
         row["commit"], row["command"] = _commit(), " ".join(["python", *sys.argv])
         self.rows[_key(row)] = row
+        if row["metric"] == "time":
+            self.rows.pop(_key({**row, "metric": "failed"}), None)
         if torch.cuda.is_available() or not self.head:
             self.head = header()
         scratch = self.path.with_suffix(".part")
@@ -178,15 +182,16 @@ def pending(
 
 
 def searched(
-    operator: str, arguments: dict[str, Any], settings: argparse.Namespace, clock: Clock
-) -> tuple[Workload, Schedule, dict[str, Any]]:
+    operator: str, arguments: dict[str, Any], settings: argparse.Namespace, clock: Clock,
+    reserve: float = RESERVE,
+) -> tuple[Workload, Schedule, dict[str, Any]]:  # fmt: skip
     """The best schedule of a search from nothing, and what it took.
 
-    What the store has of the search counts as a part of it. Raises Unfinished.
+    What the store has of the search counts as a part of it; `reserve` seconds of the budget are
+    for the finals and the comparison. Raises Unfinished.
     """
     workload = Workload.of(operator, arguments, "cuda", None)
     left = 0 if settings.compare_only else settings.trials - _tried(workload, settings.store)
-    reserve = 20.0  # seconds for the finals and the comparison
     if left > 0:
         result = tune(
             operator, arguments, target="cuda", trials=left, store=settings.store,
@@ -404,11 +409,13 @@ def compare(
     if short:
         flushed(sides)
     after = checked(mine.runs[-1], sets[-1][output], sets[-1], reference)
-    found = {
+    found: dict[str, Any] = {
         **{name: max(before[name], after[name]) for name in before},
         "sm_clock_mhz": clock, "operand_sets": len(sets), "flops": workload.program.flops,
         "bytes": workload.program.bytes, **facts,
     }  # fmt: skip
+    if found["error"] > WRONG:
+        found["problem"] = "wrong result"
     if len(sides) == 1:
         sides.append(Side("none", [], samples=mine.samples, cold=mine.cold))
     for peer in sides[1:]:

@@ -110,11 +110,11 @@ def in_f32(function: Function, inputs: tuple[str, ...]) -> Callable[[Tensors], t
 def main() -> None:
     settings = options(__doc__ or "")
     clock, results = Clock(settings.seconds), Results.at(settings.out)
-    waiting = pending(cases(), settings, results, clock, ("torch eager",), 60.0)
+    waiting = pending(cases(), settings, results, clock, ("torch eager",), 110.0)
     for name, operator, arguments in waiting:
         function, inputs = FUNCTIONS[operator], NAMES[operator]
         with going_on(), torch.no_grad():
-            workload, schedule, facts = searched(operator, arguments, settings, clock)
+            workload, schedule, facts = searched(operator, arguments, settings, clock, 70)
             limit = min(COMPILE_SECONDS, max(20.0, clock.left - 15))
             sides = contestants(function, inputs, limit)
             right = in_f32(function, inputs)

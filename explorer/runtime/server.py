@@ -26,7 +26,7 @@ from explorer.runtime import wire
 from explorer.runtime.base import get_runtime
 
 SPAWN, END, FRAME = b"S", b"E", struct.Struct("<cq")
-_LARGEST_FILE = 1 << 30
+_LARGEST_FILE = 1 << 36  # inputs of the largest workloads; a kernel that writes on is still stopped
 _PR_SET_PDEATHSIG = 1
 
 
