@@ -106,10 +106,19 @@ def _linker() -> Finding:
 
 
 def _cuda() -> Finding:
-    """Only looks for files: no driver is touched."""
-    cupy = "cupy installed" if find_spec("cupy") else "no cupy"
-    driver = "driver there" if Path("/dev/nvidia0").exists() else "no NVIDIA device"
-    return Finding("cuda", NOTE, f"{driver}, {cupy}", "this version tunes for the CPU only")
+    """Asks the driver for the device; starts no context."""
+    from ir.errors import MissingTarget
+    from ir.target import get_backend
+
+    missing = [name for name in ("cupy", "cuda") if find_spec(name) is None]
+    try:
+        hardware = get_backend("cuda").hardware()
+    except MissingTarget as error:
+        return Finding("cuda", NOTE, "no GPU to tune for", str(error))
+    if missing:
+        advice = "install the extra: pip install 'tilewright[cuda13]' (or cuda12)"
+        return Finding("cuda", NOTE, f"{hardware.name}, without {', '.join(missing)}", advice)
+    return Finding("cuda", GOOD, f"{hardware.name}, {', '.join(hardware.isa)}")
 
 
 def _cache() -> Finding:

@@ -327,7 +327,7 @@ class CudaKernel:
         )
         return _Call(
             function, tuple(kernel["grid"]), kernel["block"], kernel["shared"], addresses, clears,
-            (values, arrays),
+            (values, arrays, self._module),
         )  # fmt: skip
 
     def __call__(self, *operands: Array) -> float:

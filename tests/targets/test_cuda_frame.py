@@ -11,11 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ir.layout.instructions.semantics import table
+from ir.layout.instructions.wgmma import accumulator
+from ir.targets.cuda.access import Access, Dimension
 from ir.targets.cuda.frame import WARP, Digit, Frame, Share, ThreadDigit, blocked
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.tensor import TensorKernel
-from ir.targets.cuda.tensor_plan import make_plan
-from tests.targets.cuda_cases import BACKEND, HARDWARE, built
+from ir.targets.cuda.tensor_plan import GROUP, ROWS, Plan, make_plan
+from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn
 
 
 def points(frame: Frame, axes: tuple[str, ...]) -> Counter[tuple[int, ...]]:
@@ -122,6 +125,90 @@ def test_accumulators_lie_as_wgmma_leaves_them(
             base_column = group * plan.group_columns if plan.partition == "columns" else 0
             assert place[row] == base_row + 16 * warp + lane // 4 + 8 * h
             assert place[column] == base_column + 8 * j + 2 * (lane % 4) + e
+
+
+def places(frame: Frame, axis: str, own: tuple[Digit, ...]) -> np.ndarray[Any, Any]:
+    """[thread, register] -> point along `axis`, for a value with the register digits `own`."""
+    threads = np.zeros(frame.team, np.int64)
+    for weight, digit in frame.weights():
+        threads += np.arange(frame.team) // weight % digit.size * digit.stride(axis)
+    registers = np.zeros(1, np.int64)
+    for step in own:
+        steps = np.arange(step.size) * (step.stride if step.axis == axis else 0)
+        registers = np.add.outer(steps, registers).reshape(-1)
+    return np.add.outer(threads, registers)
+
+
+def drawn_plans(number: int) -> list[Plan]:
+    """Plans of drawn schedules of a small program, of those of its kernels with products."""
+    program = built(*SMALL[number])
+    tensor = [k for k in kernels_of(program, HARDWARE) if isinstance(k, TensorKernel)]
+    found = []
+    for schedule in drawn(program, number, 10, 20):
+        values = schedule.as_dict()
+        for kernel in tensor:
+            roles = kernel.turned if values[kernel.name("swap")] else kernel.roles
+            assert roles is not None
+            found.append(make_plan(kernel.program, roles, values, kernel.mark))
+    return found
+
+
+@pytest.mark.parametrize("number", range(len(SMALL)), ids=NAMES)
+def test_frames_of_drawn_plans_are_wgmma_accumulators(number: int) -> None:
+    """Register r of a thread holds what register r of the instruction's fragment holds."""
+    for plan in drawn_plans(number):
+        frame, column = plan.frame, plan.column_axis
+        own = frame.own((*plan.roles.rows, column))
+        row = np.zeros((1, 1), np.int64)
+        for axis in plan.roles.rows:
+            row = row * plan.tiles[axis] + places(frame, axis, own)
+        point = row * plan.tile_columns + places(frame, column, own)
+        assert np.array_equal(np.sort(point.reshape(-1)), np.arange(point.size))
+        assert point.size == plan.tile_rows * plan.tile_columns
+        fragment = table(accumulator(plan.group_columns))
+        groups = point.reshape(-1, GROUP, plan.row_blocks, fragment.shape[1])
+        for group, held in enumerate(groups):
+            first_row = group * plan.group_rows if plan.partition == "rows" else 0
+            first_column = group * plan.group_columns if plan.partition == "columns" else 0
+            for block in range(plan.row_blocks):
+                rows = first_row + ROWS * block + fragment % ROWS
+                columns = first_column + fragment // ROWS
+                assert np.array_equal(held[:, block], rows * plan.tile_columns + columns)
+
+
+@given(shares(), st.sampled_from(["bf16", "f32", "u8"]), st.integers(1, 96), st.integers(0, 9))
+@settings(max_examples=80, deadline=None)
+def test_vectors_are_neighbours_and_aligned(
+    given_shares: tuple[Share, ...], dtype: str, extent: int, constant: int
+) -> None:
+    """Whatever the extent of the fastest dimension, in every tile."""
+    frame = blocked(given_shares)
+    first = given_shares[0].axis
+    tiles = {share.axis: share.tile for share in given_shares}
+    dimensions = [Dimension(((first, 1),), constant, None, 1, extent)]
+    for share in given_shares[1:]:
+        dimensions.append(Dimension(((share.axis, 1),), 0, None, extent * 7 ** len(dimensions), 7))
+    access = Access("X", dtype, tuple(reversed(dimensions)))
+    own = frame.own(tiles)
+    width = access.vector(frame, own, tiles)
+    assert width * (2 if dtype == "bf16" else 4 if dtype == "f32" else 1) <= 16
+    for corner in (0, 1, 3):
+        address = np.full((1, 1), access.constant, np.int64)
+        for axis, tile in tiles.items():
+            address = address + access.stride(axis) * (corner * tile + places(frame, axis, own))
+        vectors = address.reshape(frame.team, -1, width)
+        assert (vectors[:, :, 0] % width == 0).all()
+        assert (vectors - vectors[:, :, :1] == np.arange(width)).all()
+    assert width == 1 or extent % width == 0
+
+
+def test_vectors_are_as_wide_as_they_can_be() -> None:
+    frame = blocked((Share("n", 256, 8, 8), Share("m", 4, 2)))
+    rows = Dimension((("m", 1),), 0, None, 1024, 64)
+    columns = Dimension((("n", 1),), 0, None, 1, 1024)
+    tiles = {"n": 256, "m": 4}
+    assert Access("X", "bf16", (rows, columns)).vector(frame, frame.own(tiles), tiles) == 8
+    assert Access("X", "f32", (rows, columns)).vector(frame, frame.own(tiles), tiles) == 4
 
 
 def test_the_backend_is_found_by_name() -> None:

@@ -1,0 +1,92 @@
+"""Element types: exact widening, rounding to nearest even, and what has no numpy type."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ir.dtypes import DTYPES, compute_dtype, dtype_of, from_float, numpy_dtype, promote, to_float
+from ir.errors import ProgramError
+
+FLOATS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "float")
+CODES = np.arange(256, dtype=np.uint8)
+NUMBERS = to_float(CODES, "e4m3")
+
+
+@pytest.mark.parametrize("name", sorted(DTYPES))
+def test_storage_round_trips(name: str) -> None:
+    """Every pattern, or many of a wide type, comes back as it was; NaN as some NaN."""
+    size = dtype_of(name).bytes
+    rng = np.random.default_rng(0)
+    bits = np.arange(1 << 8 * min(size, 2)) if size <= 2 else rng.integers(0, 1 << 31, 4096)
+    stored = bits.astype(f"u{size}").view(numpy_dtype(name))
+    if name == "bool":
+        stored = np.array([False, True])
+    again = from_float(to_float(stored, name), name)
+    assert again.dtype == numpy_dtype(name)
+    value = to_float(stored, name)
+    known = ~np.isnan(value) if name in FLOATS else np.ones(value.shape, bool)
+    assert np.array_equal(again[known], stored[known])
+    if name in FLOATS:
+        assert np.isnan(to_float(again, name)[~known]).all()
+
+
+def test_e4m3_numbers() -> None:
+    assert (NUMBERS[0x38], NUMBERS[0xB8], NUMBERS[0x7E]) == (1.0, -1.0, 448.0)
+    assert (NUMBERS[0x01], NUMBERS[0x08]) == (2.0**-9, 2.0**-6)
+    assert np.flatnonzero(np.isnan(NUMBERS)).tolist() == [0x7F, 0xFF]
+    assert np.isfinite(np.delete(NUMBERS, [0x7F, 0xFF])).all()
+
+
+@given(st.floats(-448, 448) | st.floats(-0.02, 0.02))
+@settings(max_examples=300, deadline=None)
+def test_e4m3_rounds_to_the_nearest_and_ties_to_even(value: float) -> None:
+    code = int(from_float(np.array([value]), "e4m3")[0])
+    finite = np.delete(CODES, [0x7F, 0xFF])
+    distance = np.abs(NUMBERS[finite] - value)
+    nearest = finite[distance == distance.min()]
+    assert code in nearest
+    if len({abs(NUMBERS[c]) for c in nearest}) > 1:
+        assert code % 2 == 0
+    assert bool(code & 128) == bool(np.signbit(value))
+
+
+def test_e4m3_has_no_infinity() -> None:
+    given_values = np.array([449.0, 1e30, np.inf, -np.inf, np.nan, 0.0, -0.0])
+    found = from_float(given_values, "e4m3")
+    assert found.tolist() == [0x7E, 0x7E, 0x7E, 0xFE, 0x7F, 0x00, 0x80]
+
+
+def test_e4m3_is_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(1)
+    scale = np.exp2(rng.integers(-12, 9, 20_000))
+    values = np.clip(rng.standard_normal(20_000) * scale, -448, 448).astype(np.float32)
+    theirs = torch.from_numpy(values).to(torch.float8_e4m3fn).view(torch.uint8).numpy()
+    assert np.array_equal(from_float(values, "e4m3"), theirs)
+    widened = torch.from_numpy(CODES).view(torch.float8_e4m3fn).to(torch.float32).numpy()
+    assert np.array_equal(NUMBERS.astype(np.float32), widened, equal_nan=True)
+
+
+def test_bf16_is_torchs() -> None:
+    torch = pytest.importorskip("torch")
+    bits = np.random.default_rng(2).integers(0, 1 << 32, 50_000, dtype=np.uint32)
+    values = bits.view(np.float32)
+    values = values[np.isfinite(values)]
+    theirs = torch.from_numpy(values).to(torch.bfloat16).view(torch.int16).numpy()
+    assert np.array_equal(from_float(values, "bf16"), theirs.view(np.uint16))
+
+
+def test_tf32_is_stored_as_f32_and_computes_in_it() -> None:
+    assert numpy_dtype("tf32") == np.float32
+    assert compute_dtype("tf32") == compute_dtype("e4m3") == "f32"
+    assert promote(("e4m3", "i32")) == "f32"
+    assert promote(("tf32", "f64")) == "f64"
+    assert promote(("i8", "bool")) == "i32"
+
+
+def test_an_unknown_type_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ProgramError, match=r"unknown dtype 'e5m2': known are .*e4m3.*tf32"):
+        dtype_of("e5m2")
