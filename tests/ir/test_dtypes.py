@@ -24,9 +24,10 @@ def test_storage_round_trips(name: str) -> None:
     stored = bits.astype(f"u{size}").view(numpy_dtype(name))
     if name == "bool":
         stored = np.array([False, True])
-    again = from_float(to_float(stored, name), name)
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        value = to_float(stored, name)
+        again = from_float(value, name)
     assert again.dtype == numpy_dtype(name)
-    value = to_float(stored, name)
     known = ~np.isnan(value) if name in FLOATS else np.ones(value.shape, bool)
     assert np.array_equal(again[known], stored[known])
     if name in FLOATS:

@@ -31,7 +31,8 @@ def hand_made(body: str, shared: int = 0, outputs: int = WORDS) -> Kernel:
     """A kernel `k(const float* A, float* C)` of 1024 blocks of 256 threads."""
     source = (
         'extern "C" __global__ void __launch_bounds__(256) k(const float* A, float* C) {\n'
-        f"  extern __shared__ float room[];\n  long i = blockIdx.x * 256l + threadIdx.x;\n{body}\n}}\n"
+        "  extern __shared__ float room[];\n  long i = blockIdx.x * 256l + threadIdx.x;\n"
+        f"{body}\n}}\n"
     )
     parameters = [{"kind": "pointer", "argument": name, "offset": 0} for name in "AC"]
     one = {"name": "k", "grid": [1024, 1, 1], "block": 256, "cluster": [1, 1, 1], "shared": shared}
