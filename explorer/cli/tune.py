@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from explorer.job import JobResult, Progress
 
 LINE_EVERY = 32
+TERA = 10_000  # GFLOP/s from which they are told in thousands
 Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
 Effort = Annotated[str, typer.Option(help="budget by name: quick, standard or deep")]
 Strategy = Annotated[str, typer.Option(help="evolutionary, annealing, random or exhaustive")]
@@ -127,7 +128,9 @@ class _Lines:
 def _speed(seconds: float | None, flops: int) -> str:
     if seconds is None:
         return "nothing valid yet"
-    return f"best {milliseconds(seconds)}, {flops / seconds / 1e9:.1f} GFLOP/s"
+    rate = flops / seconds / 1e9
+    shown = f"{rate / 1e3:.1f} TFLOP/s" if rate >= TERA else f"{rate:.1f} GFLOP/s"
+    return f"best {milliseconds(seconds)}, {shown}"
 
 
 def _print_text(result: JobResult) -> None:

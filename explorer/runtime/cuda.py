@@ -227,7 +227,7 @@ def _judge(bounds: Bounds, array: Any) -> Verdict:
         return Verdict(0.0) if right else bounds.judge(xp.asnumpy(array))
     value = _widened(known, bounds.dtype)
     inside = bool(((value >= low) & (value <= high)).all())
-    if inside and picks is not None and is_float(bounds.dtype) and bounds.dtype != "e4m3":
+    if inside and picks is not None:
         inside = not bool(xp.isnan(_widened(array, bounds.dtype)).any())
     if not inside:
         return bounds.judge(xp.asnumpy(array))

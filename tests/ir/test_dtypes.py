@@ -54,6 +54,14 @@ def test_e4m3_rounds_to_the_nearest_and_ties_to_even(value: float) -> None:
     assert bool(code & 128) == bool(np.signbit(value))
 
 
+def test_e4m3_ties_between_all_neighbours() -> None:
+    low = CODES[:0x7E]
+    middle = (NUMBERS[low] + NUMBERS[low + 1]) / 2
+    even = np.where(low % 2 == 0, low, low + 1)
+    assert np.array_equal(from_float(middle, "e4m3"), even)
+    assert np.array_equal(from_float(-middle, "e4m3"), even + 128)
+
+
 def test_e4m3_has_no_infinity() -> None:
     given_values = np.array([449.0, 1e30, np.inf, -np.inf, np.nan, 0.0, -0.0])
     found = from_float(given_values, "e4m3")

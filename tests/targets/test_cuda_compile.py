@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -52,6 +53,30 @@ def test_drawn_schedules_compile(name: str, arguments: dict[str, Any]) -> None:
         code, resources = compiled(BACKEND.lower(program, schedule, HARDWARE))
         assert code
         assert 0 < resources.registers <= 255
+
+
+def seeds(name: str, arguments: dict[str, Any], count: int) -> list[Kernel]:
+    """Kernels of a program's first seeds."""
+    program = built(name, arguments)
+    space = BACKEND.space(program, HARDWARE)
+    rows = space.seed_rows(np.random.default_rng(0))[:count]
+    return [BACKEND.lower(program, space.schedule(row), HARDWARE) for row in rows]
+
+
+@pytest.mark.parametrize(("name", "arguments"), DRAWN)
+def test_no_seed_serialises_its_products(name: str, arguments: dict[str, Any]) -> None:
+    """Compiled side by side, as workers do."""
+    with ThreadPoolExecutor(2) as pool:
+        for _, found in pool.map(compiled, seeds(name, arguments, 8)):
+            assert found.serialised == ()
+
+
+@pytest.mark.parametrize("changed", [{}, {"ta": True}, {"tb": False}, {"dtype": "f16"},
+                                     {"dtype": "i8"}, {"dtype": "tf32"}], ids=str)  # fmt: skip
+def test_no_seed_of_a_product_spills(changed: dict[str, Any]) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        for _, found in pool.map(compiled, seeds("matmul", BIG | changed, 10)):
+            assert (found.stack, found.spill_stores, found.spill_loads) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +141,46 @@ def test_attention_takes_its_second_operand_from_registers() -> None:
     products = sum(n for op, n in found.items() if op.startswith("HGMMA"))
     assert products == 64 // 16 + int(schedule["tile.sk"]) // 16
     assert found["MUFU.EX2"] > 0
+
+
+@needs_disassembler
+@pytest.mark.parametrize(
+    ("name", "arguments", "opcode"),
+    [
+        ("matmul", BIG, "HGMMA"),
+        ("matmul", BIG | {"dtype": "f16"}, "HGMMA"),
+        ("matmul", BIG | {"dtype": "tf32"}, "HGMMA"),
+        ("matmul", BIG | {"dtype": "i8"}, "IGMMA"),
+        ("scaled_matmul", {"m": 1024, "n": 1024, "k": 1024}, "QGMMA"),
+    ],
+)
+def test_every_type_has_its_tensor_unit(name: str, arguments: dict[str, Any], opcode: str) -> None:
+    """And registers move from the producer to the consumers."""
+    code, _ = compiled(seeds(name, arguments, 1)[0])
+    found = opcodes(code)
+    assert {op.partition(".")[0] for op in found if "GMMA" in op} == {opcode}
+    assert any(op.startswith("USETMAXREG.TRY_ALLOC") for op in found)
+    assert any(op.startswith("USETMAXREG.DEALLOC") for op in found)
+
+
+@needs_disassembler
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("softmax", {"m": 4096, "n": 4096, "dtype": "bf16"}),
+        ("rmsnorm", {"m": 4096, "n": 4096, "dtype": "bf16"}),
+        ("column_sum", {"m": 4096, "n": 4096}),
+    ],
+)
+def test_memory_is_read_and_written_16_bytes_at_a_time(
+    name: str, arguments: dict[str, Any]
+) -> None:
+    for kernel in seeds(name, arguments, 2):
+        found = opcodes(compiled(kernel)[0])
+        moves = [op for op in found if op.startswith(("LDG", "STG"))]
+        assert moves
+        assert all(".128" in op for op in moves)
+        assert not [op for op in found if op.startswith(("LDL", "STL"))]
 
 
 def test_errors_of_the_compiler_are_told_in_a_line() -> None:

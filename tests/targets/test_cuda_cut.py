@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ir.dtypes import from_float, numpy_dtype
+from ir import Graph, cast, contract, operator, reduce, relu, rsqrt
+from ir.dtypes import dtype_of, from_float, numpy_dtype
 from ir.ops.base import Array
 from ir.oracle import evaluate, random_inputs
 from ir.program import Program
 from ir.targets.cuda.cut import cut_program
 from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.splits import split_program
+from ir.targets.cuda.products import STRIDE_UNIT
+from ir.targets.cuda.splits import split_choices, split_program
+from ir.targets.cuda.tensor import TensorKernel
 from tests.targets.cuda_cases import HARDWARE, NAMES, SMALL, UNSEEN, built
 
 KINDS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
@@ -27,6 +30,13 @@ KINDS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (
     ("attention", {"b": 1, "heads": 1, "sq": 64, "d": 64, "dtype": "f32"}, ("block",)),
     ("softmax", {"m": 64, "n": 64}, ("block",)),
     ("conv2d", {"n": 1, "h": 8, "w": 8, "c": 16, "f": 16, "dtype": "bf16"}, ("tensor",)),
+    ("conv2d", {"n": 1, "h": 8, "w": 8, "c": 16, "f": 16, "stride": 2, "dtype": "bf16"},
+     ("block",)),
+    ("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "tf32", "tb": True}, ("tensor",)),
+    ("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "i8"}, ("block", "tensor")),
+    ("scaled_matmul", {"m": 64, "n": 64, "k": 64}, ("tensor",)),
+    ("attention", {"b": 1, "heads": 1, "sq": 64, "d": 512, "dtype": "bf16"},
+     ("tensor", "block", "block")),
     (f"{UNSEEN}:two_layers", {"m": 8, "f": 300, "d": 300, "o": 8}, ("block", "block")),
     (f"{UNSEEN}:packed_int4", {"m": 8, "n": 8, "k": 64}, ("block", "block", "tensor")),
 )  # fmt: skip
@@ -38,6 +48,64 @@ def test_which_kernels_a_program_has(
 ) -> None:
     found = tuple(kernel.kind for kernel in kernels_of(built(name, arguments), HARDWARE))
     assert found == kinds
+
+
+@operator
+def normed_product(g: Graph, m: int, n: int, k: int) -> None:
+    """A product of rows divided by their root mean square."""
+    rows, columns, depth = g.axes(m=m, n=n, k=k)
+    x, w = g.input("X", (rows, depth), "bf16"), g.input("W", (columns, depth), "bf16")
+    scale = rsqrt(reduce("sum", x * x, depth) * (1.0 / k) + 1e-6)
+    g.output("Y", contract(cast(x * scale, "bf16"), w, over=depth), "bf16")
+
+
+@operator
+def product_normed(g: Graph, m: int, n: int, k: int) -> None:
+    """Rows of a product divided by their root mean square."""
+    rows, columns, depth = g.axes(m=m, n=n, k=k)
+    x, w = g.input("X", (rows, depth), "bf16"), g.input("W", (columns, depth), "bf16")
+    y = contract(x, w, over=depth)
+    g.output("Y", y * rsqrt(reduce("sum", y * y, columns) * (1.0 / n) + 1e-6), "bf16")
+
+
+@operator
+def chained(g: Graph, m: int, f: int, d: int, o: int) -> None:
+    """relu(X W) U in bf16."""
+    rows, hidden, depth, out = g.axes(m=m, f=f, d=d, o=o)
+    x, w = g.input("X", (rows, depth), "bf16"), g.input("W", (hidden, depth), "bf16")
+    u = g.input("U", (out, hidden), "bf16")
+    inner = cast(relu(contract(x, w, over=depth)), "bf16")
+    g.output("Y", contract(inner, u, over=hidden), "bf16")
+
+
+JOINED: tuple[tuple[Program, tuple[str, ...]], ...] = (
+    (normed_product.build(m=40, n=64, k=512), ("block", "tensor")),
+    (product_normed.build(m=40, n=64, k=512), ("tensor", "block")),
+    (chained.build(m=40, f=512, d=512, o=64), ("tensor", "tensor")),
+    (chained.build(m=40, f=512, d=64, o=64), ("tensor",)),
+)
+
+
+@pytest.mark.parametrize(("program", "kinds"), JOINED, ids=lambda value: getattr(value, "name", ""))
+def test_what_depends_on_a_product_or_feeds_one(program: Program, kinds: tuple[str, ...]) -> None:
+    """A long inner product goes through memory; a short one is computed again in every block."""
+    assert tuple(kernel.kind for kernel in kernels_of(program, HARDWARE)) == kinds
+    inputs = random_inputs(program, np.random.default_rng(5))
+    close(in_turn(cut_program(program), inputs), evaluate(program, inputs))
+
+
+def test_copies_are_made_only_for_tensor_cores() -> None:
+    program = built("conv2d", {"n": 1, "h": 9, "w": 9, "c": 3, "f": 8, "dtype": "bf16"})
+    kinds = [kernel.kind for kernel in kernels_of(program, HARDWARE)]
+    assert len(kinds) == 1 or kinds[-1] == "tensor"
+
+
+def close(found: dict[str, Array], wanted: dict[str, Array]) -> None:
+    """Equal but for the rounding of what goes through memory."""
+    for output, value in wanted.items():
+        scale = np.abs(value).max() + 1e-9
+        assert found[output].shape == value.shape
+        assert np.abs(found[output] - value).max() <= 0.02 * scale
 
 
 def in_turn(parts: tuple[Program, ...], inputs: dict[str, Array]) -> dict[str, Array]:
@@ -63,10 +131,25 @@ def test_parts_together_mean_the_program(
     inputs = random_inputs(program, np.random.default_rng(3))
     wanted = evaluate(program, inputs)
     parts = cut_program(program, everywhere)
-    found = in_turn(parts, inputs)
-    for output, value in wanted.items():
-        scale = np.abs(value).max() + 1e-9
-        assert np.abs(found[output] - value).max() <= 0.02 * scale
+    close(in_turn(parts, inputs), wanted)
+
+
+@pytest.mark.parametrize("everywhere", [False, True])
+@pytest.mark.parametrize(("name", "arguments"), SMALL, ids=NAMES)
+def test_every_tensor_is_written_once_before_it_is_read(
+    name: str, arguments: dict[str, Any], everywhere: bool
+) -> None:
+    program = built(name, arguments)
+    written = {spec.name for spec in program.inputs}
+    for part in cut_program(program, everywhere):
+        assert {spec.name for spec in part.inputs} <= written
+        for spec in part.outputs:
+            assert spec.name not in written
+            written.add(spec.name)
+            own = {output.name for output in program.outputs}
+            if spec.name not in own and spec.shape:
+                assert spec.shape[-1] * dtype_of(spec.dtype).bytes % STRIDE_UNIT == 0
+    assert {spec.name for spec in program.outputs} <= written
 
 
 def test_a_split_sum_is_a_product_and_a_merge() -> None:
@@ -77,6 +160,30 @@ def test_a_split_sum_is_a_product_and_a_merge() -> None:
     partial = kernels[0].program.outputs[0]
     assert partial.dtype == "f32"
     assert sorted(partial.shape) == [2, 64, 64]
+
+
+SPLIT: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("matmul", {"m": 24, "n": 40, "k": 1536, "dtype": "bf16", "tb": True}),
+    ("matmul", {"m": 24, "n": 40, "k": 1536, "dtype": "f16", "batch": 2}),
+    ("matmul", {"m": 24, "n": 40, "k": 1536, "dtype": "i8", "tb": True}),
+    ("scaled_matmul", {"m": 24, "n": 40, "k": 1536}),
+    ("matmul_bias_act", {"m": 24, "n": 40, "k": 1536, "dtype": "bf16"}),
+    ("gated_mlp", {"m": 24, "n": 40, "k": 1536, "dtype": "bf16"}),
+)
+
+
+@pytest.mark.parametrize(("name", "arguments"), SPLIT)
+def test_every_way_to_split_means_the_program(name: str, arguments: dict[str, Any]) -> None:
+    program = built(name, arguments)
+    inputs = random_inputs(program, np.random.default_rng(6))
+    wanted = evaluate(program, inputs)
+    kernels = kernels_of(program, HARDWARE)
+    assert isinstance(kernels[0], TensorKernel)
+    choices = split_choices(program, kernels[0].roles)[1:]
+    assert len(choices) >= 2
+    for choice in choices:
+        parts = split_program(program, choice)
+        close(in_turn(cut_program(parts), inputs), wanted)
 
 
 def test_padded_tensors_between_kernels_have_copyable_strides() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -61,6 +63,87 @@ def test_a_refusal_names_the_numbers() -> None:
     refusal = space.refusal(Schedule("cuda", tuple(values.items())))
     assert refusal is not None
     assert "256" in str(refusal)
+
+
+LARGE: dict[str, Any] = {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "tb": True}
+CAUSAL: dict[str, Any] = {"b": 2, "heads": 8, "sq": 1024, "d": 128, "causal": True}
+
+
+@pytest.mark.parametrize(("name", "arguments"), SMALL[::3], ids=NAMES[::3])
+def test_schedules_round_trip(name: str, arguments: dict[str, Any]) -> None:
+    space = BACKEND.space(built(name, arguments), HARDWARE)
+    for row in space.sample(np.random.default_rng(4), 30):
+        schedule = space.schedule(row)
+        assert Schedule.from_json(schedule.to_json()) == schedule
+        assert np.array_equal(space.encode(schedule), row)
+        assert space.legal(space.neighbours(row)).all()
+
+
+@pytest.mark.parametrize(("name", "arguments"), SMALL[::3], ids=NAMES[::3])
+def test_refusals_are_one_line_with_a_rule_and_numbers(
+    name: str, arguments: dict[str, Any]
+) -> None:
+    """Of schedules that are drawn without looking at any rule."""
+    space = BACKEND.space(built(name, arguments), HARDWARE)
+    rules = {constraint.name: constraint for constraint in space.constraints}
+    rng = np.random.default_rng(5)
+    seen: Counter[str] = Counter()
+    for _ in range(300):
+        values = tuple((d.name, d.domain[rng.integers(len(d.domain))]) for d in space.decisions)
+        schedule = Schedule("cuda", values)
+        refusal = space.refusal(schedule)
+        assert (refusal is None) == bool(space.legal(space.encode(schedule)[None, :])[0])
+        if refusal is not None:
+            seen[refusal.constraint] += 1
+            assert rules[refusal.constraint].needs
+            assert re.search(r"\d", refusal.detail)
+            assert "\n" not in str(refusal)
+    assert len(seen) >= 2
+
+
+def test_too_much_shared_memory_is_told_in_bytes() -> None:
+    space = BACKEND.space(built("matmul", LARGE), HARDWARE)
+    values = space.schedule(space.seed_rows(np.random.default_rng(0))[0]).as_dict()
+    refusal = space.refusal(Schedule("cuda", tuple((values | {"stages": 12}).items())))
+    assert refusal is not None
+    assert refusal.constraint == "shared"
+    assert re.search(r"\b232[,_]?448\b", refusal.detail)
+
+
+def unheard(name: str, arguments: dict[str, Any]) -> dict[str, float]:
+    """For each decision, the share of its changes, all else equal, that leave the text alone."""
+    program = built(name, arguments)
+    space = BACKEND.space(program, HARDWARE)
+    rng = np.random.default_rng(0)
+    same: Counter[str] = Counter()
+    tried: Counter[str] = Counter()
+    for row in space.sample(rng, 25):
+        first = space.schedule(row)
+        key = BACKEND.lower(program, first, HARDWARE).key
+        near = space.neighbours(row)
+        for other in near[rng.permutation(len(near))[:25]]:
+            second = space.schedule(other)
+            changed = [n for n in space.names if first[n] != second[n]]
+            if len(changed) == 1:
+                tried[changed[0]] += 1
+                same[changed[0]] += BACKEND.lower(program, second, HARDWARE).key == key
+    assert len(tried) >= 5
+    return {decision: same[decision] / count for decision, count in tried.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("matmul", LARGE),
+        ("matmul", {"m": 4096, "n": 512, "k": 512, "dtype": "f32"}),
+        ("softmax", {"m": 4096, "n": 4096, "dtype": "bf16"}),
+        ("conv2d", {"n": 32, "h": 56, "w": 56, "c": 64, "f": 128, "padding": 1, "dtype": "bf16"}),
+        ("attention", CAUSAL | {"dtype": "bf16"}),
+    ],
+)
+def test_no_decision_is_without_effect(name: str, arguments: dict[str, Any]) -> None:
+    found = unheard(name, arguments)
+    assert not {decision: share for decision, share in found.items() if share > 0.6}
 
 
 def test_a_split_is_offered_where_parts_are_long_enough() -> None:

@@ -16,6 +16,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.products import (
+    MAP_RANK,
     STRIDE_UNIT,
     copy_problem,
     depends_on_reduction,
@@ -56,9 +57,9 @@ def _boundaries(program: Program) -> set[int]:
             continue
         product = product_of(program, position)
         if product is not None and for_tensor_cores(program, product):
-            for operand in (product.a, product.b):
-                if not _stays(program, operand, product.over):
-                    found.add(operand)
+            moved = [x for x in (product.a, product.b) if not _stays(program, x, product.over)]
+            if all(len(program.nodes[x].axes) <= MAP_RANK for x in moved):
+                found.update(moved)
         for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
             if _cuts_apart(program, other, position):
                 found.add(_boundary(program, other))

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from math import prod
-from typing import Any
 
-import numpy as np
-
-from ir.columns import Columns, Decision
+from ir.columns import Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.store import Store
 from ir.program import Program
-from ir.rewrite.domain import live_range
 from ir.rewrite.streaming import stream
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.launch import Launch
-from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.roles import Roles, find_roles
 from ir.targets.cuda.tensor_lower import TensorLowering
-from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixed_tiles, make_plan
-from ir.targets.cuda.tensor_seeds import RESERVED, Seeds
+from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
+from ir.targets.cuda.tensor_rules import CLUSTERS, TensorRules
+from ir.targets.cuda.tensor_seeds import Seeds
 
 RASTERS = ("rows", "columns", "rows4", "rows8", "rows16", "columns4", "columns8", "columns16")
-CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4")
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
 
 
-class TensorKernel:
+class TensorKernel(TensorRules):
     """One kernel. `mark` ends the names of its decisions."""
 
     kind = "tensor"
@@ -61,24 +54,7 @@ class TensorKernel:
         except Refusal:
             return None
 
-    def name(self, stem: str) -> str:
-        return f"{stem}{self.mark}"
-
-    @cached_property
-    def size(self) -> int:
-        return dtype_of(self.roles.dtype).bytes
-
-    @property
-    def step(self) -> int:
-        return WGMMA_KINDS[self.roles.dtype].k
-
     # -- the space
-
-    @cached_property
-    def free_axes(self) -> tuple[str, ...]:
-        """Axes whose tile is a choice: rows and columns, and the main walked axis."""
-        fixed = fixed_tiles(self.roles)
-        return tuple(axis for axis in self.program.axes if axis not in fixed)
 
     def _tile_domain(self, axis: str) -> tuple[int, ...]:
         if axis == self.roles.main_walk and not self.roles.inner:
@@ -157,307 +133,6 @@ class TensorKernel:
             Constraint(self.name(name), needs, check, self._explain(name))
             for name, needs, check in rules
         ]
-
-    def _explain(self, name: str) -> Any:
-        def explain(values: Mapping[str, Value]) -> str:
-            tiles = ", ".join(f"{a} {values[self.name(f'tile.{a}')]}" for a in self.free_axes)
-            rest = ", ".join(
-                f"{k} {values[self.name(k)]}"
-                for k in ("consumers", "partition", "stages", "cluster", "registers", "swap")
-            )
-            return f"{self.program.name}: tiles {tiles}; {rest}"
-
-        return explain
-
-    def _value(self, columns: Columns, name: str) -> Any:
-        return columns[self.name(name)]
-
-    def _is(self, columns: Columns, name: str, value: Value) -> Any:
-        return columns.is_(self.name(name), value)
-
-    def _by_swap(self, columns: Columns, of: Any) -> Any:
-        """`of(roles)` for the roles that each schedule has."""
-        straight = of(self.roles)
-        if self.turned is None:
-            return straight
-        return np.where(self._value(columns, "swap") == 1, of(self.turned), straight)
-
-    def _tile(self, columns: Columns, axis: str) -> Any:
-        fixed = fixed_tiles(self.roles)
-        return fixed[axis] if axis in fixed else self._value(columns, f"tile.{axis}")
-
-    def _side(self, columns: Columns, axes: tuple[str, ...]) -> Any:
-        total: Any = np.ones(columns.rows, dtype=np.int64)
-        for axis in axes:
-            total = total * self._tile(columns, axis)
-        return total
-
-    def _rows(self, columns: Columns) -> Any:
-        return self._by_swap(columns, lambda roles: self._side(columns, roles.rows))
-
-    def _columns(self, columns: Columns) -> Any:
-        return self._by_swap(columns, lambda roles: self._side(columns, roles.columns))
-
-    def _consumers(self, columns: Columns, partition: str) -> Any:
-        """Consumers among which rows or columns are shared."""
-        consumers = self._value(columns, "consumers")
-        return np.where(self._is(columns, "partition", partition), consumers, 1)
-
-    def _rows_fit(self, columns: Columns) -> Any:
-        rows = self._rows(columns)
-        groups = self._consumers(columns, "rows")
-        passed = (rows % (ROWS * groups) == 0) & (rows <= 512)
-
-        def regular(roles: Roles) -> Any:
-            fine: Any = np.ones(columns.rows, dtype=bool)
-            tiled: Any = np.zeros(columns.rows, dtype=np.int64)
-            for axis in roles.rows:
-                tiled = tiled + (self._tile(columns, axis) > 1)
-            for axis in roles.rows:
-                tile = self._tile(columns, axis)
-                power = (tile & (tile - 1)) == 0
-                fine &= ((tiled <= 1) | power) & (tile <= 256 * np.where(tiled <= 1, 2, 1))
-            return fine
-
-        return passed & self._by_swap(columns, regular)
-
-    def _columns_fit(self, columns: Columns) -> Any:
-        groups = self._consumers(columns, "columns")
-        wide = self._columns(columns)
-        own = wide // groups
-        passed = (wide % (8 * groups) == 0) & (own <= 256) & (own >= 8)
-        if self.roles.dtype in ("i8", "u8"):
-            passed &= (own <= 24) | (own % 16 == 0)
-
-        def one_tiled(roles: Roles) -> Any:
-            tiled: Any = np.zeros(columns.rows, dtype=np.int64)
-            for axis in roles.columns:
-                tiled = tiled + (self._tile(columns, axis) > 1)
-            return tiled <= 1
-
-        def panels(roles: Roles) -> Any:
-            """Parts of columns that start inside a panel cannot be read."""
-            plain = self._contiguous_columns(roles)
-            return np.where(plain, (groups == 1) | (own % (LINE // self.size) == 0), True)
-
-        passed &= wide <= 256 * groups
-        return passed & self._by_swap(columns, one_tiled) & self._by_swap(columns, panels)
-
-    def _contiguous_columns(self, roles: Roles) -> bool:
-        """Whether b's tile is contiguous along the columns."""
-        from ir.ops.load import Load
-
-        op = self.program.nodes[roles.outer[0].b].op
-        assert isinstance(op, Load)
-        return any(axis in roles.columns for axis, _ in op.index[-1].terms)
-
-    def _walk_fits(self, columns: Columns) -> Any:
-        tile = self._tile(columns, self.roles.main_walk)
-        if self.roles.inner:
-            return tile % 16 == 0
-        alone = self._walk_alone()
-        extent = self.program.axes[self.roles.main_walk]
-        return (tile % self.step == 0) & ((extent % tile == 0) | alone)
-
-    def _walk_alone(self) -> bool:
-        """Whether what lies behind the main walked axis' end is outside every tensor."""
-        from ir.ops.load import Load
-
-        axis = self.roles.main_walk
-        for product in (*self.roles.outer, *self.roles.inner):
-            for operand in (product.a, product.b):
-                op = self.program.nodes[operand].op
-                if isinstance(op, Load):
-                    for index in op.index:
-                        names = [name for name, _ in index.terms]
-                        if axis in names and len(names) > 1:
-                            return False
-        return True
-
-    def _accumulators(self, columns: Columns) -> Any:
-        """Registers of the accumulators and of a computed operand in one consumer thread."""
-        rows = self._rows(columns) // self._consumers(columns, "rows")
-        own = self._columns(columns) // self._consumers(columns, "columns")
-        total = rows * own // GROUP * len(self.roles.outer)
-        if self.roles.inner:
-            block = rows * self._tile(columns, self.roles.main_walk) // GROUP
-            total = total + block * len(self.roles.inner) + block // 2
-        return total
-
-    def _registers_fit(self, columns: Columns) -> Any:
-        used = self._accumulators(columns)
-        consumers = self._value(columns, "consumers")
-        limit = columns.lookup(
-            self.name("registers"), {name: up for name, (_, up) in REGISTER_SPLITS.items()}
-        )
-        entry = 65536 // (GROUP * (1 + consumers)) // 8 * 8
-        limit = np.where(limit == 0, np.minimum(entry, 255), limit)
-        entry_fits = used <= np.minimum(entry, 255) + np.where(consumers == 3, -32, 64)
-        spare = np.where(limit >= 232, 24, 32)
-        return (used + spare <= limit) & entry_fits
-
-    def _split_fits(self, columns: Columns) -> Any:
-        """Pools of setmaxnreg: 504 registers for each of 128 threads, 512 with four groups."""
-        passed: Any = np.zeros(columns.rows, dtype=bool)
-        consumers = self._value(columns, "consumers")
-        for name, (down, up) in REGISTER_SPLITS.items():
-            here = self._is(columns, "registers", name)
-            if not up:
-                passed |= here
-                continue
-            entry = 65536 // (GROUP * (1 + consumers)) // 8 * 8
-            entry = np.minimum(entry, 232)
-            passed |= here & (down + consumers * up <= (1 + consumers) * entry)
-        return passed
-
-    def _bytes(self, columns: Columns) -> Any:
-        def needed(roles: Roles) -> Any:
-            rows, cols = self._side(columns, roles.rows), self._side(columns, roles.columns)
-            walk = self._tile(columns, roles.main_walk)
-            stages = self._value(columns, "stages")
-            total: Any = np.zeros(columns.rows, dtype=np.int64)
-            for operand, over in self._operands(roles):
-                count: Any = np.full(columns.rows, self.size, dtype=np.int64)
-                op_axes = self.program.nodes[operand].axes
-                inner = self._line_axis(operand)
-                for axis in op_axes:
-                    tile = self._tile(columns, axis)
-                    if axis == inner and inner not in over:
-                        points = LINE // self.size
-                        tile = -(-np.maximum(tile, 1) // points) * points
-                    count = count * tile
-                count = -(-count // 1)
-                held = not set(roles.walked) & set(op_axes)
-                slots = 1 if held else stages
-                total = total + -(-(count * slots) // 1024) * 1024
-            lines = np.where(
-                self._output_turned(roles), cols // self._consumers(columns, "columns"), ROWS
-            )
-            buffer = -(-lines * LINE // 1024) * 1024
-            use = self._is(columns, "epilogue", "tma")
-            slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
-            del rows, walk
-            return total + np.where(use, buffer * slots, 0)
-
-        return self._by_swap(columns, needed)
-
-    def _operands(self, roles: Roles) -> list[tuple[int, frozenset[str]]]:
-        from ir.ops.load import Load
-
-        found: dict[int, frozenset[str]] = {}
-        for product in (*roles.inner, *roles.outer):
-            for operand in (product.a, product.b):
-                if isinstance(self.program.nodes[operand].op, Load):
-                    found[operand] = frozenset(product.over)
-        return list(found.items())
-
-    def _line_axis(self, operand: int) -> str:
-        from ir.ops.load import Load
-
-        op = self.program.nodes[operand].op
-        assert isinstance(op, Load)
-        terms = [axis for axis, c in op.index[-1].terms if c == 1]
-        return terms[0]
-
-    def _output_turned(self, roles: Roles) -> bool:
-        for node in self.program.nodes:
-            if isinstance(node.op, Store):
-                return node.op.axes[-1] in roles.rows
-        return False
-
-    def _shared_fits(self, columns: Columns) -> Any:
-        return self._bytes(columns) + RESERVED <= self.hardware["shared_bytes"]
-
-    def _cluster_fits(self, columns: Columns) -> Any:
-        passed: Any = np.ones(columns.rows, dtype=bool)
-        for name in CLUSTERS:
-            if name == "1x1":
-                continue
-            down, across = map(int, name.split("x"))
-            here = self._is(columns, "cluster", name)
-
-            def fits(roles: Roles, down: int = down, across: int = across) -> Any:
-                if roles.inner and across > 1:
-                    return np.zeros(columns.rows, dtype=bool)
-                fine: Any = np.ones(columns.rows, dtype=bool)
-                if self._walk_varies():
-                    return ~fine
-                for operand, over in self._operands(roles):
-                    axes = self.program.nodes[operand].axes
-                    peers = 1
-                    if not set(axes) & set(roles.rows):
-                        peers *= down
-                    if not set(axes) & set(roles.columns):
-                        peers *= across
-                    if peers > 1:
-                        fine &= self._lines_split(columns, operand, over, peers)
-                last = self._tile(columns, roles.rows[-1])
-                if down > 1:
-                    fine &= -(-self.program.axes[roles.rows[-1]] // last) >= down
-                if across > 1:
-                    wide = self._side(columns, roles.columns)
-                    fine &= -(-prod(self.program.axes[a] for a in roles.columns) // wide) >= across
-                return fine
-
-            passed &= ~here | self._by_swap(columns, fits)
-        return passed
-
-    def _walk_varies(self) -> bool:
-        """Whether tiles walk different numbers of blocks, so that clusters cannot share them."""
-        found = (live_range(self.program, axis) for axis in self.roles.walked)
-        return any(len(condition.terms) > 1 for ranges in found for condition in ranges)
-
-    def _lines_split(self, columns: Columns, operand: int, over: frozenset[str], peers: int) -> Any:
-        from ir.ops.load import Load
-
-        op = self.program.nodes[operand].op
-        assert isinstance(op, Load)
-        inner = self._line_axis(operand)
-        first: Any = np.ones(columns.rows, dtype=np.int64)
-        total: Any = np.ones(columns.rows, dtype=np.int64)
-        for index in op.index:
-            for axis, _ in index.terms:
-                if axis == inner:
-                    continue
-                tile = self._tile(columns, axis) * np.ones(columns.rows, dtype=np.int64)
-                first = np.where(first == 1, tile, first)
-                total = total * tile
-        return (first % peers == 0) & (total // peers % 8 == 0)
-
-    def _partition_fits(self, columns: Columns) -> Any:
-        consumers = self._value(columns, "consumers")
-        shared_rows = self._is(columns, "partition", "rows")
-        passed = shared_rows | (consumers > 1)
-        if self.roles.inner:
-            passed &= ~self._is(columns, "partition", "columns")
-        boxes = self._by_swap(columns, lambda roles: self._boxes_fit(columns, roles))
-        return passed & boxes
-
-    def _boxes_fit(self, columns: Columns, roles: Roles) -> Any:
-        """Lines of a box: up to 256 along an axis, in operands and in turned outputs."""
-        fine: Any = np.ones(columns.rows, dtype=bool)
-        for operand, _ in self._operands(roles):
-            inner = self._line_axis(operand)
-            lines: Any = np.ones(columns.rows, dtype=np.int64)
-            for axis in self.program.nodes[operand].axes:
-                if axis != inner:
-                    fine &= self._tile(columns, axis) <= 256
-                    lines = lines * self._tile(columns, axis)
-            fine &= lines % 8 == 0
-        if self._output_turned(roles):
-            out = [n for n in self.program.nodes if isinstance(n.op, Store)]
-            narrow = all(dtype_of(n.dtype).bytes == 2 for n in out)
-            fine &= self._is(columns, "epilogue", "direct") | narrow
-        last = self._tile(columns, roles.rows[-1]) * np.ones(columns.rows, dtype=np.int64)
-        fine &= self._is(columns, "epilogue", "direct") | (last % ROWS == 0) | (ROWS % last == 0)
-        return fine
-
-    def _once(self, columns: Columns) -> Any:
-        direct = self._is(columns, "epilogue", "direct")
-        passed = ~direct | (self._value(columns, "epilogue_slots") == 1)
-        if self.roles.inner:
-            passed &= self._value(columns, "wait") == 0
-        return passed
 
     # -- seeds
 
