@@ -82,7 +82,6 @@ def test_drawn_extents(number: int) -> None:
 
 
 @needs_compiler
-@pytest.mark.xfail(strict=True, reason="a block has 32 threads at least, each a point of its own")
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -97,14 +96,12 @@ def test_programs_of_less_than_a_warp_of_points(name: str, arguments: dict[str, 
 
 
 @needs_compiler
-@pytest.mark.xfail(strict=True, reason="a seed of 192 rows has a tile of heads of no domain")
 @pytest.mark.parametrize("queries", [16, 33, 64, 100])
 def test_few_queries_of_grouped_heads(queries: int) -> None:
     sizes = {"b": 1, "heads": 4, "kv_heads": 2, "sq": queries, "sk": 130, "d": 64}
     check("attention", {**sizes, "dtype": "bf16"}, 0)
 
 
-@pytest.mark.xfail(strict=True, reason="blocks of a copied operand that do not fill its lines")
 @pytest.mark.parametrize("depth", [7, 12, 20])
 def test_heads_of_any_depth(depth: int) -> None:
     """Values are copied so that keys lie in a row; every legal block of keys fits it."""

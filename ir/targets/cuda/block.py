@@ -140,7 +140,7 @@ class BlockKernel:
     def decisions(self) -> list[Decision]:
         found = []
         for axis, extent in self.program.axes.items():
-            top = min(power_above(extent), MAX_TILE)
+            top = min(self._reach(axis, extent), MAX_TILE)
             tiles = tuple(1 << i for i in range(top.bit_length()))
             own = tuple(1 << i for i in range(min(top, 128).bit_length()))
             found += [
@@ -158,6 +158,12 @@ class BlockKernel:
             Decision(self.name("vector"), vectors, "layout", self.shape.lanes[0],
                      "neighbours along it in one access of a thread"))  # fmt: skip
         return found
+
+    def _reach(self, axis: str, extent: int) -> int:
+        """The largest tile of an axis: the whole of it, or more where all axes are tiny."""
+        points = prod(power_above(extent) for extent in self.program.axes.values())
+        short = -(-WARP // points) if axis == self.shape.lanes[0] else 1
+        return power_above(extent) * short
 
     def constraints(self) -> list[Constraint]:
         rules = (
@@ -277,7 +283,7 @@ class BlockKernel:
         left_threads, left_own = threads, own
         order = [lane, *(axis for axis in axes if axis != lane)]
         for axis in order:
-            top = power_above(axes[axis])
+            top = self._reach(axis, axes[axis])
             mine = min(left_own, top) if axis == lane else min(max(1, left_own // 2), top)
             across = min(left_threads, max(1, top // mine))
             if axis in self.shape.reduced and axis != lane and not whole:

@@ -143,7 +143,12 @@ class TensorKernel(TensorRules):
 
     def seeds(self) -> list[dict[str, Value]]:
         """Configurations that do well on many shapes, fitted to this program."""
-        return Seeds(self).all()
+        domains = {decision.name: decision.domain for decision in self.decisions()}
+        return [
+            seed
+            for seed in Seeds(self).all()
+            if all(value in domains[name] for name, value in seed.items())
+        ]
 
     # -- lowering
 
