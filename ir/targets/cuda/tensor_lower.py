@@ -13,6 +13,7 @@ from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
+from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.passes import find_passes
@@ -33,6 +34,7 @@ class TensorLowering:
         self.looped = frozenset(plan.roles.walked)
         self.passes = find_passes(program, self.looped)
         self.maps: dict[str, Parameter] = {}
+        self.order = ""  # of the tiles, where it is a table
         self.uses: list[list[Ring]] = [[] for _ in self.passes.passes]
 
     def run(self) -> Launch:
@@ -56,7 +58,8 @@ class TensorLowering:
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         bounds = f"__launch_bounds__({self.plan.threads}, 1)"
         head = f"TW_KERNEL {bounds} {extra}{self.name}({', '.join(words)})"
-        text = f"{head} {{\n{w.text}}}\n"
+        table = f"static __device__ const u32 {self.name}_order[] = {{{self.order}}};\n"
+        text = f"{table if self.order else ''}{head} {{\n{w.text}}}\n"
         return Launch(
             self.name,
             text,
@@ -129,6 +132,12 @@ class TensorLowering:
             w.line(f"const i32 {row} = {tile} % {rows}, {column} = {tile} / {rows};")
         elif raster == "columns" or rows == 1:
             w.line(f"const i32 {row} = {tile} / {columns}, {column} = {tile} % {columns};")
+        elif raster == "hilbert":
+            order = hilbert_order(rows, columns)
+            self.order = ", ".join(str(one << 16 | other) for one, other in order)
+            place = w.name("place")
+            w.line(f"const u32 {place} = {self.name}_order[{tile}];")
+            w.line(f"const i32 {row} = {place} >> 16, {column} = {place} & 0xffff;")
         else:
             along = "rows" if raster.startswith("rows") else "columns"
             height = int(raster[len(along) :])

@@ -17,6 +17,7 @@ from ir.program import Program
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.target import Hardware
+from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixed_tiles
@@ -384,7 +385,17 @@ class TensorRules:
             lone_column = self._by_swap(
                 columns, lambda roles: self._tile_count(columns, roles.columns) == 1
             )
-        return passed & (~(lone_row | lone_column) | self._is(columns, "raster", "rows"))
+        passed &= ~(lone_row | lone_column) | self._is(columns, "raster", "rows")
+        return passed & (~self._is(columns, "raster", "hilbert") | self._walks_a_curve(columns))
+
+    def _walks_a_curve(self, columns: Columns) -> Any:
+        """Whether the grid is short enough for a table of its tiles."""
+
+        def short(roles: Roles) -> Any:
+            rows, across = (self._tile_count(columns, a) for a in (roles.rows, roles.columns))
+            return (rows <= LONGEST) & (across <= LONGEST)
+
+        return self._by_swap(columns, short)
 
     def _tile_count(self, columns: Columns, axes: tuple[str, ...]) -> Any:
         """Tiles along some axes."""
