@@ -30,10 +30,12 @@ def tune(
     pins: Mapping[str, object] | None = None,
     strategy: str = "evolutionary",
     seed: int = 0,
+    start_from: str | Path | None = None,
+    replay: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
     **arguments: Any,
 ) -> JobResult:
-    """Find the fastest schedule of an operator on this machine."""
+    """Find the fastest schedule of an operator, on this machine or among recorded measurements."""
     from explorer import job
 
     return job.tune(
@@ -48,6 +50,8 @@ def tune(
         pins=pins,
         strategy=strategy,
         seed=seed,
+        start_from=start_from,
+        replay=replay,
         progress=progress,
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from explorer.measure import Measurer
+from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
 from explorer.recall import best_record, open_store
 from explorer.search import ROUNDS, Search
@@ -109,6 +109,8 @@ def tune(
     strategy: str = "evolutionary",
     seed: int = 0,
     batch: int = 16,
+    start_from: str | Path | None = None,
+    replay: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> JobResult:
@@ -117,18 +119,28 @@ def tune(
     Stops after `trials` candidates or `seconds` of wall clock; what is not given is `effort`'s
     ("quick", "standard" or "deep"). Every trial is committed to `store`
     before `progress` hears of it. A KeyboardInterrupt ends the search and keeps what is measured.
+    The fastest schedules of the records in `start_from` are measured first. With `replay`, records
+    answer instead of this machine, and nothing is stored.
     Raises UsageError for wrong names and values, NothingValid, StoreError.
     """
     began = clock()
     budget = Budget.of(effort, trials, seconds, batch)
     workload = Workload.of(operator, arguments, target, threads)
-    workload.refuse_unmeasurable()
-    workload.space(pins)  # with the next line: what is wrong is said before the store is touched
+    source = _source(workload, pins, store, start_from, replay)
+    workload = source.workload
+    workload.space(source.pins)  # so that what is wrong is said before the store is touched
     find_strategy(strategy)
     with (
-        open_store(store) as records,
+        open_store(source.store) as records,
         Search(
-            workload, records, strategy=strategy, trials=budget.trials, pins=pins, seed=seed
+            workload,
+            records,
+            strategy=strategy,
+            trials=budget.trials,
+            pins=source.pins,
+            seed=seed,
+            seeds=source.seeds,
+            measurer=source.measurer,
         ) as search,
     ):
         interrupted = False
@@ -154,6 +166,40 @@ def tune(
             clock() - began,
             interrupted,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a job's outcomes come from and go to: this machine and a store, or records."""
+
+    workload: Workload
+    pins: Mapping[str, object]
+    store: str | Path | None
+    seeds: Sequence[Schedule] = ()
+    measurer: Measuring | None = None
+
+
+def _source(
+    workload: Workload,
+    pins: Mapping[str, object] | None,
+    store: str | Path | None,
+    start_from: str | Path | None,
+    replay: str | Path | None,
+) -> _Source:
+    from explorer.replay import Recording, Replayer, seeds_from
+
+    if replay is None:
+        workload.refuse_unmeasurable()
+        source = _Source(workload, dict(pins or {}), store)
+    elif store is not None:
+        raise UsageError("a replayed search stores nothing: name no store, or do not replay")
+    else:
+        recording = Recording.load(workload, replay)
+        fixed = {**recording.pins, **(pins or {})}
+        source = _Source(recording.workload, fixed, ":memory:", (), Replayer(recording))
+    if start_from is None:
+        return source
+    return replace(source, seeds=seeds_from(source.workload, start_from, source.pins))
 
 
 def _loop(

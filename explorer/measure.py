@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from explorer.errors import WorkerError
 from explorer.expectation import Expectation
@@ -32,6 +32,28 @@ _WORKERS = "explorer.runtime.workers"
 _MOST_COMPILERS = 16
 _ORACLE_DEADLINE = 900.0
 _FINAL = Timing(fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"))
+
+
+class Measuring(Protocol):
+    """What a search needs of whoever gives outcomes: `Measurer` here, records in `replay`.
+
+    `best` (seconds) and `kernels` (outcomes by kernel) are what was known before.
+    """
+
+    best: float | None
+    kernels: dict[str, Outcome]
+
+    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
+        """Outcomes in the order of `schedules`."""
+        ...
+
+    def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
+        """Outcomes of finalists."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what was started."""
+        ...
 
 
 class Measurer:
@@ -70,6 +92,7 @@ class Measurer:
         self._examiner: Worker | None = None
         self._maker = self._start_oracle(seed)
         self.best: float | None = None
+        self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
 
     def _start_oracle(self, seed: int) -> Worker:
         place = "explorer.expectation:ExpectationMaker"
@@ -101,11 +124,20 @@ class Measurer:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
-        """Outcomes in the order of `schedules`. All are compiled before the first is timed."""
+        """Outcomes in the order of `schedules`. All are compiled before the first is timed.
+
+        A kernel runs once: schedules that lower to one of `kernels` are given its outcome, copied.
+        """
         for compiled in self._compile(schedules):
+            key = compiled.outcome.kernel_key
+            if key in self.kernels:
+                yield replace(self.kernels[key], copied=True)
+                continue
             outcome = self._outcome(compiled, self._timing, self.best)
             if outcome.ok and outcome.seconds is not None:
                 self.best = min(outcome.seconds, self.best or outcome.seconds)
+            if key:
+                self.kernels[key] = outcome
             yield outcome
 
     def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:

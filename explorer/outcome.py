@@ -26,7 +26,10 @@ Note = tuple[str, str | int | float | bool]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """`seconds` is the median of `repeats` samples; both stand only where the kernel was timed."""
+    """`seconds` is the median of `repeats` samples; both stand only where the kernel was timed.
+
+    A `copied` outcome is that of another schedule which lowers to the same kernel: nothing ran.
+    """
 
     status: Status
     seconds: float | None = None
@@ -38,6 +41,7 @@ class Outcome:
     clock_ghz: float | None = None
     kernel_key: str = ""
     notes: tuple[Note, ...] = ()
+    copied: bool = False
 
     @property
     def ok(self) -> bool:

@@ -77,8 +77,13 @@ def _trials(store: Store, workload: Workload) -> Iterator[Record]:
 
 def known_trials(store: Store, workload: Workload) -> list[tuple[Schedule, Outcome]]:
     """Every schedule of this workload that this machine has tried with this code generator."""
+    return outcomes_of(_trials(store, workload))
+
+
+def outcomes_of(records: Iterable[Record]) -> list[tuple[Schedule, Outcome]]:
+    """Each schedule of these records of one workload on one machine, with one verdict."""
     found: dict[str, list[Record]] = {}
-    for record in _trials(store, workload):
+    for record in records:
         found.setdefault(record.schedule_key, []).append(record)
     return [(Schedule.from_json(trials[0].schedule), _verdict(trials)) for trials in found.values()]
 

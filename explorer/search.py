@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 
 from explorer.errors import NothingValid
-from explorer.measure import Measurer
+from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, known_trials, to_record
 from explorer.settings import cache_dir
@@ -29,6 +29,7 @@ FINALISTS = 6
 FINALS_SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
 RUNS_A_TURN = 9  # checks and samples of one finalist in one round
 ROUNDS = 5
+BARREN = 32  # batches of kernels that ran before, after which a step gives up
 
 
 def finals_size(seconds: float) -> tuple[int, int]:
@@ -42,7 +43,7 @@ class Search:
     """`step` measures and records a batch, `finals` decides. Use as a context manager.
 
     What the store knows of the workload on this machine is told to the strategy first, and is
-    not measured again.
+    not measured again. `seeds` are measured first; `measurer` may answer instead of the machine.
     """
 
     def __init__(
@@ -55,17 +56,20 @@ class Search:
         pins: Mapping[str, object] | None = None,
         seed: int = 0,
         cache: Path | None = None,
+        seeds: Sequence[Schedule] = (),
+        measurer: Measuring | None = None,
     ) -> None:
         make = find_strategy(strategy)
         self.workload = workload
         self.store = store
         self.strategy_name = strategy
         self.space = workload.space(pins)
-        self.strategy = make(self.space, np.random.default_rng(seed), trials=trials)
+        self.strategy = make(self.space, np.random.default_rng(seed), trials=trials, seeds=seeds)
         self.outcomes: Counter[str] = Counter()
         self._good: dict[str, tuple[float, Schedule]] = {}
+        self._kernels: dict[str, Outcome] = {}
         self.known = self._recall()
-        self.measurer = Measurer(
+        self.measurer: Measuring = measurer or Measurer(
             workload.program,
             workload.target,
             workload.hardware,
@@ -73,6 +77,7 @@ class Search:
             seed=seed,
         )
         self.measurer.best = self.best_seconds
+        self.measurer.kernels = self._kernels
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
         self.job = store.new_job(
             workload.operator, workload.extents_json, workload.target, json.dumps(options)
@@ -105,11 +110,25 @@ class Search:
         return sorted(self._good.values(), key=lambda pair: pair[0])
 
     def step(self, count: int) -> Iterator[tuple[Schedule, Outcome]]:
-        """Measure up to `count` candidates; each pair is in the store when it is yielded."""
-        schedules = self.strategy.ask(count)
+        """Measure up to `count` candidates; each pair is in the store when it is yielded.
+
+        A schedule whose kernel ran before is no candidate: the strategy is told that kernel's
+        outcome and asked again. Nothing is yielded once it has no more to propose.
+        """
+        before = self.trials
+        for _ in range(BARREN):
+            schedules = self.strategy.ask(count)
+            yield from self._measured(schedules)
+            if self.trials > before or not schedules:
+                break
+
+    def _measured(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
         outcomes: list[Outcome] = []
         try:
             for schedule, outcome in zip(schedules, self.measurer.measure(schedules), strict=True):
+                if outcome.copied:
+                    outcomes.append(outcome)
+                    continue
                 self._add(schedule, outcome, self.strategy_name)
                 outcomes.append(outcome)
                 self.outcomes[outcome.status] += 1
@@ -160,6 +179,8 @@ class Search:
             except UsageError:
                 continue  # of a space that this version no longer spans
             told.append((schedule, outcome))
+            if outcome.kernel_key:
+                self._kernels[outcome.kernel_key] = outcome
             if self._pinned_so(schedule):
                 self._note(schedule, outcome)
         if told:

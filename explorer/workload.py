@@ -26,12 +26,16 @@ _COPIES = 3  # two sets of operands and the oracle's result
 
 @dataclass(frozen=True)
 class Workload:
-    """`operator` is a name or `file.py:name`; `arguments` its extents and options, converted."""
+    """`operator` is a name or `file.py:name`; `arguments` its extents and options, converted.
+
+    `machine` stands for the hardware of this host where records of another one are read.
+    """
 
     operator: str
     arguments: tuple[tuple[str, Any], ...]
     target: str = "cpu"
     threads: int | None = None
+    machine: Hardware | None = None
 
     @classmethod
     def of(
@@ -62,7 +66,7 @@ class Workload:
 
     @cached_property
     def hardware(self) -> Hardware:
-        return self.backend.hardware(self.threads)
+        return self.machine or self.backend.hardware(self.threads)
 
     def space(self, pins: Mapping[str, object] | None = None) -> Space:
         """The schedule space, with the program's own pins and then `pins` fixed."""

@@ -45,6 +45,7 @@ def run(workload: Workload, measurer: Measurer, strategy: str, seed: int) -> Sch
     searcher = find_strategy(strategy)(space, np.random.default_rng(seed), trials=TRIALS)
     best: tuple[float, Schedule] | None = None
     measurer.best = None
+    measurer.kernels = {}
     asked = 0
     while asked < TRIALS:
         schedules = searcher.ask(min(BATCH, TRIALS - asked))

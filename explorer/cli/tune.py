@@ -34,7 +34,16 @@ LINE_EVERY = 32
 TERA = 10_000  # GFLOP/s from which they are told in thousands
 Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
 Effort = Annotated[str, typer.Option(help="budget by name: quick, standard or deep")]
-Strategy = Annotated[str, typer.Option(help="evolutionary, annealing, random or exhaustive")]
+Strategy = Annotated[
+    str, typer.Option(help="evolutionary, annealing, random, exhaustive, replay, optuna-tpe ...")
+]
+StartFrom = Annotated[
+    str | None, typer.Option(metavar="RECORDS", help="measure the fastest of these records first")
+]
+Replay = Annotated[
+    str | None,
+    typer.Option(metavar="RECORDS", help="take outcomes from records; measure and store nothing"),
+]
 Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
 
 
@@ -51,6 +60,8 @@ def tune(
     strategy: Strategy = "evolutionary",
     seed: Annotated[int, typer.Option(min=0, help="of the search's random choices")] = 0,
     records: Records = None,
+    start_from: StartFrom = None,
+    replay: Replay = None,
     out: Out = None,
     form: OutputFormat = Format.text,
 ) -> int:
@@ -77,6 +88,8 @@ def tune(
         pins=pairs(pin, "pin"),
         strategy=strategy,
         seed=seed,
+        start_from=start_from,
+        replay=replay,
         progress=_Lines(job.Budget.of(effort, trials, seconds, 1).trials).show if text else None,
     )
     if text:

@@ -19,6 +19,11 @@ REGISTRY = {
     "annealing": "explorer.strategies.annealing:Annealing",
     "evolutionary": "explorer.strategies.evolutionary:Evolutionary",
     "exhaustive": "explorer.strategies.exhaustive:Exhaustive",
+    "optuna-cmaes": "explorer.strategies.optuna_samplers:cmaes",
+    "optuna-nsgaii": "explorer.strategies.optuna_samplers:nsgaii",
+    "optuna-random": "explorer.strategies.optuna_samplers:random",
+    "optuna-tpe": "explorer.strategies.optuna_samplers:tpe",
+    "replay": "explorer.strategies.replay:Replay",
     "random": "explorer.strategies.random:Random",
 }
 

@@ -12,6 +12,8 @@ from explorer.strategies.base import OutcomeLike
 from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
 
+MOST_SEEDS = 24
+
 
 class History:
     """Rows seen, and for the told ones time and success. A kernel counts once among the best."""
@@ -83,7 +85,10 @@ class History:
 
 
 class SeedQueue:
-    """Seeds waiting for their turn: the caller's first, then, if wanted, the space's own."""
+    """Seeds waiting for their turn: the caller's first, then, if wanted, the space's own.
+
+    Of the caller's, the first `most` have one, so that the search is left its budget.
+    """
 
     def __init__(
         self,
@@ -92,13 +97,13 @@ class SeedQueue:
         seeds: Sequence[Schedule],
         *,
         own: bool = True,
+        most: int | None = MOST_SEEDS,
     ) -> None:
         space = history.space
         given = [space.encode(schedule) for schedule in seeds]
-        width = len(space.decisions)
-        matrix = np.array(given, dtype=np.int16).reshape(len(given), width)
+        matrix = np.array(given, dtype=np.int16).reshape(len(given), len(space.decisions))
         self._history = history
-        self._matrix = matrix[space.legal(matrix)]
+        self._matrix = matrix[space.legal(matrix)][:most]
         if own:
             self._matrix = np.concatenate([self._matrix, space.seed_rows(rng)])
 

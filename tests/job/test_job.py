@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from explorer.errors import NothingValid
 from explorer.job import JobResult, Progress
 from explorer.outcome import Outcome, Status
 from explorer.recall import best_record, known_trials, to_record
+from explorer.strategies.base import REGISTRY, OutcomeLike
+from explorer.strategies.random import Random
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -80,10 +83,46 @@ def test_trials_of_a_job_carry_it_and_its_finals_are_marked(
 
 def test_finalists_are_the_fastest_one_for_each_kernel(device: ScriptedDevice, path: Path) -> None:
     device.rule = lambda schedule: replace(by_key(schedule), kernel_key=alike(schedule))
-    tune(path)
+    tune(path, trials=12)
     assert len({alike(schedule) for schedule in device.finalists}) == len(device.finalists)
     fastest = min(device.measured, key=lambda schedule: by_key(schedule).seconds or 0.0)
     assert device.finalists[0] == fastest
+
+
+class _Told(Random):
+    """A random search that keeps what it is told."""
+
+    outcomes: ClassVar[list[OutcomeLike]] = []
+
+    def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
+        self.outcomes.extend(outcomes)
+        super().tell(schedules, outcomes)
+
+
+def test_a_kernel_is_measured_and_counted_once(
+    device: ScriptedDevice, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within a batch, across batches, and across jobs; the strategy is told all the same."""
+    monkeypatch.setitem(REGISTRY, "random", f"{__name__}:_Told")
+    device.rule = lambda schedule: replace(by_key(schedule), kernel_key=alike(schedule))
+    device.final = device.rule
+    first = tune(path, trials=8, batch=5)
+    second = tune(path, trials=4)
+    kernels = [alike(schedule) for schedule in device.measured]
+    assert first.trials == 8
+    assert second.trials == 4
+    assert len(kernels) == len(set(kernels)) == 12
+    with Store(path) as store:
+        assert store.count(strategy="random") == 12
+    copied = [outcome for outcome in _Told.outcomes if getattr(outcome, "copied", False)]
+    assert copied
+    assert all(outcome.kernel_key in kernels and outcome.seconds for outcome in copied)
+
+
+def test_a_search_ends_when_all_kernels_are_known(device: ScriptedDevice, path: Path) -> None:
+    device.rule = lambda schedule: replace(by_key(schedule), kernel_key=alike(schedule))
+    result = tune(path, trials=100)
+    assert result.trials == len(device.measured) == 16
 
 
 def test_the_finals_decide(device: ScriptedDevice, path: Path) -> None:

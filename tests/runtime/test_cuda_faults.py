@@ -101,6 +101,7 @@ def measurer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Measurer]:
 @pytest.mark.parametrize(("what", "status", "words"), FAULTS)
 def test_a_fault_is_a_typed_outcome(measurer: Measurer, what: str, status: str, words: str) -> None:
     measurer.best = None
+    measurer.kernels = {}
     broken, good = measurer.measure([schedule(what), schedule("good")])
     assert (broken.status, words in broken.detail) == (status, True), broken
     assert "\n" not in broken.detail

@@ -10,6 +10,7 @@ import pytest
 
 from explorer.measure import Measurer
 from explorer.runtime.workers import Timing
+from ir.schedule import Schedule
 from tests.runtime.fake_backend import HARDWARE, PROGRAM, schedule
 
 PLACE = "tests.runtime.fake_backend:FakeBackend"
@@ -18,6 +19,12 @@ PLACE = "tests.runtime.fake_backend:FakeBackend"
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
+
+
+def forget(measurer: Measurer) -> None:
+    """What ran before is to run again."""
+    measurer.best = None
+    measurer.kernels = {}
 
 
 def make(cache: Path, deadline: float = 10.0, compilers: int | None = None) -> Measurer:
@@ -65,7 +72,7 @@ FAULTS = [
 def test_fault_is_a_typed_outcome_and_leaves_the_next_alone(
     measurer: Measurer, what: str, status: str, words: str
 ) -> None:
-    measurer.best = None
+    forget(measurer)
     broken, good = measurer.measure([schedule(what), schedule("good")])
     assert (broken.status, words in broken.detail) == (status, True), broken
     assert broken.seconds is None
@@ -74,7 +81,7 @@ def test_fault_is_a_typed_outcome_and_leaves_the_next_alone(
 
 def test_good_kernels_are_measured(measurer: Measurer) -> None:
     for what in ("good", "barriers", "good"):
-        measurer.best = None
+        forget(measurer)
         (outcome,) = measurer.measure([schedule(what)])
         assert outcome.ok, outcome
         assert outcome.seconds is not None
@@ -101,6 +108,7 @@ def test_hanging_kernel_ends_at_its_deadline(cache: Path) -> None:
     with make(cache, deadline=0.6) as measurer:
         assert next(measurer.measure([schedule("good")])).ok
         start = time.monotonic()
+        forget(measurer)
         hung, good = measurer.measure([schedule("hang"), schedule("good")])
     assert hung.status == "timeout", hung
     assert good.ok, good
@@ -119,6 +127,18 @@ def test_far_behind_the_best_is_timed_once(cache: Path) -> None:
         good, slow = measurer.measure([schedule("good"), schedule("slow")])
     assert good.repeats > 1
     assert (slow.status, slow.repeats) == ("ok", 1)
+
+
+def test_a_kernel_runs_once(cache: Path) -> None:
+    """The schedules differ in what the lowering does not read."""
+    same = Schedule.of("fake", {**schedule("good").as_dict(), "unread": 1})
+    with make(cache) as measurer:
+        good, again = measurer.measure([schedule("good"), same])
+        (late,) = measurer.measure([same])
+        crash, damned = measurer.measure([schedule("segfault"), schedule("segfault")])
+    assert (good.copied, again.copied, late.copied) == (False, True, True)
+    assert again.seconds == late.seconds == good.seconds
+    assert (crash.status, crash.copied) == (damned.status, not damned.copied) == ("crash", False)
 
 
 def test_compete_takes_turns(measurer: Measurer) -> None:
@@ -144,6 +164,7 @@ def test_small_candidates_cost_little(cache: Path) -> None:
     with make(cache) as measurer:
         batch = [schedule("good", variant) for variant in range(17)]
         list(measurer.measure(batch))
+        forget(measurer)
         start = time.perf_counter()
         outcomes = list(measurer.measure(batch[1:]))
         spent = time.perf_counter() - start

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 
 from explorer.strategies.annealing import Annealing
-from explorer.strategies.base import find_strategy, make_strategy
+from explorer.strategies.base import Strategy, find_strategy, make_strategy
+from explorer.strategies.contract import FakeOutcome, StrategyContract, drive
 from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.history import History
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from tests.space.toy import small_space, tiling_space
-from tests.strategies.contract import FakeOutcome, StrategyContract, drive, outcomes_of
+from ir.space import Space
+from tests.space.toy import small_space, tiling_space, toy_seconds
 
 
 class TestRandom(StrategyContract):
@@ -31,6 +33,22 @@ class TestEvolutionary(StrategyContract):
 
 class TestAnnealing(StrategyContract):
     name = "annealing"
+
+
+class TestReplay(StrategyContract):
+    name = "replay"
+
+    def make(self, space: Space, seed: int = 0, **options: Any) -> Strategy:
+        rows = space.sample(np.random.default_rng(seed), 400)
+        if space.size < 1000:
+            rows = np.concatenate(list(space.exhaustive()))
+        recorded = [space.schedule(row) for row in rows]
+        return super().make(space, seed, **{"seeds": recorded, **options})
+
+
+def outcomes_of(space: Space, schedules: Sequence[Schedule]) -> list[FakeOutcome]:
+    matrix = np.array([space.encode(schedule) for schedule in schedules])
+    return [FakeOutcome(seconds=float(time)) for time in toy_seconds(space, matrix)]
 
 
 def _best(name: str, seed: int, trials: int) -> float:

@@ -1,0 +1,72 @@
+"""A recorded space as arrays, and how good what a search measured in it was."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from spaces import Case  # noqa: E402
+
+from explorer.outcome import Outcome  # noqa: E402
+from explorer.replay import Recording  # noqa: E402
+from ir.schedule import Schedule  # noqa: E402
+from ir.space import Space  # noqa: E402
+
+Times = NDArray[np.float64]
+BUDGET = 200
+MARKS = (25, 50, 100, 200)
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """An exhaustively measured space. Failures take for ever."""
+
+    case: Case
+    recording: Recording
+
+    @classmethod
+    def load(cls, case: Case) -> Replayed:
+        return cls(case, Recording.load(case.workload, case.path))
+
+    @cached_property
+    def space(self) -> Space:
+        return self.recording.space()
+
+    @cached_property
+    def bare(self) -> Space:
+        """The space without the backend's own seeds, which the peers do not have either."""
+        plain = tuple(replace(decision, initial=None) for decision in self.space.decisions)
+        return replace(self.space, decisions=plain, seeds=())
+
+    @cached_property
+    def seconds(self) -> dict[Schedule, float]:
+        return {
+            schedule: outcome.seconds if outcome.ok and outcome.seconds else float("inf")
+            for schedule, outcome in self.recording.outcomes.items()
+        }
+
+    @cached_property
+    def optimum(self) -> float:
+        return min(self.seconds.values())
+
+    def outcome(self, schedule: Schedule, kernels: bool) -> Outcome:
+        """What the device said; without `kernels`, every schedule is a kernel of its own."""
+        found = self.recording.outcomes[schedule]
+        return found if kernels else replace(found, kernel_key="")
+
+    def course(self, times: Times) -> Times:
+        """Fraction of the optimum reached after 1, 2, ... `BUDGET` evaluations.
+
+        A search that ended early has found what it found.
+        """
+        told = np.full(BUDGET, np.inf)
+        told[: min(len(times), BUDGET)] = times[:BUDGET]
+        return np.asarray(self.optimum / np.minimum.accumulate(told))

@@ -1,0 +1,183 @@
+"""Recorded measurements in place of a machine: a search over them compiles and runs nothing.
+
+`Recording` is what one machine measured of a workload, `Replayer` answers from it behind the
+measurer's interface. Knows records and workloads; no strategy and no job.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from explorer.outcome import Outcome
+from explorer.recall import open_store, outcomes_of
+from explorer.workload import Workload
+from ir.errors import UsageError
+from ir.schedule import Schedule, Value
+from ir.space import Space
+from ir.target import Hardware
+from records import Record, Store, import_records
+
+EXPORTS = (".jsonl", ".jsonl.xz")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Outcomes by schedule. `workload` is on the recorded machine, whatever this one is."""
+
+    workload: Workload
+    outcomes: Mapping[Schedule, Outcome]
+
+    @classmethod
+    def load(cls, workload: Workload, source: str | Path) -> Recording:
+        """What `source` (a store, or an export of one) holds of `workload`.
+
+        Of several machines, thread counts and code generators, the one with most trials. Raises
+        UsageError if there is nothing that this version's space spans, StoreError if it is damaged.
+        """
+        groups: dict[tuple[str, int, str], list[Record]] = {}
+        for record in _records(workload, source):
+            if workload.threads in (None, record.threads):
+                key = (record.hardware, record.threads, record.generator)
+                groups.setdefault(key, []).append(record)
+        if not groups:
+            threads = f" on {workload.threads} threads" if workload.threads else ""
+            raise UsageError(
+                f"{source}: no record of {workload.operator} {workload.extents_json} for "
+                f"{workload.target}{threads}; see what there is with 'tilewright top'"
+            )
+        records = max(groups.values(), key=len)
+        there = replace(workload, machine=machine_of(records[0]))
+        outcomes = dict(outcomes_of(records))
+        spanned = _spanned(there.space({}), list(outcomes))
+        if not spanned:
+            raise UsageError(
+                f"{source}: recorded by code generator {records[0].generator}, whose schedules "
+                f"{there.backend.generator} does not know; record them again"
+            )
+        return cls(there, {schedule: outcomes[schedule] for schedule in spanned})
+
+    @cached_property
+    def pins(self) -> dict[str, Value]:
+        """Decisions that have one value in all recorded schedules."""
+        values: dict[str, set[Value]] = {}
+        for schedule in self.outcomes:
+            for name, value in schedule.values:
+                values.setdefault(name, set()).add(value)
+        return {name: found.pop() for name, found in values.items() if len(found) == 1}
+
+    def space(self, pins: Mapping[str, object] | None = None) -> Space:
+        """The part of the workload's space that the records vary, with `pins` fixed besides."""
+        return self.workload.space({**self.pins, **(pins or {})})
+
+    def fastest_first(self) -> tuple[Schedule, ...]:
+        """Schedules that were right, by time, one for each kernel."""
+        times: dict[str, tuple[float, Schedule]] = {}
+        for schedule, outcome in self.outcomes.items():
+            if outcome.ok and outcome.seconds is not None:
+                key = outcome.kernel_key or schedule.key
+                if key not in times or outcome.seconds < times[key][0]:
+                    times[key] = (outcome.seconds, schedule)
+        ranked = sorted(times.values(), key=lambda pair: pair[0])
+        return tuple(schedule for _, schedule in ranked)
+
+
+class Replayer:
+    """See `explorer.measure.Measuring`; what was not recorded is refused as illegal."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._outcomes = recording.outcomes
+        self.best: float | None = None
+        self.kernels: dict[str, Outcome] = {}
+
+    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
+        """Recorded outcomes in the order of `schedules`; of a kernel seen before, copied."""
+        for schedule in schedules:
+            outcome = self._outcome(schedule)
+            if outcome.kernel_key in self.kernels:
+                yield replace(self.kernels[outcome.kernel_key], copied=True)
+                continue
+            if outcome.kernel_key:
+                self.kernels[outcome.kernel_key] = outcome
+            yield outcome
+
+    def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
+        """The recorded outcomes again: there are no others."""
+        return [self._outcome(schedule) for schedule in schedules]
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+    def _outcome(self, schedule: Schedule) -> Outcome:
+        known = self._outcomes.get(schedule)
+        if known is not None:
+            return known
+        return Outcome("illegal", detail=f"recorded: it is none of the {len(self._outcomes):,}")
+
+
+def seeds_from(
+    workload: Workload, source: str | Path, pins: Mapping[str, object] | None = None
+) -> tuple[Schedule, ...]:
+    """Schedules recorded of `workload` on any machine that are legal on its own, fastest first."""
+    recorded = Recording.load(workload, source).fastest_first()
+    space = workload.space(pins)
+    legal = [s for s in _spanned(space, recorded) if space.refusal(s) is None]
+    if not legal:
+        raise UsageError(f"{source}: none of {len(recorded)} recorded schedules is legal here")
+    return tuple(legal)
+
+
+def machine_of(record: Record) -> Hardware:
+    """The hardware that a record was made on."""
+    facts = json.loads(record.hardware_facts)
+    isa = tuple(facts.pop("isa", ()))
+    name = record.hardware.removeprefix(f"{record.target}:").removesuffix(f":{record.threads}")
+    return Hardware(record.target, name, isa, record.threads, tuple(facts.items()))
+
+
+def _spanned(space: Space, schedules: Sequence[Schedule]) -> list[Schedule]:
+    """Those whose names and values are of `space`, whatever is pinned."""
+    found = []
+    for schedule in schedules:
+        try:
+            space.encode(schedule)
+        except UsageError:
+            continue
+        found.append(schedule)
+    return found
+
+
+def _records(workload: Workload, source: str | Path) -> list[Record]:
+    """What a store or an export holds of a workload, oldest first."""
+    where = str(source)
+    if "://" not in where and not Path(where).is_file():
+        raise UsageError(f"{where}: no such file; name a store, or an export of one (.jsonl)")
+    with _opened(where) as store:
+        return list(store.records(workload=workload.program.key, target=workload.target))
+
+
+def _opened(where: str) -> Store:
+    """The store at `where`, or one in memory that holds the export there."""
+    if not where.endswith(EXPORTS):
+        return open_store(where)
+    store = Store(":memory:")
+    if where.endswith(".xz"):
+        with tempfile.NamedTemporaryFile(suffix=".jsonl") as plain:
+            plain.write(_decompressed(where))
+            plain.flush()
+            import_records(store, plain.name)
+    else:
+        import_records(store, where)
+    return store
+
+
+def _decompressed(where: str) -> bytes:
+    try:
+        return lzma.decompress(Path(where).read_bytes())
+    except (lzma.LZMAError, OSError) as error:
+        raise UsageError(f"{where}: {error}; export the records again") from None
