@@ -47,36 +47,32 @@ class Case:
 
 CASES = (
     Case(
-        "matmul-blocks", "matmul", {"m": 256, "n": 256, "k": 256},
-        ("tile.m.0", "tile.n.0", "order.0", "parallel"), False,
-    ),
-    Case(
         "matmul-registers", "matmul", {"m": 192, "n": 256, "k": 512},
         ("rows.s0", "vectors.s0", "unroll.s0", "prefetch.s0", "pack.s0.B"), False,
     ),
     Case(
         "softmax", "softmax", {"m": 1024, "n": 512},
-        ("tile.m.0", "chunk", "vectors.s0", "vectors.s2"), False,
+        ("rows.s0", "vectors.s0", "vectors.s1", "vectors.s2"), False,
     ),
     Case(
-        "conv2d", "conv2d", {"n": 1, "h": 28, "w": 28, "c": 32, "f": 32, "r": 3, "s": 3},
-        ("tile.q.0", "tile.f.0", "parallel", "row.s0", "rows.s0"), False,
-    ),
-    Case(
-        "matmul-bias-act", "matmul_bias_act", {"m": 256, "n": 256, "k": 256},
-        ("tile.n.0", "parallel", "rows.s0", "vectors.s0"), True,
-    ),
-    Case(
-        "column-sum", "column_sum", {"m": 2048, "n": 1024},
-        ("tile.m.0", "tile.n.0", "parallel", "order.0", "vectors.s0"), True,
-    ),
-    Case(
-        "gated-mlp", "gated_mlp", {"m": 128, "n": 256, "k": 256},
-        ("tile.m.0", "parallel", "rows.s0", "vectors.s0"), True,
+        "conv2d", "conv2d", {"n": 1, "h": 28, "w": 28, "c": 32, "f": 64, "r": 3, "s": 3},
+        ("tile.q.0", "tile.f.0", "rows.s0", "vectors.s0", "unroll.s0", "prefetch.s0"), False,
     ),
     Case(
         "matmul-bf16", "matmul", {"m": 256, "n": 256, "k": 256, "dtype": "bf16"},
-        ("instruction.s0", "rows.s0", "vectors.s0", "pack.s0.A", "pack.s0.B"), True,
+        ("instruction.s0", "rows.s0", "vectors.s0", "pack.s0.A", "pack.s0.B", "unroll.s0"), False,
+    ),
+    Case(
+        "matmul-blocks", "matmul", {"m": 256, "n": 384, "k": 512},
+        ("tile.m.0", "tile.k.0", "rows.s0", "pack.s0.B"), True,
+    ),
+    Case(
+        "matmul-bias-act", "matmul_bias_act", {"m": 256, "n": 384, "k": 256},
+        ("tile.n.0", "rows.s0", "vectors.s0", "prefetch.s0"), True,
+    ),
+    Case(
+        "gated-mlp", "gated_mlp", {"m": 128, "n": 256, "k": 384},
+        ("tile.k.0", "rows.s0", "vectors.s0", "unroll.s0", "pack.s0.X"), True,
     ),
     Case(
         "attention", "attention", {"b": 1, "heads": 4, "sq": 128, "d": 64},
@@ -85,6 +81,10 @@ CASES = (
     Case(
         "layernorm", "layernorm", {"m": 1024, "n": 768},
         ("tile.m.0", "chunk", "rows.s1", "vectors.s2"), True,
+    ),
+    Case(
+        "gaussian", "gaussian", {"n": 768, "d": 18},
+        ("tile.i.0", "rows.s0", "vectors.s0", "vectors.s1"), True,
     ),
 )  # fmt: skip
 

@@ -13,7 +13,7 @@ from ir.target import get_backend, target_names
 from ir.targets.cpu.backend import CpuBackend
 from tests.docs.pages import blocks
 from tests.job.device import ScriptedDevice
-from tests.strategies.contract import StrategyContract
+from explorer.strategies.contract import StrategyContract
 
 ELSEWHERE = "tests.docs.test_recipes"
 
