@@ -76,7 +76,8 @@ class Evolutionary:
             self._refit()
             batch += self._breed(n - len(batch))
         if len(batch) < n:
-            rest = draw_fresh(self.history, self._rng, n - len(batch))
+            rest = draw_fresh(self.history, self._rng, max(n - len(batch), self._drawn()))
+            rest = rest[uncommon(self.history.asked_rows, rest, n - len(batch))]
             batch += self.history.asked(rest)
         return batch
 
@@ -89,6 +90,10 @@ class Evolutionary:
     def _ranked(self) -> bool:
         """Whether enough has been told for the model to have an opinion."""
         return len(self.history) >= self.settings.warm_up and int(self.history.ok.sum()) >= 8
+
+    def _drawn(self) -> int:
+        """Rows to choose from while there is no model."""
+        return 0 if self._ranked() else self.settings.strangers
 
     def _refit(self) -> None:
         if self._stale:
@@ -122,9 +127,11 @@ class Evolutionary:
         pool = self.history.fresh(pool)
         ranked = min(len(pool), round(count * keen))
         picked = self._diverse(pool, ranked)
-        blind = np.setdiff1d(np.arange(len(pool)), picked)
-        blind = self._rng.permutation(blind)[: count - ranked]
-        return self.history.asked(pool[np.concatenate([picked, blind]).astype(np.intp)])
+        batch = self.history.asked(pool[picked])
+        blind = np.delete(pool, picked, axis=0)
+        return batch + self.history.asked(
+            blind[uncommon(self.history.asked_rows, blind, count - ranked)]
+        )
 
     def _score(self, matrix: Matrix) -> Scores:
         return self.model.predict(featurise(self.space, matrix))
@@ -180,6 +187,25 @@ class Evolutionary:
         if seconds is not None:
             self._credit.note(children[legal], parents[mothers][legal], seconds[mothers][legal])
         return children[legal]
+
+
+def uncommon(seen: Matrix, pool: Matrix, count: int) -> NDArray[np.intp]:
+    """Greedy choice of up to `count` rows of `pool` whose values are rare among `seen` and chosen.
+
+    What few legal schedules have (an instruction that much forbids) would else be met too late.
+    """
+    chosen: list[int] = []
+    if not len(pool):
+        return np.array(chosen, dtype=np.intp)
+    columns = np.arange(pool.shape[1])
+    counts = np.zeros((pool.shape[1], int(max(pool.max(), seen.max(initial=0))) + 1))
+    np.add.at(counts, (np.broadcast_to(columns, seen.shape), seen), 1)
+    for _ in range(min(count, len(pool))):
+        rarity = (1 / (1 + counts[columns, pool])).sum(axis=1)
+        rarity[chosen] = -1
+        chosen.append(int(rarity.argmax()))
+        counts[columns, pool[chosen[-1]]] += 1
+    return np.array(chosen, dtype=np.intp)
 
 
 class Credit:

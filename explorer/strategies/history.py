@@ -23,6 +23,7 @@ class History:
         self._open = replace(space, pins=())  # records made under other pins still teach
         self._seen: set[bytes] = set()
         self._rows: list[Row] = []
+        self._asked: list[Row] = []
         self._seconds: list[float] = []
         self._kernels: list[str] = []
 
@@ -36,6 +37,12 @@ class History:
         return np.array(self._rows, dtype=np.int16).reshape(len(self._rows), width)
 
     @property
+    def asked_rows(self) -> Matrix:
+        """Rows asked, in the order of asking."""
+        width = len(self.space.decisions)
+        return np.array(self._asked, dtype=np.int16).reshape(len(self._asked), width)
+
+    @property
     def seconds(self) -> NDArray[np.float64]:
         """Times of the told rows; NaN for failures."""
         return np.array(self._seconds, dtype=np.float64)
@@ -46,6 +53,7 @@ class History:
 
     def asked(self, matrix: Matrix) -> list[Schedule]:
         """Note that these rows are on their way, and give them as schedules."""
+        self._asked.extend(matrix)
         self._seen.update(keys_of(matrix))
         return [self.space.schedule(row) for row in matrix]
 
