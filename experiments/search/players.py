@@ -82,7 +82,7 @@ def _simulate(
     from kernel_tuner import tune_kernel
 
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - Kernel Tuner draws from the global generator
+    np.random.seed(seed)
     allowed = {_key([schedule[name] for name in names]) for schedule in table.seconds}
 
     def recorded(values: Mapping[str, Value]) -> bool:
@@ -131,8 +131,10 @@ def _entry(schedule: Schedule, names: list[str], seconds: float) -> dict[str, An
     durations = {"compile_time": 0.0, "verification_time": 0.0, "benchmark_time": 0.0}
     overheads = {"strategy_time": 0.0, "framework_time": 0.0, "timestamp": "2026-01-01"}
     time = seconds * 1e3
-    return {name: schedule[name] for name in names} | {"time": time, "times": [time]} | (
-        durations | overheads
+    return (
+        {name: schedule[name] for name in names}
+        | {"time": time, "times": [time]}
+        | (durations | overheads)
     )
 
 

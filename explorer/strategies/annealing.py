@@ -109,7 +109,7 @@ class Annealing:
                 chain.row, chain.energy = row, energy
             return
         worst = max(self._chains, key=lambda chain: chain.energy)
-        inside = bool(self.space.legal(row[None, :])[0])
+        inside = self.history.within_pins(row) and bool(self.space.legal(row[None, :])[0])
         if energy < worst.energy and inside:
             worst.row, worst.energy = row, energy
 

@@ -34,9 +34,9 @@ class Settings:
     crossover: float = 0.5
     strength: float = 2.0  # decisions changed by a mutation, on average
     pressure: float = 4.0  # how much likelier the best parent is than the worst (log)
-    immigrants_first: float = 0.3
-    immigrants_last: float = 0.1
-    polish_from: float = 0.7  # progress after which neighbours of the incumbent get seats
+    immigrants_first: float = 0.15
+    immigrants_last: float = 0.06
+    polish_from: float = 0.5  # progress after which neighbours of the incumbent get seats
     polish: float = 0.3
     diversity: float = 0.7  # penalty for likeness, in standard deviations of the pool's scores
     seed_share: float = 0.5  # of the first batches

@@ -83,12 +83,13 @@ class History:
         for number in np.argsort(seconds, kind="stable"):
             if len(chosen) >= count or not np.isfinite(seconds[number]):
                 break
-            if self._within_pins(self._rows[number]):
+            if self.within_pins(self._rows[number]):
                 chosen.setdefault(self._kernels[number], int(number))
         index = list(chosen.values())
         return self.rows[index], seconds[index]
 
-    def _within_pins(self, row: Row) -> bool:
+    def within_pins(self, row: Row) -> bool:
+        """Whether a told row has what is pinned now."""
         return all(row[column] == index for column, index in self.space.shape.pins)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.trial import Trial
 
-TRIES = 8  # proposals for each schedule until the last is repaired
+TRIES = 3  # proposals for each schedule until the last is repaired
 POPULATIONS = 6  # generations that a genetic sampler should have within its budget
 
 
@@ -63,9 +63,8 @@ class Sampled:
     def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
         rows = self._history.told(schedules, outcomes)
         times = self._history.seconds[len(self._history) - len(rows) :]
-        fixed = self._space.shape.pins
         for row, seconds in zip(rows, times.tolist(), strict=True):
-            if all(row[column] == index for column, index in fixed):
+            if self._history.within_pins(row):
                 self._tell(row, seconds)
 
     def _tell(self, row: Row, seconds: float) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from explorer import cli, job
+from explorer.strategies.contract import StrategyContract
 from ir.target import get_backend, target_names
 from ir.targets.cpu.backend import CpuBackend
 from tests.docs.pages import blocks
 from tests.job.device import ScriptedDevice
-from explorer.strategies.contract import StrategyContract
 
 ELSEWHERE = "tests.docs.test_recipes"
 
