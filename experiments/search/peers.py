@@ -2,9 +2,9 @@
 
     python experiments/search/peers.py [--seeds 20] [--seconds 3000] [--again PLAYER...]
 
-Every player searches every space of `spaces.py` with each seed; what was recorded answers. Resumable:
-courses that results.json holds of the same recording are not run again, unless `--again` names the
-player. Needs `pip install kernel-tuner` and the extra `optuna`.
+Every player searches every space of `spaces.py` with each seed; what was recorded answers.
+Resumable: courses that results.json holds of the same recording are not run again, unless
+`--again` names the player. Needs `pip install kernel-tuner` and the extra `optuna`.
 """
 
 from __future__ import annotations

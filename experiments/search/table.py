@@ -37,7 +37,7 @@ def _opening(found: dict[str, Any]) -> list[str]:
 
 def _spaces(found: dict[str, Any]) -> list[str]:
     lines = [
-        "| space | decisions | schedules | optimum, ms | median / optimum | within 5 % | settings |",
+        "| space | decisions | schedules | optimum, ms | median / optimum | within 5 % | use |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, facts in found["spaces"].items():

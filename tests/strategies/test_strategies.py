@@ -15,7 +15,7 @@ from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.history import History
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from ir.space import Space
+from ir.space import Constraint, Decision, Space
 from tests.space.toy import small_space, tiling_space, toy_seconds
 
 
@@ -108,6 +108,27 @@ def test_it_polishes_the_incumbent_at_the_end() -> None:
     asked = np.array([space.encode(schedule) for schedule in strategy.ask(16)])
     away = (asked[:, None, :] != incumbent[None, :, :]).sum(axis=2).min(axis=1)
     assert (away == 1).sum() >= 4
+
+
+def test_the_first_batch_meets_what_most_of_the_space_forbids() -> None:
+    """One schedule in a hundred may use the tensor unit; sixteen drawn blindly mostly miss it."""
+    decisions = (
+        Decision("unit", ("scalar", "vector", "tensor"), "tensorize", "c", "instruction"),
+        Decision("rows", tuple(range(1, 41)), "tile", "m", "rows", 1),
+        Decision("depth", tuple(range(1, 11)), "tile", "k", "depth", 1),
+    )
+    rule = Constraint(
+        "whole",
+        "whole tiles",
+        lambda c: ~c.is_("unit", "tensor") | ((c["rows"] % 16 == 0) & (c["depth"] % 2 == 0)),
+        lambda values: "no whole tile",
+    )
+    space = Space("toy", decisions, (rule,))
+    met = [
+        sum(s["unit"] == "tensor" for s in Evolutionary(space, np.random.default_rng(n)).ask(16))
+        for n in range(5)
+    ]
+    assert min(met) >= 1
 
 
 def test_failures_are_avoided_once_known() -> None:
