@@ -103,7 +103,8 @@ class Sampled:
                 return row
         repaired = self._space.repair(self._rng, row[None, :])
         fresh = self._history.fresh(repaired[self._space.legal(repaired)])
-        return np.asarray(fresh[0]) if len(fresh) else None
+        found: Row | None = fresh[0] if len(fresh) else None
+        return found
 
     def _distribution(self, column: int) -> BaseDistribution:
         """Over indices of the domain: whole numbers where a step is a small change."""
