@@ -90,7 +90,8 @@ class Sampled:
     def _propose(self) -> Row | None:
         """A legal row that is new, with its trial waiting unless it had to be repaired."""
         states = self._optuna.trial.TrialState
-        row = self._space.shape.fix(np.zeros((1, len(self._space.decisions)), dtype=np.int16))[0]
+        blank = np.zeros((1, len(self._space.decisions)), dtype=np.int16)
+        row: Row = self._space.shape.fix(blank)[0]
         for _ in range(TRIES if self._free else 0):
             trial = self._study.ask(self._distributions)
             row[self._free] = [trial.params[name] for name in self._distributions]
