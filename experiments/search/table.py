@@ -50,9 +50,11 @@ def _spaces(found: dict[str, Any]) -> list[str]:
 
 
 def _areas(found: dict[str, Any]) -> list[str]:
-    """One column for each player, the best peer's and our areas in bold where they lead."""
+    """A line for each space, a column for each player, and the means over all spaces."""
     players = _players(found)
-    lines = ["Area, mean over seeds:", "", f"| space | {' | '.join(players)} |"]
+    seeds = sorted({p["seeds"] for played in found["played"].values() for p in played.values()})
+    lines = [f"Area, mean over {' or '.join(map(str, seeds))} seeds:", ""]
+    lines.append(f"| space | {' | '.join(players)} |")
     lines.append("|---" * (len(players) + 1) + "|")
     sums: dict[str, list[float]] = {player: [] for player in players}
     for case, played in found["played"].items():
