@@ -11,12 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
 from explorer.recall import best_record, open_store
 from explorer.search import ROUNDS, Search
 from explorer.settings import cache_dir
-from explorer.strategies.base import find_strategy
+from explorer.strategies.base import make_strategy
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.program import Program
@@ -128,8 +130,7 @@ def tune(
     workload = Workload.of(operator, arguments, target, threads)
     source = _source(workload, pins, store, start_from, replay)
     workload = source.workload
-    workload.space(source.pins)  # so that what is wrong is said before the store is touched
-    find_strategy(strategy)
+    _refuse_wrong(source, strategy)
     with (
         open_store(source.store) as records,
         Search(
@@ -200,6 +201,12 @@ def _source(
     if start_from is None:
         return source
     return replace(source, seeds=seeds_from(source.workload, start_from, source.pins))
+
+
+def _refuse_wrong(source: _Source, strategy: str) -> None:
+    """Raises what a search would raise for its pins or strategy, before a store is touched."""
+    space = source.workload.space(source.pins)
+    make_strategy(strategy, space, np.random.default_rng(0), seeds=source.seeds)
 
 
 def _loop(

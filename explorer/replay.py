@@ -24,6 +24,7 @@ from ir.target import Hardware
 from records import Record, Store, import_records
 
 EXPORTS = (".jsonl", ".jsonl.xz")
+SHOWN = 3  # workloads named where the wanted one is missing
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,7 @@ class Recording:
                 key = (record.hardware, record.threads, record.generator)
                 groups.setdefault(key, []).append(record)
         if not groups:
-            threads = f" on {workload.threads} threads" if workload.threads else ""
-            raise UsageError(
-                f"{source}: no record of {workload.operator} {workload.extents_json} for "
-                f"{workload.target}{threads}; see what there is with 'tilewright top'"
-            )
+            raise UsageError(_nothing_of(workload, source))
         records = max(groups.values(), key=len)
         there = replace(workload, machine=machine_of(records[0]))
         outcomes = dict(outcomes_of(records))
@@ -159,6 +156,17 @@ def _records(workload: Workload, source: str | Path) -> list[Record]:
         raise UsageError(f"{where}: no such file; name a store, or an export of one (.jsonl)")
     with _opened(where) as store:
         return list(store.records(workload=workload.program.key, target=workload.target))
+
+
+def _nothing_of(workload: Workload, source: str | Path) -> str:
+    """That a source has no record of a workload, and what it has instead."""
+    with _opened(str(source)) as store:
+        kinds = {(r.operator, r.extents, r.target, r.threads) for r in store.records()}
+    shown = [f"{name} {extents} for {target} on {n} threads" for name, extents, target, n in kinds]
+    there = ", ".join(sorted(shown)[:SHOWN]) or "nothing at all"
+    threads = f" on {workload.threads} threads" if workload.threads else ""
+    wanted = f"{workload.operator} {workload.extents_json} for {workload.target}{threads}"
+    return f"{source}: no record of {wanted}; there is {there}"
 
 
 def _opened(where: str) -> Store:

@@ -28,7 +28,10 @@ class Replay:
         seeds: Sequence[Schedule] = (),
     ) -> None:
         if not seeds:
-            raise UsageError("replay measures recorded schedules again: give records to start from")
+            raise UsageError(
+                "replay measures recorded schedules again, and none were given: "
+                "name records with --start-from"
+            )
         self._history = History(space)
         self._queue = SeedQueue(self._history, rng, seeds, own=False, most=None)
 
