@@ -112,6 +112,8 @@ def _launch_lines(launch: Mapping[str, Any]) -> list[str]:
     grid, cluster = (" x ".join(map(str, launch[key])) for key in ("grid", "cluster"))
     lines = [f"  {launch['name']}: grid {grid}, cluster {cluster}, {launch['block']} threads"]
     lines[0] += f" a block, {launch['shared']:,} bytes of dynamic shared memory"
+    if launch.get("early"):
+        lines.append("    launched with programmatic stream serialization allowed, or without")
     lines += [
         f"    first clear {count:,} bytes of the workspace at {offset:,}"
         for offset, count in launch.get("zero", ())
@@ -177,7 +179,8 @@ def _kernel_row(
 ) -> tuple[object, ...]:
     order = [argument.name for argument in (*inputs, *outputs)]
     parameters = tuple(_parameter_row(parameter, order) for parameter in launch["parameters"])
-    sizes = launch["block"], launch["shared"], tuple(map(tuple, launch.get("zero", ())))
+    clear, early = tuple(map(tuple, launch.get("zero", ()))), launch.get("early", False)
+    sizes = launch["block"], launch["shared"], clear, early
     return launch["name"], tuple(launch["grid"]), tuple(launch["cluster"]), *sizes, parameters
 
 

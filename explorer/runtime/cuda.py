@@ -22,6 +22,7 @@ from explorer.check import Bounds, Verdict, poison_bits
 from explorer.runtime import nvrtc
 from explorer.runtime.base import Array, Binary
 from explorer.runtime.cache import cached_file, read_cached
+from explorer.runtime.launching import Configuration, configuration
 from explorer.runtime.tensor_map import encode
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import MissingTarget
@@ -248,9 +249,7 @@ class _Call:
     """One kernel with its packed parameters; `keep` holds what they point to."""
 
     function: int
-    grid: tuple[int, int, int]
-    block: int
-    shared: int
+    configuration: Configuration
     parameters: Any
     clears: tuple[tuple[int, int], ...]
     keep: tuple[Any, ...]
@@ -259,10 +258,10 @@ class _Call:
         for pointer, size in self.clears:
             _check(_driver().cuMemsetD8Async(ctypes.c_uint64(pointer), 0, ctypes.c_size_t(size),
                                              ctypes.c_void_p(stream)), "memset")  # fmt: skip
-        result = _driver().cuLaunchKernel(
-            ctypes.c_void_p(self.function), *self.grid, self.block, 1, 1, self.shared,
-            ctypes.c_void_p(stream), self.parameters, None,
-        )  # fmt: skip
+        self.configuration.stream = stream
+        result = _driver().cuLaunchKernelEx(
+            ctypes.byref(self.configuration), ctypes.c_void_p(self.function), self.parameters, None
+        )
         _check(result, "launch")
 
 
@@ -325,10 +324,9 @@ class CudaKernel:
         clears = tuple(
             (arrays["workspace"].data.ptr + start, size) for start, size in kernel["zero"]
         )
-        return _Call(
-            function, tuple(kernel["grid"]), kernel["block"], kernel["shared"], addresses, clears,
-            (values, arrays, self._module),
-        )  # fmt: skip
+        grid, early = tuple(kernel["grid"]), kernel.get("early", False)
+        sizes = configuration(grid, kernel["block"], kernel["shared"], early)
+        return _Call(function, sizes, addresses, clears, (values, arrays, self._module))
 
     def __call__(self, *operands: Array) -> float:
         return self.bind(operands)()

@@ -173,12 +173,15 @@ class Examiner:
 def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> tuple[float, ...]:
     """Samples of seconds per run; few when the kernel is slow or far behind the best."""
     warm = first if first > timing.hiccup else launch()
+    times = _repeats(warm, timing)
+    if times > 1:  # a single short run is mostly its own launch
+        warm = launch(times) / times
     if best is not None and warm > timing.cut * best:
         if warm < timing.budget / 4:  # cheap enough to ask again: something may have interfered
-            warm = min(warm, launch(), launch())
+            warm = min(warm, *(launch(times) / times for _ in range(2)))
         if warm > timing.cut * best:
             return (warm,)
-    times = max(1, int(timing.sample / max(warm, 1e-9)) + 1)
+    times = _repeats(warm, timing)
     samples: list[float] = []
     fewest = timing.fewest if warm < timing.budget else max(2, timing.fewest - 1)
     end = time.perf_counter() + timing.budget
@@ -188,6 +191,11 @@ def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> t
         if behind and len(samples) >= timing.settled:
             break
     return tuple(samples)
+
+
+def _repeats(seconds: float, timing: Timing) -> int:
+    """Runs in one sample of a kernel that takes `seconds`."""
+    return int(timing.sample / max(seconds, 1e-9)) + 1
 
 
 class Runner:

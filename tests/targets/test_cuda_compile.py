@@ -95,7 +95,7 @@ def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
     program = built("matmul", BIG)
     (kernel,) = kernels_of(program, HARDWARE)
     assert isinstance(kernel, TensorKernel)
-    values = {**kernel.complete(kernel.seeds()[0]), "split": "none", **changed}
+    values = {**kernel.complete(kernel.seeds()[0]), "split": "none", "early": True, **changed}
     space = BACKEND.space(program, HARDWARE)
     schedule = Schedule("cuda", tuple((name, values[name]) for name in space.names))
     assert space.refusal(schedule) is None
@@ -107,7 +107,7 @@ def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
     "changed",
     [
         {},
-        {"cluster": "2x1", "processors": 128},
+        {"cluster": "2x1", "processors": 128, "stream": "columns"},
         {"tile.n": 96, "tile.k": 128, "stages": 3},
         {"partition": "whole", "tile.m": 64},
         {"epilogue": "direct", "epilogue_slots": 1},

@@ -62,7 +62,8 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
 _CHOICES: tuple[dict[str, Any], ...] = (
     {"cluster": "2x1"}, {"cluster": "1x2"}, {"cluster": "2x2"}, {"partition": "columns"},
     {"partition": "whole"}, {"swap": True}, {"split": "k:2"}, {"consumers": 3},
-    {"epilogue": "direct"}, {"wait": 0}, {"raster": "hilbert"},
+    {"epilogue": "direct"}, {"wait": 0}, {"raster": "hilbert"}, {"stream": "rows"},
+    {"stream": "columns", "cluster": "2x1"}, {"early": False, "promotion": 128},
     {"raster": "columns4"},
 )  # fmt: skip
 
@@ -79,3 +80,21 @@ def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
             assert not problems(program, kernel, inputs, wanted, mode), space.schedule(
                 row
             ).to_json()
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("tw_grid_wait();", "tw_tma_load_2d: tw_grid_wait has to come first"),
+    ("tw_grid_wait();", "tw_grid_launch: tw_grid_wait has to come first"),
+])  # fmt: skip
+def test_a_kernel_that_does_not_wait_for_the_one_before_is_caught(line: str, words: str) -> None:
+    program = built("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "bf16"})
+    space = BACKEND.space(program, HARDWARE).pin(early=True)
+    row = space.seed_rows(np.random.default_rng(0))[0]
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    head, mark, body = kernel.text("cuda").rpartition("//@ kernel\n")
+    broken = f"{head}{mark}{body.replace(line, '')}"
+    run = emulate(broken, kernel.text("launch"), arrays_of(kernel, inputs), limit=30)
+    assert words in " ".join(run.faults)
+    arrays = arrays_of(kernel, inputs)
+    assert not emulate(kernel.text("cuda"), kernel.text("launch"), arrays, limit=30).faults

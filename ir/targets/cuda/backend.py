@@ -18,7 +18,7 @@ from ir.targets.cuda.kernels import (
 )
 from ir.targets.cuda.scalars import STORAGE
 
-GENERATOR = "1"
+GENERATOR = "2"
 
 
 class CudaBackend:
@@ -43,7 +43,7 @@ class CudaBackend:
         kernels = kernels_of(program, hardware)
         return Space(
             "cuda",
-            decisions_of(program, kernels),
+            decisions_of(program, kernels, hardware),
             constraints_of(program, kernels),
             seeds_of(program, kernels),
         )

@@ -20,6 +20,7 @@ from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.cut import cut_program
 from ir.targets.cuda.launch import placed, plan_json
+from ir.targets.cuda.overlap import NAME, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import WHOLE, split_choices, split_program, translated
 from ir.targets.cuda.tensor import TensorKernel
@@ -57,8 +58,12 @@ def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, .
     return split_choices(program, kernels[0].roles)
 
 
-def decisions_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Decision, ...]:
+def decisions_of(
+    program: Program, kernels: tuple[AnyKernel, ...], hardware: Hardware
+) -> tuple[Decision, ...]:
     found = [decision for kernel in kernels for decision in kernel.decisions()]
+    early = early_decision(program, hardware)
+    found += [early] if early is not None else []
     choices = choices_of(program, kernels)
     if len(choices) > 1:
         axis = choices[1].partition(":")[0]
@@ -137,7 +142,7 @@ def _split(
 ) -> tuple[tuple[AnyKernel, ...], dict[str, Value]]:
     """Kernels of the split program, and the values that they read."""
     kernels = kernels_of(split_program(program, choice), hardware)
-    found: dict[str, Value] = {}
+    found: dict[str, Value] = {NAME: starts_early(values)}
     for kernel in kernels:
         if isinstance(kernel, TensorKernel):
             found |= kernel.adapted(translated(values, choice, kernel.mark))

@@ -42,6 +42,7 @@ class Launch:
     parameters: tuple[Parameter, ...]
     cluster: int = 1
     zero: tuple[tuple[int, int], ...] = ()
+    early: bool = False  # starts while the kernel before it in the stream ends
     facts: tuple[tuple[str, int | float | str], ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
@@ -53,6 +54,7 @@ class Launch:
             "shared": self.shared,
             "parameters": [parameter.to_json() for parameter in self.parameters],
             "zero": [list(part) for part in self.zero],
+            "early": self.early,
         }
 
 

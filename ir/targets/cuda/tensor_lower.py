@@ -16,6 +16,7 @@ from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.operands import OperandTile
+from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
@@ -68,6 +69,7 @@ class TensorLowering:
             self.shared,
             tuple(parameters),
             cluster,
+            early=self.plan.early,
         )
 
     def _pointed(self, tensor: str, text: str) -> bool:
@@ -224,13 +226,18 @@ class TensorLowering:
             return f"smem + {at}"
         return f"smem + {at} + {stage} * {operand.bytes}"
 
+    def _first_and_step(self) -> tuple[str, str]:
+        """This cluster's first tile, and the way to its next."""
+        size = self.plan.cluster_size
+        if size == 1:
+            return "tw_block_x()", "tw_grid_x()"
+        return f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
+
     @contextmanager
     def tiles(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
         """The loop over this cluster's tiles, with their origins declared."""
-        size, total = self.plan.cluster_size, self._total()
-        start, step = "tw_block_x()", "tw_grid_x()"
-        if size > 1:
-            start, step = f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
+        total = self._total()
+        start, step = self._first_and_step()
         tile = w.name("tile")
         if not self.plan.cooperative:
             w.line("i32 turn = -1;")
@@ -299,6 +306,9 @@ class TensorLowering:
         evaluator = self._evaluator(w)
         with w.block("if (tw_thread() == 0)"):
             self.state(w)
+            if any(plan.passing(operand) for ring in plan.rings for operand in ring.operands):
+                w.line("const u64 passing = tw_evict_first();")
+            await_kernel_before(w, plan.early)
             with self.tiles(w, evaluator):
                 held = [ring for ring in plan.rings if ring.name == "held"]
                 for ring in held:
@@ -327,7 +337,7 @@ class TensorLowering:
     ) -> None:
         plan, stage = self.plan, f"{ring.name}_slot"
         peers = plan.peers(operand)
-        parameter = operand.parameter(peers)
+        parameter = operand.parameter(peers, plan.promotion)
         name = self.map_name(operand.spec.name, parameter)
         rank = self._peer_rank(operand)
         shift, place = "", ""
@@ -340,16 +350,18 @@ class TensorLowering:
             if panel:
                 address += f" + {panel * operand.panel_bytes}"
             where = ", ".join(operand.coordinates(origins, panel, shift))
-            rank_word = f"{len(parameter.dims)}d"
-            barrier = self.full(ring, stage)
-            if peers > 1:
-                mask = self._mask(operand)
-                w.line(
-                    f"tw_tma_load_{rank_word}_multicast({address}, &{name}, {barrier}, {mask}, "
-                    f"{where});"
-                )
-            else:
-                w.line(f"tw_tma_load_{rank_word}({address}, &{name}, {barrier}, {where});")
+            form, words = self._form(operand, peers)
+            arguments = ", ".join([address, f"&{name}", self.full(ring, stage), *words, where])
+            w.line(f"tw_tma_load_{len(parameter.dims)}d{form}({arguments});")
+
+    def _form(self, operand: OperandTile, peers: int) -> tuple[str, list[str]]:
+        """The end of the wrapper's name that copies an operand, and what it takes more."""
+        form, words = "", []
+        if peers > 1:
+            form, words = "_multicast", [self._mask(operand)]
+        if self.plan.passing(operand):
+            form, words = f"{form}_hint", [*words, "passing"]
+        return form, words
 
     def _shares(self, operand: OperandTile) -> tuple[bool, bool]:
         """Whether the operand is the same along the cluster's rows, and its columns."""
@@ -415,6 +427,7 @@ class TensorLowering:
         evaluator = self._evaluator(w)
         evaluator.declare_threads()
         self.state(w)
+        await_kernel_before(w, plan.early)
         if plan.epilogue == "tma" and plan.epilogue_slots > 1:
             w.line("u32 store_turn = 0;")
         body = TensorBody(self, evaluator)

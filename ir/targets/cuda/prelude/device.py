@@ -133,6 +133,12 @@ template <int N> TW_INLINE void tw_registers_down() {
 template <int N> TW_INLINE void tw_registers_up() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
+//@ tw_evict_first
+TW_INLINE u64 tw_evict_first() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 //@ tw_prefetch_map
 TW_INLINE void tw_prefetch_map(const tw_tensor_map* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

@@ -89,6 +89,8 @@ template <int N>
 TW_INLINE void tw_registers_up() {
   rt_registers("tw_registers_up", N, 1);
 }
+//@ tw_evict_first
+TW_INLINE u64 tw_evict_first() { return 0; }
 //@ tw_prefetch_map
 TW_INLINE void tw_prefetch_map(const tw_tensor_map* map) { rt_prefetch_map(map); }
 //@ tw_store_commit
@@ -319,7 +321,7 @@ TW_INLINE u32 tw_bits(f32 value) { return __float_as_uint(value); }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __uint_as_float(bits); }
 //@ tw_grid_wait
-TW_INLINE void tw_grid_wait() {}
+TW_INLINE void tw_grid_wait() { rt_grid_wait(); }
 //@ tw_grid_launch
-TW_INLINE void tw_grid_launch() {}
+TW_INLINE void tw_grid_launch() { rt_grid_launch(); }
 """
