@@ -26,8 +26,10 @@ NAME, ARCH = "$name", "$arch"
 INPUTS = $inputs
 OUTPUTS = $outputs
 
-# Bytes of scratch memory, allocated once for each device and stream.
+# Bytes of scratch memory, allocated once for each device and stream, and (offset, bytes) of what is
+# zero in it before the first run, and again after each.
 WORKSPACE = $workspace
+CLEAN = $clean
 
 # The kernels of one run, in order: name, grid, cluster, threads of a block, bytes of dynamic shared
 # memory, (offset, bytes) of the workspace to clear before it, whether it may start while what is
@@ -354,6 +356,9 @@ def _workspace(kind, device, stream):
     with _lock:
         if (device, stream) not in _workspaces:
             _workspaces[device, stream] = kind.scratch(stream)
+            for offset, count in CLEAN:
+                address = _workspaces[device, stream][1] + offset
+                _cupy().cuda.runtime.memsetAsync(address, 0, count, stream)
         return _workspaces[device, stream][1]
 
 

@@ -282,6 +282,7 @@ class CudaKernel:
         self._module = cupy().cuda.function.Module()
         self._module.load(read_cached(Path(binary.path)))
         self._functions = [self._function(kernel) for kernel in self.plan["kernels"]]
+        self._own: Any = None
 
     def _function(self, kernel: dict[str, Any]) -> int:
         function = self._module.get_function(kernel["name"])
@@ -304,13 +305,21 @@ class CudaKernel:
         """The launches of one run on CuPy arrays, in order: each has `run(stream)`."""
         given = iter(operands)
         arrays = {
-            a.name: _workspace(a) if a.role == "workspace" else next(given)
+            a.name: self._workspace(a) if a.role == "workspace" else next(given)
             for a in self.binary.arguments
         }
         return tuple(
             self._call(kernel, function, arrays)
             for kernel, function in zip(self.plan["kernels"], self._functions, strict=True)
         )
+
+    def _workspace(self, argument: Argument) -> Any:
+        """Scratch memory: what all kernels share, or this one's own if some of it stays clean."""
+        if not self.plan.get("clean"):
+            return _workspace(argument)
+        if self._own is None:
+            self._own = _guarded(lambda: cupy().zeros(argument.bytes, np.uint8))
+        return self._own
 
     def _call(self, kernel: dict[str, Any], function: int, arrays: dict[str, Any]) -> _Call:
         values: list[Any] = []
@@ -334,7 +343,7 @@ class CudaKernel:
     def close(self) -> None:
         """The module goes with its last reference."""
         self._functions = []
-        self._module = None
+        self._module = self._own = None
 
 
 def _as_cupy(operand: Any) -> Any:

@@ -95,7 +95,13 @@ def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
     program = built("matmul", BIG)
     (kernel,) = kernels_of(program, HARDWARE)
     assert isinstance(kernel, TensorKernel)
-    values = {**kernel.complete(kernel.seeds()[0]), "split": "none", "early": True, **changed}
+    values = {
+        **kernel.complete(kernel.seeds()[0]),
+        "split": "none",
+        "merge": "kernel",
+        "early": True,
+        **changed,
+    }
     space = BACKEND.space(program, HARDWARE)
     schedule = Schedule("cuda", tuple((name, values[name]) for name in space.names))
     assert space.refusal(schedule) is None

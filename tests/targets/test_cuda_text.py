@@ -34,8 +34,8 @@ TEXTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         "matmul",
         {"m": 256, "n": 256, "k": 256, "dtype": "bf16", "tb": True},
         {"cluster": "2x1", "consumers": 2, "early": True, "epilogue": "tma", "epilogue_slots": 1,
-         "partition": "rows", "processors": 132, "promotion": 128, "raster": "rows",
-         "registers": "40/232", "stages": 3, "stream": "columns", "swap": False,
+         "partition": "rows", "processors": 132, "promotion": 128,
+         "raster": "rows", "registers": "40/232", "stages": 3, "stream": "columns", "swap": False,
          "tile.k": 64, "tile.m": 128, "tile.n": 64, "wait": 1},
     ),
     "column_sum.cu": (
@@ -102,7 +102,7 @@ def test_a_text_stands_alone_and_is_named_after_its_program(number: int) -> None
 def test_plan_and_signature_say_the_same(number: int) -> None:
     for kernel in kernels(number):
         text, plan = kernel.text("cuda"), json.loads(kernel.text("launch"))
-        assert set(plan) == {"arch", "options", "workspace_bytes", "kernels"}
+        assert set(plan) == {"arch", "options", "workspace_bytes", "clean", "kernels"}
         assert plan["arch"] == "sm_90a"
         for launch in plan["kernels"]:
             assert set(launch) == {

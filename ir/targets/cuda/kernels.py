@@ -22,7 +22,17 @@ from ir.targets.cuda.cut import cut_program
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.overlap import NAME, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
-from ir.targets.cuda.splits import WHOLE, split_choices, split_program, translated
+from ir.targets.cuda.splits import (
+    KERNEL,
+    LAST,
+    MERGE,
+    WHOLE,
+    merge_decision,
+    merges_last,
+    split_choices,
+    split_program,
+    translated,
+)
 from ir.targets.cuda.tensor import TensorKernel
 
 AnyKernel = BlockKernel | TensorKernel
@@ -71,14 +81,24 @@ def decisions_of(
             Decision("split", choices, "split", axis, "parts of a sum, each added by other blocks",
                      WHOLE)
         )  # fmt: skip
+        merge = _merge(program, kernels, axis)
+        found += [merge] if merge is not None else []
     return tuple(found)
+
+
+def _merge(program: Program, kernels: tuple[AnyKernel, ...], axis: str) -> Decision | None:
+    (kernel,) = kernels
+    assert isinstance(kernel, TensorKernel)
+    return merge_decision(kernel.program, kernel.roles, axis)
 
 
 def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Constraint, ...]:
     found = [rule for kernel in kernels for rule in kernel.constraints()]
     choices = choices_of(program, kernels)
     if len(choices) > 1:
+        axis = choices[1].partition(":")[0]
         found.append(_whole_parts(program, choices))
+        found += [_merged_once()] if _merge(program, kernels, axis) is not None else []
     return tuple(found)
 
 
@@ -97,6 +117,16 @@ def _whole_parts(program: Program, choices: tuple[str, ...]) -> Constraint:
     return Constraint("parts", "parts of a sum are whole blocks", check, explain)
 
 
+def _merged_once() -> Constraint:
+    def check(columns: Columns) -> Any:
+        return ~columns.is_("split", WHOLE) | columns.is_(MERGE, KERNEL)
+
+    def explain(values: Mapping[str, Value]) -> str:
+        return f"split {values['split']}, merge {values[MERGE]}"
+
+    return Constraint("merge", "a sum in one part is not merged", check, explain)
+
+
 def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
     """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too."""
     lists = [kernel.seeds() for kernel in kernels]
@@ -109,18 +139,26 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
         joined.append(values)
     choices = choices_of(program, kernels)
     splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]
-    return tuple(joined + splits[:: max(1, len(splits) // 8)])
+    splits = splits[:: max(1, len(splits) // 8)]
+    if len(choices) > 1 and _merge(program, kernels, choices[1].partition(":")[0]) is not None:
+        splits += [{**values, MERGE: LAST} for values in splits]
+    return tuple(joined + splits)
 
 
 def lower_all(program: Program, values: Mapping[str, Value], hardware: Hardware) -> Kernel:
     """The kernel text of a whole program."""
     kernels = kernels_of(program, hardware)
     choice = str(values.get("split", WHOLE))
-    if choice != WHOLE:
+    if choice != WHOLE and not merges_last(values):
         kernels, values = _split(program, choice, values, hardware)
     launches = [kernel.lower(values, kernel.program.name.replace(".", "_")) for kernel in kernels]
     arch = hardware.isa[0]
     places, total = _places(program, kernels)
+    clean = []
+    for room in (room for launch in launches for room in launch.rooms):
+        places[room.argument] = total
+        clean += [(total, room.bytes)] if room.clean else []
+        total += -(-room.bytes // ALIGN) * ALIGN
     zeros = max((sum(size for _, size in launch.zero) for launch in launches), default=0)
     launches = [placed(launch, places) for launch in launches]
     body = "\n".join(launch.text for launch in launches)
@@ -128,7 +166,7 @@ def lower_all(program: Program, values: Mapping[str, Value], hardware: Hardware)
     workspace = total + zeros
     if workspace:
         arguments.append(Argument("workspace", (workspace,), "u8", "workspace"))
-    plan = plan_json(launches, arch, workspace)
+    plan = plan_json(launches, arch, workspace, clean)
     text = f"{prelude_text(body)}{MARK}// launch: {plan}\n{body}"
     notes = tuple(fact for launch in launches for fact in launch.facts)
     return Kernel(

@@ -1,7 +1,7 @@
-"""The decision to split a summed axis over blocks: partial sums in memory, merged by a kernel.
+"""The decision to split a summed axis over blocks: partial sums in memory, and who adds them.
 
-The split program is cut like any other; its product takes the decisions of the whole one, and the
-kernels that merge take their first choice.
+Where a kernel adds them, the split program is cut like any other; its product takes the decisions
+of the whole one, and the kernels that merge take their first choice. The other way is `merging`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from ir.columns import Decision
 from ir.errors import Refusal, UsageError
 from ir.program import Program
 from ir.rewrite.split import split
 from ir.schedule import Value
+from ir.stages import is_reduction
 from ir.targets.cuda.products import volume
 from ir.targets.cuda.roles import Roles
 
 WHOLE = "none"
+MERGE, KERNEL, LAST = "merge", "kernel", "last"
 PARTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
 GRAIN = 64  # parts are whole multiples of this many points
 FEWEST = 257  # points that a part must have to be a kernel of its own
@@ -50,10 +53,30 @@ def split_choices(program: Program, roles: Roles) -> tuple[str, ...]:
     return tuple(found)
 
 
+def merge_decision(program: Program, roles: Roles, axis: str) -> Decision | None:
+    """How the parts meet, where there is a choice: products are all that the kernel sums."""
+    products = {product.position for product in roles.outer}
+    sums = {n for n, node in enumerate(program.nodes) if is_reduction(node)}
+    if sums != products:
+        return None
+    why = "who adds the parts of a sum: a second kernel, or the last block to arrive"
+    return Decision(MERGE, (KERNEL, LAST), "split", axis, why, KERNEL)
+
+
+def merges_last(values: Mapping[str, Value]) -> bool:
+    return values.get(MERGE, KERNEL) == LAST
+
+
+def parts_of(values: Mapping[str, Value]) -> int:
+    """Parts that the blocks of one kernel add among themselves."""
+    choice = str(values.get("split", WHOLE))
+    return int(choice.partition(":")[2]) if choice != WHOLE and merges_last(values) else 1
+
+
 def translated(values: Mapping[str, Value], choice: str, mark: str) -> dict[str, Value]:
     """A schedule's values with the split axis' tile given to the axis inside a part."""
     axis = choice.partition(":")[0]
-    found = {name: value for name, value in values.items() if name != "split"}
+    found = {name: value for name, value in values.items() if name not in ("split", MERGE)}
     found[f"tile.{axis}_in{mark}"] = found.pop(f"tile.{axis}")
     if mark:
         for name in list(found):

@@ -14,7 +14,8 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.hilbert import hilbert_order
-from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.launch import Launch, Parameter, Room
+from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
@@ -55,6 +56,9 @@ class TensorLowering:
         for spec in tensors:
             constness = "const " if spec.role == "input" else ""
             words.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {spec.name}")
+        rooms = self._rooms()
+        parameters += [Parameter(room.argument) for room in rooms]
+        words += [f"u32* {name}" for name in (SHARES, ARRIVALS)[: len(rooms)]]
         cluster = self.plan.cluster_size
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         bounds = f"__launch_bounds__({self.plan.threads}, 1)"
@@ -69,6 +73,7 @@ class TensorLowering:
             self.shared,
             tuple(parameters),
             cluster,
+            rooms=rooms,
             early=self.plan.early,
         )
 
@@ -95,10 +100,32 @@ class TensorLowering:
 
     def _total(self) -> int:
         batches, rows, columns = self._counts()
-        total = rows * columns
+        total = rows * columns * self.plan.parts
         for _, extent in batches:
             total *= extent
         return total
+
+    def _rooms(self) -> tuple[Room, ...]:
+        """Memory through which the parts of sums meet."""
+        plan = self.plan
+        if plan.parts == 1:
+            return ()
+        tiles = self._total() // plan.parts * plan.cluster_size
+        sums = tiles * plan.tile_rows * plan.tile_columns * len(plan.roles.outer)
+        return (
+            Room(f"{self.name}.{SHARES}", 4 * sums * plan.parts),
+            Room(f"{self.name}.{ARRIVALS}", 4 * tiles, clean=True),
+        )
+
+    def meeting(self) -> Meeting:
+        """Where the parts of the present tile meet."""
+        plan, size = self.plan, self.plan.cluster_size
+        tile = f"({self.whole} * {size} + rank)" if size > 1 else self.whole
+        flag = f"tw_shared_base() + {plan.offsets['arrived']}"
+        flag += "" if plan.cooperative else " + 16 * member"
+        return Meeting(
+            plan.parts, self.part, tile, plan.frame.team, self._team_sync(), f"(u32*)({flag})"
+        )
 
     def _grid(self) -> int:
         clusters = self._total()
@@ -244,7 +271,12 @@ class TensorLowering:
         with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
             if not self.plan.cooperative:
                 w.line(f"const bool more = {tile} + {step} < {total};")
-            evaluator.origins |= self._decode(w, tile)
+            self.whole, self.part = tile, "0"
+            if self.plan.parts > 1:
+                self.whole, self.part = w.name("whole"), w.name("part")
+                w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
+                w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
+            evaluator.origins |= self._decode(w, self.whole)
             self._walk_bounds(w, evaluator)
             yield
 
@@ -265,7 +297,16 @@ class TensorLowering:
         if low != "0":
             self.walk_from = f"{axis}_from"
             w.line(f"const i32 {self.walk_from} = {low};")
-        w.line(f"const i32 blocks = (max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile};")
+        blocks = f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}"
+        if self.plan.parts == 1:
+            w.line(f"const i32 blocks = {blocks};")
+            return
+        every, self.first_block = w.name("all_blocks"), w.name("first_block")
+        share = f"{every} * {{}} / {self.plan.parts}"
+        w.line(f"const i32 {every} = {blocks};")
+        w.line(f"const i32 {self.first_block} = {share.format(self.part)};")
+        end = share.format(f"({self.part} + 1)")
+        w.line(f"const i32 blocks = {end} - {self.first_block};")
 
     def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
         """Origins along the walked axes of one block."""
@@ -274,6 +315,7 @@ class TensorLowering:
             axis = walked[0]
             name = w.name(f"{axis}_at")
             start = "" if self.walk_from == "0" else f"{self.walk_from} + "
+            block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
             w.line(f"const i32 {name} = {start}{block} * {self.plan.tiles[axis]};")
             return {axis: name}
         origins, rest = {}, block

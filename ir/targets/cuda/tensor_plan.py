@@ -22,6 +22,7 @@ from ir.targets.cuda.overlap import starts_early
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.roles import Roles
+from ir.targets.cuda.splits import parts_of
 
 GROUP = 128  # threads of a warp group
 ROWS = 64  # rows of one wgmma
@@ -66,6 +67,7 @@ class Plan:
     promotion: int
     stream: str
     early: bool
+    parts: int
 
     # -- tiles
 
@@ -230,6 +232,9 @@ class Plan:
         at += self.store_bytes
         found["barriers"] = at
         at += 16 * sum(ring.stages for ring in self.rings)
+        if self.parts > 1:
+            found["arrived"] = at
+            at += 16 * self.consumers
         found["scratch"] = at
         return found
 
@@ -307,5 +312,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(value("stages")), (int(rows), int(columns)), str(value("raster")),
         int(value("processors")), str(value("registers")), str(value("epilogue")),
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
-        str(value("stream")), starts_early(values),
+        str(value("stream")), starts_early(values), parts_of(values),
     )  # fmt: skip

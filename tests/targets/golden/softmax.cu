@@ -1,4 +1,4 @@
-// launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"kernels":[{"name":"softmax","grid":[32,1,1],"block":128,"cluster":[1,1,1],"shared":1024,"parameters":[{"kind":"pointer","argument":"X","offset":0},{"kind":"pointer","argument":"Y","offset":0}],"zero":[],"early":true}]}
+// launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"clean":[],"kernels":[{"name":"softmax","grid":[32,1,1],"block":128,"cluster":[1,1,1],"shared":1024,"parameters":[{"kind":"pointer","argument":"X","offset":0},{"kind":"pointer","argument":"Y","offset":0}],"zero":[],"early":true}]}
 TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restrict__ Y) {
   const i32 thread = tw_thread();
   const i32 m_thread = thread / 64;

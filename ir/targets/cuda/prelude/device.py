@@ -332,6 +332,14 @@ TW_INLINE void tw_store_1(void* address, u32 v) { *(u8*)address = (u8)v; }
 TW_INLINE void tw_store_1_stream(void* address, u32 v) { *(u8*)address = (u8)v; }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { atomicAdd((f32*)address, v); }
+//@ tw_fence_device
+TW_INLINE void tw_fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+//@ tw_count
+TW_INLINE u32 tw_count(u32* address) {
+  u32 before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(address) : "memory");
+  return before;
+}
 //@ tw_shuffle_f32
 TW_INLINE f32 tw_shuffle_f32(f32 value, i32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 //@ tw_shuffle_f64
