@@ -74,6 +74,21 @@ class Evaluator(Transfers):
         for arg in node.args:
             self._ready(arg, axes)
 
+    def form_without(self, position: int, axes: Sequence[str]) -> None:
+        """Form what `position` is made of and does not vary along `axes`, ahead of loops there."""
+        pending, seen = list(self.nodes[position].args), set[int]()
+        while pending:
+            here = pending.pop()
+            node = self.nodes[here]
+            if here in seen or here in self.values or isinstance(node.op, (Constant, Iota)):
+                continue
+            seen.add(here)
+            if not set(axes) & set(node.axes):
+                if not self.trivial(here):
+                    self.fragment(here)
+            elif not isinstance(node.op, Load):
+                pending.extend(node.args)
+
     def trivial(self, position: int) -> bool:
         """Made of coordinates and constants: cheaper to repeat than to keep."""
         node = self.nodes[position]

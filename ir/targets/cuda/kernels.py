@@ -20,11 +20,12 @@ from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.cut import cut_program
 from ir.targets.cuda.launch import placed, plan_json
+from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import WHOLE, split_choices, split_program, translated
 from ir.targets.cuda.tensor import TensorKernel
 
-AnyKernel = BlockKernel | TensorKernel
+AnyKernel = BlockKernel | TensorKernel | MmaKernel
 ALIGN = 256
 MARK = "//@ kernel\n"
 
@@ -44,15 +45,17 @@ def kernels_of(program: Program, hardware: Hardware) -> tuple[AnyKernel, ...]:
 
 def _kernel(part: Program, number: int, count: int, hardware: Hardware) -> AnyKernel:
     mark = f".{number}" if count > 1 else ""
-    try:
-        return TensorKernel(part, mark, hardware)
-    except Refusal:
-        return BlockKernel(part, mark)
+    for kind in (TensorKernel, MmaKernel):
+        try:
+            return kind(part, mark, hardware)
+        except Refusal:
+            continue
+    return BlockKernel(part, mark)
 
 
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
     """Ways to split a summed axis over blocks, for a program that is one product."""
-    if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel):
+    if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
         return (WHOLE,)
     return split_choices(program, kernels[0].roles)
 
@@ -139,7 +142,7 @@ def _split(
     kernels = kernels_of(split_program(program, choice), hardware)
     found: dict[str, Value] = {}
     for kernel in kernels:
-        if isinstance(kernel, TensorKernel):
+        if isinstance(kernel, TensorKernel | MmaKernel):
             found |= kernel.adapted(translated(values, choice, kernel.mark))
         else:
             found |= first_legal(kernel)

@@ -423,6 +423,10 @@ TW_INLINE u32 tw_to_tf32(f32 value) {
 }
 //@ tw_bits
 TW_INLINE u32 tw_bits(f32 value) { return (u32)__float_as_int(value); }
+//@ tw_word
+// The bits of a 32-bit value.
+TW_INLINE u32 tw_word(f32 value) { return (u32)__float_as_int(value); }
+TW_INLINE u32 tw_word(i32 value) { return (u32)value; }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
 //@ tw_grid_wait
