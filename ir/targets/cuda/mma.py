@@ -32,7 +32,18 @@ class MmaKernel(MmaRules):
         if not has_mma(hardware, self.roles.dtype):
             raise Refusal("mma", f"{hardware.name} has no mma.sync of {self.roles.dtype}")
         self.turned: Roles = find_mma_roles(program, True)
-        self.lower(self.complete(self.seeds()[0]), "probe")
+        self._probe()
+
+    def _probe(self) -> None:
+        """Refusal if no seed lowers."""
+        problem = Refusal("seeds", "no schedule fits")
+        for seed in self.seeds():
+            try:
+                self.lower(self.complete(seed), "probe")
+                return
+            except Refusal as refusal:
+                problem = refusal
+        raise problem
 
     # -- the space
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
 from ir.schedule import Value
 from ir.targets.cuda.mma_operands import STEP
+from ir.targets.cuda.mma_plan import COLUMNS, ROWS
 
 if TYPE_CHECKING:
     from ir.targets.cuda.mma import MmaKernel
@@ -45,13 +47,18 @@ def _seed(
     roles = kernel.turned if swap else kernel.roles
     size = dtype_of(roles.dtype).bytes
     tiles = _tiles(kernel, roles.rows, rows) | _tiles(kernel, roles.columns, columns)
+    have = [prod(tiles[axis] for axis in side) for side in (roles.rows, roles.columns)]
+    least = STEP // size
+    extent = prod(kernel.program.axes[axis] for axis in roles.walked)
+    reach = 1 << max(0, extent - 1).bit_length()
+    warps = (
+        max(1, min(warps[0], have[0] // ROWS)), max(1, min(warps[1], have[1] // COLUMNS)),
+        max(1, min(warps[2], reach // least)),
+    )  # fmt: skip
     depth = line // size
-    extent = 1
-    for axis in roles.walked:
-        extent *= kernel.program.axes[axis]
     while depth > STEP // size * warps[2] and depth >= 2 * extent:
         depth //= 2
-    room = kernel.hardware["shared_bytes"] // ((rows + columns * len(roles.outer)) * depth * size)
+    room = kernel.hardware["shared_bytes"] // ((have[0] + have[1] * len(roles.outer)) * depth * size)
     one = 1 in (_count(kernel, roles.rows, tiles), _count(kernel, roles.columns, tiles))
     steps = depth * size // STEP // warps[2]
     pairs: dict[str, Value] = {
@@ -76,7 +83,4 @@ def _tiles(kernel: MmaKernel, axes: tuple[str, ...], wanted: int) -> dict[str, i
 
 
 def _count(kernel: MmaKernel, axes: tuple[str, ...], tiles: dict[str, int]) -> int:
-    count = 1
-    for axis in axes:
-        count *= -(-kernel.program.axes[axis] // tiles[axis])
-    return count
+    return prod(-(-kernel.program.axes[axis] // tiles[axis]) for axis in axes)

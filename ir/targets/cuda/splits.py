@@ -54,7 +54,8 @@ def translated(values: Mapping[str, Value], choice: str, mark: str) -> dict[str,
     """A schedule's values with the split axis' tile given to the axis inside a part."""
     axis = choice.partition(":")[0]
     found = {name: value for name, value in values.items() if name != "split"}
-    found[f"tile.{axis}_in{mark}"] = found.pop(f"tile.{axis}")
+    if f"tile.{axis}" in found:
+        found[f"tile.{axis}_in{mark}"] = found.pop(f"tile.{axis}")
     if mark:
         for name in list(found):
             if not name.endswith(mark):
