@@ -153,12 +153,16 @@ class Space:
         return Schedule(self.target, tuple((d.name, d.domain[index]) for d, index in pairs))
 
     def encode(self, schedule: Schedule) -> Row:
-        """The row of `schedule`. UsageError if a name or value is not of this space or a pin."""
+        """The row of `schedule`. UsageError if a name or value is not of this space or a pin.
+
+        It may leave out what has an initial value, and what is not in force.
+        """
         if schedule.target != self.target:
             raise UsageError(f"a schedule for {schedule.target!r} in a space for {self.target!r}")
         given = schedule.as_dict()
         for name in given:
             self.decision(name)
+        given = {**self._unsaid(given), **given}
         missing = [name for name in self.names if name not in given]
         if missing:
             raise UsageError(f"the schedule leaves open: {', '.join(missing)}")
@@ -168,6 +172,21 @@ class Space:
                 pinned = self.pinned[name]
                 raise UsageError(f"{name}: {given[name]!r} where {pinned!r} is pinned")
         return row
+
+    def _unsaid(self, given: Mapping[str, Value]) -> dict[str, Value]:
+        """Values of decisions that a schedule may leave out."""
+        found: dict[str, Value] = {}
+        for decision in self.decisions:
+            if decision.name in given:
+                continue
+            if decision.when is not None:
+                parent, value = decision.when
+                if {**found, **given}.get(parent, value) != value:
+                    found[decision.name] = decision.domain[0]
+                    continue
+            if decision.initial is not None:
+                found[decision.name] = decision.initial
+        return found
 
     # -- legality -----------------------------------------------------------------------------
 

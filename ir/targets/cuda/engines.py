@@ -107,7 +107,8 @@ def space_of(program: Program, hardware: Hardware) -> Space:
     if len(routes) > 1:
         engines = tuple(route.engine for route in routes)
         owner = next(iter(program.axes))
-        choice = Decision(ENGINE, engines, "tensorize", owner, "what computes the products")
+        why = "what computes the products"
+        choice = Decision(ENGINE, engines, "tensorize", owner, why, engines[0])
         decisions.insert(0, choice)
         rules.append(_idle(decisions))
     seeds = _alternating([route.seeds() for route in routes])

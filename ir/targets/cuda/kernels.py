@@ -78,9 +78,7 @@ def engines_of(program: Program, hardware: Hardware) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _kernel(
-    part: Program, number: int, count: int, hardware: Hardware, engine: str
-) -> AnyKernel:
+def _kernel(part: Program, number: int, count: int, hardware: Hardware, engine: str) -> AnyKernel:
     mark = f".{number}" if count > 1 else ""
     try:
         return KINDS[engine](part, mark, hardware) if engine in KINDS else BlockKernel(part, mark)

@@ -74,7 +74,9 @@ class MmaKernel(MmaRules):
             ("epilogue", ("direct", "staged"), "epilogue",
              "outputs from the accumulators, or through shared memory in whole lines"),
         )  # fmt: skip
-        found += [Decision(self.name(n), domain, group, owner, why) for n, domain, group, why in rows]
+        found += [
+            Decision(self.name(n), domain, group, owner, why) for n, domain, group, why in rows
+        ]
         return found
 
     def constraints(self) -> list[Constraint]:

@@ -139,9 +139,7 @@ class Copies:
         count = f"({inside} ? {bytes_} : 0)" if inside else bytes_
         self.w.line(f"tw_copy_async_{self.tile.piece}({to}, {source}, {count});")
 
-    def _valid(
-        self, local: Mapping[str, str], origins: Mapping[str, str]
-    ) -> tuple[str, list[str]]:
+    def _valid(self, local: Mapping[str, str], origins: Mapping[str, str]) -> tuple[str, list[str]]:
         """Bytes of a piece that are inside the tensor, and conditions for there to be any."""
 
         def coordinate(axis: str) -> str:
@@ -279,8 +277,7 @@ class Computed:
             return
         each = 4 // tile.size
         words = [
-            scalars.pack_word(values[i : i + each], tile.dtype)
-            for i in range(0, len(values), each)
+            scalars.pack_word(values[i : i + each], tile.dtype) for i in range(0, len(values), each)
         ]
         if size == 16:
             w.line(f"tw_store_shared_16({to}, tw_vec16{{{{{', '.join(words)}}}}});")

@@ -177,9 +177,7 @@ class StageTile:
         return f"{text} + {constant}" if constant else text
 
 
-def stage_tile(
-    program: Program, position: int, free: Side, depth: Side
-) -> StageTile:
+def stage_tile(program: Program, position: int, free: Side, depth: Side) -> StageTile:
     return StageTile(program, position, free, depth)
 
 

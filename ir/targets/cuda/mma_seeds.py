@@ -58,7 +58,9 @@ def _seed(
     depth = line // size
     while depth > STEP // size * warps[2] and depth >= 2 * extent:
         depth //= 2
-    room = kernel.hardware["shared_bytes"] // ((have[0] + have[1] * len(roles.outer)) * depth * size)
+    room = kernel.hardware["shared_bytes"] // (
+        (have[0] + have[1] * len(roles.outer)) * depth * size
+    )
     one = 1 in (_count(kernel, roles.rows, tiles), _count(kernel, roles.columns, tiles))
     steps = depth * size // STEP // warps[2]
     pairs: dict[str, Value] = {
