@@ -17,7 +17,7 @@ GENERATOR = "1"
 
 
 class CudaBackend:
-    """NVIDIA GPUs: tensor cores by wgmma or mma.sync where the program is a product, else any unit."""
+    """NVIDIA GPUs: tensor cores by wgmma or mma.sync for products, ordinary units for the rest."""
 
     name = "cuda"
     generator = f"cuda-{GENERATOR}"

@@ -60,9 +60,10 @@ class Evaluator(Transfers):
     def prepare(self, position: int) -> None:
         """Form what the elementwise expression of `position` ends at."""
         for arg in self.nodes[position].args:
-            self._ready(arg, self.nodes[position].axes)
+            self.ready(arg, self.nodes[position].axes)
 
-    def _ready(self, position: int, axes: Sequence[str]) -> None:
+    def ready(self, position: int, axes: Sequence[str]) -> None:
+        """Form what an elementwise expression over `axes` ends at, or varies less than it does."""
         node = self.nodes[position]
         if position in self.values or isinstance(node.op, (Constant, Iota)):
             return
@@ -72,7 +73,7 @@ class Evaluator(Transfers):
             self.fragment(position)
             return
         for arg in node.args:
-            self._ready(arg, axes)
+            self.ready(arg, axes)
 
     def form_without(self, position: int, axes: Sequence[str]) -> None:
         """Form what `position` is made of and does not vary along `axes`, ahead of loops there."""
@@ -169,7 +170,7 @@ class Evaluator(Transfers):
         node, roots = self.nodes[position], self.body(position)
         axes = dict.fromkeys(axis for root in roots for axis in self.nodes[root].axes)
         for root in roots:
-            self._ready(root, tuple(axes))
+            self.ready(root, tuple(axes))
         with self.each(self.own(axes)) as point:
             memo: dict[int, str] = {}
             parts = [

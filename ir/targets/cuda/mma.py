@@ -62,7 +62,7 @@ class MmaKernel(MmaRules):
             for axis in (*self.roles.rows, *self.roles.columns)
         ]  # fmt: skip
         owner = self.roles.walked[-1]
-        rows = (
+        rows: tuple[tuple[str, tuple[Value, ...], str, str], ...] = (
             ("depth", depth_domain(self.roles.dtype), "tile", "points of the sum in one block"),
             ("swap", (False, True), "tensorize", "which operand lies along the 16 rows"),
             ("warps.rows", (1, 2, 4, 8), "binding", "warps along the rows of a tile"),
@@ -74,6 +74,9 @@ class MmaKernel(MmaRules):
             ("epilogue", ("direct", "staged"), "epilogue",
              "outputs from the accumulators, or through shared memory in whole lines"),
         )  # fmt: skip
+        if self.raw:
+            why = "what computed operands are made of: from memory, or copied ahead"
+            rows += (("loads", ("direct", "staged"), "pipeline", why),)
         found += [
             Decision(self.name(n), domain, group, owner, why) for n, domain, group, why in rows
         ]
@@ -90,6 +93,8 @@ class MmaKernel(MmaRules):
             ("shared", "stages and staged sums fit shared memory", self._shared_fits),
             ("once", "choices without effect have one value", self._once),
         )  # fmt: skip
+        if self.raw:
+            rules += (("loads", "copies of what is computed take 3 stages", self._loads_fit),)
         return [
             Constraint(self.name(name), needs, check, self._explain(name))
             for name, needs, check in rules

@@ -6,6 +6,8 @@ bytes they agree, 32 of a row for one step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ir.targets.cuda import scalars
 from ir.targets.cuda.mma_operands import CHUNK, STEP, StageTile
 from ir.targets.cuda.mma_plan import COLUMNS, ROWS, MmaPlan
@@ -75,15 +77,15 @@ class Fragments:
 
     # -- one block
 
-    def multiply(self, slot: str) -> None:
-        """All products of the block in stage `slot`, fragments loaded ahead where asked."""
+    def multiply(self, slots: Mapping[int, str]) -> None:
+        """All products of the block in `slots` (of each operand), fragments ahead where asked."""
         plan, w = self.plan, self.w
         buffers = plan.fragments
         for (position, part), stem in self.names.items():
             blocks, words = (plan.row_blocks, 4) if part == "a" else (plan.column_blocks, 2)
             w.line(f"u32 {stem}[{buffers}][{blocks}][{words}];")
             tile = plan.operand(position)
-            at = f"smem + {plan.offset(tile)} + {slot} * {tile.bytes}"
+            at = f"smem + {plan.offset(tile)} + {slots[position]} * {tile.bytes}"
             w.line(f"const u32 {stem}_tile = {at};")
         ahead = buffers - 1
         for step in range(-ahead, plan.steps):

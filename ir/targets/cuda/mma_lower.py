@@ -13,8 +13,10 @@ from ir.program import Program
 from ir.targets.cuda.block import kernel_head
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.launch import Launch, Parameter
-from ir.targets.cuda.mma_fill import filler
+from ir.targets.cuda.mma_computed import Computed
+from ir.targets.cuda.mma_copy import Copies
 from ir.targets.cuda.mma_fragments import Fragments
+from ir.targets.cuda.mma_operands import StageTile
 from ir.targets.cuda.mma_plan import MmaPlan
 from ir.targets.cuda.mma_store import store_direct, store_staged
 from ir.targets.cuda.raster import declare_place
@@ -29,7 +31,7 @@ class MmaLowering:
         self.plan, self.program, self.name = plan, program, name
         self.w = Writer()
         self.w.reserve(
-            "thread", "warp", "lane", "smem", "block", "next", "slot", "ahead",
+            "thread", "warp", "lane", "smem", "block", "next", "slot", "ahead", "later",
             *(spec.name for spec in program.tensors),
         )  # fmt: skip
 
@@ -98,48 +100,80 @@ class MmaLowering:
 
     def _walk(self, fragments: Fragments, origins: Mapping[str, str]) -> None:
         w, plan = self.w, self.plan
-        fillers = [filler(plan, tile, w, origins) for tile in plan.operands]
-        slots = [f"smem + {plan.offset(f.tile)}" for f in fillers]
-        for one in fillers:
+        self.copies = [Copies(plan, t, w, origins) for t in plan.stored if t.copied]
+        self.computed = [Computed(plan, t, w, origins) for t in plan.operands if not t.copied]
+        for one in (*self.copies, *self.computed):
             one.declare()
-        ahead = plan.stages - 1
-        for number in range(ahead):
-            if number < plan.blocks:
-                with w.block(""):
-                    walk = self._at(str(number))
-                    for one, slot in zip(fillers, slots, strict=True):
-                        one.start(walk, f"{slot} + {number * one.tile.bytes}")
-                        one.finish(f"{slot} + {number * one.tile.bytes}")
-            w.line("tw_copy_async_commit();")
+        self._fill_ahead()
+        ahead, lag = plan.stages - 1, int(plan.staged)
         w.line(f"i32 slot = 0, ahead = {ahead};")
         w.line("#pragma unroll 1")
         with w.block(f"for (i32 block = 0; block < {plan.blocks}; block++)"):
-            w.line(f"tw_copy_async_wait<{ahead - 1}>();")
+            w.line(f"tw_copy_async_wait<{ahead - 1 - lag}>();")
             w.line("tw_sync();")
             w.line(f"const i32 next = block + {ahead};")
-            walk = self._at("next")
-            places = [
-                f"{slot} + ahead * {one.tile.bytes}"
-                for one, slot in zip(fillers, slots, strict=True)
-            ]
-            self._start_next(fillers, places, walk)
-            w.line("tw_copy_async_commit();")
-            fragments.multiply("slot")
-            for one, place in zip(fillers, places, strict=True):
-                one.finish(place)
+            self._compute_next()
+            self._copy_next()
+            fragments.multiply({t.position: self._slot(t) for t in plan.operands})
+            for one in self.computed:
+                one.finish(self._address(one.tile, "(block + 1) % 2" if lag else "ahead"))
             for name in ("slot", "ahead"):
                 w.line(f"{name} = {name} + 1 == {plan.stages} ? 0 : {name} + 1;")
         w.line("tw_copy_async_wait<0>();")
 
-    def _start_next(self, fillers: list, places: list[str], walk: Mapping[str, str]) -> None:  # type: ignore[type-arg]
-        for one, place in zip(fillers, places, strict=True):
-            if not one.tile.copied:
-                one.start(walk, place)
-        if any(one.tile.copied for one in fillers):
+    def _address(self, tile: StageTile, slot: str) -> str:
+        return f"smem + {self.plan.offset(tile)} + {slot} * {tile.bytes}"
+
+    def _slot(self, tile: StageTile) -> str:
+        """The slot of the block that is multiplied."""
+        return "slot" if tile.copied or not self.plan.staged else "block % 2"
+
+    def _fill_ahead(self) -> None:
+        """Start the first blocks, and compute of them what is not computed a block ahead."""
+        w, plan = self.w, self.plan
+        ahead = min(plan.stages - 1, plan.blocks)
+        with w.block(f"for (i32 next = 0; next < {ahead}; next++)"):
+            walk = self._at("next")
+            for copy in self.copies:
+                copy.start(walk, self._address(copy.tile, "next"))
+            w.line("tw_copy_async_commit();")
+            if not plan.staged:
+                for one in self.computed:
+                    one.start(walk, {})
+                    one.finish(self._address(one.tile, "next"))
+        for _ in range(plan.stages - 1 - ahead):
+            w.line("tw_copy_async_commit();")
+        if plan.staged:
+            w.line(f"tw_copy_async_wait<{plan.stages - 2}>();")
+            w.line("tw_sync();")
+            with w.block(""):
+                self._start_computed("0", "0")
+                for one in self.computed:
+                    one.finish(self._address(one.tile, "0"))
+
+    def _start_computed(self, block: str, slot: str) -> None:
+        walk = self._at(block)
+        for one in self.computed:
+            raw = {t.position: self._address(t, slot) for t in self.plan.raw(one.tile)}
+            one.start(walk, raw)
+
+    def _compute_next(self) -> None:
+        """Load what the next block to be computed is made of."""
+        if not self.computed:
+            return
+        if not self.plan.staged:
+            self._start_computed("next", "0")
+            return
+        self.w.line(f"const i32 later = slot + 1 == {self.plan.stages} ? 0 : slot + 1;")
+        self._start_computed("(block + 1)", "later")
+
+    def _copy_next(self) -> None:
+        if self.copies:
             with self.w.block(f"if (next < {self.plan.blocks})"):
-                for one, place in zip(fillers, places, strict=True):
-                    if one.tile.copied:
-                        one.start(walk, place)
+                walk = self._at("next")
+                for copy in self.copies:
+                    copy.start(walk, self._address(copy.tile, "ahead"))
+        self.w.line("tw_copy_async_commit();")
 
     def _at(self, block: str) -> dict[str, str]:
         """Declare where block number `block` begins along the walked axes."""

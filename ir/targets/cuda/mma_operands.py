@@ -15,12 +15,13 @@ from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.program import Program
 from ir.targets.cuda.access import Access, load_access
-from ir.targets.cuda.mma_roles import largest_load
+from ir.targets.cuda.mma_roles import largest_load, loads_of
 from ir.targets.cuda.sides import Side
 from ir.targets.cuda.transfers import reach
 
 CHUNK = 16  # bytes
 LINE = 128  # bytes of the widest panel
+FEWEST = 4  # bytes that cp.async copies at least
 STEP = 32  # bytes of one operand's row that one instruction sums over
 
 
@@ -28,13 +29,15 @@ STEP = 32  # bytes of one operand's row that one instruction sums over
 class StageTile:
     """One operand's tile of one block. `free` is its side of rows or columns, `depth` the sum's.
 
-    `inside` says whether lines run along the sum. A tile that is not `copied` is computed.
+    `inside` says whether lines run along the sum. A tile that is not `copied` is computed. A `raw`
+    tile is what a computed one is made of: threads read it, so it may lie either way.
     """
 
     program: Program
     position: int
     free: Side
     depth: Side
+    raw: bool = False
 
     @cached_property
     def dtype(self) -> str:
@@ -54,12 +57,18 @@ class StageTile:
         access = load_access(op, self.program.scope.tensors[op.tensor])
         return access if access.plain else None
 
+    @property
+    def stem(self) -> str:
+        """What the tile is called in a kernel's text."""
+        op = self.program.nodes[self.position].op
+        return op.tensor if isinstance(op, Load) else f"operand_{self.position}"
+
     @cached_property
     def inside(self) -> bool:
-        if self.size == 1:
+        if self.size == 1 and not self.raw:
             return True
         op = largest_load(self.program, self.position)
-        if op is None or (self.size == 4 and self.access is None):
+        if op is None or (self.size == 4 and self.access is None and not self.raw):
             return True
         last = {axis for axis, c in op.index[-1].terms if c == 1} if op.index else set()
         return not last & set(self.free.tiled) or bool(last & set(self.depth.tiled))
@@ -67,7 +76,7 @@ class StageTile:
     @property
     def words(self) -> bool:
         """Whether fragments are read by single words: ldmatrix turns 16-bit elements only."""
-        return not self.inside and self.size == 4
+        return not self.inside and self.size == 4 and not self.raw
 
     @property
     def inner(self) -> Side:
@@ -120,7 +129,8 @@ class StageTile:
     def bounded(self) -> tuple[int, ...]:
         """Dimensions whose index may lie outside the tensor, where zeros are read."""
         op = self.program.nodes[self.position].op
-        assert isinstance(op, Load) and self.access is not None
+        assert isinstance(op, Load)
+        assert self.access is not None
         if op.fill is None:
             return ()
         return tuple(
@@ -177,8 +187,17 @@ class StageTile:
         return f"{text} + {constant}" if constant else text
 
 
-def stage_tile(program: Program, position: int, free: Side, depth: Side) -> StageTile:
-    return StageTile(program, position, free, depth)
+def raw_tiles(tile: StageTile) -> tuple[StageTile, ...]:
+    """The loads of a computed tile that copies can fetch, as tiles of their own."""
+    found = []
+    for position in loads_of(tile.program, tile.position):
+        axes = set(tile.program.nodes[position].axes)
+        free = Side(tuple(part for part in tile.free.axes if part[0] in axes))
+        depth = Side(tuple(part for part in tile.depth.axes if part[0] in axes))
+        raw = StageTile(tile.program, position, free, depth, True)
+        if depth.tiled and raw.copied and raw.piece >= FEWEST:
+            found.append(raw)
+    return tuple(found)
 
 
 def depth_tiles(extents: Mapping[str, int], walked: tuple[str, ...], depth: int) -> dict[str, int]:

@@ -12,9 +12,8 @@ from ir.errors import Refusal
 from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.frame import WARP, Frame, ThreadDigit
-from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles
+from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
 from ir.targets.cuda.prelude.families import MMA_KINDS
-from ir.targets.cuda.products import Product
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import Side, side
 
@@ -35,6 +34,7 @@ class MmaPlan:
     fragments: int
     raster: str
     epilogue: str
+    loads: str  # of what computed operands are made of: "direct" or "staged"
 
     @property
     def threads(self) -> int:
@@ -126,13 +126,28 @@ class MmaPlan:
         return next(tile for tile in self.operands if tile.position == position)
 
     @property
-    def stage_bytes(self) -> int:
-        return sum(tile.bytes for tile in self.operands)
+    def staged(self) -> bool:
+        """Whether computed operands are made of raw tiles, a block ahead of their use."""
+        return self.loads == "staged"
+
+    def raw(self, tile: StageTile) -> tuple[StageTile, ...]:
+        """Raw tiles of a computed operand."""
+        return raw_tiles(tile) if self.staged and not tile.copied else ()
+
+    def slots(self, tile: StageTile) -> int:
+        """Blocks of a tile in shared memory: computed ones are made just before their use."""
+        return self.stages if tile.copied or not self.staged else 2
+
+    @cached_property
+    def stored(self) -> tuple[StageTile, ...]:
+        """All tiles in shared memory, operands first."""
+        raw = [part for tile in self.operands for part in self.raw(tile)]
+        return (*self.operands, *raw)
 
     def offset(self, tile: StageTile) -> int:
-        """Where a tile's first stage begins; its stages follow each other."""
-        before = self.operands[: self.operands.index(tile)]
-        return self.stages * sum(other.bytes for other in before)
+        """Where a tile's first slot begins; its slots follow each other."""
+        before = self.stored[: self.stored.index(tile)]
+        return sum(other.bytes * self.slots(other) for other in before)
 
     @property
     def pitch(self) -> int:
@@ -147,7 +162,8 @@ class MmaPlan:
     @property
     def shared(self) -> int:
         staged = self.part_bytes * self.warps[2] * len(self.roles.outer)
-        return max(self.stages * self.stage_bytes, staged if self.epilogue == "staged" else 0)
+        tiles = sum(tile.bytes * self.slots(tile) for tile in self.stored)
+        return max(tiles, staged if self.epilogue == "staged" else 0)
 
     def check(self, limit: int) -> None:
         """Refusal for what the constraints should have excluded."""
@@ -157,10 +173,6 @@ class MmaPlan:
             raise Refusal("depth", f"{self.depth.size} points for {self.warps[2]} warps")
         if self.shared > limit:
             raise Refusal("shared", f"{self.shared} bytes of {limit}")
-
-
-def used_products(plan: MmaPlan) -> tuple[Product, ...]:
-    return plan.roles.outer
 
 
 def make_mma_plan(
@@ -179,6 +191,7 @@ def make_mma_plan(
     return MmaPlan(
         program, roles, tiles, (warps[0], warps[1], warps[2]), int(value("stages")),
         int(value("fragments")), str(value("raster")), str(value("epilogue")),
+        str(values.get(f"loads{mark}", "direct")),
     )  # fmt: skip
 
 

@@ -67,20 +67,22 @@ def _aligned(product: Product, first: Product) -> Product:
     return product
 
 
-def largest_load(program: Program, position: int) -> Load | None:
-    """The load with most axes among those that a value is made of."""
-    found: tuple[int, Load] | None = None
-    pending, seen = [position], set[int]()
+def loads_of(program: Program, position: int) -> tuple[int, ...]:
+    """The loads that a value is made of."""
+    found, pending = set[int](), [position]
     while pending:
         here = pending.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        node = program.nodes[here]
-        pending.extend(node.args)
-        if isinstance(node.op, Load) and (found is None or len(node.axes) > found[0]):
-            found = (len(node.axes), node.op)
-    return found[1] if found else None
+        if here not in found:
+            found.add(here)
+            pending.extend(program.nodes[here].args)
+    return tuple(sorted(p for p in found if isinstance(program.nodes[p].op, Load)))
+
+
+def largest_load(program: Program, position: int) -> Load | None:
+    """The load with most axes among those that a value is made of."""
+    nodes = [program.nodes[load] for load in loads_of(program, position)]
+    found = max(nodes, key=lambda node: len(node.axes), default=None)
+    return found.op if found is not None and isinstance(found.op, Load) else None
 
 
 def memory_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:

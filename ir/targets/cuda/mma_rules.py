@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -14,12 +15,13 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.frame import WARP
-from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles
+from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
 from ir.targets.cuda.mma_plan import COLUMNS, PAD, ROWS
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import side
 
 WARPS = 16
+ALIGN = 1024  # bytes that tiles in shared memory are multiples of
 SPARE = 48  # registers for addresses and what the compiler needs
 BUSY = 64  # most registers of a thread's share of computed operands
 
@@ -139,7 +141,7 @@ class MmaRules:
         threads = WARP * self._warps(columns)
         total: Any = np.zeros(columns.rows, dtype=np.int64)
         for position, axes in self._operands():
-            if not self._tile_of(position, axes).copied:
+            if position in self.computed:
                 points = self._side(columns, axes) * self._value(columns, "depth")
                 total = total + np.maximum(1, points // threads)
         return total
@@ -161,20 +163,55 @@ class MmaRules:
 
     def _tile_of(self, position: int, axes: tuple[str, ...]) -> StageTile:
         """The operand's tile for large tiles, to ask what does not depend on their size."""
-        tiles = {a: 16 for a in axes} | depth_tiles(self.program.axes, self.roles.walked, 64)
+        tiles = dict.fromkeys(axes, 16) | depth_tiles(self.program.axes, self.roles.walked, 64)
         return StageTile(self.program, position, side(axes, tiles), side(self.roles.walked, tiles))
 
+    @cached_property
+    def computed(self) -> frozenset[int]:
+        """Operands that are not copied as they are."""
+        return frozenset(p for p, axes in self._operands() if not self._tile_of(p, axes).copied)
+
+    @cached_property
+    def raw(self) -> tuple[StageTile, ...]:
+        """What computed operands are made of and copies can fetch, in tiles of no matter what."""
+        operands = [(p, axes) for p, axes in self._operands() if p in self.computed]
+        return tuple(raw for p, axes in operands for raw in raw_tiles(self._tile_of(p, axes)))
+
+    def _is_staged(self, columns: Columns) -> Any:
+        if not self.raw:
+            return np.zeros(columns.rows, dtype=bool)
+        return columns.is_(self.name("loads"), "staged")
+
     def _bytes(self, columns: Columns) -> Any:
+        staged, stages = self._is_staged(columns), self._value(columns, "stages")
         depth = self._value(columns, "depth")
-        stage: Any = np.zeros(columns.rows, dtype=np.int64)
-        for _, axes in self._operands():
-            points = self._side(columns, axes) * depth
-            stage = stage + -(-points * self._size // 1024) * 1024
+        tiles: Any = np.zeros(columns.rows, dtype=np.int64)
+        for position, axes in self._operands():
+            slots = np.where(staged & (position in self.computed), 2, stages)
+            tiles = tiles + slots * _whole(self._side(columns, axes) * depth * self._size)
+        for raw in self.raw:
+            free = self._side(columns, tuple(axis for axis, _ in raw.free.axes))
+            points = free * self._depth_points(columns, raw)
+            tiles = tiles + np.where(staged, stages * _whole(points * raw.size), 0)
         pitch = self._columns(columns) + PAD
         sums = self._rows(columns) * pitch * 4 * self._value(columns, "warps.depth")
-        staged = columns.is_(self.name("epilogue"), "staged")
-        sums = np.where(staged, sums * len(self.roles.outer), 0)
-        return np.maximum(stage * self._value(columns, "stages"), sums)
+        kept = columns.is_(self.name("epilogue"), "staged")
+        return np.maximum(tiles, np.where(kept, sums * len(self.roles.outer), 0))
+
+    def _depth_points(self, columns: Columns, raw: StageTile) -> Any:
+        """Points of a raw tile along the sum, by the depth of a block."""
+        own = [axis for axis, _ in raw.depth.axes]
+        domain = next(d.domain for d in self.decisions() if d.name == self.name("depth"))
+        points = {
+            depth: prod(
+                depth_tiles(self.program.axes, self.roles.walked, int(depth))[a] for a in own
+            )
+            for depth in domain
+        }
+        return columns.lookup(self.name("depth"), points).astype(np.int64)
+
+    def _loads_fit(self, columns: Columns) -> Any:
+        return ~self._is_staged(columns) | (self._value(columns, "stages") >= 3)
 
     def _shared_fits(self, columns: Columns) -> Any:
         return self._bytes(columns) <= self.hardware["shared_bytes"]
@@ -196,3 +233,8 @@ class MmaRules:
             return total
 
         return self._by_swap(columns, count)
+
+
+def _whole(size: Any) -> Any:
+    """Bytes rounded up to the alignment of tiles."""
+    return -(-size // ALIGN) * ALIGN

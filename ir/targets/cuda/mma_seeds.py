@@ -12,7 +12,6 @@ from ir.targets.cuda.mma_plan import COLUMNS, ROWS
 
 if TYPE_CHECKING:
     from ir.targets.cuda.mma import MmaKernel
-    from ir.targets.cuda.roles import Roles
 
 # rows, columns, bytes of depth, warps, stages, raster, swap
 SHAPES = (
@@ -69,6 +68,8 @@ def _seed(
         "fragments": 2 if steps > 1 else 1, "raster": "rows" if one else raster,
         "epilogue": "staged",
     }  # fmt: skip
+    if kernel.raw:
+        pairs["loads"] = "staged" if pairs["stages"] != 2 else "direct"
     found = {f"tile.{axis}": tile for axis, tile in tiles.items()}
     return {kernel.name(name): value for name, value in {**found, **pairs}.items()}
 

@@ -1,4 +1,4 @@
-"""How a tile is written: straight from the accumulators, or through shared memory in whole lines."""
+"""How a tile is written: straight from the accumulators, or through shared memory, by lines."""
 
 from __future__ import annotations
 

@@ -236,6 +236,24 @@ TW_INLINE u32 tw_load_shared_4(u32 address) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
   return v;
 }
+//@ tw_load_shared_8
+TW_INLINE tw_vec8 tw_load_shared_8(u32 address) {
+  tw_vec8 v;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_2
+TW_INLINE u32 tw_load_shared_2(u32 address) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_1
+TW_INLINE u32 tw_load_shared_1(u32 address) {
+  u32 v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
 //@ tw_store_shared_16
 TW_INLINE void tw_store_shared_16(u32 address, tw_vec16 v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]),
