@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from ir.columns import Decision
+from ir.columns import Columns, Decision
 from ir.errors import Refusal
 from ir.program import Program
 from ir.schedule import Value
@@ -83,7 +84,7 @@ class MmaKernel(MmaRules):
         return found
 
     def constraints(self) -> list[Constraint]:
-        rules = (
+        rules: tuple[tuple[str, str, Callable[[Columns], Any]], ...] = (
             ("rows", "a tile has 16 rows or more for every warp", self._rows_fit),
             ("columns", "a tile has 8 columns or more for every warp", self._columns_fit),
             ("threads", "at most 16 warps", self._threads_fit),

@@ -102,7 +102,9 @@ class MmaLowering:
         w, plan = self.w, self.plan
         self.copies = [Copies(plan, t, w, origins) for t in plan.stored if t.copied]
         self.computed = [Computed(plan, t, w, origins) for t in plan.operands if not t.copied]
-        for one in (*self.copies, *self.computed):
+        for copy in self.copies:
+            copy.declare()
+        for one in self.computed:
             one.declare()
         self._fill_ahead()
         ahead, lag = plan.stages - 1, int(plan.staged)
