@@ -188,9 +188,11 @@ def test_depth_covers_short_inner_axes_whole() -> None:
     assert depth_tiles({"h": 3, "w": 3, "c": 48}, ("h", "w", "c"), 32) == {"h": 1, "w": 1, "c": 32}
 
 
-@pytest.mark.parametrize(("dtype", "tb", "depth"), [("bf16", True, 16), ("bf16", True, 32),
-                                                    ("bf16", True, 64), ("bf16", False, 64),
-                                                    ("i8", True, 64), ("tf32", True, 32)])  # fmt: skip
+BANKS = (("bf16", True, 16), ("bf16", True, 32), ("bf16", True, 64), ("bf16", False, 64),
+         ("i8", True, 64), ("tf32", True, 32))  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "tb", "depth"), BANKS)
 def test_a_matrix_lies_in_all_banks(dtype: str, tb: bool, depth: int) -> None:
     """The eight lines that ldmatrix reads at a time meet in no bank of 16 bytes."""
     program = built("matmul", {"m": 64, "n": 64, "k": 64, "dtype": dtype, "tb": tb})

@@ -95,7 +95,8 @@ class Computed:
         self.plan, self.tile, self.w = plan, tile, w
         self.node = plan.program.nodes[tile.position]
         frame, self.run = fill_frame(plan, tile)
-        team = Team("thread", frame.team, "tw_sync();", "tw_shared_base()")
+        active = f"(thread % {frame.team})" if frame.team < plan.threads else "thread"
+        team = Team(active, frame.team, "tw_sync();", "tw_shared_base()")
         self.e = FillEvaluator(plan.program, w, frame, plan.tiles, team)
         self.e.walked = plan.roles.walked
         self.e.origins |= origins
