@@ -58,9 +58,10 @@ def built(name: str, arguments: dict[str, Any]) -> Program:
 
 
 def space_of(program: Program, engine: str = "", hardware: Hardware = HARDWARE) -> Space:
-    """The program's space, pinned to `engine` where there is a choice."""
+    """The program's space, pinned to `engine` where it is a choice."""
     space = BACKEND.space(program, hardware)
-    return space.pin(engine=engine) if engine and "engine" in space.names else space
+    offered = "engine" in space.names and engine in space.decision("engine").domain
+    return space.pin(engine=engine) if offered else space
 
 
 def drawn(

@@ -16,13 +16,13 @@ from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
-from ir.targets.cuda.mma_plan import COLUMNS, PAD, ROWS
+from ir.targets.cuda.mma_plan import COLUMNS, PAD, ROWS, depth_domain
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import side
 
 WARPS = 16
 ALIGN = 1024  # bytes that tiles in shared memory are multiples of
-SPARE = 48  # registers for addresses and what the compiler needs
+SPARE = 56  # registers for addresses and what the compiler needs
 BUSY = 64  # most registers of a thread's share of computed operands
 
 
@@ -161,9 +161,9 @@ class MmaRules:
             found[product.b] = self.roles.columns
         return list(found.items())
 
-    def _tile_of(self, position: int, axes: tuple[str, ...]) -> StageTile:
+    def _tile_of(self, position: int, axes: tuple[str, ...], depth: int = 64) -> StageTile:
         """The operand's tile for large tiles, to ask what does not depend on their size."""
-        tiles = dict.fromkeys(axes, 16) | depth_tiles(self.program.axes, self.roles.walked, 64)
+        tiles = dict.fromkeys(axes, 16) | depth_tiles(self.program.axes, self.roles.walked, depth)
         return StageTile(self.program, position, side(axes, tiles), side(self.roles.walked, tiles))
 
     @cached_property
@@ -172,10 +172,15 @@ class MmaRules:
         return frozenset(p for p, axes in self._operands() if not self._tile_of(p, axes).copied)
 
     @cached_property
-    def raw(self) -> tuple[StageTile, ...]:
-        """What computed operands are made of and copies can fetch, in tiles of no matter what."""
-        operands = [(p, axes) for p, axes in self._operands() if p in self.computed]
-        return tuple(raw for p, axes in operands for raw in raw_tiles(self._tile_of(p, axes)))
+    def raw(self) -> Mapping[int, Mapping[int, StageTile]]:
+        """Raw tiles of what computed operands are made of: by load, and by depth of a block."""
+        found: dict[int, dict[int, StageTile]] = {}
+        for position, axes in self._operands():
+            if position in self.computed:
+                for depth in depth_domain(self.roles.dtype):
+                    for raw in raw_tiles(self._tile_of(position, axes, depth)):
+                        found.setdefault(raw.position, {})[depth] = raw
+        return found
 
     def _is_staged(self, columns: Columns) -> Any:
         if not self.raw:
@@ -189,26 +194,16 @@ class MmaRules:
         for position, axes in self._operands():
             slots = np.where(staged & (position in self.computed), 2, stages)
             tiles = tiles + slots * _whole(self._side(columns, axes) * depth * self._size)
-        for raw in self.raw:
+        for by_depth in self.raw.values():
+            raw = next(iter(by_depth.values()))
             free = self._side(columns, tuple(axis for axis, _ in raw.free.axes))
-            points = free * self._depth_points(columns, raw)
+            sums = {depth: tile.depth.size for depth, tile in by_depth.items()}
+            points = free * columns.lookup(self.name("depth"), sums).astype(np.int64)
             tiles = tiles + np.where(staged, stages * _whole(points * raw.size), 0)
         pitch = self._columns(columns) + PAD
         sums = self._rows(columns) * pitch * 4 * self._value(columns, "warps.depth")
         kept = columns.is_(self.name("epilogue"), "staged")
         return np.maximum(tiles, np.where(kept, sums * len(self.roles.outer), 0))
-
-    def _depth_points(self, columns: Columns, raw: StageTile) -> Any:
-        """Points of a raw tile along the sum, by the depth of a block."""
-        own = [axis for axis, _ in raw.depth.axes]
-        domain = next(d.domain for d in self.decisions() if d.name == self.name("depth"))
-        points = {
-            depth: prod(
-                depth_tiles(self.program.axes, self.roles.walked, int(depth))[a] for a in own
-            )
-            for depth in domain
-        }
-        return columns.lookup(self.name("depth"), points).astype(np.int64)
 
     def _loads_fit(self, columns: Columns) -> Any:
         return ~self._is_staged(columns) | (self._value(columns, "stages") >= 3)
