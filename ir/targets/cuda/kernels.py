@@ -90,7 +90,7 @@ def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, .
     """Ways to split a summed axis over blocks, for a program that is one product."""
     if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
         return (WHOLE,)
-    return split_choices(program, kernels[0].roles)
+    return split_choices(program, kernels[0].roles, isinstance(kernels[0], MmaKernel))
 
 
 def decisions_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Decision, ...]:

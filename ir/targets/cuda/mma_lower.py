@@ -44,7 +44,7 @@ class MmaLowering:
         fragments.declare()
         self._walk(fragments, origins)
         self._store(sums, origins)
-        head = kernel_head(self.program, self.name, plan.threads, "")
+        head = kernel_head(self.program, self.name, plan.threads, "", plan.resident)
         text = f"{head} {{\n{w.text}}}\n"
         parameters = tuple(Parameter(spec.name) for spec in self.program.tensors)
         return Launch(self.name, text, self._grid(), plan.threads, plan.shared, parameters)

@@ -32,6 +32,7 @@ class MmaPlan:
     warps: tuple[int, int, int]
     stages: int
     fragments: int
+    resident: int
     raster: str
     epilogue: str
     loads: str  # of what computed operands are made of: "direct" or "staged"
@@ -190,8 +191,8 @@ def make_mma_plan(
     warps = tuple(int(value(f"warps.{along}")) for along in ("rows", "columns", "depth"))
     return MmaPlan(
         program, roles, tiles, (warps[0], warps[1], warps[2]), int(value("stages")),
-        int(value("fragments")), str(value("raster")), str(value("epilogue")),
-        str(values.get(f"loads{mark}", "direct")),
+        int(value("fragments")), int(value("resident")), str(value("raster")),
+        str(value("epilogue")), str(values.get(f"loads{mark}", "direct")),
     )  # fmt: skip
 
 

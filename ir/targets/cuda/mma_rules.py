@@ -23,6 +23,7 @@ from ir.targets.cuda.sides import side
 WARPS = 16
 ALIGN = 1024  # bytes that tiles in shared memory are multiples of
 SPARE = 56  # registers for addresses and what the compiler needs
+MOST_COPIES = 64  # that a thread starts for a tile
 BUSY = 64  # most registers of a thread's share of computed operands
 
 
@@ -49,7 +50,7 @@ class MmaRules:
             warps = "x".join(str(values[self.name(f"warps.{a}")]) for a in along)
             rest = ", ".join(
                 f"{k} {values[self.name(k)]}"
-                for k in ("depth", "stages", "fragments", "swap", "epilogue", "raster")
+                for k in ("depth", "stages", "fragments", "swap", "epilogue", "raster", "resident")
             )
             tail = self._numbers(name, values)
             return f"{self.program.name}: tiles {tiles}; warps {warps}; {rest}{tail}"
@@ -61,7 +62,8 @@ class MmaRules:
         row = [decision.index(values[decision.name]) for decision in decisions]
         columns = Columns(tables_of(decisions), np.array([row], dtype=np.int16))
         if name == "shared":
-            need, have = int(self._bytes(columns)[0]), self.hardware["shared_bytes"]
+            blocks = int(self._value(columns, "resident")[0])
+            need, have = int(self._bytes(columns)[0]) * blocks, self.hardware["shared_bytes"]
             return f"; {need} bytes of shared memory, {have} are there"
         if name == "registers":
             used, have = int(self._registers(columns)[0]), int(self._limit(columns)[0])
@@ -147,7 +149,8 @@ class MmaRules:
         return total
 
     def _limit(self, columns: Columns) -> Any:
-        return np.minimum(255, 65536 // (WARP * np.minimum(self._warps(columns), WARPS)))
+        threads = WARP * np.minimum(self._warps(columns), WARPS)
+        return np.minimum(255, 65536 // (threads * self._value(columns, "resident")))
 
     def _registers_fit(self, columns: Columns) -> Any:
         fits = self._registers(columns) <= self._limit(columns)
@@ -205,11 +208,23 @@ class MmaRules:
         kept = columns.is_(self.name("epilogue"), "staged")
         return np.maximum(tiles, np.where(kept, sums * len(self.roles.outer), 0))
 
+    def _fill_fits(self, columns: Columns) -> Any:
+        """Copies of one operand by one thread, which are unrolled."""
+        passed: Any = np.ones(columns.rows, dtype=bool)
+        threads = WARP * self._warps(columns)
+        for position, axes in self._operands():
+            if position not in self.computed:
+                points = self._side(columns, axes) * self._value(columns, "depth")
+                piece = self._tile_of(position, axes).piece
+                passed &= points * self._size // piece <= MOST_COPIES * threads
+        return passed
+
     def _loads_fit(self, columns: Columns) -> Any:
         return ~self._is_staged(columns) | (self._value(columns, "stages") >= 3)
 
     def _shared_fits(self, columns: Columns) -> Any:
-        return self._bytes(columns) <= self.hardware["shared_bytes"]
+        resident = self._value(columns, "resident")
+        return self._bytes(columns) * resident <= self.hardware["shared_bytes"]
 
     def _once(self, columns: Columns) -> Any:
         alone = self._value(columns, "warps.depth") == 1

@@ -65,7 +65,7 @@ def _seed(
     pairs: dict[str, Value] = {
         "depth": depth, "swap": swap, "warps.rows": warps[0], "warps.columns": warps[1],
         "warps.depth": warps[2], "stages": max(2, min(stages, room)),
-        "fragments": 2 if steps > 1 else 1, "raster": "rows" if one else raster,
+        "fragments": 2 if steps > 1 else 1, "raster": "rows" if one else raster, "resident": 1,
         "epilogue": "staged",
     }  # fmt: skip
     if kernel.raw:

@@ -30,16 +30,20 @@ def split_program(program: Program, choice: str) -> Program:
     return split(program, axis, int(parts))
 
 
-def split_choices(program: Program, roles: Roles) -> tuple[str, ...]:
-    """Values of the decision for a program that is one plain product."""
+def split_choices(program: Program, roles: Roles, several: bool = False) -> tuple[str, ...]:
+    """Values of the decision for a program that is one plain product.
+
+    With `several`, of a sum over several axes the longest one may be split.
+    """
     found = [WHOLE]
-    if roles.inner or len(roles.walked) != 1:
+    if roles.inner or (len(roles.walked) != 1 and not several):
         return (WHOLE,)
-    axis = roles.walked[0]
-    extent = program.axes[axis]
+    axis = max(roles.walked, key=lambda name: program.axes[name])
+    extent, total = program.axes[axis], volume(program, roles.walked)
     output = 4 * volume(program, (*roles.rows, *roles.columns, *roles.batch))
     for parts in PARTS:
-        fits = extent % (parts * GRAIN) == 0 and extent // parts >= FEWEST
+        whole = extent % parts == 0 and total // parts % GRAIN == 0
+        fits = whole and total // parts >= FEWEST
         if not fits or output * parts * len(roles.outer) > MOST_PARTIAL:
             continue
         try:

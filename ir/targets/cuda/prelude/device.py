@@ -207,9 +207,9 @@ TW_INLINE void tw_ldmatrix_x2_trans(u32 address, u32& a, u32& b) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
 }
 //@ tw_copy_async_16
-// `bytes` (0..16) of `source` to shared memory, the rest of the 16 zero.
+// `bytes` (0..16) of `source` to shared memory, the rest of the 16 zero. Whole lines enter L2.
 TW_INLINE void tw_copy_async_16(u32 destination, const void* source, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
 }
 //@ tw_copy_async_8
 TW_INLINE void tw_copy_async_8(u32 destination, const void* source, u32 bytes) {
