@@ -33,12 +33,12 @@ def split_program(program: Program, choice: str) -> Program:
 def split_choices(program: Program, roles: Roles, several: bool = False) -> tuple[str, ...]:
     """Values of the decision for a program that is one plain product.
 
-    With `several`, of a sum over several axes the longest one may be split.
+    With `several`, the outermost axis of a sum over several may be split.
     """
     found = [WHOLE]
     if roles.inner or (len(roles.walked) != 1 and not several):
         return (WHOLE,)
-    axis = max(roles.walked, key=lambda name: program.axes[name])
+    axis = next((name for name in roles.walked if program.axes[name] > 1), roles.walked[0])
     extent, total = program.axes[axis], volume(program, roles.walked)
     output = 4 * volume(program, (*roles.rows, *roles.columns, *roles.batch))
     for parts in PARTS:
