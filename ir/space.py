@@ -155,7 +155,8 @@ class Space:
     def encode(self, schedule: Schedule) -> Row:
         """The row of `schedule`. UsageError if a name or value is not of this space or a pin.
 
-        It may leave out what has an initial value, and what is not in force.
+        It may leave out what is not in force, and what others depend on if that has an initial
+        value: a schedule from before there was a choice stays one.
         """
         if schedule.target != self.target:
             raise UsageError(f"a schedule for {schedule.target!r} in a space for {self.target!r}")
@@ -175,17 +176,15 @@ class Space:
 
     def _unsaid(self, given: Mapping[str, Value]) -> dict[str, Value]:
         """Values of decisions that a schedule may leave out."""
+        parents = {decision.when[0] for decision in self.decisions if decision.when}
         found: dict[str, Value] = {}
         for decision in self.decisions:
-            if decision.name in given:
-                continue
+            if decision.name in parents and decision.initial is not None:
+                found[decision.name] = decision.initial
             if decision.when is not None:
                 parent, value = decision.when
                 if {**found, **given}.get(parent, value) != value:
                     found[decision.name] = decision.domain[0]
-                    continue
-            if decision.initial is not None:
-                found[decision.name] = decision.initial
         return found
 
     # -- legality -----------------------------------------------------------------------------

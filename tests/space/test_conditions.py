@@ -90,7 +90,7 @@ def _schedule(way: str, **values: int) -> Schedule:
     return Schedule("toy", (("way", way), *own.items(), ("shared", 1)))
 
 
-def test_schedules_may_leave_out_what_is_idle_or_has_an_initial_value() -> None:
+def test_schedules_may_leave_out_what_is_idle_and_a_way_with_an_initial_value() -> None:
     space = forked()
     assert space.encode(_schedule("right", c=5)).tolist() == [1, 0, 0, 5, 0]
     short = Schedule("toy", (("left.a", 1), ("left.b", 1), ("shared", 2)))
