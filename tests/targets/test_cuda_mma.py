@@ -13,7 +13,7 @@ from ir.errors import MissingTarget, UsageError
 from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.target import Hardware
-from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.emulate import MODES, compiler
 from ir.targets.cuda.hardware import known_hardware
 from ir.targets.cuda.kernels import engines_of, kernels_of
 from ir.targets.cuda.mma import MmaKernel
@@ -59,6 +59,18 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
         kernel = BACKEND.lower(program, schedule, A100)
         for mode in (QUICK[turn % 4], QUICK[(turn + 1) % 4]):
             assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("number", [4, 10, 13], ids=lambda n: IDS[n])
+def test_every_order_of_completion(number: int) -> None:
+    program = built(*CASES[number])
+    inputs = random_inputs(program, np.random.default_rng(number))
+    wanted = evaluate(program, inputs)
+    (schedule,) = drawn(program, 3, 1, 0, "mma", A100)
+    kernel = BACKEND.lower(program, schedule, A100)
+    for mode in range(len(MODES)):
+        assert not problems(program, kernel, inputs, wanted, mode), MODES[mode]
 
 
 CHOICES: tuple[dict[str, Any], ...] = (

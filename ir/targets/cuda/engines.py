@@ -24,6 +24,7 @@ from ir.targets.cuda.kernels import (
     constraints_of,
     decisions_of,
     engines_of,
+    is_light,
     kernels_of,
     seeds_of,
 )
@@ -111,7 +112,8 @@ def space_of(program: Program, hardware: Hardware) -> Space:
         choice = Decision(ENGINE, engines, "tensorize", owner, why, engines[0])
         decisions.insert(0, choice)
         rules.append(_idle(decisions))
-    seeds = _alternating([route.seeds() for route in routes])
+    lists = [route.seeds() for route in routes]
+    seeds = _alternating(lists) if is_light(program) else [seed for one in lists for seed in one]
     return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds))
 
 

@@ -72,10 +72,14 @@ def engines_of(program: Program, hardware: Hardware) -> tuple[str, ...]:
         if any(isinstance(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
             found.append(engine)
             fewest = len(kernels)
-    light = program.flops <= LIGHT * program.bytes
-    if not found or light or len(kernels_of(program, hardware, FMA)) < fewest:
+    if not found or is_light(program) or len(kernels_of(program, hardware, FMA)) < fewest:
         found.append(FMA)
     return tuple(found)
+
+
+def is_light(program: Program) -> bool:
+    """Whether memory, not arithmetic, is surely the limit."""
+    return program.flops <= LIGHT * program.bytes
 
 
 def _kernel(part: Program, number: int, count: int, hardware: Hardware, engine: str) -> AnyKernel:
