@@ -54,7 +54,7 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
     program: Program = built(name, arguments)
     inputs = random_inputs(program, np.random.default_rng(number))
     wanted = evaluate(program, inputs)
-    for turn, schedule in enumerate(drawn(program, number, 2, 3)):
+    for turn, schedule in enumerate(drawn(program, number, 2, 3, "wgmma")):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         for mode in (QUICK[turn % 4], QUICK[(turn + 1) % 4]):
             assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()

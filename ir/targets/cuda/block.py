@@ -372,11 +372,15 @@ def declare_tiles(w: Writer, evaluator: Evaluator, tiles: list[tuple[str, int]],
     return total
 
 
-def kernel_head(program: Program, name: str, threads: int, extra: str) -> str:
-    """The signature of a kernel on plain pointers."""
+def kernel_head(program: Program, name: str, threads: int, extra: str, resident: int = 0) -> str:
+    """The signature of a kernel on plain pointers.
+
+    With `resident`, it may take registers as long as so many blocks fit a processor.
+    """
     parameters = []
     for spec in program.tensors:
         constness = "const " if spec.role == "input" else ""
         storage = scalars.STORAGE[spec.dtype]
         parameters.append(f"{constness}{storage}* __restrict__ {spec.name}")
-    return f"TW_KERNEL __launch_bounds__({threads}) {extra}{name}({', '.join(parameters)})"
+    bounds = f"__launch_bounds__({threads}{f', {resident}' if resident else ''})"
+    return f"TW_KERNEL {bounds} {extra}{name}({', '.join(parameters)})"

@@ -33,16 +33,20 @@ def split_program(program: Program, choice: str) -> Program:
     return split(program, axis, int(parts))
 
 
-def split_choices(program: Program, roles: Roles) -> tuple[str, ...]:
-    """Values of the decision for a program that is one plain product."""
+def split_choices(program: Program, roles: Roles, several: bool = False) -> tuple[str, ...]:
+    """Values of the decision for a program that is one plain product.
+
+    With `several`, the outermost axis of a sum over several may be split.
+    """
     found = [WHOLE]
-    if roles.inner or len(roles.walked) != 1:
+    if roles.inner or (len(roles.walked) != 1 and not several):
         return (WHOLE,)
-    axis = roles.walked[0]
-    extent = program.axes[axis]
+    axis = next((name for name in roles.walked if program.axes[name] > 1), roles.walked[0])
+    extent, total = program.axes[axis], volume(program, roles.walked)
     output = 4 * volume(program, (*roles.rows, *roles.columns, *roles.batch))
     for parts in PARTS:
-        fits = extent % (parts * GRAIN) == 0 and extent // parts >= FEWEST
+        whole = extent % parts == 0 and total // parts % GRAIN == 0
+        fits = whole and total // parts >= FEWEST
         if not fits or output * parts * len(roles.outer) > MOST_PARTIAL:
             continue
         try:
@@ -77,7 +81,8 @@ def translated(values: Mapping[str, Value], choice: str, mark: str) -> dict[str,
     """A schedule's values with the split axis' tile given to the axis inside a part."""
     axis = choice.partition(":")[0]
     found = {name: value for name, value in values.items() if name not in ("split", MERGE)}
-    found[f"tile.{axis}_in{mark}"] = found.pop(f"tile.{axis}")
+    if f"tile.{axis}" in found:
+        found[f"tile.{axis}_in{mark}"] = found.pop(f"tile.{axis}")
     if mark:
         for name in list(found):
             if not name.endswith(mark):

@@ -19,6 +19,7 @@ from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
+from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
@@ -155,29 +156,14 @@ class TensorLowering:
         return origins
 
     def _raster(self, w: Writer, tile: str, rows: int, columns: int) -> tuple[str, str]:
-        raster = self.plan.raster
-        row, column = w.name("row"), w.name("column")
-        if raster == "rows" or columns == 1:
-            w.line(f"const i32 {row} = {tile} % {rows}, {column} = {tile} / {rows};")
-        elif raster == "columns" or rows == 1:
-            w.line(f"const i32 {row} = {tile} / {columns}, {column} = {tile} % {columns};")
-        elif raster == "hilbert":
-            order = hilbert_order(rows, columns)
-            self.order = ", ".join(str(one << 16 | other) for one, other in order)
-            place = w.name("place")
-            w.line(f"const u32 {place} = {self.name}_order[{tile}];")
-            w.line(f"const i32 {row} = {place} >> 16, {column} = {place} & 0xffff;")
-        else:
-            along = "rows" if raster.startswith("rows") else "columns"
-            height = int(raster[len(along) :])
-            major, minor = (rows, columns) if along == "rows" else (columns, rows)
-            band, first, size = w.name("band"), w.name("first"), w.name("size")
-            w.line(f"const i32 {band} = {tile} / {height * minor}, {first} = {band} * {height};")
-            w.line(f"const i32 {size} = min({height}, {major} - {first});")
-            inside = w.name("inside")
-            w.line(f"const i32 {inside} = {tile} - {band} * {height * minor};")
-            one, other = (row, column) if along == "rows" else (column, row)
-            w.line(f"const i32 {one} = {first} + {inside} % {size}, {other} = {inside} / {size};")
+        if self.plan.raster != "hilbert" or columns == 1 or rows == 1:
+            order = "rows" if self.plan.raster == "hilbert" else self.plan.raster
+            return declare_place(w, order, tile, rows, columns)
+        row, column, place = w.name("row"), w.name("column"), w.name("place")
+        pairs = hilbert_order(rows, columns)
+        self.order = ", ".join(str(one << 16 | other) for one, other in pairs)
+        w.line(f"const u32 {place} = {self.name}_order[{tile}];")
+        w.line(f"const i32 {row} = {place} >> 16, {column} = {place} & 0xffff;")
         return row, column
 
     def _split_rows(self, w: Writer, row: str, origins: dict[str, str]) -> None:

@@ -213,9 +213,9 @@ TW_INLINE void tw_ldmatrix_x2_trans(u32 address, u32& a, u32& b) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
 }
 //@ tw_copy_async_16
-// `bytes` (0..16) of `source` to shared memory, the rest of the 16 zero.
+// `bytes` (0..16) of `source` to shared memory, the rest of the 16 zero. Whole lines enter L2.
 TW_INLINE void tw_copy_async_16(u32 destination, const void* source, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
 }
 //@ tw_copy_async_8
 TW_INLINE void tw_copy_async_8(u32 destination, const void* source, u32 bytes) {
@@ -240,6 +240,24 @@ TW_INLINE tw_vec16 tw_load_shared_16(u32 address) {
 TW_INLINE u32 tw_load_shared_4(u32 address) {
   u32 v;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_8
+TW_INLINE tw_vec8 tw_load_shared_8(u32 address) {
+  tw_vec8 v;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_2
+TW_INLINE u32 tw_load_shared_2(u32 address) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_1
+TW_INLINE u32 tw_load_shared_1(u32 address) {
+  u32 v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
   return v;
 }
 //@ tw_store_shared_16
@@ -437,6 +455,10 @@ TW_INLINE u32 tw_to_tf32(f32 value) {
 }
 //@ tw_bits
 TW_INLINE u32 tw_bits(f32 value) { return (u32)__float_as_int(value); }
+//@ tw_word
+// The bits of a 32-bit value.
+TW_INLINE u32 tw_word(f32 value) { return (u32)__float_as_int(value); }
+TW_INLINE u32 tw_word(i32 value) { return (u32)value; }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
 //@ tw_grid_wait

@@ -322,6 +322,9 @@ TW_INLINE u32 tw_to_tf32(f32 value) {
 }
 //@ tw_bits
 TW_INLINE u32 tw_bits(f32 value) { return __float_as_uint(value); }
+//@ tw_word
+TW_INLINE u32 tw_word(f32 value) { return __float_as_uint(value); }
+TW_INLINE u32 tw_word(i32 value) { return value; }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __uint_as_float(bits); }
 //@ tw_grid_wait
