@@ -109,6 +109,30 @@ def test_computed_operands_either_way(loads: str) -> None:
         assert not problems(program, kernel, inputs, wanted, 9)
 
 
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("number", [5, 13, 14], ids=lambda n: IDS[n])
+def test_plain_units_mean_the_same(number: int) -> None:
+    program = built(*CASES[number])
+    inputs = random_inputs(program, np.random.default_rng(number))
+    wanted = evaluate(program, inputs)
+    for schedule in drawn(program, number, 1, 1, "fma"):
+        assert schedule["engine"] == "fma"
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, 0), schedule.to_json()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+def test_e4m3_is_multiplied_from_sm_89_on() -> None:
+    card = known_hardware("rtx4090")
+    program = built("scaled_matmul", {"m": 24, "n": 72, "k": 160})
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = evaluate(program, inputs)
+    for schedule in drawn(program, 2, 1, 1, "mma", card):
+        kernel = BACKEND.lower(program, schedule, card)
+        assert "tw_mma_m16n8k32_e4m3" in kernel.text("cuda")
+        assert not problems(program, kernel, inputs, wanted, 6)
+
+
 # -- which engine
 
 

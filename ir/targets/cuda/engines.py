@@ -139,7 +139,8 @@ def _idle(decisions: list[Decision]) -> Constraint:
                 )
         return f"{ENGINE}={values[ENGINE]}, 0 decisions of others"
 
-    return Constraint(ENGINE, "decisions of other engines keep their first value", check, explain)
+    needs = "decisions of other engines keep their first value"
+    return Constraint(ENGINE, needs, check, explain, reads=(ENGINE,))
 
 
 def _alternating(lists: list[list[dict[str, Value]]]) -> list[dict[str, Value]]:

@@ -90,7 +90,7 @@ class MmaKernel(MmaRules):
             ("rows", "a tile has 16 rows or more for every warp", self._rows_fit),
             ("columns", "a tile has 8 columns or more for every warp", self._columns_fit),
             ("threads", "at most 16 warps", self._threads_fit),
-            ("depth", "a block has a step for every warp, and is no longer than the sum",
+            ("depth", "a block has a step for every warp, and lies mostly within the sum",
              self._depth_fits),
             ("fill", "no more copies of a tile than a thread starts", self._fill_fits),
             ("registers", "sums and operands fit the registers", self._registers_fit),

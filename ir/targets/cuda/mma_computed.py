@@ -24,15 +24,18 @@ KEPT = 16  # most registers of a load that is kept over the walk
 
 
 class FillEvaluator(Evaluator):
-    """Forms an operand's points in the threads that write them."""
+    """Forms an operand's points in the threads that write them.
 
-    def ragged(self, axis: str) -> bool:
-        """Blocks behind the last one may be asked for; they are loaded as zeros."""
-        return axis == self.walked[0] or super().ragged(axis)
+    `raw` has the raw tiles by load, `slots` the addresses of those that are read now.
+    """
 
     walked: tuple[str, ...] = ()
     raw: Mapping[int, StageTile] = {}
     slots: Mapping[int, str] = {}
+
+    def ragged(self, axis: str) -> bool:
+        """Blocks behind the last one may be asked for; they are loaded as zeros."""
+        return axis == self.walked[0] or super().ragged(axis)
 
     def local(self, axis: str, point: Point) -> str:
         """Place of a point along the tile's axis, as text."""

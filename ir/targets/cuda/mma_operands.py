@@ -21,6 +21,7 @@ from ir.targets.cuda.transfers import reach
 
 CHUNK = 16  # bytes
 LINE = 128  # bytes of the widest panel
+WORD = 4  # bytes that an element of a raw tile may have
 FEWEST = 4  # bytes that cp.async copies at least
 STEP = 32  # bytes of one operand's row that one instruction sums over
 
@@ -195,7 +196,7 @@ def raw_tiles(tile: StageTile) -> tuple[StageTile, ...]:
         free = Side(tuple(part for part in tile.free.axes if part[0] in axes))
         depth = Side(tuple(part for part in tile.depth.axes if part[0] in axes))
         raw = StageTile(tile.program, position, free, depth, True)
-        if depth.tiled and raw.copied and raw.piece >= FEWEST:
+        if depth.tiled and raw.size <= WORD and raw.copied and raw.piece >= FEWEST:
             found.append(raw)
     return tuple(found)
 

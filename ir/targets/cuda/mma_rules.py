@@ -116,10 +116,20 @@ class MmaRules:
         return self._warps(columns) <= WARPS
 
     def _depth_fits(self, columns: Columns) -> Any:
-        extent = prod(self.program.axes[axis] for axis in self.roles.walked)
-        least = STEP // self._size
-        depth = self._value(columns, "depth")
-        return (self._steps(columns) >= 1) & ((depth < 2 * extent) | (depth <= least))
+        allowed = columns.lookup(self.name("depth"), self._depths)
+        return (self._steps(columns) >= 1) & (allowed > 0)
+
+    @cached_property
+    def _depths(self) -> dict[int, int]:
+        """1 for each depth of which not more than half lies beyond the ends of summed axes."""
+        axes, walked = self.program.axes, self.roles.walked
+        domain = depth_domain(self.roles.dtype)
+        found = {domain[0]: 1}
+        for depth in domain[1:]:
+            tiles = depth_tiles(axes, walked, depth)
+            covered = prod(-(-axes[axis] // tiles[axis]) * tiles[axis] for axis in walked)
+            found[depth] = int(covered < 2 * prod(axes[axis] for axis in walked))
+        return found
 
     def _registers(self, columns: Columns) -> Any:
         """Of the sums, the fragments under way and a thread's share of computed operands."""
