@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from records.errors import StoreError
-from records.record import JOB_STATES, STATUSES, Job, Record, utc_now
+from records.owner import new_owner
+from records.record import JOB_STATES, STATUSES, Job, Record, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from records.jsonl import Imported, export_records, import_records
@@ -23,8 +24,10 @@ __all__ = [
     "Record",
     "Store",
     "StoreError",
+    "candidate_key",
     "export_records",
     "import_records",
+    "new_owner",
     "utc_now",
 ]
 

@@ -29,7 +29,7 @@ _PLAIN = tuple(
 
 
 class Selection(TypedDict, total=False):
-    """Which trials: those that have every one of the given values."""
+    """Which trials: those that have every one of the given values, or one of the given tuple."""
 
     workload: str
     operator: str
@@ -42,14 +42,17 @@ class Selection(TypedDict, total=False):
     status: str
     schedule_key: str
     kernel_key: str
-    candidate: str
+    candidate: str | tuple[str, ...]
 
 
 def conditions(selection: Mapping[str, Any]) -> tuple[ColumnElement[bool], ...]:
     """The selection as SQL; raises TypeError for what cannot be selected by."""
     if unknown := set(selection) - set(Selection.__annotations__):
         raise TypeError(f"records cannot be selected by {', '.join(sorted(unknown))}")
-    return tuple(trials.c[name] == value for name, value in selection.items())
+    return tuple(
+        trials.c[name].in_(value) if isinstance(value, tuple) else trials.c[name] == value
+        for name, value in selection.items()
+    )
 
 
 def trial_rows(*where: ColumnElement[bool]) -> Select[Any]:
