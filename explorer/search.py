@@ -124,15 +124,15 @@ class Search:
 
     def _claimed(self, count: int) -> list[Schedule]:
         """Candidates that no other search measures; none when there are none left."""
-        self._tell_known(self.sharing.news())
         batch = self.sharing.left(count)
+        self._tell_known(self.sharing.heard())
         while len(batch) < count:
             asked = self.strategy.ask(count - len(batch))
             batch += self.sharing.take(asked)
             if not asked:
                 break
         batch = batch or self.sharing.wait(count)
-        self._tell_known(self.sharing.news())
+        self._tell_known(self.sharing.heard())
         return batch
 
     def finals(self) -> tuple[float, Schedule]:

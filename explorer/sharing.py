@@ -18,7 +18,7 @@ from records import Record, Store, StoreError, new_owner
 
 LEASE_SECONDS = 60.0  # how long others wait for a search that hangs, or died on another machine
 BEATS = 4  # renewals in that time: some may fail, as when the store is locked for a while
-POLL_SECONDS = 0.1
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks at what others do
 Pair = tuple[Schedule, Outcome]
 
 
@@ -53,38 +53,34 @@ class Sharing:
         tried = tuple(self._store.records(candidate=tuple(ours))) if ours else ()
         self._hear(tried)
         done = {record.candidate for record in tried}
+        if done:
+            self._store.release(self._owner, done)  # others may be waiting for it
+        ours -= done
         self._held.update((key, wanted[key]) for key in ours)
         for key in wanted:
             self._others.pop(key, None)
-        self._others.update((key, wanted[key]) for key in wanted if key not in ours)
-        return [schedule for key, schedule in wanted.items() if key in ours and key not in done]
+            if key not in ours | done:
+                self._others[key] = wanted[key]
+        return [schedule for key, schedule in wanted.items() if key in ours]
 
     def left(self, count: int) -> list[Schedule]:
         """Up to `count` of those that others had leased and left unmeasured."""
+        self._listen()
         return self.take(list(self._others.values())[:count])
 
     def wait(self, count: int) -> list[Schedule]:
         """As `left`, waiting until one is left or all are measured, for the time of two leases."""
         deadline = time.monotonic() + 2 * self._seconds
+        pause = SHORTEST_PAUSE
         while self._others and time.monotonic() < deadline:
             if found := self.left(count):
                 return found
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
         return []
 
-    def news(self) -> list[Pair]:
-        """What others have measured since the last call, each schedule once."""
-        workload = self._workload
-        self._last, records = self._store.newer(
-            self._last,
-            workload=workload.program.key,
-            target=workload.target,
-            hardware=workload.hardware.key,
-            generator=workload.backend.generator,
-        )
-        self._hear(records)
-        for record in records:
-            self._others.pop(record.candidate, None)
+    def heard(self) -> list[Pair]:
+        """What others have measured, as far as `left`, `wait` and `take` met it; each once."""
         heard, self._heard = self._heard, []
         return heard
 
@@ -100,6 +96,19 @@ class Sharing:
         if self._heart is not None:
             self._heart.join()
             self._store.release(self._owner)
+
+    def _listen(self) -> None:
+        workload = self._workload
+        self._last, records = self._store.newer(
+            self._last,
+            workload=workload.program.key,
+            target=workload.target,
+            hardware=workload.hardware.key,
+            generator=workload.backend.generator,
+        )
+        self._hear(records)
+        for record in records:
+            self._others.pop(record.candidate, None)
 
     def _hear(self, records: Iterable[Record]) -> None:
         fresh = [record for record in records if record.schedule_key not in self._known]

@@ -206,8 +206,10 @@ class Store:
             return True
 
     def update_job(self, identifier: str, state: str) -> Job:
-        """Set a job's state; raises UnknownJob."""
-        job = replace(self.job(identifier), state=state, updated=self._clock())
+        """Set a job's state; raises UnknownJob. Its time never goes back, even if the clock did."""
+        known = self.job(identifier)
+        now = replace(known, updated=self._clock()).updated
+        job = replace(known, state=state, updated=max(now, known.updated))
         values = {"state": job.state, "updated": job.updated}
         with self._database.writing() as connection:
             connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))
