@@ -47,6 +47,7 @@ class Server:
         self._programs = programs
         self._numbers = itertools.count()
         self._user = _user()
+        self.running = False
         self.folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
         if self._user is not None:
             shutil.chown(self.folder, self._user)
@@ -57,9 +58,11 @@ class Server:
         settings = " ".join(f"-c {setting}" for setting in _SETTINGS)
         options = f"-k {self.folder} {settings}"
         self._run("pg_ctl", "-w", "-l", str(self.folder / "log"), "-o", options, "start")
+        self.running = True
 
     def stop(self) -> None:
         """As if the power were cut: no farewell to anyone."""
+        self.running = False
         self._run("pg_ctl", "-m", "immediate", "stop")
 
     def close(self) -> None:
