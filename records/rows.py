@@ -72,12 +72,16 @@ def from_record(record: Record) -> dict[str, Any]:
 
 def to_record(row: Row[Any]) -> Record:
     """The trial of a row; raises InvalidRecord when somebody changed it by hand."""
-    values = row._mapping
+    return plain_record(dict(row._mapping), row.hardware_facts)
+
+
+def plain_record(values: Mapping[str, Any], hardware_facts: str) -> Record:
+    """The trial of a row's columns by name; raises InvalidRecord."""
     quartiles = None
-    if row.lower_quartile is not None:
-        quartiles = (row.lower_quartile, row.upper_quartile)
+    if values["lower_quartile"] is not None:
+        quartiles = (values["lower_quartile"], values["upper_quartile"])
     plain = {name: values[name] for name in _PLAIN}
-    return Record(**plain, quartiles=quartiles, hardware_facts=row.hardware_facts)
+    return Record(**plain, quartiles=quartiles, hardware_facts=hardware_facts)
 
 
 def to_job(row: Row[Any]) -> Job:

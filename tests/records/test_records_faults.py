@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from records import Record, Store, StoreError
+from records import Record, Store, StoreError, export_records
 from records.errors import (
     DamagedStore,
     ForeignFile,
@@ -32,7 +32,6 @@ from records.errors import (
     StoreUnavailable,
     UnusableLocation,
 )
-from records.jsonl import export_records
 
 Make = Callable[..., Record]
 PROCESSES = multiprocessing.get_context("fork")

@@ -35,7 +35,12 @@ def test_server_that_is_away_is_told_in_one_line(url: str, away: Server, record:
     with Store(url, busy_seconds=0.3) as store:
         store.add(record(1))
         away.stop()
-        for action in (lambda: store.add(record(2)), store.count, lambda: store.heartbeat("me")):
+        actions: tuple[Callable[[], object], ...] = (
+            lambda: store.add(record(2)),
+            lambda: store.count(),
+            lambda: store.heartbeat("me"),
+        )
+        for action in actions:
             with pytest.raises(ServerAway) as refusal:
                 action()
             assert "\n" not in str(refusal.value)

@@ -1,0 +1,133 @@
+"""Saving what can be read of a damaged SQLite store into a new one. The original is only copied.
+
+SQLite reads a page at a time and stops at the first broken one, so rows are asked for in ranges
+that are halved around what cannot be read. What is read counts only if it matches its hashes.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from records.errors import DamagedStore, InvalidRecord, StoreUnavailable, UnusableLocation
+from records.files import pour
+from records.record import Job, Record
+from records.rows import plain_record
+from records.sqlite_file import refuse_unreadable
+from records.store import Store
+
+_RANGE = 256
+_MOST = 10_000_000  # rows looked for, if a broken number says that there are more
+_HELPERS = ("", "-wal")
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What was saved: trials and jobs; and what was not.
+
+    `unreadable` trials are on broken pages, `altered` ones contradict their hashes. `factless` ones
+    are saved without the facts of their hardware, which were lost.
+    """
+
+    trials: int
+    jobs: int
+    unreadable: int
+    altered: int
+    factless: int
+
+
+def repair(source: Path, goal: Path) -> Repaired:
+    """Save what can be read of the store `source` into a new store `goal`; raises StoreError."""
+    refuse_unreadable(source)
+    if goal.exists():
+        raise UnusableLocation(f"{goal} is there already: name a new file for what is saved")
+    try:
+        with tempfile.TemporaryDirectory(prefix=".repair-", dir=goal.absolute().parent) as folder:
+            copy = Path(folder) / "copy.db"
+            for ending in _HELPERS:
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(f"{source}{ending}", f"{copy}{ending}")
+            return _save(source, copy, goal)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot write beside {goal} ({error.strerror}): name a file elsewhere, or make room"
+        ) from None
+
+
+def _save(source: Path, copy: Path, goal: Path) -> Repaired:
+    with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
+        connection.row_factory = sqlite3.Row
+        reader = _Reader(connection)
+        if not reader.highest("trials") and not reader.highest("jobs"):
+            raise DamagedStore(f"{source}: nothing of it can be read; restore a copy of it")
+        part = copy.with_name("saved.db")
+        with Store(part) as store:
+            jobs = pour(store, reader.jobs()).jobs
+            trials = pour(store, reader.trials()).added
+        part.rename(goal)
+    return Repaired(trials, jobs, reader.unreadable, reader.altered, reader.factless)
+
+
+class _Reader:
+    """Reads rows around what is broken, and counts what it could not use."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.unreadable = self.altered = self.factless = 0
+        self._facts = {row["key"]: row["text"] for row in self._rows("facts")}
+        self.unreadable = 0  # of trials, from here on
+
+    def highest(self, table: str) -> int:
+        """The highest row number, by either of the ways that may still work; 0 if none does."""
+        for query in (
+            f"SELECT max(rowid) FROM {table}",
+            f"SELECT min(seq, {_MOST}) FROM sqlite_sequence WHERE name = '{table}'",
+        ):
+            with suppress(sqlite3.Error):
+                row = self._connection.execute(query).fetchone()
+                return int((row and row[0]) or 0)
+        return 0
+
+    def jobs(self) -> Iterator[Job]:
+        for row in self._rows("jobs"):
+            with suppress(InvalidRecord, TypeError):
+                yield Job(**row)
+        self.unreadable = 0
+
+    def trials(self) -> Iterator[Record]:
+        for row in self._rows("trials"):
+            try:
+                record = plain_record(row, self._facts.get(row["facts"], "{}"))
+            except (InvalidRecord, LookupError, TypeError):
+                self.altered += 1
+                continue
+            lost = row["facts"] not in self._facts and record.candidate == row["candidate"]
+            if record.key == row["key"] or lost:
+                self.factless += lost
+                yield record
+            else:
+                self.altered += 1
+
+    def _rows(self, table: str) -> Iterator[dict[str, Any]]:
+        for start in range(1, self.highest(table) + 1, _RANGE):
+            yield from self._range(table, start, start + _RANGE)
+
+    def _range(self, table: str, start: int, stop: int) -> Iterator[dict[str, Any]]:
+        query = f"SELECT * FROM {table} WHERE rowid >= ? AND rowid < ? ORDER BY rowid"
+        try:
+            rows = self._connection.execute(query, (start, stop)).fetchall()
+        except sqlite3.Error:
+            if stop - start == 1:
+                self.unreadable += 1
+                return
+            middle = (start + stop) // 2
+            yield from self._range(table, start, middle)
+            yield from self._range(table, middle, stop)
+        else:
+            yield from (dict(row) for row in rows)
