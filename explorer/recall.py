@@ -124,7 +124,7 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     where = str(store) if store is not None else records_location()
     record = None
     if not _is_file(where) or Path(where).exists():  # looking makes no store
-        with open_store(store) as records:
+        with open_store(store, read_only=True) as records:
             record = best_of(_trials(records, workload))
     if record is None:
         raise NothingValid(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from records.exchange import export_records, import_records, merge
     from records.files import Imported
     from records.prune import Pruned, Pruning
-    from records.repair import Repaired, repair
+    from records.salvage import Repaired, repair
     from records.store import Store
 
 __all__ = [
@@ -44,11 +44,11 @@ _LAZY = {
     "Imported": "records.files",
     "Pruned": "records.prune",
     "Pruning": "records.prune",
-    "Repaired": "records.repair",
+    "Repaired": "records.salvage",
     "export_records": "records.exchange",
     "import_records": "records.exchange",
     "merge": "records.exchange",
-    "repair": "records.repair",
+    "repair": "records.salvage",
 }
 
 

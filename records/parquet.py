@@ -59,7 +59,7 @@ def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Im
             jobs, bad = _verify(connection, path, salvage)
             new_jobs = pour(store, jobs).jobs
             done = pour(store, (row for _, row in _rows(connection, path) if row is not None))
-        except duckdb.Error as error:
+        except (duckdb.Error, UnicodeError) as error:
             raise damaged(path, "the whole of it", _line(error)) from None
     return replace(done, jobs=new_jobs, damaged=bad)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, NamedTuple, Self, Unpack
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select, text, update
 
@@ -37,6 +37,17 @@ from records.schema import facts, jobs, trials
 PAGE = 1000
 CHECKED_BYTES = 32 << 20  # files up to this size are checked whole when opened
 _CREATION_LOCK = 0x54494C45
+
+
+class WorkloadCount(NamedTuple):
+    """How many trials there are of a workload on a machine."""
+
+    operator: str
+    extents: str
+    workload: str
+    target: str
+    hardware: str
+    trials: int
 
 
 class Store:
@@ -130,6 +141,13 @@ class Store:
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
         return (rows[-1].number if rows else number), tuple(self._read(row) for row in rows)
+
+    def workloads(self) -> tuple[WorkloadCount, ...]:
+        """Every workload on every machine with the number of its trials, ordered by operator."""
+        what = [trials.c[name] for name in WorkloadCount._fields[:-1]]
+        query = select(*what, func.count()).group_by(*what)
+        with self._database.reading() as connection:
+            return tuple(sorted(map(WorkloadCount._make, connection.execute(query))))
 
     def prune(self, pruning: Pruning, *, dry_run: bool = False) -> Pruned:
         """Delete what `pruning` lets go, in one commit; a dry run only counts."""

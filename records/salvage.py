@@ -6,6 +6,7 @@ that are halved around what cannot be read. What is read counts only if it match
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import tempfile
@@ -15,14 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from records.database import parse_location
 from records.errors import DamagedStore, InvalidRecord, StoreUnavailable, UnusableLocation
 from records.files import pour
 from records.record import Job, Record
 from records.rows import plain_record
-from records.sqlite_file import refuse_unreadable
+from records.sqlite_file import path_of, refuse_unreadable
 from records.store import Store
 
 _RANGE = 256
+_MOST_IN_A_PAGE = 20
 _MOST = 10_000_000  # rows looked for, if a broken number says that there are more
 _HELPERS = ("", "-wal")
 
@@ -31,8 +34,9 @@ _HELPERS = ("", "-wal")
 class Repaired:
     """What was saved: trials and jobs; and what was not.
 
-    `unreadable` trials are on broken pages, `altered` ones contradict their hashes. `factless` ones
-    are saved without the facts of their hardware, which were lost.
+    `unreadable` trials are on broken pages (an upper bound, where their number is lost too),
+    `altered` ones contradict their hashes. `factless` ones are saved without the facts of their
+    hardware, which were lost.
     """
 
     trials: int
@@ -42,8 +46,11 @@ class Repaired:
     factless: int
 
 
-def repair(source: Path, goal: Path) -> Repaired:
-    """Save what can be read of the store `source` into a new store `goal`; raises StoreError."""
+def repair(where: str | os.PathLike[str], goal: Path) -> Repaired:
+    """Save what can be read of the store at `where` into a new file; raises StoreError."""
+    source = path_of(parse_location(where))
+    if source is None:
+        raise UnusableLocation(f"{where} is no file: a server has tools of its own for repairs")
     refuse_unreadable(source)
     if goal.exists():
         raise UnusableLocation(f"{goal} is there already: name a new file for what is saved")
@@ -63,13 +70,14 @@ def repair(source: Path, goal: Path) -> Repaired:
 def _save(source: Path, copy: Path, goal: Path) -> Repaired:
     with closing(sqlite3.connect(copy, isolation_level=None)) as connection:
         connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA writable_schema = ON")  # else SQLite reads nothing of a cut file
         reader = _Reader(connection)
-        if not reader.highest("trials") and not reader.highest("jobs"):
-            raise DamagedStore(f"{source}: nothing of it can be read; restore a copy of it")
         part = copy.with_name("saved.db")
         with Store(part) as store:
             jobs = pour(store, reader.jobs()).jobs
             trials = pour(store, reader.trials()).added
+        if not trials and not jobs:
+            raise DamagedStore(f"{source}: nothing in it can be read; restore a copy of it")
         part.rename(goal)
     return Repaired(trials, jobs, reader.unreadable, reader.altered, reader.factless)
 
@@ -84,14 +92,16 @@ class _Reader:
         self.unreadable = 0  # of trials, from here on
 
     def highest(self, table: str) -> int:
-        """The highest row number, by either of the ways that may still work; 0 if none does."""
+        """The highest row number, by whichever way still works; else a guess that is too high."""
         for query in (
             f"SELECT max(rowid) FROM {table}",
             f"SELECT min(seq, {_MOST}) FROM sqlite_sequence WHERE name = '{table}'",
+            f"SELECT min({_MOST_IN_A_PAGE} * page_count, {_MOST}) FROM pragma_page_count",
         ):
             with suppress(sqlite3.Error):
                 row = self._connection.execute(query).fetchone()
-                return int((row and row[0]) or 0)
+                if row is not None:
+                    return int(row[0] or 0)
         return 0
 
     def jobs(self) -> Iterator[Job]:
@@ -115,8 +125,9 @@ class _Reader:
                 self.altered += 1
 
     def _rows(self, table: str) -> Iterator[dict[str, Any]]:
-        for start in range(1, self.highest(table) + 1, _RANGE):
-            yield from self._range(table, start, start + _RANGE)
+        end = self.highest(table) + 1
+        for start in range(1, end, _RANGE):
+            yield from self._range(table, start, min(start + _RANGE, end))
 
     def _range(self, table: str, start: int, stop: int) -> Iterator[dict[str, Any]]:
         query = f"SELECT * FROM {table} WHERE rowid >= ? AND rowid < ? ORDER BY rowid"
