@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 
 from explorer.outcome import Outcome
 from explorer.recall import candidate_of, verdicts
@@ -91,11 +92,12 @@ class Sharing:
             self._held.clear()
 
     def close(self) -> None:
-        """Stop the heartbeat and let go of everything; a store that fails keeps its leases."""
+        """Stop the heartbeat and let go of everything."""
         self._over.set()
         if self._heart is not None:
             self._heart.join()
-            self._store.release(self._owner)
+            with suppress(StoreError):  # they end on their own
+                self._store.release(self._owner)
 
     def _listen(self) -> None:
         workload = self._workload
