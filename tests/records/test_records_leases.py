@@ -170,11 +170,11 @@ class TestMemory(LeaseContract):
 class TestPostgres(LeaseContract):
     @pytest.fixture
     def where(self, postgres: Server) -> str:
-        return postgres.new_database()
+        return postgres.new_schema()
 
 
 def test_the_clock_of_a_server_is_its_own(postgres: Server) -> None:
-    with Store(postgres.new_database()) as store:
+    with Store(postgres.new_schema()) as store:
         assert store.claim((A,), "one", 0.2) == {A}
         assert store.claim((A,), "two", 60) == set()
         time.sleep(0.25)

@@ -20,7 +20,7 @@ Make = Callable[..., Record]
 
 @pytest.fixture
 def url(postgres: Server) -> str:
-    return postgres.new_database()
+    return postgres.new_schema()
 
 
 @pytest.fixture
@@ -131,7 +131,8 @@ def test_store_opened_to_be_read_changes_nothing(url: str, record: Make) -> None
             store.add(record(2))
 
 
-def test_database_whose_users_may_only_read(url: str, record: Make) -> None:
+def test_database_whose_users_may_only_read(postgres: Server, record: Make) -> None:
+    url = postgres.new_database()
     with Store(url) as store:
         store.add(record(1))
     with psycopg.connect(url, autocommit=True) as admin:

@@ -215,7 +215,7 @@ class TestMemory(StoreContract):
 class TestPostgres(StoreContract):
     @pytest.fixture
     def where(self, postgres: Server) -> str:
-        return postgres.new_database()
+        return postgres.new_schema()
 
 
 def test_makes_the_folders_above_it(tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ class TestPruneFile(PruneContract):
 class TestPrunePostgres(PruneContract):
     @pytest.fixture
     def where(self, postgres: Server) -> str:
-        return postgres.new_database()
+        return postgres.new_schema()
 
 
 def test_pruning_needs_a_condition() -> None:
