@@ -136,7 +136,10 @@ class Store:
             return connection.execute(select(func.max(trials.c.number))).scalar_one() or 0
 
     def newer(self, number: int, **selection: Unpack[Selection]) -> tuple[int, tuple[Record, ...]]:
-        """The selected trials after that number, oldest first, and the number of the last one."""
+        """The selected trials after that number, oldest first, and the number of the last one.
+
+        On a server, a trial may be committed after one with a higher number, and is not told then.
+        """
         query = trial_rows(*conditions(selection), trials.c.number > number)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()

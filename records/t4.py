@@ -172,6 +172,8 @@ def _foreign(result: dict[str, Any], operator: str, unit: float, data: dict[str,
     if status is None:
         raise InvalidRecord(f"invalidity {result.get('invalidity')!r} is not known here")
     samples = [value * unit for value in _runtimes(result, times)] if status == "ok" else []
+    if status == "ok" and not samples:
+        raise InvalidRecord("it is correct, but no time of it is told")
     compiled: Any = times.get("compilation_time", times.get("compilation"))
     return Record(
         workload=content_key(canonical_json({"t4": operator})),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -129,6 +130,24 @@ class FormContract:
             export_records(full, export)
         assert export.read_bytes() == before
         assert sorted(entry.suffix for entry in export.parent.glob(".*")) == []
+
+    def test_no_room_leaves_the_old_one(
+        self, full: Store, export: Path, record: Make, tmp_path: Path
+    ) -> None:
+        """The operating system lets no file grow past what the old one takes."""
+        old = export.read_bytes()
+        with Store(":memory:") as larger:
+            larger.add_all([record(n, detail=f"{n:x}" * 400) for n in range(300)])
+            before = resource.getrlimit(resource.RLIMIT_FSIZE)
+            try:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (len(old), before[1]))
+                with pytest.raises(StoreUnavailable, match="cannot write") as refusal:
+                    export_records(larger, export)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert "\n" not in str(refusal.value)
+        assert export.read_bytes() == old
+        assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith(".")] == []
 
     def test_places_that_cannot_be(self, full: Store, path: Path, tmp_path: Path) -> None:
         for call in (export_records, import_records):
@@ -315,7 +334,7 @@ def test_the_unit_of_time_is_the_files_own(tmp_path: Path, unit: str, factor: fl
         ('{"results": [3]}', "result 1: it is not a result"),
         ('{"results": [{}]}', "result 1: it lacks its configuration"),
         (json.dumps({"results": [foreign(), foreign(invalidity="bad")]}), "result 2: invalidity"),
-        (json.dumps({"results": [foreign(times={}, measurements=[])]}), "needs seconds above 0"),
+        (json.dumps({"results": [foreign(times={}, measurements=[])]}), "no time of it is told"),
         (json.dumps({"results": [foreign(configuration={"x": float("nan")})]}), "cannot be stored"),
         (json.dumps({"results": [], "metadata": {"timeunit": "weeks"}}), "'weeks' is not known"),
         ('{"results": [{"tilewright": 3}]}', "its record is missing"),

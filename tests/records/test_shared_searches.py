@@ -30,7 +30,7 @@ from explorer.sharing import Sharing
 from explorer.workload import Workload
 from ir.schedule import Schedule
 from records import Store
-from records.errors import FullStore
+from records.errors import FullStore, LockedStore
 from tests.job.device import ScriptedDevice, by_key
 from tests.records.postgres import Server
 
@@ -262,6 +262,28 @@ def test_a_lease_is_renewed_while_a_kernel_runs(workload: Workload, fast: Path) 
         slow.close()
         assert rival.take([schedule]) == [schedule]
         rival.close()
+
+
+def test_a_heartbeat_that_fails_is_tried_again(
+    workload: Workload, fast: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = workload.space().schedule(next(iter(workload.space().exhaustive()))[0])
+    with Store(fast) as store, Store(fast) as other:
+        beat, failures = store.heartbeat, iter(range(1))
+        beaten = threading.Event()
+
+        def falter(owner: str) -> int:
+            if next(failures, None) is not None:
+                raise LockedStore("locked for a while")
+            beaten.set()
+            return beat(owner)
+
+        monkeypatch.setattr(store, "heartbeat", falter)
+        sharing = Sharing(store, workload, 2.0)
+        assert sharing.take([schedule]) == [schedule]
+        assert beaten.wait(10)
+        assert Sharing(other, workload, 2.0).take([schedule]) == []
+        sharing.close()
 
 
 def test_what_a_stopped_process_holds_is_free_after_a_while(workload: Workload, fast: Path) -> None:
