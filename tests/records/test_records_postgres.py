@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
-from records import Record, Store
+from records import Record, Store, merge
 from records.errors import LockedStore, ReadOnlyStore, ServerAway, StoreUnavailable
 from tests.records.postgres import Server
 
@@ -167,6 +168,19 @@ def test_rivals_make_the_tables_once(url: str, record: Make) -> None:
     assert failures == []
     with Store(url) as store:
         assert store.check() == 4
+
+
+def test_records_go_from_a_file_to_a_server_and_back(url: str, record: Make, path: Path) -> None:
+    batch = [record(n, detail="ünï \N{GRINNING FACE}") for n in range(5)]
+    with Store(path) as file, Store(url) as server, Store(":memory:") as third:
+        file.new_job("matmul", "{}", "cpu")
+        file.add_all(batch)
+        assert merge(file, server).added == 5
+        assert merge(server, file).added == 0
+        assert merge(server, third).added == 5
+        assert list(third.records()) == batch
+        assert third.jobs() == file.jobs()
+        assert server.workloads() == file.workloads()
 
 
 def test_first_version_migrates(url: str, record: Make) -> None:

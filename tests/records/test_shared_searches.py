@@ -253,12 +253,12 @@ def test_what_a_search_leaves_another_takes(
 def test_a_lease_is_renewed_while_a_kernel_runs(workload: Workload, fast: Path) -> None:
     schedule = workload.space().schedule(next(iter(workload.space().exhaustive()))[0])
     with Store(fast) as store, Store(fast) as other:
-        slow, rival = Sharing(store, workload, 0.3), Sharing(other, workload, 0.3)
+        slow, rival = Sharing(store, workload, 1.0), Sharing(other, workload, 1.0)
         assert slow.take([schedule]) == [schedule]
-        until = time.monotonic() + 1.0
+        until = time.monotonic() + 2.0
         while time.monotonic() < until:
             assert rival.take([schedule]) == []
-            time.sleep(0.05)
+            time.sleep(0.1)
         slow.close()
         assert rival.take([schedule]) == [schedule]
         rival.close()
@@ -291,7 +291,7 @@ def test_what_a_stopped_process_holds_is_free_after_a_while(workload: Workload, 
 
     def hold(pipe: Connection) -> None:
         with Store(fast) as store:
-            assert Sharing(store, workload, 0.5).take([schedule])
+            assert Sharing(store, workload, 1.5).take([schedule])
             pipe.send_bytes(b"held")
             time.sleep(60)
 
@@ -302,7 +302,7 @@ def test_what_a_stopped_process_holds_is_free_after_a_while(workload: Workload, 
     assert ours.recv_bytes()
     try:
         with Store(fast) as store:
-            sharing = Sharing(store, workload, 0.5)
+            sharing = Sharing(store, workload, 1.5)
             assert sharing.take([schedule]) == []
             os.kill(child.pid, signal.SIGSTOP)
             assert sharing.wait(1) == [schedule]
