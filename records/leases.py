@@ -53,13 +53,15 @@ def claim(
     _end_dead_leases(connection, owner, now)
     rows = [{"candidate": c, "owner": owner, "began": now, "seconds": seconds} for c in wanted]
     flavour = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = flavour.insert(leases).values(rows)
+    statement = flavour.insert(leases)
     renewed = statement.on_conflict_do_update(
         index_elements=[leases.c.candidate],
-        set_={"began": now, "seconds": seconds},
-        where=leases.c.owner == owner,
+        set_={name: statement.excluded[name] for name in ("began", "seconds")},
+        where=leases.c.owner == statement.excluded.owner,
     )
-    return set(connection.execute(renewed.returning(leases.c.candidate)).scalars())
+    connection.execute(renewed, rows)
+    ours = (leases.c.owner == owner) & leases.c.candidate.in_(wanted)
+    return set(connection.execute(select(leases.c.candidate).where(ours)).scalars())
 
 
 def renew(connection: Connection, owner: str, now: float) -> int:
