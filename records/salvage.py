@@ -170,7 +170,7 @@ class _Reader:
         query = f"SELECT * FROM {table} WHERE rowid >= ? AND rowid < ? ORDER BY rowid"
         try:
             rows = self._connection.execute(query, (start, stop)).fetchall()
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeError):
             if stop - start == 1:
                 self.unreadable += 1
                 return
