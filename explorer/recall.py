@@ -16,18 +16,21 @@ from explorer.outcome import Outcome, Status
 from explorer.settings import records_location
 from explorer.workload import Workload
 from ir.schedule import Schedule
-from records import Record, Store, utc_now
+from records import Record, Store, candidate_key, utc_now
 
 FINAL = "final"  # the strategy that finals are recorded under
 _DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
 
 
-def open_store(where: str | Path | None = None) -> Store:
-    """The store at `where`, by default the user's own, whose folder is made; raises StoreError."""
+def open_store(where: str | Path | None = None, *, read_only: bool = False) -> Store:
+    """The store at `where`, by default the user's own, whose folder is made; raises StoreError.
+
+    With `read_only` it must be there, and is left as it is.
+    """
     location = str(where) if where is not None else records_location()
-    if where is None and _is_file(location):
+    if where is None and not read_only and _is_file(location):
         Path(location).parent.mkdir(parents=True, exist_ok=True)
-    return Store(location)
+    return Store(location, read_only=read_only)
 
 
 def _is_file(location: str) -> bool:
@@ -77,10 +80,28 @@ def _trials(store: Store, workload: Workload) -> Iterator[Record]:
 
 def known_trials(store: Store, workload: Workload) -> list[tuple[Schedule, Outcome]]:
     """Every schedule of this workload that this machine has tried with this code generator."""
+    return verdicts(_trials(store, workload))
+
+
+def verdicts(records: Iterable[Record]) -> list[tuple[Schedule, Outcome]]:
+    """Each schedule of these trials of one workload, with the one outcome of its repeats."""
     found: dict[str, list[Record]] = {}
-    for record in _trials(store, workload):
+    for record in records:
         found.setdefault(record.schedule_key, []).append(record)
     return [(Schedule.from_json(trials[0].schedule), _verdict(trials)) for trials in found.values()]
+
+
+def candidate_of(workload: Workload, schedule: Schedule) -> str:
+    """The key under which trials of `schedule` are kept, and leases taken."""
+    hardware = workload.hardware
+    return candidate_key(
+        workload.program.key,
+        workload.target,
+        hardware.key,
+        workload.backend.generator,
+        hardware.threads,
+        schedule.key,
+    )
 
 
 def _verdict(trials: Iterable[Record]) -> Outcome:
@@ -103,7 +124,7 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     where = str(store) if store is not None else records_location()
     record = None
     if not _is_file(where) or Path(where).exists():  # looking makes no store
-        with open_store(store) as records:
+        with open_store(store, read_only=True) as records:
             record = best_of(_trials(records, workload))
     if record is None:
         raise NothingValid(

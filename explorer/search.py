@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,6 +19,7 @@ from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, known_trials, to_record
 from explorer.settings import cache_dir
+from explorer.sharing import Pair, Sharing
 from explorer.strategies.base import find_strategy
 from explorer.workload import Workload
 from ir.errors import UsageError
@@ -42,7 +43,8 @@ class Search:
     """`step` measures and records a batch, `finals` decides. Use as a context manager.
 
     What the store knows of the workload on this machine is told to the strategy first, and is
-    not measured again.
+    not measured again; nor is what another search is measuring, whose results are told as they
+    come.
     """
 
     def __init__(
@@ -64,7 +66,8 @@ class Search:
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials)
         self.outcomes: Counter[str] = Counter()
         self._good: dict[str, tuple[float, Schedule]] = {}
-        self.known = self._recall()
+        self.sharing = Sharing(store, workload)
+        self.known = self._tell_known(known_trials(store, workload))
         self.measurer = Measurer(
             workload.program,
             workload.target,
@@ -106,7 +109,7 @@ class Search:
 
     def step(self, count: int) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded."""
-        schedules = self.strategy.ask(count)
+        schedules = self._claimed(count)
         outcomes: list[Outcome] = []
         try:
             for schedule, outcome in zip(schedules, self.measurer.measure(schedules), strict=True):
@@ -117,6 +120,20 @@ class Search:
                 yield schedule, outcome
         finally:
             self.strategy.tell(schedules[: len(outcomes)], outcomes)
+            self.sharing.done()
+
+    def _claimed(self, count: int) -> list[Schedule]:
+        """Candidates that no other search measures; none when there are none left."""
+        batch = self.sharing.left(count)
+        self._tell_known(self.sharing.heard())
+        while len(batch) < count:
+            asked = self.strategy.ask(count - len(batch))
+            batch += self.sharing.take(asked)
+            if not asked:
+                break
+        batch = batch or self.sharing.wait(count)
+        self._tell_known(self.sharing.heard())
+        return batch
 
     def finals(self) -> tuple[float, Schedule]:
         """The best few re-measured in turns; the winner by median. Raises NothingValid."""
@@ -146,15 +163,18 @@ class Search:
         return NothingValid(f"{name}: {met}; try more trials, more seconds or fewer pins")
 
     def close(self) -> None:
-        """End the workers and note the job's state."""
+        """End the workers, let go of what is leased, and note the job's state."""
         self.measurer.close()
+        self.sharing.close()
         self.store.update_job(self.job.id, self.state)
 
-    def _recall(self) -> int:
+    def _tell_known(self, pairs: Sequence[Pair]) -> int:
         """Tell the strategy what the store knows; gives the number of schedules."""
+        if not pairs:
+            return 0
         told = []
         open_space = self.workload.backend.space(self.workload.program, self.workload.hardware)
-        for schedule, outcome in known_trials(self.store, self.workload):
+        for schedule, outcome in pairs:
             try:
                 open_space.encode(schedule)
             except UsageError:
@@ -162,8 +182,10 @@ class Search:
             told.append((schedule, outcome))
             if self._pinned_so(schedule):
                 self._note(schedule, outcome)
+        schedules = [schedule for schedule, _ in told]
+        self.sharing.know(schedules)
         if told:
-            self.strategy.tell([schedule for schedule, _ in told], [outcome for _, outcome in told])
+            self.strategy.tell(schedules, [outcome for _, outcome in told])
         return len(told)
 
     def _pinned_so(self, schedule: Schedule) -> bool:
@@ -177,3 +199,4 @@ class Search:
 
     def _add(self, schedule: Schedule, outcome: Outcome, strategy: str) -> None:
         self.store.add(to_record(self.workload, schedule, outcome, self.job.id, strategy))
+        self.sharing.know((schedule,))
