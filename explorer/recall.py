@@ -8,15 +8,20 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from explorer.errors import NothingValid
 from explorer.outcome import Outcome, Status
 from explorer.settings import records_location
 from explorer.workload import Workload
+from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Record, Store, utc_now
+
+if TYPE_CHECKING:
+    from records.rows import Selection
 
 FINAL = "final"  # the strategy that finals are recorded under
 _DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
@@ -28,6 +33,14 @@ def open_store(where: str | Path | None = None) -> Store:
     if where is None and _is_file(location):
         Path(location).parent.mkdir(parents=True, exist_ok=True)
     return Store(location)
+
+
+def existing_store(where: str | Path | None = None) -> Store:
+    """The store at `where`, which looking at must not make; raises UsageError, StoreError."""
+    location = str(where) if where is not None else records_location()
+    if _is_file(location) and not Path(location).exists():
+        raise UsageError(f"{location}: no such store; `tilewright tune` makes one")
+    return open_store(location)
 
 
 def _is_file(location: str) -> bool:
@@ -67,19 +80,35 @@ def to_record(
 
 def _trials(store: Store, workload: Workload) -> Iterator[Record]:
     """All that was measured of `workload` on this machine with this code generator."""
-    return store.records(
-        workload=workload.program.key,
-        target=workload.target,
-        hardware=workload.hardware.key,
-        generator=workload.backend.generator,
-    )
+    return store.records(**_selection(workload))
 
 
-def known_trials(store: Store, workload: Workload) -> list[tuple[Schedule, Outcome]]:
-    """Every schedule of this workload that this machine has tried with this code generator."""
+def _selection(workload: Workload) -> Selection:
+    return {
+        "workload": workload.program.key,
+        "target": workload.target,
+        "hardware": workload.hardware.key,
+        "generator": workload.backend.generator,
+    }
+
+
+def count_known(store: Store, workload: Workload) -> int:
+    """How many trials `known_trials` would read now."""
+    return store.count(**_selection(workload))
+
+
+def known_trials(
+    store: Store, workload: Workload, first: int | None = None, but: str = ""
+) -> list[tuple[Schedule, Outcome]]:
+    """Every schedule of this workload that this machine has tried with this code generator.
+
+    Of the `first` trials only, so that what was known at some moment can be had again later, and
+    without those of job `but`.
+    """
     found: dict[str, list[Record]] = {}
-    for record in _trials(store, workload):
-        found.setdefault(record.schedule_key, []).append(record)
+    for record in islice(_trials(store, workload), first):
+        if not but or record.job != but:
+            found.setdefault(record.schedule_key, []).append(record)
     return [(Schedule.from_json(trials[0].schedule), _verdict(trials)) for trials in found.values()]
 
 

@@ -6,8 +6,10 @@ Knows strategies, measuring and records by their interfaces; no operator and no 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,12 +20,13 @@ from explorer.errors import NothingValid
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, known_trials, to_record
+from explorer.resume import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.settings import cache_dir
 from explorer.strategies.base import find_strategy
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Store
+from records import Job, Store
 
 FINALISTS = 6
 FINALS_SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
@@ -42,7 +45,9 @@ class Search:
     """`step` measures and records a batch, `finals` decides. Use as a context manager.
 
     What the store knows of the workload on this machine is told to the strategy first, and is
-    not measured again.
+    not measured again. With `resume`, a job made with the same options, the search is that job's:
+    what it had measured is answered from the store as it is asked for again. `facts` are kept with
+    a new job; `clock` gives the seconds of the search so far.
     """
 
     def __init__(
@@ -55,8 +60,13 @@ class Search:
         pins: Mapping[str, object] | None = None,
         seed: int = 0,
         cache: Path | None = None,
+        resume: Job | None = None,
+        facts: Mapping[str, object] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         make = find_strategy(strategy)
+        began = time.monotonic()
+        self._clock = clock or (lambda: time.monotonic() - began)
         self.workload = workload
         self.store = store
         self.strategy_name = strategy
@@ -64,7 +74,10 @@ class Search:
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials)
         self.outcomes: Counter[str] = Counter()
         self._good: dict[str, tuple[float, Schedule]] = {}
-        self.known = self._recall()
+        self._past = Acknowledged() if resume is None else acknowledged(store, resume)
+        self.resumed = len(self._past.outcomes)
+        first = known_at_start(store, workload, resume)
+        self.known = self._recall(first, resume)
         self.measurer = Measurer(
             workload.program,
             workload.target,
@@ -74,9 +87,7 @@ class Search:
         )
         self.measurer.best = self.best_seconds
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
-        self.job = store.new_job(
-            workload.operator, workload.extents_json, workload.target, json.dumps(options)
-        )
+        self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
         self.state = "failed"
 
     def __enter__(self) -> Self:
@@ -104,19 +115,48 @@ class Search:
         """Good schedules with their times, the fastest first, one for each kernel."""
         return sorted(self._good.values(), key=lambda pair: pair[0])
 
+    @property
+    def replaying(self) -> bool:
+        """Whether trials of the resumed job are still to be asked for again."""
+        return bool(self._past)
+
     def step(self, count: int) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded."""
-        schedules = self.strategy.ask(count)
-        outcomes: list[Outcome] = []
+        pairs: list[tuple[Schedule, Outcome]] = []
         try:
-            for schedule, outcome in zip(schedules, self.measurer.measure(schedules), strict=True):
-                self._add(schedule, outcome, self.strategy_name)
-                outcomes.append(outcome)
-                self.outcomes[outcome.status] += 1
-                self._note(schedule, outcome)
+            for schedule, outcome in self._answers(self.strategy.ask(count)):
+                pairs.append((schedule, outcome))
+                self._count(schedule, outcome)
                 yield schedule, outcome
         finally:
-            self.strategy.tell(schedules[: len(outcomes)], outcomes)
+            self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
+
+    def _answers(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
+        """Outcomes of a resumed job's trials from the store; the others measured and stored."""
+        fresh = []
+        for schedule in schedules:
+            outcome = self._past.take(schedule)
+            if outcome is None:
+                fresh.append(schedule)
+            else:
+                yield schedule, outcome
+        if fresh and self._past:
+            self._tell_past()
+        self.measurer.best = self.best_seconds
+        for schedule, outcome in zip(fresh, self.measurer.measure(fresh), strict=True):
+            self._add(schedule, outcome, self.strategy_name)
+            yield schedule, outcome
+
+    def _tell_past(self) -> None:
+        """Trials that are not asked for again (another version of a library draws otherwise)."""
+        pairs = self._past.rest()
+        self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
+        for schedule, outcome in pairs:
+            self._count(schedule, outcome)
+
+    def _count(self, schedule: Schedule, outcome: Outcome) -> None:
+        self.outcomes[outcome.status] += 1
+        self._note(schedule, outcome)
 
     def finals(self) -> tuple[float, Schedule]:
         """The best few re-measured in turns; the winner by median. Raises NothingValid."""
@@ -150,11 +190,28 @@ class Search:
         self.measurer.close()
         self.store.update_job(self.job.id, self.state)
 
-    def _recall(self) -> int:
-        """Tell the strategy what the store knows; gives the number of schedules."""
+    def _begin(self, resume: Job | None, options: dict[str, object]) -> Job:
+        """The job's row; a new one has all that making this very search again takes."""
+        workload = self.workload
+        if resume is not None:
+            return self.store.update_job(resume.id, "running")
+        options |= {
+            "threads": workload.threads,
+            "hardware": workload.hardware.key,
+            "generator": workload.backend.generator,
+        }
+        extents, text = workload.extents_json, json.dumps(options)
+        return self.store.new_job(workload.operator, extents, workload.target, text)
+
+    def _recall(self, first: int, resume: Job | None) -> int:
+        """Tell the strategy what the store knew when the job began: its `first` trials.
+
+        Gives the number of schedules.
+        """
         told = []
+        own = "" if resume is None else resume.id
         open_space = self.workload.backend.space(self.workload.program, self.workload.hardware)
-        for schedule, outcome in known_trials(self.store, self.workload):
+        for schedule, outcome in known_trials(self.store, self.workload, first, own):
             try:
                 open_space.encode(schedule)
             except UsageError:
@@ -176,4 +233,6 @@ class Search:
                 self._good[key] = (outcome.seconds, schedule)
 
     def _add(self, schedule: Schedule, outcome: Outcome, strategy: str) -> None:
+        elapsed = (ELAPSED, round(self._clock(), 3))
+        outcome = replace(outcome, notes=(*outcome.notes, elapsed))
         self.store.add(to_record(self.workload, schedule, outcome, self.job.id, strategy))

@@ -60,6 +60,7 @@ def tune(
     ended; Ctrl-C keeps what is measured.
     """
     from explorer import job
+    from explorer.budget import Budget
     from explorer.workload import Workload
 
     _refuse_folder(out)
@@ -77,7 +78,7 @@ def tune(
         pins=pairs(pin, "pin"),
         strategy=strategy,
         seed=seed,
-        progress=_Lines(job.Budget.of(effort, trials, seconds, 1).trials).show if text else None,
+        progress=_Lines(Budget.of(effort, trials, seconds, 1).trials).show if text else None,
     )
     if text:
         _print_text(result)

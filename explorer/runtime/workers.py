@@ -111,6 +111,9 @@ class Examiner:
             for number in sets
         ]
 
+    def ready(self) -> None:
+        """Nothing to do: an answer shows that the device could be prepared."""
+
     def examine(self, binary: Binary, best: float | None, timing: Timing) -> Examination:
         """Check, time unless it is hopeless, and check again with other inputs."""
         kernel = self._runtime.load(binary)
