@@ -1,4 +1,4 @@
-"""Search jobs from Python: tune, explore, load, best, export. Nothing heavy loads with the package.
+"""Search jobs from Python: tune, tune_all, resume, explore, load, best, export. Nothing heavy loads with the package.
 
 Extents and options of an operator are keywords: `tune("matmul", m=512, n=512, k=512)`.
 """
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from explorer.job import JobResult, Progress
+    from explorer.result import JobResult, PlanResult, Progress
     from explorer.search import Search
     from explorer.workload import Workload
     from records import Record, Store
 
-__all__ = ["best", "explore", "export", "load", "tune"]
+__all__ = ["best", "explore", "export", "load", "resume", "tune", "tune_all"]
 
 
 def tune(
@@ -50,6 +50,38 @@ def tune(
         seed=seed,
         progress=progress,
     )
+
+
+def tune_all(
+    jobs: str | Path | Mapping[str, object],
+    *,
+    trials: int | None = None,
+    seconds: float | None = None,
+    effort: str | None = None,
+    store: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> PlanResult:
+    """Find the fastest schedules of several workloads under one budget.
+
+    `jobs` is a TOML file or a mapping of the same form (docs/jobs.md).
+    """
+    from explorer import job
+
+    return job.tune_all(
+        jobs, trials=trials, seconds=seconds, effort=effort, store=store, progress=progress
+    )
+
+
+def resume(
+    job: str | None = None,
+    *,
+    store: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> PlanResult:
+    """Go on with an interrupted job (by default the newest) as if nothing had happened."""
+    from explorer.job import resume
+
+    return resume(job, store=store, progress=progress)
 
 
 def load(

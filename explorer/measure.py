@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from explorer.busy import ForeignLoad
 from explorer.errors import DeviceLost, WorkerError
 from explorer.expectation import Expectation
-from explorer.load import ForeignLoad
 from explorer.outcome import Outcome, Status
 from explorer.runtime.base import Binary
 from explorer.runtime.process import Answer, Died, Raised, Reply, Worker, process_server

@@ -17,10 +17,10 @@ from typing import Self
 import numpy as np
 
 from explorer.errors import NothingValid
+from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, known_trials, to_record
-from explorer.resume import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.settings import cache_dir
 from explorer.strategies.base import find_strategy
 from explorer.workload import Workload

@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 
 from explorer.allocation import Course, next_turn
 from explorer.errors import DeviceLost, NothingValid
+from explorer.interrupted import Interrupted, acknowledged
 from explorer.outcome import Outcome
 from explorer.plan import Plan
 from explorer.result import JobResult, PlanResult, Progress
-from explorer.resume import Interrupted, acknowledged
 from explorer.search import Search
 from explorer.strategies.base import find_strategy
 from explorer.workload import Workload
