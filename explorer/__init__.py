@@ -1,6 +1,7 @@
-"""Search jobs from Python: tune, tune_all, resume, explore, load, best, export. Nothing heavy loads with the package.
+"""Search jobs from Python: tune, tune_all, resume, explore, load, best, export.
 
-Extents and options of an operator are keywords: `tune("matmul", m=512, n=512, k=512)`.
+Nothing heavy loads with the package. Extents and options of an operator are keywords:
+`tune("matmul", m=512, n=512, k=512)`.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from ir.errors import UsageError
 Scalar = str | int | float | bool
 Objective = Literal["total", "ratio"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
+_NO_JOBS = "no jobs: give at least one [[job]] with an operator"
 _LARGEST_FILE = 1 << 20
 
 
@@ -62,7 +63,7 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.jobs:
-            raise UsageError("no jobs: give at least one [[job]] with an operator")
+            raise UsageError(_NO_JOBS)
 
     def horizon(self, number: int) -> int:
         """Trials that job `number` may count on: its own limit, or an even share."""
@@ -137,6 +138,8 @@ def _plan(data: Mapping[str, Any]) -> Plan:
     defaults = _checked(checked.get("defaults", {}), _JOB, "[defaults]")
     tables = checked.get("job", ())
     jobs = tuple(_job(table, defaults, n) for n, table in enumerate(tables, start=1))
+    if not jobs:
+        raise UsageError(_NO_JOBS)
     numbers = {name: checked.get(name) for name in ("trials", "seconds")}
     budget = Budget.of(
         checked.get("effort", "standard"),
