@@ -14,7 +14,7 @@ from typing import cast
 
 from explorer.budget import BATCH, Budget
 from explorer.errors import NothingValid
-from explorer.interrupted import find_interrupted
+from explorer.interrupted import Interrupted, find_interrupted
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan
@@ -31,8 +31,12 @@ __all__ = [
     "PlanResult",
     "Progress",
     "export_best",
+    "interrupted_run",
+    "plan_one",
     "resume",
+    "run_plan",
     "run_schedule",
+    "single",
     "tune",
     "tune_all",
 ]
@@ -63,10 +67,11 @@ def tune(
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """
     budget = Budget.of(effort, trials, seconds, batch)
-    workload = Workload.of(operator, arguments, target, threads)
-    fixed = cast("tuple[tuple[str, Scalar], ...]", tuple((pins or {}).items()))
-    job = JobPlan(operator, workload.arguments, target, threads, fixed, strategy, seed)
-    return _single(_tune_plan(Plan((job,), budget), store, progress, clock))
+    plan = plan_one(
+        operator, arguments, budget, target=target, threads=threads, pins=pins,
+        strategy=strategy, seed=seed,
+    )  # fmt: skip
+    return single(run_plan(plan, store=store, progress=progress, clock=clock))
 
 
 def tune_all(
@@ -87,7 +92,7 @@ def tune_all(
     """
     given = {"trials": trials, "seconds": seconds, "effort": effort}
     plan = plan_of(jobs, **given) if isinstance(jobs, Mapping) else read_plan(Path(jobs), **given)
-    return _tune_plan(plan, store, progress, clock)
+    return run_plan(plan, store=store, progress=progress, clock=clock)
 
 
 def resume(
@@ -102,23 +107,53 @@ def resume(
     The search continues as if it had not been interrupted; its budget is what was left. Raises
     UsageError where there is nothing to go on with, UnknownJob, and as `tune_all` does.
     """
+    past = interrupted_run(job, store)
+    return run_plan(past.plan, store=store, progress=progress, clock=clock, past=past)
+
+
+def plan_one(
+    operator: str,
+    arguments: Mapping[str, object],
+    budget: Budget,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    pins: Mapping[str, object] | None = None,
+    strategy: str = "evolutionary",
+    seed: int = 0,
+) -> Plan:
+    """The plan of one job; raises UsageError for wrong names and values."""
+    workload = Workload.of(operator, arguments, target, threads)
+    fixed = cast("tuple[tuple[str, Scalar], ...]", tuple((pins or {}).items()))
+    job = JobPlan(operator, workload.arguments, target, threads, fixed, strategy, seed)
+    return Plan((job,), budget)
+
+
+def interrupted_run(job: str | None, store: str | Path | None = None) -> Interrupted:
+    """What the store has of the run that `job` (default: the newest interrupted) belongs to."""
     with existing_store(store) as records:
-        past = find_interrupted(records, job)
-        return Run(past.plan, records, progress, clock, past).result()
+        return find_interrupted(records, job)
 
 
-def _single(found: PlanResult) -> JobResult:
+def run_plan(
+    plan: Plan,
+    *,
+    store: str | Path | None = None,
+    progress: Callback | None = None,
+    clock: Clock = time.monotonic,
+    past: Interrupted | None = None,
+) -> PlanResult:
+    """Do what a plan says, or with `past` go on with it; raises as `tune_all` does."""
+    workloads = prepare(plan)  # what is wrong is said before the store is touched
+    with open_store(store) as records:
+        return Run(plan, workloads, records, progress, clock, past).result()
+
+
+def single(found: PlanResult) -> JobResult:
+    """The result of a plan's only job; raises NothingValid if there is none."""
     if not found.results:
         raise NothingValid(found.missed[0][1])
     return found.results[0]
-
-
-def _tune_plan(
-    plan: Plan, store: str | Path | None, progress: Callback | None, clock: Clock
-) -> PlanResult:
-    prepared = prepare(plan)  # what is wrong is said before the store is touched
-    with open_store(store) as records:
-        return Run(plan, records, progress, clock, None, prepared).result()
 
 
 def run_schedule(workload: Workload, schedule: Schedule, *, cache: Path | None = None) -> Outcome:

@@ -37,8 +37,10 @@ class JobResult:
     """What a job found. `seconds` is the winner's median among the finalists.
 
     `trials` were measured by this job, `known` were in the store before, `resumed` of the trials
-    were measured before an interruption; `outcomes` counts statuses. An interrupted job names the
-    best as it stood, without finals.
+    were measured before an interruption; `outcomes` counts statuses. `noise` is the usual distance
+    of a candidate's quartiles as a share of its time, `foreign_load` the usual share of the
+    processors that other programs had. An interrupted job names the best as it stood, without
+    finals.
     """
 
     job: str
@@ -52,6 +54,8 @@ class JobResult:
     interrupted: bool = False
     number: int = 0
     resumed: int = 0
+    noise: float | None = None
+    foreign_load: float | None = None
 
     @property
     def gflops(self) -> float:

@@ -16,6 +16,7 @@ from typing import Self
 
 import numpy as np
 
+from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer
@@ -73,6 +74,7 @@ class Search:
         self.space = workload.space(pins)
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials)
         self.outcomes: Counter[str] = Counter()
+        self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
         self._past = Acknowledged() if resume is None else acknowledged(store, resume)
         self.resumed = len(self._past.outcomes)
@@ -156,6 +158,7 @@ class Search:
 
     def _count(self, schedule: Schedule, outcome: Outcome) -> None:
         self.outcomes[outcome.status] += 1
+        self.disturbance.note(outcome)
         self._note(schedule, outcome)
 
     def finals(self) -> tuple[float, Schedule]:

@@ -52,16 +52,16 @@ class Run:
     def __init__(
         self,
         plan: Plan,
+        workloads: tuple[Workload, ...],
         store: Store,
         progress: Callback | None,
         clock: Clock,
-        past: Interrupted | None,
-        workloads: tuple[Workload, ...] | None = None,
+        past: Interrupted | None = None,
     ) -> None:
         self._began = clock()
         self._clock = clock
         self._plan = plan
-        self._workloads = prepare(plan) if workloads is None else workloads
+        self._workloads = workloads
         self._store = store
         self._progress = progress
         self._identifier = past.run if past else secrets.token_hex(6)
@@ -231,4 +231,6 @@ class Run:
             interrupted,
             number,
             search.resumed,
+            search.disturbance.noise,
+            search.disturbance.foreign_load,
         )

@@ -1,0 +1,56 @@
+"""How far the times of a search can be trusted: their spread, and what else the machine did.
+
+Summaries of outcomes that were measured; nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass, field
+
+from explorer.busy import BUSY
+from explorer.outcome import Outcome
+
+_ENOUGH = 3  # samples from which quartiles say something
+
+
+@dataclass(slots=True)
+class Disturbance:
+    """Collects outcomes as they come."""
+
+    _spreads: list[float] = field(default_factory=list)
+    _loads: list[float] = field(default_factory=list)
+
+    def note(self, outcome: Outcome) -> None:
+        if outcome.seconds and outcome.quartiles and outcome.repeats >= _ENOUGH:
+            low, high = outcome.quartiles
+            self._spreads.append((high - low) / outcome.seconds)
+        load = foreign_load(outcome)
+        if load is not None:
+            self._loads.append(load)
+
+    @property
+    def noise(self) -> float | None:
+        """The usual distance of the quartiles, as a share of the time."""
+        return statistics.median(self._spreads) if self._spreads else None
+
+    @property
+    def foreign_load(self) -> float | None:
+        """The usual share of the processors that other programs had."""
+        return statistics.median(self._loads) if self._loads else None
+
+
+def foreign_load(outcome: Outcome) -> float | None:
+    """The share of the processors that other programs had while a candidate was measured."""
+    load = dict(outcome.notes).get("foreign_load")
+    return float(load) if isinstance(load, int | float) else None
+
+
+def warning(load: float | None) -> str | None:
+    """One line if other programs had so much that times are in doubt."""
+    if load is None or load < BUSY:
+        return None
+    return (
+        f"other programs use {100 * load:.0f} % of the processors while kernels are timed: "
+        "times are in doubt, tune on a quiet machine"
+    )
