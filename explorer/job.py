@@ -142,11 +142,15 @@ def run_plan(
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
     past: Interrupted | None = None,
+    peaks: Sequence[Mapping[str, float]] = (),
 ) -> PlanResult:
-    """Do what a plan says, or with `past` go on with it; raises as `tune_all` does."""
+    """Do what a plan says, or with `past` go on with it; raises as `tune_all` does.
+
+    `peaks` (of the machine, for each job) are kept with the jobs for reports.
+    """
     workloads = prepare(plan)  # what is wrong is said before the store is touched
     with open_store(store) as records:
-        return Run(plan, workloads, records, progress, clock, past).result()
+        return Run(plan, workloads, records, progress, clock, past, peaks).result()
 
 
 def single(found: PlanResult) -> JobResult:

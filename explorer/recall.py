@@ -38,9 +38,15 @@ def open_store(where: str | Path | None = None) -> Store:
 def existing_store(where: str | Path | None = None) -> Store:
     """The store at `where`, which looking at must not make; raises UsageError, StoreError."""
     location = str(where) if where is not None else records_location()
-    if _is_file(location) and not Path(location).exists():
+    if not store_exists(where):
         raise UsageError(f"{location}: no such store; `tilewright tune` makes one")
     return open_store(location)
+
+
+def store_exists(where: str | Path | None = None) -> bool:
+    """Whether there is something to open at `where`; a server is taken to be there."""
+    location = str(where) if where is not None else records_location()
+    return not _is_file(location) or Path(location).exists()
 
 
 def _is_file(location: str) -> bool:
@@ -129,9 +135,8 @@ def _verdict(trials: Iterable[Record]) -> Outcome:
 
 def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     """The best record of a workload on this machine; raises NothingValid."""
-    where = str(store) if store is not None else records_location()
     record = None
-    if not _is_file(where) or Path(where).exists():  # looking makes no store
+    if store_exists(store):  # looking makes no store
         with open_store(store) as records:
             record = best_of(_trials(records, workload))
     if record is None:

@@ -28,9 +28,19 @@ class Roofline:
 
     @classmethod
     def of(cls, program: Program, facts: Mapping[str, Any]) -> Roofline:
-        """From hardware facts, of which 0 means unknown."""
-        peaks = (float(facts.get(name, 0)) or None for name in (PEAK_FLOPS, PEAK_BYTES))
+        """From hardware facts, of which 0 means unknown.
+
+        A peak for the dtype of the program's inputs ("peak_flops.f32") goes before the general one.
+        """
+        dtype = program.inputs[0].dtype if program.inputs else ""
+        flops = facts.get(f"{PEAK_FLOPS}.{dtype}") or facts.get(PEAK_FLOPS)
+        peaks = (float(peak or 0) or None for peak in (flops, facts.get(PEAK_BYTES)))
         return cls(program.flops, program.bytes, *peaks)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a roof over the arithmetic; memory's alone would say little."""
+        return self.peak_flops is not None
 
     @property
     def arithmetic_seconds(self) -> float | None:
@@ -42,7 +52,9 @@ class Roofline:
 
     @property
     def seconds(self) -> float | None:
-        """The least time that the known peaks allow; None if none is known."""
+        """The least time that the known peaks allow; None if that of arithmetic is not known."""
+        if not self.known:
+            return None
         known = [t for t in (self.arithmetic_seconds, self.memory_seconds) if t is not None]
         return max(known) if known and max(known) > 0 else None
 

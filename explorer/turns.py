@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 
 from explorer.allocation import Course, next_turn
@@ -57,6 +57,7 @@ class Run:
         progress: Callback | None,
         clock: Clock,
         past: Interrupted | None = None,
+        peaks: Sequence[Mapping[str, float]] = (),
     ) -> None:
         self._began = clock()
         self._clock = clock
@@ -64,6 +65,7 @@ class Run:
         self._workloads = workloads
         self._store = store
         self._progress = progress
+        self._peaks = peaks or [{} for _ in plan.jobs]
         self._identifier = past.run if past else secrets.token_hex(6)
         self._past = dict(past.jobs) if past else {}
         self._before = max((acknowledged(store, j).elapsed for j in self._past.values()), default=0)
@@ -118,15 +120,17 @@ class Run:
                 pins=dict(job.pins),
                 seed=job.seed,
                 resume=self._past.pop(number, None),
-                facts={
-                    "run": self._identifier,
-                    "member": number,
-                    "plan": json.loads(self._plan.to_json()),
-                },
+                facts=self._facts(number),
                 clock=self._elapsed,
             )
             self._searches[number] = stack.enter_context(search)
         return self._searches[number]
+
+    def _facts(self, number: int) -> dict[str, object]:
+        """What is kept with a job besides its own options."""
+        plan = json.loads(self._plan.to_json())
+        peaks = dict(self._peaks[number])
+        return {"run": self._identifier, "member": number, "plan": plan, "peaks": peaks}
 
     def _turn(self, number: int, search: Search) -> None:
         """One batch of one job."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from explorer.cli.progress import Display
     from explorer.plan import Plan
     from explorer.result import JobResult, PlanResult
+    from explorer.workload import Workload
 
 OperatorOrJob = Annotated[
     str | None,
@@ -84,7 +86,9 @@ def tune(
     from explorer.budget import Budget
     from explorer.cli.interrupt import second_one_quits
     from explorer.cli.progress import Silence
+    from explorer.peaks import measured_peaks
     from explorer.plan import read_plan
+    from explorer.turns import prepare
 
     _refuse_folder(out)
     given = _given(context)
@@ -104,9 +108,11 @@ def tune(
             operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
             threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
         )  # fmt: skip
-    display = Silence() if form is Format.json else _display(plan, plain)
+    workloads = prepare(plan)
+    peaks = [measured_peaks(workload.target, workload.hardware) for workload in workloads]
+    display = Silence() if form is Format.json else _display(plan, workloads, peaks, plain)
     with second_one_quits(), display:
-        found = job.run_plan(plan, store=records, progress=display.show, past=past)
+        found = job.run_plan(plan, store=records, progress=display.show, past=past, peaks=peaks)
     return _finish(found, out, form, records)
 
 
@@ -137,14 +143,16 @@ def _refuse_folder(out: Path | None) -> None:
         raise UsageError(f"--out {out}: a file is in the way; name a folder")
 
 
-def _display(plan: Plan, plain: bool) -> Display:
+def _display(
+    plan: Plan, workloads: Sequence[Workload], peaks: Sequence[Mapping[str, float]], plain: bool
+) -> Display:
     """A panel on a terminal, otherwise lines."""
     from explorer.cli.progress import Account, Lines
     from explorer.roofline import Roofline
-    from explorer.turns import prepare
 
     rooflines = tuple(
-        Roofline.of(workload.program, dict(workload.hardware.facts)) for workload in prepare(plan)
+        Roofline.of(workload.program, dict(workload.hardware.facts) | dict(measured))
+        for workload, measured in zip(workloads, peaks, strict=True)
     )
     account = Account(plan, rooflines)
     if plain or not sys.stdout.isatty():
