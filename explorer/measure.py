@@ -287,7 +287,8 @@ def _merge(outcomes: Sequence[Outcome]) -> Outcome:
             return outcome
     medians = [outcome.seconds for outcome in outcomes if outcome.seconds is not None]
     merged = _with_samples(outcomes[-1], medians)
-    return replace(merged, repeats=sum(outcome.repeats for outcome in outcomes))
+    repeats = sum(outcome.repeats for outcome in outcomes)
+    return replace(merged, repeats=repeats, notes=(*merged.notes, ("turns", len(outcomes))))
 
 
 def roofline_seconds(program: Program, hardware: Hardware) -> float:

@@ -17,6 +17,7 @@ from explorer.outcome import Outcome
 from explorer.recall import FINAL
 from explorer.roofline import Roofline
 from explorer.workload import Workload
+from ir.errors import UsageError
 from ir.kernel import Kernel
 from ir.schedule import Schedule
 from ir.space import Space
@@ -44,6 +45,23 @@ class Story:
     finals: tuple[Trial, ...]
     hardware: Hardware
     generator: str
+
+    @property
+    def arguments(self) -> tuple[tuple[str, Any], ...]:
+        """Of the operator, in the order in which they were given if that is known."""
+        given: list[str] = []
+        if "plan" in self.options:
+            planned = self.options["plan"]["jobs"][self.options["member"]]
+            given = [name for name, _ in planned["arguments"]]
+        found = dict(self.workload.arguments)
+        names = [*(name for name in given if name in found), *found]
+        return tuple((name, found[name]) for name in dict.fromkeys(names))
+
+    @property
+    def title(self) -> str:
+        """Operator and arguments."""
+        arguments = (f"{name}={value}" for name, value in self.arguments)
+        return " ".join((self.job.operator, *arguments))
 
     @property
     def roofline(self) -> Roofline:
@@ -83,12 +101,12 @@ class Story:
                 yield number, trial.elapsed, best
 
 
-def read_story(store: Store, identifier: str) -> Story:
-    """The job `identifier` (or its first letters) and all its trials.
+def read_story(store: Store, identifier: str | None = None) -> Story:
+    """The job `identifier` (or its first letters), by default the newest, and all its trials.
 
-    Raises UnknownJob, and UsageError if its operator cannot be built any more.
+    Raises UnknownJob, and UsageError if there is none or its operator cannot be built any more.
     """
-    job = store.job(identifier)
+    job = store.job(identifier) if identifier else _newest(store)
     options = json.loads(job.options)
     records = list(store.records(job=job.id))
     workload = Workload.of(
@@ -105,6 +123,13 @@ def read_story(store: Store, identifier: str) -> Story:
         workload.hardware if first is None else _hardware(first),
         workload.backend.generator if first is None else first.generator,
     )
+
+
+def _newest(store: Store) -> Job:
+    jobs = store.jobs()
+    if not jobs:
+        raise UsageError(f"{store.location}: no job yet; `tilewright tune` makes one")
+    return jobs[-1]
 
 
 def _hardware(record: Record) -> Hardware:

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 
 from explorer.cli import EXIT_INTERRUPTED
 
@@ -19,25 +18,35 @@ _SHOW_CURSOR = "\x1b[?25h"
 def second_one_quits() -> Iterator[None]:
     """KeyboardInterrupt for the first SIGINT within; the second one ends the process.
 
-    What was acknowledged is committed already, and worker processes end with their parent, so
-    there is nothing to put in order.
+    A thread counts signals, because the main thread may be held up where Python handles none (a
+    locked database). What was acknowledged is committed already, and worker processes end with
+    their parent, so there is nothing to put in order.
     """
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are the main thread's
         return
-    before = signal.signal(signal.SIGINT, _first)
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_count, args=(reading,), daemon=True).start()
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.set_wakeup_fd(before)
+        os.close(writing)
 
 
-def _first(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGINT, _second)
-    raise KeyboardInterrupt
+def _count(reading: int) -> None:
+    """End the process at the second SIGINT; end with the other end of the pipe."""
+    seen = 0
+    while number := os.read(reading, 1):
+        seen += number[0] == signal.SIGINT
+        if seen == 2:
+            _quit()
+    os.close(reading)
 
 
-def _second(number: int, frame: FrameType | None) -> None:
+def _quit() -> None:
     cursor = _SHOW_CURSOR if sys.stdout.isatty() else ""
     os.write(2, f"{cursor}tilewright: interrupted twice; what was measured is kept\n".encode())
     os._exit(EXIT_INTERRUPTED)

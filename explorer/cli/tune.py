@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,6 +28,7 @@ from ir.errors import UsageError
 
 if TYPE_CHECKING:
     from explorer.cli.progress import Display
+    from explorer.interrupted import Interrupted
     from explorer.plan import Plan
     from explorer.result import JobResult, PlanResult
     from explorer.workload import Workload
@@ -48,12 +50,13 @@ Plain = Annotated[bool, typer.Option("--plain", help="lines instead of the live 
 Trials = Annotated[int | None, typer.Option(help="candidates to measure")]
 Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
 Effort = Annotated[str, typer.Option(help="budget by name: quick, standard or deep")]
-Strategy = Annotated[str, typer.Option(help="evolutionary, annealing, random or exhaustive")]
+Strategy = Annotated[
+    str, typer.Option(help="evolutionary, annealing, random, exhaustive, or one registered besides")
+]
 Seed = Annotated[int, typer.Option(min=0, help="of the search's random choices")]
 Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
 
-_ALWAYS = {"operator", "resume", "jobs", "records", "out", "plain", "form"}
-_WITH_FILE = _ALWAYS | {"trials", "seconds", "effort"}
+_ALWAYS = {"resume", "records", "out", "plain", "form"}  # parameters that go with any others
 
 
 @app.command()
@@ -84,36 +87,73 @@ def tune(
     """
     from explorer import job
     from explorer.budget import Budget
-    from explorer.cli.interrupt import second_one_quits
-    from explorer.cli.progress import Silence
-    from explorer.peaks import measured_peaks
-    from explorer.plan import read_plan
-    from explorer.turns import prepare
 
     _refuse_folder(out)
     given = _given(context)
-    past = None
+    output = _Output(out, plain, form, records)
     if resume:
-        _refuse_others(given, _ALWAYS - {"jobs"}, "--resume goes on with a job's own options")
-        past = job.interrupted_run(operator, records)
-        plan = past.plan
-    elif jobs is not None:
-        _refuse_others(given, _WITH_FILE, f"in a run of several jobs it stands in {jobs}")
-        named = effort if "effort" in given else None
-        plan = read_plan(jobs, trials=trials, seconds=seconds, effort=named)
-    elif operator is None:
+        return _resume(operator, given, output)
+    if jobs is not None:
+        return _tune_file(jobs, (trials, seconds, effort), given, output)
+    if operator is None:
         raise UsageError("Missing argument 'OPERATOR', or --jobs FILE.toml, or --resume")
-    else:
-        plan = job.plan_one(
-            operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
-            threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
-        )  # fmt: skip
+    plan = job.plan_one(
+        operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
+        threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
+    )  # fmt: skip
+    return _search(plan, output)
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where results go, and how they are shown."""
+
+    folder: Path | None
+    plain: bool
+    form: Format
+    records: str | None
+
+
+def _resume(name: str | None, given: dict[str, str], output: _Output) -> int:
+    """Go on with the job called `name`, else with the newest interrupted one."""
+    from explorer.job import interrupted_run
+
+    _refuse_others(given, _ALWAYS | {"operator"}, "--resume goes on with a job's own options")
+    past = interrupted_run(name, output.records)
+    return _search(past.plan, output, past)
+
+
+def _tune_file(
+    file: Path,
+    budget: tuple[int | None, float | None, str],
+    given: dict[str, str],
+    output: _Output,
+) -> int:
+    """Tune the jobs of a file; what the command line says of the budget goes before the file."""
+    from explorer.plan import read_plan
+
+    allowed = _ALWAYS | {"jobs", "trials", "seconds", "effort"}
+    _refuse_others(given, allowed, f"with --jobs it stands in {file}")
+    trials, seconds, effort = budget
+    named = effort if "effort" in given else None
+    return _search(read_plan(file, trials=trials, seconds=seconds, effort=named), output)
+
+
+def _search(plan: Plan, output: _Output, past: Interrupted | None = None) -> int:
+    """Run a plan with its display, then print, export and choose the exit code."""
+    from explorer.cli.interrupt import second_one_quits
+    from explorer.cli.progress import Silence
+    from explorer.job import run_plan
+    from explorer.peaks import measured_peaks
+    from explorer.turns import prepare
+
     workloads = prepare(plan)
     peaks = [measured_peaks(workload.target, workload.hardware) for workload in workloads]
-    display = Silence() if form is Format.json else _display(plan, workloads, peaks, plain)
+    text = output.form is Format.text
+    display = _display(plan, workloads, peaks, output.plain) if text else Silence()
     with second_one_quits(), display:
-        found = job.run_plan(plan, store=records, progress=display.show, past=past, peaks=peaks)
-    return _finish(found, out, form, records)
+        found = run_plan(plan, store=output.records, progress=display.show, past=past, peaks=peaks)
+    return _finish(found, output)
 
 
 def _given(context: typer.Context) -> dict[str, str]:
@@ -162,18 +202,18 @@ def _display(
     return LivePanel(account)
 
 
-def _finish(found: PlanResult, out: Path | None, form: Format, records: str | None) -> int:
+def _finish(found: PlanResult, output: _Output) -> int:
     """Print what was found, export it, and choose the exit code."""
     from explorer.job import single
 
     if len(found.plan.jobs) == 1:
         single(found)  # raises what a job without a result ends with
-    text = form is Format.text
+    text = output.form is Format.text
     for result in found.results if text else ():
         _print_text(found, result)
-    files = {result.number: _export(found.plan, result, out) for result in found.results}
+    files = {r.number: _export(found.plan, r, output.folder) for r in found.results}
     if text:
-        _print_end(found, files, records)
+        _print_end(found, files, output.records)
     else:
         _print_json(found, files)
     if found.interrupted:
@@ -206,7 +246,8 @@ def _print_text(found: PlanResult, result: JobResult) -> None:
     else:
         print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
     print(speed(result.seconds, result.program.flops))
-    print(f"schedule {result.best.to_json()}", flush=True)
+    print(f"schedule {result.best.to_json()}")
+    print(f"job {result.job}", flush=True)
 
 
 def _print_end(found: PlanResult, files: dict[int, tuple[str, ...]], records: str | None) -> None:
