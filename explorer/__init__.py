@@ -1,4 +1,4 @@
-"""Search jobs from Python: tune, tune_all, resume, explore, load, best, export.
+"""Search jobs from Python: tune, resume, explore, explain, report, best, export.
 
 Nothing heavy loads with the package. Extents and options of an operator are keywords:
 `tune("matmul", m=512, n=512, k=512)`.
@@ -11,12 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from explorer.explanation import Explanation
     from explorer.result import JobResult, PlanResult, Progress
     from explorer.search import Search
     from explorer.workload import Workload
+    from ir.schedule import Schedule
     from records import Record, Store
 
-__all__ = ["best", "explore", "export", "load", "resume", "tune", "tune_all"]
+__all__ = [
+    "best",
+    "explain",
+    "explore",
+    "export",
+    "load",
+    "resume",
+    "tune",
+    "tune_all",
+    "write_report",
+]
 
 
 def tune(
@@ -99,6 +111,28 @@ def explore(workload: Workload, store: Store, **options: Any) -> Search:
     from explorer.search import Search
 
     return Search(workload, store, **options)
+
+
+def explain(
+    workload: Workload, schedule: Schedule, *, store: str | Path | None = None
+) -> Explanation:
+    """What a schedule's decisions mean, why it is refused, how it did beside its neighbours."""
+    from explorer.explanation import explain_known
+
+    return explain_known(workload, schedule, store)
+
+
+def write_report(
+    path: str | Path, job: str | None = None, *, store: str | Path | None = None
+) -> None:
+    """Write a self-contained HTML page about a job (by default the newest)."""
+    from explorer.recall import existing_store
+    from explorer.report.page import render
+    from explorer.story import read_story
+
+    with existing_store(store) as records:
+        page = render(read_story(records, job))
+    Path(path).write_text(page, encoding="utf-8")
 
 
 def best(

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-BUSY = 0.1  # foreign share from which times are in doubt: a quiet machine's daemons take less
+BUSY = 0.1  # foreign share from which times may be in doubt: a quiet machine's daemons take less
 SHORTEST = 0.25  # seconds; the counters have ticks of a hundredth
 _IDLE, _IOWAIT = 3, 4  # columns of /proc/stat
 _COUNTED = 8  # user, nice, system, idle, iowait, irq, softirq, steal; guests are within user
@@ -53,6 +53,10 @@ class ForeignLoad:
             return None
         foreign = (now.busy - self._start.busy) - (now.own - self._start.own)
         return round(min(1.0, max(0.0, foreign / total)), 3)
+
+    def crowds(self, share: float, threads: int) -> bool:
+        """Whether that leaves fewer processors than a kernel of so many threads needs."""
+        return share >= BUSY and share * self._processors > self._processors - threads
 
     def _ticks(self, pids: Iterable[int]) -> _Ticks | None:
         try:

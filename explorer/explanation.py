@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from explorer.landscape import Difference, ValueEffect, beside, by_value, known_to
 from explorer.outcome import Outcome
+from explorer.recall import known_trials, open_store, store_exists
 from explorer.workload import Workload
 from ir.schedule import Schedule, Value
 from ir.space import Decision, Space
@@ -71,6 +73,16 @@ def explain(
         tuple(outcome for other, outcome in known if other == schedule),
         beside(space, schedule, known),
     )
+
+
+def explain_known(
+    workload: Workload, schedule: Schedule, store: str | Path | None = None
+) -> Explanation:
+    """`explain` by all that this machine has measured of the workload; raises as it does."""
+    if not store_exists(store):
+        return explain(workload, schedule)
+    with open_store(store) as records:
+        return explain(workload, schedule, known_trials(records, workload))
 
 
 def _broken(space: Space, schedule: Schedule) -> tuple[Broken, ...]:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from explorer.busy import ForeignLoad
+from explorer.disturbance import CROWDED, LOAD
 from explorer.errors import DeviceLost, WorkerError
 from explorer.expectation import Expectation
 from explorer.outcome import Outcome, Status
@@ -116,7 +117,8 @@ class Measurer:
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
         """Outcomes in the order of `schedules`. All are compiled before the first is timed.
 
-        Each notes as `foreign_load` how busy other programs kept the processors since the call.
+        Each notes as `foreign_load` how busy other programs kept the processors since the call, and
+        as `crowded` if that left too few of them.
         """
         self._load.begin(self._pids())
         for compiled in self._compile(schedules):
@@ -141,7 +143,10 @@ class Measurer:
         share = self._load.share(self._pids())
         if share is None:
             return outcome
-        return replace(outcome, notes=(*outcome.notes, ("foreign_load", share)))
+        notes = (*outcome.notes, (LOAD, share))
+        if self._load.crowds(share, self._hardware.threads):
+            notes = (*notes, (CROWDED, True))
+        return replace(outcome, notes=notes)
 
     def _pids(self) -> tuple[int, ...]:
         return (self._server.pid, *(worker.pid for worker in self.workers if worker.pid))

@@ -1,8 +1,9 @@
 """What a machine could do at best on a program: the roofline of its peak and its memory.
 
 Williams, Waterman and Patterson (Communications of the ACM 52, 2009). The program is counted as
-`ir` counts it: arithmetic of one run, every tensor moved once. Where operands fit a cache, a kernel
-may be faster than the memory's part of the roofline. Facts that are not known are left out.
+`ir` counts it: arithmetic of one run, every tensor moved once. Where all tensors fit the last
+cache, memory is no bound, because kernels are timed again and again on the same operands. Facts
+that are not known are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ir.program import Program
 
 PEAK_FLOPS = "peak_flops"  # operations a second
 PEAK_BYTES = "peak_bytes"  # bytes a second between memory and processor
+_CACHES = ("l1_bytes", "l2_bytes", "l3_bytes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,9 @@ class Roofline:
         """
         dtype = program.inputs[0].dtype if program.inputs else ""
         flops = facts.get(f"{PEAK_FLOPS}.{dtype}") or facts.get(PEAK_FLOPS)
-        peaks = (float(peak or 0) or None for peak in (flops, facts.get(PEAK_BYTES)))
+        cached = program.bytes <= max(int(facts.get(name, 0)) for name in _CACHES)
+        memory = None if cached else facts.get(PEAK_BYTES)
+        peaks = (float(peak or 0) or None for peak in (flops, memory))
         return cls(program.flops, program.bytes, *peaks)
 
     @property
@@ -71,5 +75,5 @@ class Roofline:
         return self.flops / self.bytes if self.bytes else 0.0
 
     def share(self, seconds: float) -> float | None:
-        """How much of what is possible a kernel reaches; above 1 if it works in a cache."""
+        """How much of what is possible a kernel reaches."""
         return None if self.seconds is None else self.seconds / seconds

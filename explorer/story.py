@@ -6,7 +6,7 @@ What `tilewright report` and `explain --job` are made of. It measures nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -90,15 +90,6 @@ class Story:
     @property
     def best_schedule(self) -> Schedule:
         return self.best.schedule
-
-    def course(self) -> Iterator[tuple[int, float, float]]:
-        """(trial number, elapsed, best seconds so far), wherever the best improves."""
-        best = float("inf")
-        for number, trial in enumerate(self.trials, start=1):
-            seconds = trial.outcome.seconds
-            if trial.outcome.ok and seconds is not None and seconds < best:
-                best = seconds
-                yield number, trial.elapsed, best
 
 
 def read_story(store: Store, identifier: str | None = None) -> Story:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ir.space import Space
 
 SHOWN = 8  # neighbours and remedies
-Trials = list[tuple["Schedule", "Outcome"]]
 Operator = Annotated[
     str | None,
     typer.Argument(metavar="[OPERATOR]", help="a built-in operator, or FILE.py:NAME"),
@@ -60,13 +59,13 @@ def explain(
 
     Without a schedule or job it explains the decisions and constraints of the workload's space.
     """
-    from explorer.explanation import explain as explain_schedule
+    from explorer.explanation import explain_known
     from explorer.workload import Workload
 
     if job is not None:
         if operator is not None:
             raise UsageError("give an operator or --job, not both")
-        workload, trials, chosen = _of_job(job, schedule, records)
+        workload, found = _of_job(job, schedule, records)
     elif operator is None:
         raise UsageError("Missing argument 'OPERATOR', or --job JOB")
     else:
@@ -74,17 +73,17 @@ def explain(
         if not schedule:
             _explain_space(workload.space(), form)
             return
-        trials = _known(workload, records)
         chosen = _best(workload, records) if schedule == "best" else read_schedule(schedule)
-    found = explain_schedule(workload, chosen, trials)
+        found = explain_known(workload, chosen, records)
     if form is Format.json:
         print_json(_as_json(found))
     else:
         _print_text(workload, found)
 
 
-def _of_job(job: str, schedule: str, records: str | None) -> tuple[Workload, Trials, Schedule]:
-    """The job's workload, what was measured of it, and the job's best or the given schedule."""
+def _of_job(job: str, schedule: str, records: str | None) -> tuple[Workload, Explanation]:
+    """The job's workload, and its best or the given schedule explained by the job's trials."""
+    from explorer.explanation import explain as explain_schedule
     from explorer.recall import existing_store
     from explorer.story import read_story
 
@@ -92,19 +91,7 @@ def _of_job(job: str, schedule: str, records: str | None) -> tuple[Workload, Tri
         story = read_story(store, job)
     chosen = read_schedule(schedule) if schedule not in ("", "best") else story.best_schedule
     trials = [(trial.schedule, trial.outcome) for trial in (*story.trials, *story.finals)]
-    return story.workload, trials, chosen
-
-
-def _known(workload: Workload, records: str | None) -> Trials:
-    """What this machine has measured of the workload; nothing where there is no store yet."""
-    from explorer.recall import known_trials, store_exists
-
-    if not store_exists(records):
-        return []
-    from explorer.recall import open_store
-
-    with open_store(records) as store:
-        return known_trials(store, workload)
+    return story.workload, explain_schedule(story.workload, chosen, trials)
 
 
 def _best(workload: Workload, records: str | None) -> Schedule:

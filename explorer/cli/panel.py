@@ -62,7 +62,7 @@ class LivePanel:
         jobs = self._account.jobs
         body = _single(jobs[0]) if len(jobs) == 1 else _several(jobs)
         parts: list[RenderableType] = [body, Text(""), self._budget()]
-        said = warning(self._account.load)
+        said = warning(self._account.crowding)
         if said:
             parts.append(Text(said, style="yellow"))
         title = jobs[0].title if len(jobs) == 1 else f"{len(jobs)} jobs"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from explorer.cli.app import milliseconds
+from explorer.disturbance import crowding, warning
 
 if TYPE_CHECKING:
     from explorer.plan import Plan
@@ -57,16 +58,13 @@ class Account:
     """All jobs of a run so far."""
 
     def __init__(self, plan: Plan, rooflines: tuple[Roofline, ...]) -> None:
-        from explorer.disturbance import foreign_load
-
         self.plan = plan
         pairs = zip(plan.jobs, rooflines, strict=True)
         self.jobs = [JobAccount(job.title, roofline) for job, roofline in pairs]
         self.trials = self.replayed = 0
         self.elapsed = 0.0
-        self.load: float | None = None
+        self.crowding: float | None = None
         self._began = 0.0
-        self._load = foreign_load
 
     def note(self, progress: Progress) -> None:
         job = self.jobs[progress.number]
@@ -78,8 +76,8 @@ class Account:
             self.replayed += 1
             self._began = progress.elapsed
             return
-        load = self._load(progress.outcome)
-        self.load = self.load if load is None else load
+        crowd = crowding(progress.outcome)
+        self.crowding = self.crowding if crowd is None else crowd
 
     @property
     def rate(self) -> float | None:
@@ -142,9 +140,7 @@ class Lines:
         )
 
     def _warn(self) -> None:
-        from explorer.disturbance import warning
-
-        said = warning(self._account.load)
+        said = warning(self._account.crowding)
         if said and not self._warned:
             self._warned = True
             print(f"warning: {said}", flush=True)

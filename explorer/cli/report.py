@@ -26,16 +26,12 @@ def report(
 
     The page is one file that needs no network.
     """
-    from explorer.recall import existing_store
-    from explorer.report.page import render
-    from explorer.story import read_story
+    from explorer import write_report
 
     if out.is_dir():
         raise UsageError(f"--out {out}: a folder is in the way; name a file")
-    with existing_store(records) as store:
-        page = render(read_story(store, job))
     try:
-        out.write_text(page, encoding="utf-8")
+        write_report(out, job, store=records)
     except OSError as error:
         raise UsageError(f"--out {out}: {error.strerror or error}") from None
     print(f"wrote {out}")

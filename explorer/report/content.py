@@ -98,7 +98,7 @@ def _disturbance(story: Story) -> Disturbance:
 
 
 def _warning(story: Story) -> str:
-    return warning(_disturbance(story).foreign_load) or ""
+    return warning(_disturbance(story).crowding) or ""
 
 
 def _marks(story: Story, by_time: bool) -> list[Mark]:

@@ -174,7 +174,7 @@ def test_a_lost_device_ends_with_7(
 def test_a_busy_machine_is_warned_of_once(
     device: ScriptedDevice, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    notes = (("foreign_load", 0.4),)
+    notes = (("foreign_load", 0.4), ("crowded", True))
 
     def rule(schedule: Schedule) -> Outcome:
         good = by_key(schedule)

@@ -93,9 +93,9 @@ def test_several_jobs() -> None:
 def test_foreign_load_is_shown_while_it_lasts() -> None:
     made = account()
     with panel_of(made) as panel:
-        panel.show(told(1, 1e-3, notes=(("foreign_load", 0.3),)))
+        panel.show(told(1, 1e-3, notes=(("foreign_load", 0.3), ("crowded", True))))
         assert "other programs use 30 % of the processors" in panel_text(panel)
-        panel.show(told(2, 1e-3, notes=(("foreign_load", 0.01),)))
+        panel.show(told(2, 1e-3, notes=(("foreign_load", 0.4),)))
         assert "other programs" not in panel_text(panel)
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from explorer.busy import ForeignLoad
+from explorer.disturbance import Disturbance, warning
+from explorer.outcome import Outcome
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -61,6 +63,34 @@ def test_without_time_or_counters_there_is_no_answer(tmp_path: Path) -> None:
     load.begin([])
     write(tmp_path, 0.1, 0.1, 0)
     assert load.share([]) is None
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize(
+    ("share", "threads", "crowded"),
+    [(0.05, 2, False), (0.2, 2, True), (0.2, 1, False), (0.6, 1, True)],
+)
+def test_load_matters_where_it_leaves_too_few_processors(
+    share: float, threads: int, crowded: bool, tmp_path: Path
+) -> None:
+    load = ForeignLoad(tmp_path)
+    write(tmp_path, 0, 0, 0)
+    load.begin([])
+    assert load.crowds(share, threads) == crowded
+
+
+def test_disturbance_sums_up_what_outcomes_note() -> None:
+    nothing = Disturbance()
+    assert [nothing.noise, nothing.foreign_load, nothing.crowding] == [None] * 3
+    assert warning(nothing.crowding) is None
+    found = Disturbance()
+    for load, crowded in ((0.1, False), (0.3, True), (0.5, True)):
+        notes = (("foreign_load", load), ("crowded", crowded))
+        found.note(Outcome("ok", 2.0, (1.9, 1.9 + load), 5, notes=notes))
+    found.note(Outcome("ok", 2.0, (0.0, 9.0), 1))
+    assert found.noise == pytest.approx(0.15)
+    assert (found.foreign_load, found.crowding) == (0.3, 0.3)
+    assert "30 % of the processors" in str(warning(found.crowding))
 
 
 @pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc/stat here")

@@ -11,6 +11,7 @@ import struct
 import subprocess
 import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from explorer import cli, job
 from explorer.errors import NothingValid
 from explorer.landscape import importance
 from explorer.outcome import Outcome
+from explorer.report import charts
 from explorer.report.content import content
 from explorer.report.page import render
+from explorer.report.svg import Axis
+from explorer.report.units import TimeUnit
 from explorer.roofline import Roofline
 from explorer.story import Story, read_story
 from records import Store
@@ -232,10 +236,59 @@ def test_rooflines(
     assert roof.share(40.0) == (None if seconds is None else seconds / 40.0)
 
 
+def test_the_roof_has_a_slope_where_memory_may_be_the_bound() -> None:
+    unit = TimeUnit.for_seconds(1e-3)
+    flat = charts.roofline(Roofline(10**6, 10**4, 1e9), [1e-3, 2e-3], unit)
+    sloped = charts.roofline(Roofline(10**6, 10**4, 1e9, 1e6), [1e-3, 2e-3], unit)
+    corners = [re.search(r'<path d="M(.*?)"', text) for text in (flat, sloped)]
+    assert [match.group(1).count("L") for match in corners if match] == [1, 2]
+    assert "best 1 GFLOP/s" in sloped
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "log", "expected"),
+    [
+        (0, 80, False, [0, 20, 40, 60, 80]),
+        (0.95, 21, True, [1, 2, 5, 10, 20]),
+        (1e-6, 1e2, True, [10.0**power for power in range(-6, 3)]),
+        (2.05, 2.21, True, [2.05, 2.1, 2.15, 2.2]),
+    ],
+)
+def test_ticks_are_round_numbers_within_the_axis(
+    low: float, high: float, log: bool, expected: list[float]
+) -> None:
+    axis = Axis(low, high, 0, 100, log)
+    assert axis.ticks() == pytest.approx(expected)
+    assert (axis.at(low), axis.at(high), axis.at(high * 9)) == (0, 100, 100)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(2.0, "2 s"), (0.0012345, "1.234 ms"), (3e-6, "3 µs"), (5e-11, "0.05 ns")],
+)
+def test_times_have_a_handy_unit(seconds: float, text: str) -> None:
+    assert TimeUnit.for_seconds(seconds).text(seconds) == text
+
+
+def test_older_records_are_placed_by_the_clock(story_store: Path, tmp_path: Path) -> None:
+    """Stores of earlier versions note no seconds with a trial."""
+    path = tmp_path / "records.db"
+    with Store(story_store) as old, Store(path) as new:
+        (told,) = old.jobs()
+        new.put_job(told)
+        for number, record in enumerate(old.records(strategy="evolutionary")):
+            created = datetime.fromisoformat(told.created) + timedelta(seconds=number)
+            new.add(replace(record, notes="{}", created=created.isoformat()))
+        story = read_story(new)
+    assert [round(trial.elapsed) for trial in story.trials] == list(range(80))
+
+
 def test_a_peak_for_the_dtype_goes_first(story: Story) -> None:
     program = story.workload.program
     facts = {"peak_flops": 5.0, "peak_flops.f32": 3.0, "peak_bytes": 0}
     assert Roofline.of(program, facts).peak_flops == 3.0
     assert Roofline.of(program, {"peak_flops": 5.0}).peak_flops == 5.0
     assert Roofline.of(program, facts).peak_bytes is None
+    assert Roofline.of(program, {"peak_bytes": 7.0, "l2_bytes": 1000}).peak_bytes == 7.0
+    assert Roofline.of(program, {"peak_bytes": 7.0, "l3_bytes": 10**6}).peak_bytes is None
     assert not Roofline.of(program, {}).known
