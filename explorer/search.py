@@ -134,24 +134,23 @@ class Search:
             self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
 
     def _answers(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
-        """Outcomes of a resumed job's trials from the store; the others measured and stored."""
-        fresh = []
+        """In their order: trials of a resumed job from the store, others measured and stored."""
+        told = {schedule.key: self._past.take(schedule) for schedule in schedules}
+        measured = self.measurer.measure([s for s in schedules if told[s.key] is None])
         for schedule in schedules:
-            outcome = self._past.take(schedule)
+            outcome = told[schedule.key]
             if outcome is None:
-                fresh.append(schedule)
-            else:
-                yield schedule, outcome
-        if fresh and self._past:
-            self._tell_past()
-        self.measurer.best = self.best_seconds
-        for schedule, outcome in zip(fresh, self.measurer.measure(fresh), strict=True):
-            self._add(schedule, outcome, self.strategy_name)
+                self.measurer.best = self.best_seconds
+                outcome = next(measured)
+                self._tell_past()
+                self._add(schedule, outcome, self.strategy_name)
             yield schedule, outcome
 
     def _tell_past(self) -> None:
-        """Trials that are not asked for again (another version of a library draws otherwise)."""
+        """Trials that were not asked for again (another version of a library draws otherwise)."""
         pairs = self._past.rest()
+        if not pairs:
+            return
         self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
         for schedule, outcome in pairs:
             self._count(schedule, outcome)

@@ -164,7 +164,7 @@ class Run:
                 job=search.job.id,
                 trials=self._trials,
                 replayed=search.trials <= search.resumed,
-                regret=getattr(search, "regret", None),
+                regret=_regret(search),
             )
         )
 
@@ -238,3 +238,12 @@ class Run:
             search.disturbance.noise,
             search.disturbance.foreign_load,
         )
+
+
+def _regret(search: Search) -> float | None:
+    """How much slower the model's favourite of the last batch was than that batch's best.
+
+    None for a search that keeps no account of its model.
+    """
+    quality = getattr(search, "model_quality", ())
+    return float(quality[-1].regret) - 1.0 if quality else None
