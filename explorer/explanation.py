@@ -50,13 +50,12 @@ class Explanation:
 
 
 def explain(
-    workload: Workload, schedule: Schedule, trials: Sequence[tuple[Schedule, Outcome]] = ()
+    space: Space, schedule: Schedule, trials: Sequence[tuple[Schedule, Outcome]] = ()
 ) -> Explanation:
-    """Explain one schedule of a workload by its space and by what was measured of it.
+    """Explain one schedule by its space and by what was measured there.
 
     Raises UsageError if a name or value of the schedule is not of the space.
     """
-    space = workload.space()
     row = space.encode(schedule)
     known = known_to(space, trials)
     effects = by_value(space, known)
@@ -80,9 +79,9 @@ def explain_known(
 ) -> Explanation:
     """`explain` by all that this machine has measured of the workload; raises as it does."""
     if not store_exists(store):
-        return explain(workload, schedule)
+        return explain(workload.space(), schedule)
     with open_store(store) as records:
-        return explain(workload, schedule, known_trials(records, workload))
+        return explain(workload.space(), schedule, known_trials(records, workload))
 
 
 def _broken(space: Space, schedule: Schedule) -> tuple[Broken, ...]:

@@ -60,8 +60,13 @@ class Story:
     @property
     def title(self) -> str:
         """Operator and arguments."""
-        arguments = (f"{name}={value}" for name, value in self.arguments)
-        return " ".join((self.job.operator, *arguments))
+        return " ".join(self.words)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Operator and arguments as the command line takes them."""
+        arguments = (f"{name}={word(value)}" for name, value in self.arguments)
+        return (self.job.operator, *arguments)
 
     @property
     def roofline(self) -> Roofline:
@@ -90,6 +95,11 @@ class Story:
     @property
     def best_schedule(self) -> Schedule:
         return self.best.schedule
+
+
+def word(value: object) -> str:
+    """A value as the command line takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def read_story(store: Store, identifier: str | None = None) -> Story:

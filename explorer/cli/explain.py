@@ -91,7 +91,7 @@ def _of_job(job: str, schedule: str, records: str | None) -> tuple[Workload, Exp
         story = read_story(store, job)
     chosen = read_schedule(schedule) if schedule not in ("", "best") else story.best_schedule
     trials = [(trial.schedule, trial.outcome) for trial in (*story.trials, *story.finals)]
-    return story.workload, explain_schedule(story.workload, chosen, trials)
+    return story.workload, explain_schedule(story.space(), chosen, trials)
 
 
 def _best(workload: Workload, records: str | None) -> Schedule:
@@ -179,14 +179,16 @@ def _neighbour(neighbour: Difference, mine: float | None) -> str:
     outcome = neighbour.outcome
     if outcome.status != "ok" or outcome.seconds is None:
         return f"{changes}: {outcome.status}"
-    compared = "" if mine is None else f" ({outcome.seconds / mine:.2f} times as long)"
+    compared = "" if mine is None else f" ({outcome.seconds / mine:.3f} times as long)"
     return f"{changes}: {milliseconds(outcome.seconds)}{compared}"
 
 
 def _outcome(outcome: Outcome, flops: int) -> str:
+    from explorer.cli.progress import rate
+
     if not outcome.ok or outcome.seconds is None:
         return f"{outcome.status}: {outcome.detail}"
-    return f"{milliseconds(outcome.seconds)}, {flops / outcome.seconds / 1e9:.1f} GFLOP/s"
+    return f"{milliseconds(outcome.seconds)}, {rate(outcome.seconds, flops)}"
 
 
 def _shown(value: object) -> str:

@@ -16,6 +16,7 @@ from explorer.roofline import Roofline
 
 WIDTH, HEIGHT = 760, 300
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 34, 48
+_LETTER = 6.5  # pixels of a letter of a tick
 _SPREAD = 40.0  # slowest time shown, in times of the best; slower ones stand at the edge
 
 
@@ -103,9 +104,12 @@ def strip(name: str, groups: Mapping[str, Sequence[float]], unit: TimeUnit) -> s
     for value in up.ticks():
         parts.append(svg.line(across_start, up.at(value), across_end, up.at(value), "grid"))
         parts.append(svg.text(across_start - 8, up.at(value) + 4, unit.short(value), "tick", "end"))
+    every = _label_every(list(groups), column)
     for number, (choice, group) in enumerate(groups.items()):
         x = across_start + (number + 0.5) * column
-        parts.append(svg.text(x, height - 22, _shortened(choice, column), "tick", "middle"))
+        if number % every == 0:
+            label = _shortened(choice, every * column)
+            parts.append(svg.text(x, height - 22, label, "tick", "middle"))
         for place, seconds in enumerate(group):
             spread = (place * 0.618 % 1 - 0.5) * min(column * 0.6, 22)
             tip = f"{name} = {choice}: {unit.text(seconds)}"
@@ -116,9 +120,17 @@ def strip(name: str, groups: Mapping[str, Sequence[float]], unit: TimeUnit) -> s
     return svg.figure(width, height, parts, f"times by {name}")
 
 
+def _label_every(values: Sequence[str], column: float) -> int:
+    """Every how many columns one has room for its value: numbers are left out, words shortened."""
+    if not all(value.lstrip("-").isdecimal() for value in values):
+        return 1
+    widest = max(len(value) for value in values) + 1
+    return max(1, math.ceil(widest * _LETTER / column))
+
+
 def _shortened(value: str, pixels: float) -> str:
     """As much of a value as fits into a column; tooltips have all of it."""
-    fits = max(2, int(pixels / 6.5))
+    fits = max(2, int(pixels / _LETTER))
     return value if len(value) <= fits else f"{value[: fits - 1]}…"
 
 
@@ -128,7 +140,7 @@ def roofline(roof: Roofline, seconds: Sequence[float], unit: TimeUnit) -> str:
     rates = [roof.flops / time for time in seconds]
     ridge = roof.peak_flops / roof.peak_bytes if roof.peak_bytes else roof.intensity
     ends = sorted((roof.intensity, ridge))
-    across = Axis(ends[0] / 8, ends[1] * 8, LEFT + 16, WIDTH - RIGHT, log=True)
+    across = Axis(ends[0] / 8, ends[1] * 8, LEFT + 40, WIDTH - RIGHT, log=True)
     up = Axis(
         min(*rates, roof.peak_flops) / 3, max(*rates, roof.peak_flops) * 2, HEIGHT - BOTTOM, TOP,
         log=True,

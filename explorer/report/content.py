@@ -17,7 +17,8 @@ from explorer.landscape import by_value, importance, known_to
 from explorer.report import charts
 from explorer.report.charts import Interval, Mark
 from explorer.report.units import TimeUnit, rate
-from explorer.story import Story, Trial
+from explorer.search import ROUNDS
+from explorer.story import Story, Trial, word
 from ir.errors import TilewrightError
 
 DECISIONS = 6  # decisions that are shown value by value
@@ -183,7 +184,7 @@ def _interval(trial: Trial, place: int) -> Interval:
     outcome = trial.outcome
     median = outcome.seconds or 0.0
     low, high = outcome.quartiles or (median, median)
-    turns = int(dict(outcome.notes).get("turns", outcome.repeats) or 1)
+    turns = int(dict(outcome.notes).get("turns") or max(1, min(outcome.repeats, ROUNDS)))
     half = NOTCH * (high - low) / math.sqrt(turns)
     low, high = max(0.0, median - half), median + half
     return Interval(f"finalist {place + 1}", median, low, high, place == 0)
@@ -219,7 +220,7 @@ def _texts(story: Story, best: Trial) -> list[tuple[str, str]]:
 
 def _commands(story: Story, best: Trial) -> list[tuple[str, str]]:
     """Command lines that rebuild, export and search again."""
-    words = [story.job.operator, *(f"{name}={_word(v)}" for name, v in story.arguments)]
+    words = story.words
     where = ["--target", story.job.target]
     if story.options.get("threads"):
         where += ["--threads", str(story.options["threads"])]
@@ -227,14 +228,10 @@ def _commands(story: Story, best: Trial) -> list[tuple[str, str]]:
     search = ["--strategy", str(story.options.get("strategy"))]
     search += ["--seed", str(story.options.get("seed")), "--trials", str(len(story.trials))]
     for name, value in story.options.get("pins", {}).items():
-        search += ["--pin", f"{name}={_word(value)}"]
+        search += ["--pin", f"{name}={word(value)}"]
     lines = (
         ("Build the kernel again, check it and time it", ["run", *words, *where, *chosen]),
         ("Export it as files that need no Tilewright", ["export", *words, *where, *chosen]),
         ("Search again", ["tune", *words, *where, *search]),
     )
     return [(what, shlex.join(["tilewright", *line])) for what, line in lines]
-
-
-def _word(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -29,6 +29,8 @@ from explorer.report.svg import Axis
 from explorer.report.units import TimeUnit
 from explorer.roofline import Roofline
 from explorer.story import Story, read_story
+from ir.targets.cuda.backend import CudaBackend
+from ir.targets.cuda.hardware import known_hardware
 from records import Store
 from tests.job.device import ScriptedDevice
 from tests.report.conftest import EXTENTS, MARKUP, timed
@@ -200,6 +202,27 @@ def test_without_jinja2_the_extra_is_named(
     monkeypatch.setitem(__import__("sys").modules, "jinja2", None)
     with pytest.raises(MissingTarget, match=r"tilewright\[report\]"):
         render(story)
+
+
+def test_a_job_of_a_machine_that_is_not_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Space, kernel and roofline are those of the machine that the records name."""
+    path = tmp_path / "records.db"
+    monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice())
+    with monkeypatch.context() as patch:
+        patch.setattr(CudaBackend, "hardware", lambda *_: known_hardware("h200"))
+        extents = {"m": 256, "n": 256, "k": 256, "dtype": "bf16", "tb": True}
+        found = job.tune("matmul", extents, target="cuda", trials=6, store=path)
+    page = tmp_path / "page.html"
+    assert cli.invoke(["report", "--records", str(path), "--out", str(page)]) == cli.EXIT_DONE
+    text = page.read_text()
+    assert "matmul m=256 n=256 k=256 dtype=bf16 tb=true" in text
+    assert "NVIDIA H200" in text
+    assert "Its text in cuda" in text
+    assert "--target cuda" in text
+    assert cli.invoke(["explain", "--job", found.job, "--records", str(path)]) == cli.EXIT_DONE
+    assert "stages = " in capsys.readouterr().out
 
 
 def test_a_kernel_that_cannot_be_written_any_more_is_said_so(
