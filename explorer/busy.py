@@ -49,7 +49,7 @@ class ForeignLoad:
         if self._start is None or now is None:
             return None
         total = now.total - self._start.total
-        if total < SHORTEST * self._tick * self._processors:
+        if total < max(1.0, SHORTEST * self._tick * self._processors):
             return None
         foreign = (now.busy - self._start.busy) - (now.own - self._start.own)
         return round(min(1.0, max(0.0, foreign / total)), 3)

@@ -111,6 +111,7 @@ class Lines:
     def __init__(self, account: Account) -> None:
         self._account = account
         self._warned = False
+        self._started = False
 
     def __enter__(self) -> Lines:
         return self
@@ -124,6 +125,7 @@ class Lines:
         self._account.note(progress)
         if progress.replayed:
             return
+        self._start()
         self._warn()
         improved = job.best is not None and (before is None or job.best < before)
         if improved or progress.trials % LINE_EVERY == 0:
@@ -138,6 +140,12 @@ class Lines:
             f"{progress.elapsed:6.1f} s  trial {progress.trials:4d} of {budget}  "
             f"{title}{job.speed}{share}{failures(self._account.outcomes)}"
         )
+
+    def _start(self) -> None:
+        """Before the first line: what an interrupted run had measured already."""
+        if self._account.replayed and not self._started:
+            print(f"goes on after {self._account.replayed} trials", flush=True)
+        self._started = True
 
     def _warn(self) -> None:
         said = warning(self._account.crowding)

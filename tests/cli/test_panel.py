@@ -153,4 +153,8 @@ def test_lines_leave_out_what_was_measured_before_an_interruption(
         lines.show(told(1, 1e-3, replayed=True))
         assert capsys.readouterr().out == ""
         lines.show(told(2, 1e-4))
-    assert "trial    2" in capsys.readouterr().out
+        lines.show(told(3, 1e-5))
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first == "goes on after 1 trials"
+    assert "trial    2" in second
+    assert "trial    3" in third
