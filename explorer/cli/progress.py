@@ -144,7 +144,7 @@ class Lines:
     def _start(self) -> None:
         """Before the first line: what an interrupted run had measured already."""
         if self._account.replayed and not self._started:
-            print(f"goes on after {self._account.replayed} trials", flush=True)
+            print(f"goes on after trial {self._account.replayed}", flush=True)
         self._started = True
 
     def _warn(self) -> None:

@@ -155,6 +155,6 @@ def test_lines_leave_out_what_was_measured_before_an_interruption(
         lines.show(told(2, 1e-4))
         lines.show(told(3, 1e-5))
     first, second, third = capsys.readouterr().out.splitlines()
-    assert first == "goes on after 1 trials"
+    assert first == "goes on after trial 1"
     assert "trial    2" in second
     assert "trial    3" in third

@@ -69,3 +69,28 @@ def test_exhausted_jobs_have_no_turn() -> None:
     done.exhausted = True
     assert next_turn([done], "total") is None
     assert next_turn([done, course((999, 1e-9))], "total") == 1
+
+
+def best_after(job: int, trials: int) -> float:
+    """Made-up jobs: the longer a kernel runs, the more trials it takes to come near its best."""
+    longest = 1.0 / (1 + job) ** 2
+    return longest * (0.3 + 0.7 * math.exp(-trials * (1 + job) / 100))
+
+
+def total(turns: list[int], batch: int, jobs: int) -> float:
+    return sum(best_after(job, batch * turns.count(job)) for job in range(jobs))
+
+
+def test_a_budget_goes_further_than_in_even_shares() -> None:
+    batch, jobs, count = 8, 6, 30
+    courses = [Course() for _ in range(jobs)]
+    turns: list[int] = []
+    for _ in range(count):
+        job = next_turn(courses, "total")
+        assert job is not None
+        turns.append(job)
+        trials = batch * turns.count(job)
+        courses[job].note(trials, best_after(job, trials))
+    even = [turn % jobs for turn in range(count)]
+    assert total(turns, batch, jobs) < 0.8 * total(even, batch, jobs)
+    assert set(turns) == set(range(jobs))
