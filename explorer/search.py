@@ -6,15 +6,19 @@ Knows strategies, measuring and records by their interfaces; no operator and no 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
+from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
+from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, known_trials, to_record
@@ -24,7 +28,7 @@ from explorer.strategies.base import find_strategy
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Store
+from records import Job, Store
 
 FINALISTS = 6
 FINALS_SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
@@ -44,7 +48,9 @@ class Search:
 
     What the store knows of the workload on this machine is told to the strategy first, and is
     not measured again; nor is what another search is measuring, whose results are told as they
-    come.
+    come. With `resume`, a job made with the same options, the search is that job's: what it had
+    measured is answered from the store as it is asked for again. `facts` are kept with a new job;
+    `clock` gives the seconds of the search so far.
     """
 
     def __init__(
@@ -57,17 +63,27 @@ class Search:
         pins: Mapping[str, object] | None = None,
         seed: int = 0,
         cache: Path | None = None,
+        resume: Job | None = None,
+        facts: Mapping[str, object] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         make = find_strategy(strategy)
+        began = time.monotonic()
+        self._clock = clock or (lambda: time.monotonic() - began)
         self.workload = workload
         self.store = store
         self.strategy_name = strategy
         self.space = workload.space(pins)
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials)
         self.outcomes: Counter[str] = Counter()
+        self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
+        self._past = Acknowledged() if resume is None else acknowledged(store, resume)
+        self.resumed = len(self._past.outcomes)
+        first = known_at_start(store, workload, resume)
+        own = "" if resume is None else resume.id
         self.sharing = Sharing(store, workload)
-        self.known = self._tell_known(known_trials(store, workload))
+        self.known = self._tell_known(known_trials(store, workload, first, own))
         self.measurer = Measurer(
             workload.program,
             workload.target,
@@ -77,9 +93,7 @@ class Search:
         )
         self.measurer.best = self.best_seconds
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
-        self.job = store.new_job(
-            workload.operator, workload.extents_json, workload.target, json.dumps(options)
-        )
+        self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
         self.state = "failed"
 
     def __enter__(self) -> Self:
@@ -107,19 +121,21 @@ class Search:
         """Good schedules with their times, the fastest first, one for each kernel."""
         return sorted(self._good.values(), key=lambda pair: pair[0])
 
+    @property
+    def replaying(self) -> bool:
+        """Whether trials of the resumed job are still to be asked for again."""
+        return bool(self._past)
+
     def step(self, count: int) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded."""
-        schedules = self._claimed(count)
-        outcomes: list[Outcome] = []
+        pairs: list[tuple[Schedule, Outcome]] = []
         try:
-            for schedule, outcome in zip(schedules, self.measurer.measure(schedules), strict=True):
-                self._add(schedule, outcome, self.strategy_name)
-                outcomes.append(outcome)
-                self.outcomes[outcome.status] += 1
-                self._note(schedule, outcome)
+            for schedule, outcome in self._answers(self._claimed(count)):
+                pairs.append((schedule, outcome))
+                self._count(schedule, outcome)
                 yield schedule, outcome
         finally:
-            self.strategy.tell(schedules[: len(outcomes)], outcomes)
+            self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
             self.sharing.done()
 
     def _claimed(self, count: int) -> list[Schedule]:
@@ -128,12 +144,46 @@ class Search:
         self._tell_known(self.sharing.heard())
         while len(batch) < count:
             asked = self.strategy.ask(count - len(batch))
-            batch += self.sharing.take(asked)
+            batch += self._ours(asked)
             if not asked:
                 break
         batch = batch or self.sharing.wait(count)
         self._tell_known(self.sharing.heard())
         return batch
+
+    def _ours(self, asked: Sequence[Schedule]) -> list[Schedule]:
+        """Of schedules asked for: what the resumed job measured, and what no other search has."""
+        past = {schedule.key for schedule in asked if self._past.holds(schedule)}
+        taken = self.sharing.take([schedule for schedule in asked if schedule.key not in past])
+        ours = past | {schedule.key for schedule in taken}
+        return [schedule for schedule in asked if schedule.key in ours]
+
+    def _answers(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
+        """In their order: trials of a resumed job from the store, others measured and stored."""
+        told = {schedule.key: self._past.take(schedule) for schedule in schedules}
+        measured = self.measurer.measure([s for s in schedules if told[s.key] is None])
+        for schedule in schedules:
+            outcome = told[schedule.key]
+            if outcome is None:
+                self.measurer.best = self.best_seconds
+                outcome = next(measured)
+                self._tell_past()
+                self._add(schedule, outcome, self.strategy_name)
+            yield schedule, outcome
+
+    def _tell_past(self) -> None:
+        """Trials that were not asked for again (another version of a library draws otherwise)."""
+        pairs = self._past.rest()
+        if not pairs:
+            return
+        self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
+        for schedule, outcome in pairs:
+            self._count(schedule, outcome)
+
+    def _count(self, schedule: Schedule, outcome: Outcome) -> None:
+        self.outcomes[outcome.status] += 1
+        self.disturbance.note(outcome)
+        self._note(schedule, outcome)
 
     def finals(self) -> tuple[float, Schedule]:
         """The best few re-measured in turns; the winner by median. Raises NothingValid."""
@@ -168,6 +218,19 @@ class Search:
         self.sharing.close()
         self.store.update_job(self.job.id, self.state)
 
+    def _begin(self, resume: Job | None, options: dict[str, object]) -> Job:
+        """The job's row; a new one has all that making this very search again takes."""
+        workload = self.workload
+        if resume is not None:
+            return self.store.update_job(resume.id, "running")
+        options |= {
+            "threads": workload.threads,
+            "hardware": workload.hardware.key,
+            "generator": workload.backend.generator,
+        }
+        extents, text = workload.extents_json, json.dumps(options)
+        return self.store.new_job(workload.operator, extents, workload.target, text)
+
     def _tell_known(self, pairs: Sequence[Pair]) -> int:
         """Tell the strategy what the store knows; gives the number of schedules."""
         if not pairs:
@@ -198,5 +261,7 @@ class Search:
                 self._good[key] = (outcome.seconds, schedule)
 
     def _add(self, schedule: Schedule, outcome: Outcome, strategy: str) -> None:
+        elapsed = (ELAPSED, round(self._clock(), 3))
+        outcome = replace(outcome, notes=(*outcome.notes, elapsed))
         self.store.add(to_record(self.workload, schedule, outcome, self.job.id, strategy))
         self.sharing.know((schedule,))

@@ -12,13 +12,23 @@ import pytest
 
 _ROOT = Path(__file__).parents[1]
 _GPU = {"cuda", "cupy", "pynvml"}  # of the CUDA runtime, inside functions
-_HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "plotly", "scipy", "sqlalchemy"}
+_HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "scipy", "sqlalchemy"}
 _HEAVY |= {"cuda", "duckdb", "psycopg", "torch", "typer", "xgboost"}
 _ALLOWED = {  # beside the standard library and themselves
     "ir": {"numpy", "networkx"},
     "records": {"sqlalchemy", "duckdb"},  # the latter inside functions, of Parquet alone
     "costmodel": {"ir", "records", "numpy", "xgboost"},
-    "explorer": {"costmodel", "ir", "records", "numpy", "llvmlite", "typer", "rich", *_GPU},
+    "explorer": {
+        "costmodel",
+        "ir",
+        "records",
+        "numpy",
+        "llvmlite",
+        "typer",
+        "rich",
+        "jinja2",
+        *_GPU,
+    },
 }
 
 

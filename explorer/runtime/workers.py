@@ -15,7 +15,7 @@ from pathlib import Path
 from explorer.check import Bounds, Verdict
 from explorer.expectation import SETS, Expectation
 from explorer.outcome import Status
-from explorer.runtime.base import Array, Binary, Launch, Runtime, get_runtime
+from explorer.runtime.base import Array, Binary, Launch, MeasuresPeaks, Runtime, get_runtime
 from ir.errors import Refusal
 from ir.kernel import Argument, Kernel
 from ir.program import Program
@@ -110,6 +110,9 @@ class Examiner:
             {spec.name: expectation.bounds(number, spec) for spec in expectation.outputs}
             for number in sets
         ]
+
+    def ready(self) -> None:
+        """Nothing to do: an answer shows that the device could be prepared."""
 
     def examine(self, binary: Binary, best: float | None, timing: Timing) -> Examination:
         """Check, time unless it is hopeless, and check again with other inputs."""
@@ -208,9 +211,7 @@ class Runner:
 
     def run(self, kernel: Kernel, arrays: Sequence[Array]) -> tuple[float, list[Array]]:
         """Run `kernel` on `arrays` (inputs and outputs, in order); seconds and outputs."""
-        if not self._ready:
-            self._runtime.prepare()
-            self._ready = True
+        self._prepare()
         binary = self._runtime.compile(kernel, self._cache_dir)
         loaded = self._runtime.load(binary)
         operands = [self._operand(*pair) for pair in zip(binary.operands, arrays, strict=True)]
@@ -222,6 +223,18 @@ class Runner:
     def spills(self, kernel: Kernel) -> int:
         """Spills and reloads in the innermost loops of `kernel`."""
         return self._runtime.spills(kernel)
+
+    def peaks(self, hardware: Hardware) -> dict[str, float]:
+        """The machine's peaks, where the runtime can measure them; empty where it cannot."""
+        if not isinstance(self._runtime, MeasuresPeaks):
+            return {}
+        self._prepare()
+        return self._runtime.peaks(hardware, self._cache_dir)
+
+    def _prepare(self) -> None:
+        if not self._ready:
+            self._runtime.prepare()
+            self._ready = True
 
     def assemble(self, kernel: Kernel, texts: Sequence[str]) -> bytes:
         """Standalone machine code of `kernel` and the texts around it."""
