@@ -14,13 +14,13 @@ from typing import cast
 
 from explorer.budget import BATCH, Budget
 from explorer.errors import NothingValid
+from explorer.finals import ROUNDS
 from explorer.interrupted import Interrupted, find_interrupted
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan
 from explorer.recall import best_record, existing_store, open_store
 from explorer.result import JobResult, PlanResult, Progress
-from explorer.search import ROUNDS
 from explorer.settings import cache_dir
 from explorer.turns import Callback, Clock, Run, prepare
 from explorer.workload import Workload

@@ -43,7 +43,7 @@ def existing_store(where: str | Path | None = None) -> Store:
     location = str(where) if where is not None else records_location()
     if not store_exists(where):
         raise UsageError(f"{location}: no such store; `tilewright tune` makes one")
-    return open_store(location)
+    return open_store(location, read_only=True)
 
 
 def store_exists(where: str | Path | None = None) -> bool:

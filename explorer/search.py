@@ -18,6 +18,7 @@ import numpy as np
 
 from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
+from explorer.finals import finals_size, heat
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
@@ -29,18 +30,6 @@ from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Job, Store
-
-FINALISTS = 6
-FINALS_SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
-RUNS_A_TURN = 9  # checks and samples of one finalist in one round
-ROUNDS = 5
-
-
-def finals_size(seconds: float) -> tuple[int, int]:
-    """Finalists and rounds for kernels that take `seconds`; at least two and two."""
-    turns = FINALS_SECONDS / (RUNS_A_TURN * seconds)
-    rounds = max(2, min(ROUNDS, int(turns / FINALISTS)))
-    return max(2, min(FINALISTS, int(turns / rounds))), rounds
 
 
 class Search:
@@ -190,18 +179,31 @@ class Search:
         ranked = self.ranked()
         if not ranked:
             raise self.nothing_valid()
+        outcomes: list[Outcome] = []
+        tried = heat(self.space, ranked)
+        if tried:
+            found = self._again(tried, 1, outcomes)
+            ranked = found or ranked
         count, rounds = finals_size(ranked[0][0])
-        schedules = [schedule for _, schedule in ranked[:count]]
-        outcomes = self.measurer.compete(schedules, rounds)
-        found: list[tuple[float, Schedule]] = []
-        for schedule, outcome in zip(schedules, outcomes, strict=True):
-            self._add(schedule, outcome, FINAL)
-            if outcome.ok and outcome.seconds is not None:
-                found.append((outcome.seconds, schedule))
+        found = self._again([schedule for _, schedule in ranked[:count]], rounds, outcomes)
         if not found:
             seen = "; ".join(outcome.detail or outcome.status for outcome in outcomes[:2])
             raise NothingValid(f"{self.workload.operator}: no finalist was right again: {seen}")
-        return min(found, key=lambda pair: pair[0])
+        return found[0]
+
+    def _again(
+        self, schedules: Sequence[Schedule], rounds: int, outcomes: list[Outcome]
+    ) -> list[tuple[float, Schedule]]:
+        """Measure in turns and record; those that were right again, the fastest first."""
+        found = []
+        for schedule, outcome in zip(
+            schedules, self.measurer.compete(schedules, rounds), strict=True
+        ):
+            self._add(schedule, outcome, FINAL)
+            outcomes.append(outcome)
+            if outcome.ok and outcome.seconds is not None:
+                found.append((outcome.seconds, schedule))
+        return sorted(found, key=lambda pair: pair[0])
 
     def nothing_valid(self) -> NothingValid:
         """The error of a search that found nothing, with what it met."""

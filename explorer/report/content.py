@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.disturbance import Disturbance, warning
+from explorer.finals import ROUNDS
 from explorer.landscape import by_value, importance, known_to
 from explorer.report import charts
 from explorer.report.charts import Interval, Mark
 from explorer.report.units import TimeUnit, rate
-from explorer.search import ROUNDS
 from explorer.story import Story, Trial, word
 from ir.errors import TilewrightError
 

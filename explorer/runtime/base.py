@@ -67,6 +67,7 @@ class Runtime(Protocol):
     """One device's compile, load, memory and clock."""
 
     name: str
+    settle: float  # seconds of load after which clocks are those of long runs
 
     def preload(self, cache_dir: Path) -> None:
         """Import what is slow to import, without starting threads or a driver: forks follow."""

@@ -48,6 +48,7 @@ class CpuRuntime:
     """See `explorer.runtime.base.Runtime`."""
 
     name = "cpu"
+    settle = 0.0
 
     def preload(self, cache_dir: Path) -> None:
         pool(cache_dir)

@@ -70,6 +70,7 @@ class CudaRuntime:
     """See `explorer.runtime.base.Runtime`."""
 
     name = "cuda"
+    settle = 0.1  # its power is capped: short bursts run at clocks that it cannot keep
 
     def preload(self, cache_dir: Path) -> None:
         """NVRTC's binding, if it is there: what is missing is said where it is needed."""

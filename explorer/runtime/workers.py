@@ -75,6 +75,7 @@ class Timing:
     cut: float = 1.6  # a first run that many times the best so far is the last
     slow: float = 1.5  # a median that many times the best so far needs no more than `settled` runs
     settled: int = 5
+    sustained: bool = False  # behind a stretch of load, so that clocks are those of long runs
     hiccup: float = (
         0.2  # a first run longer than that is slow, a shorter one may have been disturbed
     )
@@ -129,6 +130,8 @@ class Examiner:
         first, verdict = self._checked(launches[0], 0)
         if not verdict.right:
             return Examination("wrong_result", (), verdict.error, verdict.detail)
+        if timing.sustained:
+            _load(launches[0], self._runtime.settle)
         samples = _time(launches[0], first, best, timing)
         clock = self._runtime.clock_ghz()
         if len(samples) == 1:
@@ -194,6 +197,14 @@ def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> t
         if behind and len(samples) >= timing.settled:
             break
     return tuple(samples)
+
+
+def _load(launch: Launch, seconds: float) -> None:
+    """Keep the device busy for about `seconds`."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        took = launch()
+        launch(max(1, int(seconds / 8 / max(took, 1e-9))))
 
 
 def _repeats(seconds: float, timing: Timing) -> int:
