@@ -96,6 +96,23 @@ def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("columns", [32, 64])
+def test_offsets_of_a_padded_image_count_once(columns: int) -> None:
+    """Lines of one row of the image: their addresses move by whole steps from one start."""
+    program = built(
+        "conv2d", {"n": 1, "h": 4, "w": 56, "c": 64, "f": 64, "padding": 1, "dtype": "bf16"}
+    )
+    pins = {"mma.depth": 64, "mma.tile.n": 1, "mma.tile.p": 1, "mma.tile.q": columns,
+            "mma.tile.f": 64}  # fmt: skip
+    space = BACKEND.space(program, HARDWARE).pin(pins)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = evaluate(program, inputs)
+    for row in space.sample(np.random.default_rng(1), 2):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, 0)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("loads", ["direct", "staged"])
 def test_computed_operands_either_way(loads: str) -> None:
     program = built(f"{UNSEEN}:packed_int4", {"m": 16, "n": 64, "k": 256})

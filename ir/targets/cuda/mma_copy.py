@@ -44,14 +44,19 @@ class Copies:
 
     def _offset(self, local: Mapping[str, str], origins: Mapping[str, str]) -> str:
         """Elements from the tensor's start to a piece, as text."""
+        parts = self._steps(local, origins)
+        if self.access.constant:
+            parts.append(str(self.access.constant))
+        return " + ".join(parts) or "0"
+
+    def _steps(self, local: Mapping[str, str], origins: Mapping[str, str]) -> list[str]:
+        """The part of an offset that coordinates make."""
         parts = []
         for axis in dict.fromkeys(a for d in self.access.dimensions for a, _ in d.terms):
             for place in (origins.get(axis, "0"), local.get(axis, "0")):
                 if place != "0":
                     parts.append(f"(i64){place} * {self.access.stride(axis)}")
-        if self.access.constant:
-            parts.append(str(self.access.constant))
-        return " + ".join(parts) or "0"
+        return parts
 
     def _place(self, line: str, piece: str) -> str:
         """Byte offset of a piece in the tile, as text."""
@@ -68,7 +73,7 @@ class Copies:
         w, stem = self.w, self.stem
         passes = -(-self.total // self.plan.threads)
         if self.regular:
-            w.line(f"const i64 {stem}_walk = {self._offset({}, walk)};")
+            w.line(f"const i64 {stem}_walk = {' + '.join(self._steps({}, walk)) or '0'};")
         turn = w.name("turn")
         with w.unrolled(turn, passes):
             whole = passes * self.plan.threads == self.total
