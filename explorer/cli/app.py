@@ -22,6 +22,8 @@ VERBS = (
     "export",
     "show",
     "top",
+    "train",
+    "evaluate",
     "db",
     "layout",
     "targets",
