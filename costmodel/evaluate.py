@@ -5,7 +5,7 @@ Regret is the best time among the first k of a ranking over the best time of all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ DRAWS = 200  # random orders whose regret is averaged
 NEIGHBOURS = 5
 LEAST = 20  # valid trials of a workload that is worth ranking
 MOST_KNOWN = 20_000  # rows among which neighbours are looked for
+FOLDS = 8
 SPLITS = ("workload", "operator")
 
 
@@ -106,16 +107,17 @@ def cross_validate(
 ) -> Evaluation:
     """Every workload scored by a model that has not seen it, nor (split "operator") its kind.
 
-    With split "workload", what no fold may share is the operator and its arguments.
+    Workloads are left out in FOLDS turns, each of them once; operators one by one.
     """
     if split not in SPLITS:
         raise UsageError(f"no split {split!r}; there are {', '.join(SPLITS)}")
     tested = _worthwhile(groups)
     held: list[tuple[CostModel, list[Group] | None, Group]] = []
-    for key, inside in _folds(tested, split).items():
+    for keys in _folds(tested, split):
         if progress is not None:
-            progress(key)
-        rest = [group for group in groups if _key(group, split) != key]
+            progress(", ".join(sorted(keys)))
+        inside = [group for group in tested if _key(group, split) in keys]
+        rest = [group for group in groups if _key(group, split) not in keys]
         if not rest:
             raise UsageError(f"one {split} only: leaving it out leaves nothing to learn from")
         model = fit_groups(rest, settings=settings)
@@ -134,11 +136,11 @@ def _key(group: Group, split: str) -> str:
     return group.operator if split == "operator" else group.label
 
 
-def _folds(groups: Sequence[Group], split: str) -> Mapping[str, list[Group]]:
-    found: dict[str, list[Group]] = {}
-    for group in groups:
-        found.setdefault(_key(group, split), []).append(group)
-    return found
+def _folds(groups: Sequence[Group], split: str) -> list[set[str]]:
+    """What is left out together."""
+    keys = list(dict.fromkeys(_key(group, split) for group in groups))
+    count = len(keys) if split == "operator" else min(FOLDS, len(keys))
+    return [set(keys[number::count]) for number in range(count)]
 
 
 def _evaluation(

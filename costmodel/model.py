@@ -137,9 +137,7 @@ class CostModel:
         self._check_width(features)
         return np.asarray(self._validity.inplace_predict(features), dtype=np.float64)
 
-    def predict_seconds(
-        self, features: NDArray[np.float32], ideals: NDArray[Any]
-    ) -> Vector | None:
+    def predict_seconds(self, features: NDArray[np.float32], ideals: NDArray[Any]) -> Vector | None:
         """Seconds of each row, if the time head was trained."""
         if self._time is None:
             return None

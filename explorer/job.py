@@ -17,6 +17,7 @@ from explorer.recall import best_record, open_store
 from explorer.search import ROUNDS, Search
 from explorer.settings import cache_dir
 from explorer.strategies.base import find_strategy
+from explorer.training import prior_for
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.program import Program
@@ -111,24 +112,34 @@ def tune(
     batch: int = 16,
     progress: Callable[[Progress], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
+    model: str | Path | None = None,
 ) -> JobResult:
     """Search for the fastest schedule of an operator on this machine.
 
     Stops after `trials` candidates or `seconds` of wall clock; what is not given is `effort`'s
-    ("quick", "standard" or "deep"). Every trial is committed to `store`
-    before `progress` hears of it. A KeyboardInterrupt ends the search and keeps what is measured.
+    ("quick", "standard" or "deep"). Every trial is committed to `store` before `progress` hears
+    of it. `model` is a trained cost model to start with, "none", or (None) the one that the
+    package ships for the target. A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, StoreError.
     """
     began = clock()
     budget = Budget.of(effort, trials, seconds, batch)
     workload = Workload.of(operator, arguments, target, threads)
     workload.refuse_unmeasurable()
-    workload.space(pins)  # with the next line: what is wrong is said before the store is touched
+    space = workload.space(pins)  # with the next lines: what is wrong is said before all else
     find_strategy(strategy)
+    if model is not None:
+        prior_for(space, model)
     with (
         open_store(store) as records,
         Search(
-            workload, records, strategy=strategy, trials=budget.trials, pins=pins, seed=seed
+            workload,
+            records,
+            strategy=strategy,
+            trials=budget.trials,
+            pins=pins,
+            seed=seed,
+            model=model,
         ) as search,
     ):
         interrupted = False

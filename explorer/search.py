@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
+from costmodel.saved import TrainedModel
 from explorer.errors import NothingValid
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, known_trials, to_record
 from explorer.settings import cache_dir
 from explorer.strategies.base import find_strategy
+from explorer.strategies.guide import Guided, Quality
+from explorer.training import prior_for
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -42,7 +45,7 @@ class Search:
     """`step` measures and records a batch, `finals` decides. Use as a context manager.
 
     What the store knows of the workload on this machine is told to the strategy first, and is
-    not measured again.
+    not measured again. `model` is a file to start with, "none", or (None) the package's own.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Search:
         pins: Mapping[str, object] | None = None,
         seed: int = 0,
         cache: Path | None = None,
+        model: str | Path | None = None,
     ) -> None:
         make = find_strategy(strategy)
         self.workload = workload
@@ -62,6 +66,7 @@ class Search:
         self.strategy_name = strategy
         self.space = workload.space(pins)
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials)
+        self.prior = self._use_prior(model)
         self.outcomes: Counter[str] = Counter()
         self._good: dict[str, tuple[float, Schedule]] = {}
         self.known = self._recall()
@@ -74,6 +79,8 @@ class Search:
         )
         self.measurer.best = self.best_seconds
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
+        if self.prior is not None:
+            options["model"] = self.prior.data.get("fingerprint", "")
         self.job = store.new_job(
             workload.operator, workload.extents_json, workload.target, json.dumps(options)
         )
@@ -89,6 +96,11 @@ class Search:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def model_quality(self) -> Sequence[Quality]:
+        """How well each batch was scored before it was learnt from; empty without a model."""
+        return self.strategy.quality if isinstance(self.strategy, Guided) else ()
 
     @property
     def trials(self) -> int:
@@ -149,6 +161,15 @@ class Search:
         """End the workers and note the job's state."""
         self.measurer.close()
         self.store.update_job(self.job.id, self.state)
+
+    def _use_prior(self, model: str | Path | None) -> TrainedModel | None:
+        """Give the strategy the model to start with, if it takes one."""
+        if not isinstance(self.strategy, Guided):
+            return None
+        prior = prior_for(self.space, model)
+        if prior is not None:
+            self.strategy.use_prior(prior)
+        return prior
 
     def _recall(self) -> int:
         """Tell the strategy what the store knows; gives the number of schedules."""

@@ -107,7 +107,9 @@ def collect(store: Store, case: Case, trials: int, until: float) -> None:
     store.update_job(job.id, "done")
     best = np.nanmin(drawer.history.seconds) if drawer.history.ok.any() else float("nan")
     took = time.monotonic() - began
-    print(f"{case[0]} {case[1]}: {count} trials, best {best * 1e3:.3f} ms, {took:.0f} s", flush=True)
+    print(
+        f"{case[0]} {case[1]}: {count} trials, best {best * 1e3:.3f} ms, {took:.0f} s", flush=True
+    )
 
 
 def _quietly(
@@ -128,7 +130,9 @@ def _quietly(
 
 
 def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    words = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     words.add_argument("--store", default="model.db")
     words.add_argument("--seconds", type=float, default=3600.0)
     words.add_argument("--trials", type=int, default=500, help="of each workload")

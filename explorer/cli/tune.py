@@ -35,6 +35,9 @@ TERA = 10_000  # GFLOP/s from which they are told in thousands
 Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
 Effort = Annotated[str, typer.Option(help="budget by name: quick, standard or deep")]
 Strategy = Annotated[str, typer.Option(help="evolutionary, annealing, random or exhaustive")]
+Model = Annotated[
+    str | None, typer.Option(help="cost model to start with: a file, or none; default: our own")
+]
 Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
 
 
@@ -50,6 +53,7 @@ def tune(
     pin: Pins = None,
     strategy: Strategy = "evolutionary",
     seed: Annotated[int, typer.Option(min=0, help="of the search's random choices")] = 0,
+    model: Model = None,
     records: Records = None,
     out: Out = None,
     form: OutputFormat = Format.text,
@@ -77,6 +81,7 @@ def tune(
         pins=pairs(pin, "pin"),
         strategy=strategy,
         seed=seed,
+        model=model,
         progress=_Lines(job.Budget.of(effort, trials, seconds, 1).trials).show if text else None,
     )
     if text:

@@ -7,6 +7,7 @@ to what the program needs at least. Logarithms to base 2, vectorised over schedu
 from __future__ import annotations
 
 from functools import cached_property
+from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,19 +67,19 @@ class Features:
         """Facts of the program and the machine: the same for every schedule."""
         facts, hardware, program = self.facts, self.hardware, self.program
         narrow = min(dtype_of(spec.dtype).bytes for spec in program.tensors)
-        values = {
-            "seconds.ideal": _log(self.ideal / CLOCK),
-            "program.flops": _log(program.flops),
-            "program.bytes": _log(program.bytes),
-            "program.intensity": _log(program.flops / program.bytes),
+        values: dict[str, float] = {
+            "seconds.ideal": log2(self.ideal / CLOCK),
+            "program.flops": log2(max(1, program.flops)),
+            "program.bytes": log2(program.bytes),
+            "program.intensity": log2(max(1, program.flops) / program.bytes),
             "program.stages": len(facts),
             "program.products": sum(stage.shape.product for stage in facts),
             "program.narrowest": narrow,
             "program.heaviest": facts[0].weight / sum(stage.weight for stage in facts),
             "machine.threads": hardware.threads,
             "machine.lanes": self.decisions.vector.lanes,
-            "machine.l1": _log(hardware["l1_bytes"]),
-            "machine.l2": _log(hardware["l2_bytes"]),
+            "machine.l1": log2(hardware["l1_bytes"]),
+            "machine.l2": log2(hardware["l2_bytes"]),
         }
         return {name: np.full(rows, float(value)) for name, value in values.items()}
 

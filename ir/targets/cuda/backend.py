@@ -8,6 +8,7 @@ from ir.program import Program
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import Hardware
+from ir.targets.cuda.features import Features
 from ir.targets.cuda.hardware import device_hardware
 from ir.targets.cuda.kernels import (
     constraints_of,
@@ -46,6 +47,7 @@ class CudaBackend:
             decisions_of(program, kernels),
             constraints_of(program, kernels),
             seeds_of(program, kernels),
+            Features(program, kernels, hardware),
         )
 
     def _refuse_too_large(self, program: Program, hardware: Hardware) -> None:
