@@ -80,9 +80,11 @@ def _weights(group: Group) -> Vector:
     return np.full(count, min(1.0, TYPICAL / max(1, count)))
 
 
-def train(groups: Sequence[Group], *, seed: int = 0) -> TrainedModel:
+def train(
+    groups: Sequence[Group], *, settings: Settings | None = None, seed: int = 0
+) -> TrainedModel:
     """A model from all groups of one target, with what it was trained on."""
-    model = fit_groups(groups, seed=seed)
+    model = fit_groups(groups, settings=settings, seed=seed)
     return TrainedModel(groups[0].target, model, described(groups), library_versions())
 
 

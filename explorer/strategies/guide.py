@@ -1,7 +1,7 @@
 """What scores candidates for a strategy: a model of this search, a prior from others, blended.
 
-Every batch is scored before the model learns from it, which tells how far the model is to be
-trusted.
+Every batch is scored before the model learns from it, which tells how good the model is. A prior
+whose order is not that of the times measured so far loses its say.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ir.space import Matrix, Space
 Scores = NDArray[np.float64]
 TRUST = 24.0  # trials after which prior and online model have equal say
 FEWEST = 3  # valid trials of a batch that can be ranked
+TELLING = 8  # valid trials from which a prior is held to its order
 
 
 class Prior(Protocol):
@@ -64,6 +65,9 @@ class Guide:
         self.model = CostModel(seed, names=feature_names(self.space), settings=settings)
         self.quality: list[Quality] = []
         self._prior: Prior | None = None
+        self._guesses: list[float] = []  # the prior's scores of what was told, valid trials alone
+        self._times: list[float] = []
+        self._merit = 1.0
         self._warm_up = warm_up
         self._stale = True
 
@@ -82,10 +86,11 @@ class Guide:
 
     @property
     def prior_share(self) -> float:
-        """The prior's weight: 1 before the first trial, halved after TRUST, 0 without a prior."""
+        """The prior's weight: 1 before the online model speaks, then halved after TRUST trials,
+        less where the prior was wrong; 0 without a prior."""
         if self._prior is None:
             return 0.0
-        return TRUST / (TRUST + len(self.history)) if self.model.ready else 1.0
+        return self._merit * TRUST / (TRUST + len(self.history)) if self.model.ready else 1.0
 
     def learn(self) -> None:
         """Fit the online model on everything told."""
@@ -109,6 +114,8 @@ class Guide:
         """Compare scores with what a batch took (NaN for failures), before it is learnt from."""
         good = np.isfinite(seconds)
         self._stale = True
+        if self._prior is not None and good.any():
+            self._hold_to_its_order(rows[good], seconds[good])
         if int(good.sum()) < FEWEST or not (self.model.ready or self._prior is not None):
             return
         scores, times = self.score(rows[good]), seconds[good]
@@ -118,6 +125,16 @@ class Guide:
                 self.prior_share,
             )
         )  # fmt: skip
+
+    def _hold_to_its_order(self, rows: Matrix, seconds: Scores) -> None:
+        """A rank correlation of a half or more with all times so far keeps the prior's weight
+        whole; none or less takes it away."""
+        assert self._prior is not None
+        self._guesses += self._prior.score(self.space, rows).tolist()
+        self._times += seconds.tolist()
+        if len(self._times) >= TELLING:
+            told = spearman(np.array(self._guesses), -np.array(self._times))
+            self._merit = float(np.clip(2.0 * told, 0.0, 1.0))
 
 
 def _standard(scores: Scores) -> Scores:

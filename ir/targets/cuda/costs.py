@@ -28,6 +28,7 @@ LANES_PER_CLOCK = 128.0  # of one processor's plain units
 L2_BYTES_PER_CLOCK = 48.0  # into one processor
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
+SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 THREADS_PER_PROCESSOR = 2048.0
 
 
@@ -127,7 +128,8 @@ class TensorCosts(TensorRules):
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
-        clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS
+        again = (self._parts(columns) > 1) * SPLIT_CLOCKS
+        clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + again
         return {
             "waves": _log(waves),
             "balance": waves / rounds,
