@@ -3,7 +3,9 @@
     python experiments/model/collect.py --store model.db --seconds 3600 [--trials 500]
 
 Of the mutants the first descend from seeds and later ones from the best so far, so that the head
-of each space is known as well as its bulk. Stops at the budget; run again, it goes on.
+of each space is known as well as its bulk. The fastest are then measured again in turns, for of
+hundreds of times measured once the lowest are lucky ones. Batches during which others used the
+machine are measured again. Stops at the budget; run again, it goes on.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from quiet import others, usage  # noqa: E402
 
 from explorer.measure import Measurer  # noqa: E402
 from explorer.outcome import Outcome  # noqa: E402
-from explorer.recall import known_trials, open_store, to_record  # noqa: E402
+from explorer.recall import FINAL, known_trials, open_store, to_record  # noqa: E402
 from explorer.runtime.workers import Timing  # noqa: E402
 from explorer.settings import cache_dir  # noqa: E402
 from explorer.strategies.history import History  # noqa: E402
@@ -40,6 +42,8 @@ TIMING = Timing(budget=0.04, cut=2.5, slow=2.0)
 DEADLINE = 2.0
 DISTURBED = 0.1  # share of the machine that others used, from which a batch is measured again
 ATTEMPTS = 3
+FINALISTS = 60
+ROUNDS = 5
 
 
 class Drawer:
@@ -81,7 +85,7 @@ class Drawer:
 
 
 def collect(store: Store, case: Case, trials: int, until: float) -> None:
-    """Measure up to `trials` schedules of one workload, those known included."""
+    """Measure up to `trials` schedules of one workload, those known included, then finals."""
     workload = Workload.of(case[0], case[1])
     drawer = Drawer(workload.space(), 0)
     known = known_trials(store, workload)
@@ -104,12 +108,18 @@ def collect(store: Store, case: Case, trials: int, until: float) -> None:
                 store.add(to_record(workload, schedule, outcome, job.id, "collect"))
                 drawer.history.told([schedule], [outcome])
                 count += 1
+        if count >= trials:
+            rows, _ = drawer.history.best(FINALISTS)
+            schedules = [drawer.space.schedule(row) for row in rows]
+            for schedule, outcome in zip(
+                schedules, measurer.compete(schedules, ROUNDS), strict=True
+            ):
+                store.add(to_record(workload, schedule, outcome, job.id, FINAL))
     store.update_job(job.id, "done")
     best = np.nanmin(drawer.history.seconds) if drawer.history.ok.any() else float("nan")
     took = time.monotonic() - began
-    print(
-        f"{case[0]} {case[1]}: {count} trials, best {best * 1e3:.3f} ms, {took:.0f} s", flush=True
-    )
+    head = f"{case[0]} {case[1]}: {count} trials"
+    print(f"{head}, best {best * 1e3:.3f} ms, {took:.0f} s", flush=True)
 
 
 def _quietly(

@@ -39,6 +39,7 @@ def test_what_is_saved_is_loaded(trained: TrainedModel, tmp_path: Path, name: st
     assert np.array_equal(again.score(space, rows), trained.score(space, rows))
     told, wanted = again.seconds(space, rows), trained.seconds(space, rows)
     assert told is not None
+    assert wanted is not None
     assert np.array_equal(told, wanted)
     assert again.schema == trained.schema
     assert again.data["workloads"] == 6

@@ -91,7 +91,8 @@ def test_twenty_thousand_schedules_a_second_are_scored() -> None:
     space = _space("cpu", "matmul", {"m": 512, "n": 512, "k": 512})
     rows = space.sample(np.random.default_rng(0), 2048)
     features = traits(space, rows)
-    seconds = 1.0 + features[:, trait_names(space).index("total.estimate")] ** 2
+    estimate = features[:, trait_names(space).index("total.estimate")].astype(np.float64)
+    seconds = 1.0 + np.asarray(estimate**2, dtype=np.float64)
     names = trait_names(space)
     some = [Group("matmul", str(n), "cpu", names, features[n::2], seconds[n::2]) for n in (0, 1)]
     model = train(some)
