@@ -89,7 +89,7 @@ def collect(store: Store, case: Case, trials: int, until: float) -> None:
     workload = Workload.of(case[0], case[1])
     drawer = Drawer(workload.space(), 0)
     known = known_trials(store, workload)
-    if len(known) >= trials:
+    if len(known) >= trials and _decided(store, workload):
         return
     if known:
         drawer.history.told([schedule for schedule, _ in known], [seen for _, seen in known])
@@ -109,17 +109,29 @@ def collect(store: Store, case: Case, trials: int, until: float) -> None:
                 drawer.history.told([schedule], [outcome])
                 count += 1
         if count >= trials:
-            rows, _ = drawer.history.best(FINALISTS)
-            schedules = [drawer.space.schedule(row) for row in rows]
-            for schedule, outcome in zip(
-                schedules, measurer.compete(schedules, ROUNDS), strict=True
-            ):
-                store.add(to_record(workload, schedule, outcome, job.id, FINAL))
+            _decide(store, workload, drawer.history, measurer, job.id)
     store.update_job(job.id, "done")
     best = np.nanmin(drawer.history.seconds) if drawer.history.ok.any() else float("nan")
     took = time.monotonic() - began
     head = f"{case[0]} {case[1]}: {count} trials"
     print(f"{head}, best {best * 1e3:.3f} ms, {took:.0f} s", flush=True)
+
+
+def _decided(store: Store, workload: Workload) -> bool:
+    """Whether the workload had its finals."""
+    records = store.records(workload=workload.program.key, hardware=workload.hardware.key)
+    return any(record.strategy == FINAL for record in records)
+
+
+def _decide(
+    store: Store, workload: Workload, history: History, measurer: Measurer, job: str
+) -> None:
+    """Measure the fastest kernels again, in turns."""
+    rows, _ = history.best(FINALISTS)
+    schedules = [history.space.schedule(row) for row in rows]
+    outcomes = measurer.compete(schedules, ROUNDS)
+    for schedule, outcome in zip(schedules, outcomes, strict=True):
+        store.add(to_record(workload, schedule, outcome, job, FINAL))
 
 
 def _quietly(
