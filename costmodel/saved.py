@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -119,6 +120,7 @@ def load_model(path: Path) -> TrainedModel:
     return _parse(data, str(path))
 
 
+@lru_cache(maxsize=8)
 def shipped_model(target: str) -> TrainedModel | None:
     """The model that comes with the package for a target; None if there is none."""
     place = files("costmodel") / "pretrained" / f"{target}.json.xz"

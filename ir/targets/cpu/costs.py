@@ -221,6 +221,13 @@ class StageCosts:
                 total = total * np.where(self.along(stem, axis) > 0, whole, 1.0)
         return total
 
+    def ragged(self, axis: str) -> Array:
+        """1 where the blocks of an axis are not all alike."""
+        regions = self.regions
+        outer, inner = regions.outer[axis], regions.inner[axis]
+        whole = (regions.span(axis) % outer == 0) & (outer % inner == 0)
+        return np.where(whole, 0.0, 1.0)
+
     # -- memory
 
     @cached_property
@@ -327,6 +334,7 @@ class StageCosts:
         count = float(self.facts.hardware.threads)
         split = self.parts() > 1
         speed, meets = np.ones(self.rows_count), np.zeros(self.rows_count)
+        shares = np.ones(self.rows_count)
         for choice in self.regions.domain("parallel"):
             here = self.regions.columns.is_("parallel", choice)
             axes = [a for a in choice.split() if a in self.stage.parallel]
@@ -336,8 +344,10 @@ class StageCosts:
             shared = tasks / (np.ceil(tasks / count) * count) * count
             speed = np.where(here, np.maximum(shared, 1.0), speed)
             meets = np.where(here, outside, meets)
+            shares = np.where(here, tasks, shares)
         speed = np.where(split, np.minimum(self.parts(), count), speed)
-        return {"speed": speed, "meets": np.where(split, 1.0, meets)}
+        meets = np.where(split, 1.0, meets)
+        return {"speed": speed, "meets": meets, "tasks": np.where(split, self.parts(), shares)}
 
     def _tasks(self, axes: list[str]) -> tuple[Array, Array]:
         """Tasks of a parallel region over some axes, and how often the region is entered."""

@@ -108,7 +108,7 @@ class _Stage:
     def __init__(self, costs: StageCosts) -> None:
         self.costs = costs
         threads = costs.threads()
-        self.speed, self.meets = threads["speed"], threads["meets"]
+        self.speed, self.meets, self.tasks = threads["speed"], threads["meets"], threads["tasks"]
         self.arithmetic, self.moved = costs.arithmetic(), costs.moved()
         self.packing = costs.packing()
         self.apart = costs.apart()
@@ -127,7 +127,7 @@ class _Stage:
         """Threads that pack: what is packed outside the parallel loops is shared out, too."""
         return np.full(len(self.speed), float(self.costs.facts.hardware.threads))
 
-    @property
+    @cached_property
     def longest(self) -> Array:
         """Cycles of the stage: arithmetic beside memory, then what nothing hides."""
         cycles = self.cycles
@@ -147,6 +147,7 @@ class _Stage:
             "points": np.full(rows, _log(facts.points)),
             "speed": self.speed,
             "meets": _log(self.meets),
+            "tasks": _log(self.tasks),
             "folded": costs.folded,
             "full": self.arithmetic["full"],
             "loads": self.arithmetic["loads"],
@@ -174,18 +175,22 @@ class _Stage:
             "passes": _log(costs.passes()),
         }
         blocks = costs.regions.depths[-1]
-        for role, stem in (("lane", "lane"), ("row", "row")):
+        for role in ("lane", "row"):
             block, extent = np.ones(costs.rows_count), np.ones(costs.rows_count)
+            ragged = np.zeros(costs.rows_count)
             for axis in costs.domain:
-                here = costs.along(stem, axis) > 0
+                here = costs.along(role, axis) > 0
                 block = np.where(here, blocks[axis], block)
                 extent = np.where(here, costs.depths[0][axis], extent)
+                ragged = np.where(here, costs.ragged(axis), ragged)
             table[f"{role}.block"], table[f"{role}.extent"] = _log(block), _log(extent)
+            table[f"{role}.ragged"] = ragged
         main = costs.facts.main
         if main:
             table["main.block"], table["main.extent"] = (
                 _log(sizes[main]) for sizes in (blocks, costs.depths[0])
             )
+            table["main.ragged"] = costs.ragged(main)
         return table
 
     def _footprints(self) -> Table:
@@ -206,13 +211,13 @@ class _Stage:
 
 
 SLOT_NAMES = (
-    "product", "accumulators", "maps", "points", "speed", "meets", "folded", "full", "loads",
-    "packed", "tiled", "instruction.rate", "instruction.depth", "chains", "steps",
+    "product", "accumulators", "maps", "points", "speed", "meets", "tasks", "folded", "full",
+    "loads", "packed", "tiled", "instruction.rate", "instruction.depth", "chains", "steps",
     "cycles.arithmetic", "cycles.entered", "cycles.apart", "cycles.packing", "cycles.meeting",
     "cycles.l1", "cycles.l2", "cycles.l3", "cycles.longest", "rows", "vectors", "unroll",
     "prefetch", "lanes.inner", "passes", "lane.block", "lane.extent", "row.block", "row.extent",
-    "main.block", "main.extent", "set.tile.l1", "set.strip.l1", "set.strip.l2", "set.inner.l1",
-    "set.inner.l2", "set.outer.l2", "set.outer.l3",
+    "main.block", "main.extent", "lane.ragged", "row.ragged", "main.ragged", "set.tile.l1",
+    "set.strip.l1", "set.strip.l2", "set.inner.l1", "set.inner.l2", "set.outer.l2", "set.outer.l3",
 )  # fmt: skip
 
 
