@@ -18,8 +18,9 @@ from ir.errors import UsageError
 
 TYPICAL = 200.0  # rows of a workload; one with more counts no more in training
 PRETRAINED = Settings(
-    rounds=300, depth=6, rate=0.08, columns=0.5, rows=0.7, label="ratio", least=5.0, bins=128
-)
+    rounds=200, depth=6, rate=0.08, columns=0.5, rows=0.7, label="ratio", sharpness=2.0, least=5.0,
+    bins=128,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Settings:
     columns: float = 1.0
     rows: float = 0.9
     sharpness: float = 4.0
-    label: str = "rank"  # or "ratio": the best time of the workload over the candidate's
+    label: str = "rank"  # or "ratio": (best time of the workload / time) ** sharpness
     least: float = 1.0  # weight of the rows in a leaf
     bins: int = 64
     ensemble: int = 1
@@ -114,7 +114,7 @@ class CostModel:
 
     def _labels(self, seconds: Vector, owners: NDArray[Any]) -> Vector:
         if self.settings.label == "ratio":
-            return ratio_labels(seconds, owners)
+            return ratio_labels(seconds, owners) ** self.settings.sharpness
         return rank_labels(seconds, owners, self.settings.sharpness)
 
     def predict(self, features: NDArray[np.float32]) -> Vector:

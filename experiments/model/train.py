@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from costmodel.saved import TrainedModel, library_versions  # noqa: E402
 from explorer.recall import open_store  # noqa: E402
 from explorer.training import read_groups  # noqa: E402
 from explorer.workload import Workload  # noqa: E402
-from records import export_records  # noqa: E402
+from records import Record, export_records  # noqa: E402
 
 RECORDS = {
     "cpu": (HERE / "cpu.jsonl.xz",),
@@ -70,12 +71,25 @@ def main() -> None:
 
 
 def _export(store: str, path: Path) -> None:
-    """The store's trials as a compressed export."""
-    with tempfile.TemporaryDirectory() as folder:
+    """The store's trials as a compressed export, without what no model reads."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open_store(store) as records,
+        open_store(":memory:") as thin,
+    ):
+        thin.add_all(map(_thin, records.records(target="cpu")))
         plain = Path(folder) / "records.jsonl"
-        with open_store(store) as records:
-            export_records(records, plain)
+        export_records(thin, plain)
         path.write_bytes(lzma.compress(plain.read_bytes(), preset=9))
+
+
+def _thin(record: Record) -> Record:
+    """Four digits of the time, and nothing of how it came about."""
+    seconds = record.seconds and float(f"{record.seconds:.4g}")
+    return replace(
+        record, seconds=seconds, quartiles=None, error=None, compile_seconds=None, clock_ghz=None,
+        detail="", job="", kernel_key=record.kernel_key[:16], created=record.created[:13] + ":00:00+00:00",
+    )  # fmt: skip
 
 
 def _evaluated(target: str, groups: Sequence[Group]) -> list[Row]:
