@@ -87,9 +87,17 @@ def _thin(record: Record) -> Record:
     """Four digits of the time, and nothing of how it came about."""
     seconds = record.seconds and float(f"{record.seconds:.4g}")
     return replace(
-        record, seconds=seconds, quartiles=None, error=None, compile_seconds=None, clock_ghz=None,
-        detail="", job="", kernel_key=record.kernel_key[:16], created=record.created[:13] + ":00:00+00:00",
-    )  # fmt: skip
+        record,
+        seconds=seconds,
+        quartiles=None,
+        error=None,
+        compile_seconds=None,
+        clock_ghz=None,
+        detail="",
+        job="",
+        kernel_key=record.kernel_key[:16],
+        created=record.created[:13] + ":00:00+00:00",
+    )
 
 
 def _evaluated(target: str, groups: Sequence[Group]) -> list[Row]:
