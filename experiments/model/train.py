@@ -1,8 +1,8 @@
 """Trains the shipped models from the records beside this script, and tells what they are worth.
 
-    python experiments/model/train.py [--store model.db] [--only cpu] [--no-evaluation]
+    python experiments/model/train.py [--store model.db ...] [--only cpu] [--no-evaluation]
 
-With --store the CPU's records are first replaced by what `collect.py` measured. Writes
+With --store the CPU's records are first replaced by those of the stores. Writes
 costmodel/pretrained/TARGET.json.xz and results.json.
 """
 
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 def main() -> None:
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--store", help="a store of collect.py: becomes the CPU's records")
+    words.add_argument("--store", nargs="+", help="stores that become the CPU's records")
     words.add_argument("--only", choices=sorted(RECORDS))
     words.add_argument("--no-evaluation", action="store_true")
     options = words.parse_args()
@@ -70,14 +70,12 @@ def main() -> None:
         _write(found, options.only)
 
 
-def _export(store: str, path: Path) -> None:
-    """The store's trials as a compressed export, without what no model reads."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        open_store(store) as records,
-        open_store(":memory:") as thin,
-    ):
-        thin.add_all(map(_thin, records.records(target="cpu")))
+def _export(stores: Sequence[str], path: Path) -> None:
+    """The stores' trials as a compressed export, without what no model reads."""
+    with tempfile.TemporaryDirectory() as folder, open_store(":memory:") as thin:
+        for store in stores:
+            with open_store(store) as records:
+                thin.add_all(map(_thin, records.records(target="cpu")))
         plain = Path(folder) / "records.jsonl"
         export_records(thin, plain)
         path.write_bytes(lzma.compress(plain.read_bytes(), preset=9))
