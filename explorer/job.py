@@ -56,20 +56,22 @@ def tune(
     strategy: str = "evolutionary",
     seed: int = 0,
     batch: int = BATCH,
+    model: str | Path | None = None,
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> JobResult:
     """Search for the fastest schedule of an operator on this machine.
 
     Stops after `trials` candidates or `seconds` of wall clock; what is not given is `effort`'s
-    ("quick", "standard" or "deep"). Every trial is committed to `store`
-    before `progress` hears of it. A KeyboardInterrupt ends the search and keeps what is measured.
+    ("quick", "standard" or "deep"). Every trial is committed to `store` before `progress` hears
+    of it. `model` is a trained cost model to start with, "none", or (None) the one that the
+    package ships for the target. A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """
     budget = Budget.of(effort, trials, seconds, batch)
     plan = plan_one(
         operator, arguments, budget, target=target, threads=threads, pins=pins,
-        strategy=strategy, seed=seed,
+        strategy=strategy, seed=seed, model=model,
     )  # fmt: skip
     return single(run_plan(plan, store=store, progress=progress, clock=clock))
 
@@ -121,11 +123,13 @@ def plan_one(
     pins: Mapping[str, object] | None = None,
     strategy: str = "evolutionary",
     seed: int = 0,
+    model: str | Path | None = None,
 ) -> Plan:
     """The plan of one job; raises UsageError for wrong names and values."""
     workload = Workload.of(operator, arguments, target, threads)
     fixed = cast("tuple[tuple[str, Scalar], ...]", tuple((pins or {}).items()))
-    job = JobPlan(operator, workload.arguments, target, threads, fixed, strategy, seed)
+    named = None if model is None else str(model)
+    job = JobPlan(operator, workload.arguments, target, threads, fixed, strategy, seed, model=named)
     return Plan((job,), budget)
 
 

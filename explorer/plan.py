@@ -38,6 +38,7 @@ class JobPlan:
     seed: int = 0
     trials: int | None = None
     weight: float = 1.0
+    model: str | None = None
 
     def __post_init__(self) -> None:
         if self.trials is not None and self.trials < 1:
@@ -129,6 +130,7 @@ _JOB = {
     "seed": int,
     "trials": int,
     "weight": float,
+    "model": str,
 }
 _WORDS = {int: "a whole number", float: "a number", str: "a text", Mapping: "a table"}
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from records.rows import Selection
 
 FINAL = "final"  # the strategy that finals are recorded under
-_DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
+DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
 
 
 def open_store(where: str | Path | None = None, *, read_only: bool = False) -> Store:
@@ -144,12 +144,12 @@ def _verdict(trials: Iterable[Record]) -> Outcome:
     last: Record | None = None
     times: list[float] = []
     for last in trials:
-        if last.status in _DAMNING:
+        if last.status in DAMNING:
             break
         if last.ok and last.seconds is not None:
             times.append(last.seconds)
     assert last is not None
-    if times and last.status not in _DAMNING:
+    if times and last.status not in DAMNING:
         return Outcome("ok", statistics.median(times), kernel_key=last.kernel_key)
     return Outcome(cast(Status, last.status), kernel_key=last.kernel_key, detail=last.detail)
 
@@ -178,7 +178,7 @@ def best_of(trials: Iterable[Record]) -> Record | None:
     searched: dict[str, list[Record]] = {}
     damned: set[str] = set()
     for record in trials:
-        if record.status in _DAMNING:
+        if record.status in DAMNING:
             damned.add(record.candidate)
         elif record.ok:
             found = finals if record.strategy == FINAL else searched

@@ -16,6 +16,7 @@ from typing import Self
 
 import numpy as np
 
+from costmodel.saved import TrainedModel
 from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
 from explorer.finals import finals_size, heat
@@ -26,6 +27,8 @@ from explorer.recall import FINAL, known_trials, to_record
 from explorer.settings import cache_dir
 from explorer.sharing import Pair, Sharing
 from explorer.strategies.base import find_strategy
+from explorer.strategies.guide import Guided, Quality
+from explorer.training import prior_for
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -39,7 +42,8 @@ class Search:
     not measured again; nor is what another search is measuring, whose results are told as they
     come. With `resume`, a job made with the same options, the search is that job's: what it had
     measured is answered from the store as it is asked for again. `facts` are kept with a new job;
-    `clock` gives the seconds of the search so far.
+    `clock` gives the seconds of the search so far. `model` is a file to start with, "none", or
+    (None) the package's own.
     """
 
     def __init__(
@@ -55,6 +59,7 @@ class Search:
         resume: Job | None = None,
         facts: Mapping[str, object] | None = None,
         clock: Callable[[], float] | None = None,
+        model: str | Path | None = None,
     ) -> None:
         make = find_strategy(strategy)
         began = time.monotonic()
@@ -64,6 +69,7 @@ class Search:
         self.strategy_name = strategy
         self.space = workload.space(pins)
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials)
+        self.prior = self._use_prior(model)
         self.outcomes: Counter[str] = Counter()
         self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
@@ -82,6 +88,7 @@ class Search:
         )
         self.measurer.best = self.best_seconds
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
+        options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
         self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
         self.state = "failed"
 
@@ -95,6 +102,11 @@ class Search:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def model_quality(self) -> Sequence[Quality]:
+        """How well each batch was scored before it was learnt from; empty without a model."""
+        return self.strategy.quality if isinstance(self.strategy, Guided) else ()
 
     @property
     def trials(self) -> int:
@@ -219,6 +231,15 @@ class Search:
         self.measurer.close()
         self.sharing.close()
         self.store.update_job(self.job.id, self.state)
+
+    def _use_prior(self, model: str | Path | None) -> TrainedModel | None:
+        """Give the strategy the model to start with, if it takes one."""
+        if not isinstance(self.strategy, Guided):
+            return None
+        prior = prior_for(self.space, model)
+        if prior is not None:
+            self.strategy.use_prior(prior)
+        return prior
 
     def _begin(self, resume: Job | None, options: dict[str, object]) -> Job:
         """The job's row; a new one has all that making this very search again takes."""

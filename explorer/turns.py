@@ -18,6 +18,7 @@ from explorer.plan import Plan
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.search import Search
 from explorer.strategies.base import find_strategy
+from explorer.training import prior_for
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -38,6 +39,8 @@ def prepare(plan: Plan) -> tuple[Workload, ...]:
             workload.refuse_unmeasurable()
             workload.space(dict(job.pins))
             find_strategy(job.strategy)
+            if job.model is not None:
+                prior_for(workload.space(dict(job.pins)), job.model)
         except UsageError as error:
             if len(plan.jobs) == 1:
                 raise
@@ -119,6 +122,7 @@ class Run:
                 trials=self._plan.horizon(number),
                 pins=dict(job.pins),
                 seed=job.seed,
+                model=job.model,
                 resume=self._past.pop(number, None),
                 facts=self._facts(number),
                 clock=self._elapsed,

@@ -133,6 +133,10 @@ class Columns(Mapping[str, Column]):
             numbers[code] = by_value.get(value, 0.0)
         return numbers[self._matrix[:, table.position]]
 
+    def where(self, mask: Mask) -> Columns:
+        """The rows that `mask` picks."""
+        return Columns(self._tables, self._matrix[mask])
+
     def part(self, prefix: str) -> Columns:
         """The decisions whose names begin with `prefix`, by what follows it.
 

@@ -25,6 +25,8 @@ VERBS = (
     "export",
     "show",
     "top",
+    "train",
+    "evaluate",
     "db",
     "layout",
     "targets",

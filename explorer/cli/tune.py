@@ -54,6 +54,9 @@ Strategy = Annotated[
     str, typer.Option(help="evolutionary, annealing, random, exhaustive, or one registered besides")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="of the search's random choices")]
+Model = Annotated[
+    str | None, typer.Option(help="cost model to start with: a file, or none; default: our own")
+]
 Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
 
 _ALWAYS = {"resume", "records", "out", "plain", "form"}  # parameters that go with any others
@@ -74,6 +77,7 @@ def tune(
     pin: Pins = None,
     strategy: Strategy = "evolutionary",
     seed: Seed = 0,
+    model: Model = None,
     records: Records = None,
     out: Out = None,
     plain: Plain = False,
@@ -100,6 +104,7 @@ def tune(
     plan = job.plan_one(
         operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
         threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
+        model=model,
     )  # fmt: skip
     return _search(plan, output)
 

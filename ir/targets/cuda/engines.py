@@ -19,6 +19,7 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.cut import MMA
+from ir.targets.cuda.features import EngineFeatures, Features
 from ir.targets.cuda.kernels import (
     AnyKernel,
     constraints_of,
@@ -115,7 +116,17 @@ def space_of(program: Program, hardware: Hardware) -> Space:
         rules.append(_idle(decisions))
     lists = [route.seeds() for route in routes]
     seeds = _alternating(lists) if is_light(program) else [seed for one in lists for seed in one]
-    return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds))
+    features = _features(program, hardware, routes)
+    return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds), features)
+
+
+def _features(
+    program: Program, hardware: Hardware, routes: tuple[Route, ...]
+) -> Features | EngineFeatures:
+    if len(routes) == 1:
+        return Features(program, routes[0].kernels, hardware)
+    engines = [(route.engine, route.prefix, route.kernels) for route in routes]
+    return EngineFeatures(program, engines, hardware, ENGINE)
 
 
 def _idle(decisions: list[Decision]) -> Constraint:
