@@ -1,12 +1,13 @@
-"""The learned cost model: one head ranks times within a workload, one says what will fail.
+"""The learned cost model: one head ranks times within a workload, one says what will fail, and
+one, if asked for, how long a candidate takes.
 
 XGBoost is imported here alone, and only when a model is fitted or loaded.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+import base64
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from xgboost import Booster
 
 Vector = NDArray[np.float64]
-FORMAT = 1
 MIN_ROWS = 8  # successful trials below which a model says nothing
 
 
@@ -33,6 +33,9 @@ class Settings:
     columns: float = 1.0
     rows: float = 0.9
     sharpness: float = 4.0
+    label: str = "rank"  # or "ratio": (best time of the workload / time) ** sharpness
+    least: float = 1.0  # weight of the rows in a leaf
+    bins: int = 64
     ensemble: int = 1
     threads: int = 1  # on a busy machine two threads spin on each other for seconds
     validity_rounds: int = 50
@@ -49,6 +52,15 @@ def rank_labels(seconds: Vector, groups: NDArray[Any], sharpness: float) -> Vect
     return labels
 
 
+def ratio_labels(seconds: Vector, groups: NDArray[Any]) -> Vector:
+    """Best time of the workload over each time: 1 for the fastest."""
+    labels = np.empty(len(seconds), dtype=np.float64)
+    for group in np.unique(groups):
+        here = groups == group
+        labels[here] = seconds[here].min() / seconds[here]
+    return labels
+
+
 class CostModel:
     """Fitted on measured candidates; `predict` scores new ones, higher being better."""
 
@@ -61,6 +73,7 @@ class CostModel:
         self._width = 0
         self._rank: tuple[Booster, ...] = ()
         self._validity: Booster | None = None
+        self._time: Booster | None = None
 
     @property
     def ready(self) -> bool:
@@ -73,10 +86,12 @@ class CostModel:
         ok: NDArray[Any],
         groups: NDArray[Any] | None = None,
         weights: NDArray[Any] | None = None,
+        ideals: NDArray[Any] | None = None,
     ) -> None:
         """Train on rows of which `ok` succeeded in `seconds`; failures train the validity head.
 
-        `groups` names each row's workload: times are compared within one only.
+        `groups` names each row's workload: times are compared within one only. With `ideals`
+        (the least seconds that each row's program takes) the time head is trained, too.
         """
         self._width = features.shape[1]
         good = np.asarray(ok, dtype=np.bool_)
@@ -84,15 +99,23 @@ class CostModel:
         owners = np.zeros(len(times), dtype=np.int64) if groups is None else np.asarray(groups)
         scale = np.ones(len(times)) if weights is None else np.asarray(weights, dtype=np.float64)
         if good.sum() >= MIN_ROWS:
-            labels = rank_labels(times[good], owners[good], self.settings.sharpness)
+            labels = self._labels(times[good], owners[good])
             self._rank = tuple(
                 self._train(features[good], labels, scale[good], seed=self.seed + member)
                 for member in range(self.settings.ensemble)
             )
+            if ideals is not None:
+                over = np.log2(times[good] / np.asarray(ideals, dtype=np.float64)[good])
+                self._time = self._train(features[good], over, scale[good], seed=self.seed)
         self._validity = None
         if good.any() and not good.all():
             truth = good.astype(np.float64)
             self._validity = self._train(features, truth, scale, seed=self.seed, fails=True)
+
+    def _labels(self, seconds: Vector, owners: NDArray[Any]) -> Vector:
+        if self.settings.label == "ratio":
+            return ratio_labels(seconds, owners) ** self.settings.sharpness
+        return rank_labels(seconds, owners, self.settings.sharpness)
 
     def predict(self, features: NDArray[np.float32]) -> Vector:
         """Expected label times the probability to succeed."""
@@ -114,6 +137,14 @@ class CostModel:
         self._check_width(features)
         return np.asarray(self._validity.inplace_predict(features), dtype=np.float64)
 
+    def predict_seconds(self, features: NDArray[np.float32], ideals: NDArray[Any]) -> Vector | None:
+        """Seconds of each row, if the time head was trained."""
+        if self._time is None:
+            return None
+        self._check_width(features)
+        over = np.asarray(self._time.inplace_predict(features), dtype=np.float64)
+        return np.asarray(ideals * np.exp2(over), dtype=np.float64)
+
     def importance(self) -> dict[str, float]:
         """Total gain by feature name, summed over the ranking members."""
         total: dict[str, float] = {}
@@ -123,36 +154,24 @@ class CostModel:
                 total[shown] = total.get(shown, 0.0) + float(np.sum(gain))
         return dict(sorted(total.items(), key=lambda item: -item[1]))
 
-    def to_json(self) -> str:
-        """Trees and feature schema."""
-        heads = [_dump(booster) for booster in self._rank]
-        validity = None if self._validity is None else _dump(self._validity)
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "names": list(self.names),
-                "width": self._width,
-                "rank": heads,
-                "validity": validity,
-            }
-        )
+    def to_dict(self) -> dict[str, Any]:
+        """Trees and the names of the features, as JSON values."""
+        return {
+            "names": list(self.names),
+            "width": self._width,
+            "rank": [_dump(booster) for booster in self._rank],
+            "validity": None if self._validity is None else _dump(self._validity),
+            "time": None if self._time is None else _dump(self._time),
+        }
 
     @classmethod
-    def from_json(cls, text: str, *, names: Sequence[str] = ()) -> CostModel:
-        """Rebuild; UsageError if the text is no model, or was trained on other features."""
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise UsageError(f"cost model is not JSON: {error}") from None
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            raise UsageError(f"cost model is not of format {FORMAT}: train it again")
-        if names and tuple(names) != tuple(data["names"]):
-            odd = sorted(set(names) ^ set(data["names"]))
-            raise UsageError(f"cost model was trained on other features: {', '.join(odd[:4])}")
+    def from_dict(cls, data: Mapping[str, Any]) -> CostModel:
+        """Rebuild what `to_dict` gave; raises KeyError, TypeError or ValueError for other data."""
         model = cls(names=data["names"])
         model._width = int(data["width"])
         model._rank = tuple(_load(head) for head in data["rank"])
         model._validity = None if data["validity"] is None else _load(data["validity"])
+        model._time = None if data["time"] is None else _load(data["time"])
         return model
 
     def _train(
@@ -171,10 +190,10 @@ class CostModel:
         parameters = {
             "objective": "binary:logistic" if fails else "reg:squarederror",
             "tree_method": "hist",
-            "max_bin": 64,
+            "max_bin": settings.bins,
             "max_depth": settings.depth,
             "eta": settings.rate,
-            "min_child_weight": 1e-3 if fails else 1.0,
+            "min_child_weight": 1e-3 if fails else settings.least,
             "lambda": 1.0,
             "colsample_bytree": settings.columns,
             "subsample": settings.rows,
@@ -183,7 +202,7 @@ class CostModel:
             "verbosity": 0,
         }
         data = xgboost.QuantileDMatrix(
-            features, labels, weight=weights, nthread=settings.threads, max_bin=64
+            features, labels, weight=weights, nthread=settings.threads, max_bin=settings.bins
         )
         rounds = settings.validity_rounds if fails else settings.rounds
         return xgboost.train(parameters, data, num_boost_round=rounds)
@@ -194,14 +213,14 @@ class CostModel:
             raise UsageError(f"cost model knows {self._width} features, {width} were given")
 
 
-def _dump(booster: Booster) -> Any:
-    return json.loads(bytes(booster.save_raw(raw_format="json")))
+def _dump(booster: Booster) -> str:
+    return base64.b64encode(bytes(booster.save_raw(raw_format="ubj"))).decode()
 
 
-def _load(tree: Any) -> Booster:
+def _load(trees: str) -> Booster:
     import xgboost
 
     booster = xgboost.Booster()
     booster.set_param({"nthread": Settings().threads})
-    booster.load_model(bytearray(json.dumps(tree).encode()))
+    booster.load_model(bytearray(base64.b64decode(trees)))
     return booster

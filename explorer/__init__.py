@@ -1,6 +1,7 @@
-"""Search jobs from Python: tune, explore, load, best, export. Nothing heavy loads with the package.
+"""Search jobs from Python: tune, resume, explore, explain, report, best, export.
 
-Extents and options of an operator are keywords: `tune("matmul", m=512, n=512, k=512)`.
+Nothing heavy loads with the package. Extents and options of an operator are keywords:
+`tune("matmul", m=512, n=512, k=512)`.
 """
 
 from __future__ import annotations
@@ -10,12 +11,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from explorer.job import JobResult, Progress
+    from explorer.explanation import Explanation
+    from explorer.result import JobResult, PlanResult, Progress
     from explorer.search import Search
     from explorer.workload import Workload
+    from ir.schedule import Schedule
     from records import Record, Store
 
-__all__ = ["best", "explore", "export", "load", "tune"]
+__all__ = [
+    "best",
+    "explain",
+    "explore",
+    "export",
+    "load",
+    "resume",
+    "tune",
+    "tune_all",
+    "write_report",
+]
 
 
 def tune(
@@ -56,6 +69,38 @@ def tune(
     )
 
 
+def tune_all(
+    jobs: str | Path | Mapping[str, object],
+    *,
+    trials: int | None = None,
+    seconds: float | None = None,
+    effort: str | None = None,
+    store: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> PlanResult:
+    """Find the fastest schedules of several workloads under one budget.
+
+    `jobs` is a TOML file or a mapping of the same form (docs/jobs.md).
+    """
+    from explorer import job
+
+    return job.tune_all(
+        jobs, trials=trials, seconds=seconds, effort=effort, store=store, progress=progress
+    )
+
+
+def resume(
+    job: str | None = None,
+    *,
+    store: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> PlanResult:
+    """Go on with an interrupted job (by default the newest) as if nothing had happened."""
+    from explorer.job import resume
+
+    return resume(job, store=store, progress=progress)
+
+
 def load(
     operator: str, *, target: str = "cpu", threads: int | None = None, **arguments: Any
 ) -> Workload:
@@ -70,6 +115,28 @@ def explore(workload: Workload, store: Store, **options: Any) -> Search:
     from explorer.search import Search
 
     return Search(workload, store, **options)
+
+
+def explain(
+    workload: Workload, schedule: Schedule, *, store: str | Path | None = None
+) -> Explanation:
+    """What a schedule's decisions mean, why it is refused, how it did beside its neighbours."""
+    from explorer.explanation import explain_known
+
+    return explain_known(workload, schedule, store)
+
+
+def write_report(
+    path: str | Path, job: str | None = None, *, store: str | Path | None = None
+) -> None:
+    """Write a self-contained HTML page about a job (by default the newest)."""
+    from explorer.recall import existing_store
+    from explorer.report.page import render
+    from explorer.story import read_story
+
+    with existing_store(store) as records:
+        page = render(read_story(records, job))
+    Path(path).write_text(page, encoding="utf-8")
 
 
 def best(

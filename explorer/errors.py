@@ -15,3 +15,7 @@ class ExportError(TilewrightError):
 
 class NothingValid(TilewrightError):
     """No candidate was right and in time (exit code 3)."""
+
+
+class DeviceLost(TilewrightError):
+    """The device stopped answering in the middle of a job, which may be resumed (exit code 7)."""

@@ -1,100 +1,50 @@
-"""Whole jobs: tune an operator, time one schedule, export the best.
+"""Whole jobs: tune one operator or several under one budget, go on with an interrupted run.
 
-The one-call surface over `search`, `measure`, `recall` and `export`; no operator and no target.
+The one-call surface over plans, runs, measuring and export; no operator and no target.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
-import numpy as np
-
-from explorer.measure import Measurer, Measuring
+from explorer.budget import BATCH, Budget
+from explorer.errors import NothingValid
+from explorer.finals import ROUNDS
+from explorer.interrupted import Interrupted, find_interrupted
+from explorer.measure import Measurer
 from explorer.outcome import Outcome
-from explorer.recall import best_record, open_store
-from explorer.search import ROUNDS, Search
+from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan
+from explorer.recall import best_record, existing_store, open_store
+from explorer.replay import Recording
+from explorer.result import JobResult, PlanResult, Progress
 from explorer.settings import cache_dir
-from explorer.strategies.base import make_strategy
+from explorer.turns import Callback, Clock, Run, prepare
 from explorer.workload import Workload
 from ir.errors import UsageError
-from ir.program import Program
 from ir.schedule import Schedule
 
+MEMORY = ":memory:"  # a store that nothing outlives
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One trial, told after it is in the store."""
-
-    trial: int
-    schedule: Schedule
-    outcome: Outcome
-    best_seconds: float | None
-    elapsed: float
-    flops: int
-
-
-@dataclass(frozen=True, slots=True)
-class JobResult:
-    """What a job found. `seconds` is the winner's median among the finalists.
-
-    `trials` were measured by this job, `known` were in the store before; `outcomes` counts
-    statuses. An interrupted job names the best as it stood, without finals.
-    """
-
-    job: str
-    program: Program
-    best: Schedule
-    seconds: float
-    trials: int
-    known: int
-    outcomes: tuple[tuple[str, int], ...]
-    elapsed: float
-    interrupted: bool = False
-
-    @property
-    def gflops(self) -> float:
-        """Billions of arithmetic operations of the program a second."""
-        return self.program.flops / self.seconds / 1e9
-
-
-EFFORTS: Mapping[str, tuple[int, float | None]] = {
-    "quick": (64, 30.0),
-    "standard": (256, None),
-    "deep": (1024, None),
-}
-"""Budgets by name: candidates, and seconds of wall clock if those are bounded too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """When a search ends: after `trials` candidates, or when `seconds` have passed."""
-
-    trials: int
-    seconds: float | None
-    batch: int
-
-    def __post_init__(self) -> None:
-        for name in ("trials", "batch"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)}: must be at least 1")
-        if self.seconds is not None and not self.seconds > 0:
-            raise UsageError(f"seconds={self.seconds}: must be above 0")
-
-    @classmethod
-    def of(cls, effort: str, trials: int | None, seconds: float | None, batch: int) -> Budget:
-        """The preset `effort`, where no numbers are given; raises UsageError for another name."""
-        if effort not in EFFORTS:
-            raise UsageError(f"no effort {effort!r}; there are {', '.join(EFFORTS)}")
-        preset = EFFORTS[effort]
-        bounded = seconds if seconds is not None or trials is not None else preset[1]
-        return cls(preset[0] if trials is None else trials, bounded, batch)
-
-    def over(self, trials: int, elapsed: float) -> bool:
-        return trials >= self.trials or (self.seconds is not None and elapsed >= self.seconds)
+__all__ = [
+    "JobResult",
+    "PlanResult",
+    "Progress",
+    "export_best",
+    "interrupted_run",
+    "plan_one",
+    "recorded",
+    "resume",
+    "run_plan",
+    "run_schedule",
+    "single",
+    "tune",
+    "tune_all",
+]
 
 
 def tune(
@@ -110,122 +60,144 @@ def tune(
     pins: Mapping[str, object] | None = None,
     strategy: str = "evolutionary",
     seed: int = 0,
-    batch: int = 16,
+    batch: int = BATCH,
+    model: str | Path | None = None,
     start_from: str | Path | None = None,
     replay: str | Path | None = None,
-    progress: Callable[[Progress], None] | None = None,
-    clock: Callable[[], float] = time.monotonic,
+    progress: Callback | None = None,
+    clock: Clock = time.monotonic,
 ) -> JobResult:
     """Search for the fastest schedule of an operator on this machine.
 
     Stops after `trials` candidates or `seconds` of wall clock; what is not given is `effort`'s
-    ("quick", "standard" or "deep"). Every trial is committed to `store`
-    before `progress` hears of it. A KeyboardInterrupt ends the search and keeps what is measured.
-    The fastest schedules of the records in `start_from` are measured first. With `replay`, records
-    answer instead of this machine, and nothing is stored.
-    Raises UsageError for wrong names and values, NothingValid, StoreError.
+    ("quick", "standard" or "deep"). Every trial is committed to `store` before `progress` hears
+    of it. `model` is a trained cost model to start with, "none", or (None) the one that the
+    package ships for the target. The fastest schedules of the records in `start_from` are measured
+    first. With `replay`, records answer instead of this machine, and nothing is stored.
+    A KeyboardInterrupt ends the search and keeps what is measured.
+    Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """
-    began = clock()
     budget = Budget.of(effort, trials, seconds, batch)
-    workload = Workload.of(operator, arguments, target, threads)
-    source = _source(workload, pins, store, start_from, replay)
-    workload = source.workload
-    _refuse_wrong(source, strategy)
-    with (
-        open_store(source.store) as records,
-        Search(
-            workload,
-            records,
-            strategy=strategy,
-            trials=budget.trials,
-            pins=source.pins,
-            seed=seed,
-            seeds=source.seeds,
-            measurer=source.measurer,
-        ) as search,
-    ):
-        interrupted = False
-        try:
-            _loop(search, budget, progress, lambda: clock() - began)
-            best_seconds, best = search.finals()
-        except KeyboardInterrupt:
-            search.state = "stopped"
-            if not search.ranked():
-                raise
-            interrupted = True
-            best_seconds, best = search.ranked()[0]
-        else:
-            search.state = "done"
-        return JobResult(
-            search.job.id,
-            workload.program,
-            best,
-            best_seconds,
-            search.trials,
-            search.known,
-            tuple(search.outcomes.most_common()),
-            clock() - began,
-            interrupted,
-        )
+    plan = plan_one(
+        operator, arguments, budget, target=target, threads=threads, pins=pins,
+        strategy=strategy, seed=seed, model=model, start_from=start_from,
+    )  # fmt: skip
+    recordings: tuple[Recording, ...] = ()
+    if replay is not None:
+        plan, recordings = recorded(plan, replay)
+    found = run_plan(plan, store=store, progress=progress, clock=clock, recordings=recordings)
+    return single(found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """Where a job's outcomes come from and go to: this machine and a store, or records."""
+def tune_all(
+    jobs: str | Path | Mapping[str, object],
+    *,
+    trials: int | None = None,
+    seconds: float | None = None,
+    effort: str | None = None,
+    store: str | Path | None = None,
+    progress: Callback | None = None,
+    clock: Clock = time.monotonic,
+) -> PlanResult:
+    """Search for the fastest schedules of several workloads under one budget.
 
-    workload: Workload
-    pins: Mapping[str, object]
-    store: str | Path | None
-    seeds: Sequence[Schedule] = ()
-    measurer: Measuring | None = None
-
-
-def _source(
-    workload: Workload,
-    pins: Mapping[str, object] | None,
-    store: str | Path | None,
-    start_from: str | Path | None,
-    replay: str | Path | None,
-) -> _Source:
-    from explorer.replay import Recording, Replayer, seeds_from
-
-    if replay is None:
-        workload.refuse_unmeasurable()
-        source = _Source(workload, dict(pins or {}), store)
-    elif store is not None:
-        raise UsageError("a replayed search stores nothing: name no store, or do not replay")
-    else:
-        recording = Recording.load(workload, replay)
-        fixed = {**recording.pins, **(pins or {})}
-        source = _Source(recording.workload, fixed, ":memory:", (), Replayer(recording))
-    if start_from is None:
-        return source
-    return replace(source, seeds=seeds_from(source.workload, start_from, source.pins))
+    `jobs` is a TOML file or a mapping of the same form; numbers given here override its own. Each
+    batch goes to the job that is expected to gain most (`explorer.allocation`). Raises as `tune`
+    does, except that a job without a valid candidate stands among `missed`.
+    """
+    given = {"trials": trials, "seconds": seconds, "effort": effort}
+    plan = plan_of(jobs, **given) if isinstance(jobs, Mapping) else read_plan(Path(jobs), **given)
+    return run_plan(plan, store=store, progress=progress, clock=clock)
 
 
-def _refuse_wrong(source: _Source, strategy: str) -> None:
-    """Raises what a search would raise for its pins or strategy, before a store is touched."""
-    space = source.workload.space(source.pins)
-    make_strategy(strategy, space, np.random.default_rng(0), seeds=source.seeds)
+def resume(
+    job: str | None = None,
+    *,
+    store: str | Path | None = None,
+    progress: Callback | None = None,
+    clock: Clock = time.monotonic,
+) -> PlanResult:
+    """Go on with the run that `job` (default: the newest interrupted one) belongs to.
+
+    The search continues as if it had not been interrupted; its budget is what was left. Raises
+    UsageError where there is nothing to go on with, UnknownJob, and as `tune_all` does.
+    """
+    past = interrupted_run(job, store)
+    return run_plan(past.plan, store=store, progress=progress, clock=clock, past=past)
 
 
-def _loop(
-    search: Search,
+def plan_one(
+    operator: str,
+    arguments: Mapping[str, object],
     budget: Budget,
-    progress: Callable[[Progress], None] | None,
-    elapsed: Callable[[], float],
-) -> None:
-    """Batch after batch until the budget is spent or the strategy has nothing left."""
-    while not budget.over(search.trials, elapsed()):
-        before = search.trials
-        for schedule, outcome in search.step(min(budget.batch, budget.trials - before)):
-            if progress is not None:
-                best, flops = search.best_seconds, search.workload.program.flops
-                progress(Progress(search.trials, schedule, outcome, best, elapsed(), flops))
-            if budget.over(search.trials, elapsed()):
-                return
-        if search.trials == before:
-            return
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    pins: Mapping[str, object] | None = None,
+    strategy: str = "evolutionary",
+    seed: int = 0,
+    model: str | Path | None = None,
+    start_from: str | Path | None = None,
+) -> Plan:
+    """The plan of one job; raises UsageError for wrong names and values."""
+    workload = Workload.of(operator, arguments, target, threads)
+    fixed = cast("tuple[tuple[str, Scalar], ...]", tuple((pins or {}).items()))
+    job = JobPlan(
+        operator, workload.arguments, target, threads, fixed, strategy, seed,
+        model=None if model is None else str(model),
+        start_from=None if start_from is None else str(start_from),
+    )  # fmt: skip
+    return Plan((job,), budget)
+
+
+def recorded(plan: Plan, source: str | Path) -> tuple[Plan, tuple[Recording, ...]]:
+    """The plan within what `source` holds of its workloads, and what it holds, for `run_plan`.
+
+    What the records of a workload agree on is pinned. Raises as `Recording.load` does.
+    """
+    jobs, recordings = [], []
+    for job in plan.jobs:
+        workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
+        recording = Recording.load(workload, source)
+        pins = {**recording.pins, **dict(job.pins)}
+        jobs.append(replace(job, pins=tuple(pins.items())))
+        recordings.append(recording)
+    return replace(plan, jobs=tuple(jobs)), tuple(recordings)
+
+
+def interrupted_run(job: str | None, store: str | Path | None = None) -> Interrupted:
+    """What the store has of the run that `job` (default: the newest interrupted) belongs to."""
+    with existing_store(store) as records:
+        return find_interrupted(records, job)
+
+
+def run_plan(
+    plan: Plan,
+    *,
+    store: str | Path | None = None,
+    progress: Callback | None = None,
+    clock: Clock = time.monotonic,
+    past: Interrupted | None = None,
+    peaks: Sequence[Mapping[str, float]] = (),
+    recordings: Sequence[Recording] = (),
+) -> PlanResult:
+    """Do what a plan says, or with `past` go on with it; raises as `tune_all` does.
+
+    `peaks` (of the machine, for each job) are kept with the jobs for reports. `recordings` (one
+    for each job, see `recorded`) answer instead of this machine; then nothing is stored.
+    """
+    if recordings and (store is not None or past is not None):
+        raise UsageError("a replayed search stores nothing: name no store, or do not replay")
+    workloads = prepare(plan, recordings)  # what is wrong is said before the store is touched
+    with open_store(MEMORY if recordings else store) as records:
+        return Run(plan, workloads, records, progress, clock, past, peaks, recordings).result()
+
+
+def single(found: PlanResult) -> JobResult:
+    """The result of a plan's only job; raises NothingValid if there is none."""
+    if not found.results:
+        raise NothingValid(found.missed[0][1])
+    return found.results[0]
 
 
 def run_schedule(workload: Workload, schedule: Schedule, *, cache: Path | None = None) -> Outcome:

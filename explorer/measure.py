@@ -18,7 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from explorer.errors import WorkerError
+from explorer.busy import ForeignLoad
+from explorer.disturbance import CROWDED, LOAD
+from explorer.errors import DeviceLost, WorkerError
 from explorer.expectation import Expectation
 from explorer.outcome import Outcome, Status
 from explorer.runtime.base import Binary
@@ -31,7 +33,10 @@ from ir.target import Hardware
 _WORKERS = "explorer.runtime.workers"
 _MOST_COMPILERS = 16
 _ORACLE_DEADLINE = 900.0
-_FINAL = Timing(fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"))
+_READY_DEADLINE = 60.0
+_RESTARTS = 3  # attempts to get the timing worker back after it died
+_PAUSE = 1.0  # seconds between them
+_FINAL = Timing(fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"), sustained=True)
 
 
 class Measuring(Protocol):
@@ -49,6 +54,10 @@ class Measuring(Protocol):
 
     def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
         """Outcomes of finalists."""
+        ...
+
+    def rest(self) -> None:
+        """Give back the device until the next call."""
         ...
 
     def close(self) -> None:
@@ -90,6 +99,9 @@ class Measurer:
             Worker(self._server, f"{_WORKERS}:Compiler", *arguments) for _ in range(count)
         ]
         self._examiner: Worker | None = None
+        self._expectation: Expectation | None = None
+        self._doubtful = False  # whether the timing worker died, and has not answered since
+        self._load = ForeignLoad()
         self._maker = self._start_oracle(seed)
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
@@ -117,6 +129,12 @@ class Measurer:
         timing = (self._examiner,) if self._examiner else ()
         return (*self._compilers, self._maker, *timing)
 
+    def rest(self) -> None:
+        """Give back the device and the operands on it until the next call."""
+        if self._examiner is not None:
+            self._examiner.close()
+            self._examiner = None
+
     def close(self) -> None:
         """End all workers and remove the job's files."""
         for worker in self.workers:
@@ -127,13 +145,16 @@ class Measurer:
         """Outcomes in the order of `schedules`. All are compiled before the first is timed.
 
         A kernel runs once: schedules that lower to one of `kernels` are given its outcome, copied.
+        Each that ran notes as `foreign_load` how busy other programs kept the processors since the
+        call, and as `crowded` if that left too few of them.
         """
+        self._load.begin(self._pids())
         for compiled in self._compile(schedules):
             key = compiled.outcome.kernel_key
             if key in self.kernels:
                 yield replace(self.kernels[key], copied=True)
                 continue
-            outcome = self._outcome(compiled, self._timing, self.best)
+            outcome = self._noted(self._outcome(compiled, self._timing, self.best))
             if outcome.ok and outcome.seconds is not None:
                 self.best = min(outcome.seconds, self.best or outcome.seconds)
             if key:
@@ -143,13 +164,26 @@ class Measurer:
     def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
         """Finalists, measured in turns so that drift meets all alike; medians over all rounds."""
         compiled = self._compile(schedules)
+        self._load.begin(self._pids())
         turns: list[list[Outcome]] = [[] for _ in schedules]
         for number in range(rounds):
             for place in range(len(schedules)):
                 index = (place + number) % len(schedules)
                 if all(outcome.ok for outcome in turns[index]):
                     turns[index].append(self._outcome(compiled[index], _FINAL, None))
-        return [_merge(outcomes) for outcomes in turns]
+        return [self._noted(_merge(outcomes)) for outcomes in turns]
+
+    def _noted(self, outcome: Outcome) -> Outcome:
+        share = self._load.share(self._pids())
+        if share is None:
+            return outcome
+        notes = (*outcome.notes, (LOAD, share))
+        if self._load.crowds(share, self._hardware.threads):
+            notes = (*notes, (CROWDED, True))
+        return replace(outcome, notes=notes)
+
+    def _pids(self) -> tuple[int, ...]:
+        return (self._server.pid, *(worker.pid for worker in self.workers if worker.pid))
 
     def _compile(self, schedules: Sequence[Schedule]) -> list[_Candidate]:
         """One candidate per schedule, compiled by whichever worker is free."""
@@ -173,19 +207,38 @@ class Measurer:
         reply = examiner.ask(self._deadline, "examine", compiled.binary, best, timing)
         if isinstance(reply, Answer):
             return self._judged(compiled.outcome, reply.value)
+        self._doubtful = isinstance(reply, Died)
         return replace(compiled.outcome, status=_run_status(reply), detail=_detail(reply))
 
     def _ready_examiner(self) -> Worker:
-        """The timing worker; the first call waits for the oracle."""
-        if self._examiner is None:
+        """The timing worker; the first call waits for the oracle. Raises DeviceLost."""
+        if self._expectation is None:
             reply = self._maker.collect()
             self._maker.close()
             if not isinstance(reply, Answer):
                 raise WorkerError(f"{self._program.name}: the oracle failed: {_detail(reply)}")
-            expectation: Expectation = reply.value
+            self._expectation = reply.value
+        if self._examiner is None:
             place = f"{_WORKERS}:Examiner"
-            self._examiner = Worker(self._server, place, expectation, self._runtime)
+            self._examiner = Worker(self._server, place, self._expectation, self._runtime)
+        if self._doubtful:
+            self._wait_for(self._examiner)
         return self._examiner
+
+    def _wait_for(self, examiner: Worker) -> None:
+        """After a death: the fresh worker must reach the device again; raises DeviceLost."""
+        said = ""
+        for attempt in range(_RESTARTS):
+            time.sleep(_PAUSE if attempt else 0.0)
+            reply = examiner.ask(_READY_DEADLINE, "ready")
+            if isinstance(reply, Answer):
+                self._doubtful = False
+                return
+            said = _detail(reply)
+        raise DeviceLost(
+            f"{self._runtime}: the device does not answer any more ({said}); what was "
+            "measured is kept, and `tilewright tune --resume` goes on from it"
+        )
 
     def _judged(self, outcome: Outcome, seen: Examination) -> Outcome:
         """The outcome of an examined candidate; a time that the hardware cannot reach is not ok."""
@@ -273,7 +326,8 @@ def _merge(outcomes: Sequence[Outcome]) -> Outcome:
             return outcome
     medians = [outcome.seconds for outcome in outcomes if outcome.seconds is not None]
     merged = _with_samples(outcomes[-1], medians)
-    return replace(merged, repeats=sum(outcome.repeats for outcome in outcomes))
+    repeats = sum(outcome.repeats for outcome in outcomes)
+    return replace(merged, repeats=repeats, notes=(*merged.notes, ("turns", len(outcomes))))
 
 
 def roofline_seconds(program: Program, hardware: Hardware) -> float:

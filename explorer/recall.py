@@ -8,26 +8,48 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from explorer.errors import NothingValid
 from explorer.outcome import Outcome, Status
 from explorer.settings import records_location
 from explorer.workload import Workload
+from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Record, Store, utc_now
+from records import Record, Store, candidate_key, utc_now
+
+if TYPE_CHECKING:
+    from records.rows import Selection
 
 FINAL = "final"  # the strategy that finals are recorded under
-_DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
+DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
 
 
-def open_store(where: str | Path | None = None) -> Store:
-    """The store at `where`, by default the user's own, whose folder is made; raises StoreError."""
+def open_store(where: str | Path | None = None, *, read_only: bool = False) -> Store:
+    """The store at `where`, by default the user's own, whose folder is made; raises StoreError.
+
+    With `read_only` it must be there, and is left as it is.
+    """
     location = str(where) if where is not None else records_location()
-    if where is None and _is_file(location):
+    if where is None and not read_only and _is_file(location):
         Path(location).parent.mkdir(parents=True, exist_ok=True)
-    return Store(location)
+    return Store(location, read_only=read_only)
+
+
+def existing_store(where: str | Path | None = None) -> Store:
+    """The store at `where`, which looking at must not make; raises UsageError, StoreError."""
+    location = str(where) if where is not None else records_location()
+    if not store_exists(where):
+        raise UsageError(f"{location}: no such store; `tilewright tune` makes one")
+    return open_store(location, read_only=True)
+
+
+def store_exists(where: str | Path | None = None) -> bool:
+    """Whether there is something to open at `where`; a server is taken to be there."""
+    location = str(where) if where is not None else records_location()
+    return not _is_file(location) or Path(location).exists()
 
 
 def _is_file(location: str) -> bool:
@@ -67,25 +89,54 @@ def to_record(
 
 def _trials(store: Store, workload: Workload) -> Iterator[Record]:
     """All that was measured of `workload` on this machine with this code generator."""
-    return store.records(
-        workload=workload.program.key,
-        target=workload.target,
-        hardware=workload.hardware.key,
-        generator=workload.backend.generator,
-    )
+    return store.records(**_selection(workload))
 
 
-def known_trials(store: Store, workload: Workload) -> list[tuple[Schedule, Outcome]]:
-    """Every schedule of this workload that this machine has tried with this code generator."""
-    return outcomes_of(_trials(store, workload))
+def _selection(workload: Workload) -> Selection:
+    return {
+        "workload": workload.program.key,
+        "target": workload.target,
+        "hardware": workload.hardware.key,
+        "generator": workload.backend.generator,
+    }
 
 
-def outcomes_of(records: Iterable[Record]) -> list[tuple[Schedule, Outcome]]:
-    """Each schedule of these records of one workload on one machine, with one verdict."""
+def count_known(store: Store, workload: Workload) -> int:
+    """How many trials `known_trials` would read now."""
+    return store.count(**_selection(workload))
+
+
+def known_trials(
+    store: Store, workload: Workload, first: int | None = None, but: str = ""
+) -> list[tuple[Schedule, Outcome]]:
+    """Every schedule of this workload that this machine has tried with this code generator.
+
+    Of the `first` trials only, so that what was known at some moment can be had again later, and
+    without those of job `but`.
+    """
+    trials = islice(_trials(store, workload), first)
+    return verdicts(record for record in trials if not but or record.job != but)
+
+
+def verdicts(records: Iterable[Record]) -> list[tuple[Schedule, Outcome]]:
+    """Each schedule of these trials of one workload, with the one outcome of its repeats."""
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(record.schedule_key, []).append(record)
     return [(Schedule.from_json(trials[0].schedule), _verdict(trials)) for trials in found.values()]
+
+
+def candidate_of(workload: Workload, schedule: Schedule) -> str:
+    """The key under which trials of `schedule` are kept, and leases taken."""
+    hardware = workload.hardware
+    return candidate_key(
+        workload.program.key,
+        workload.target,
+        hardware.key,
+        workload.backend.generator,
+        hardware.threads,
+        schedule.key,
+    )
 
 
 def _verdict(trials: Iterable[Record]) -> Outcome:
@@ -93,22 +144,21 @@ def _verdict(trials: Iterable[Record]) -> Outcome:
     last: Record | None = None
     times: list[float] = []
     for last in trials:
-        if last.status in _DAMNING:
+        if last.status in DAMNING:
             break
         if last.ok and last.seconds is not None:
             times.append(last.seconds)
     assert last is not None
-    if times and last.status not in _DAMNING:
+    if times and last.status not in DAMNING:
         return Outcome("ok", statistics.median(times), kernel_key=last.kernel_key)
     return Outcome(cast(Status, last.status), kernel_key=last.kernel_key, detail=last.detail)
 
 
 def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     """The best record of a workload on this machine; raises NothingValid."""
-    where = str(store) if store is not None else records_location()
     record = None
-    if not _is_file(where) or Path(where).exists():  # looking makes no store
-        with open_store(store) as records:
+    if store_exists(store):  # looking makes no store
+        with open_store(store, read_only=True) as records:
             record = best_of(_trials(records, workload))
     if record is None:
         raise NothingValid(
@@ -128,7 +178,7 @@ def best_of(trials: Iterable[Record]) -> Record | None:
     searched: dict[str, list[Record]] = {}
     damned: set[str] = set()
     for record in trials:
-        if record.status in _DAMNING:
+        if record.status in DAMNING:
             damned.add(record.candidate)
         elif record.ok:
             found = finals if record.strategy == FINAL else searched

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from explorer.outcome import Outcome
-from explorer.recall import open_store, outcomes_of
+from explorer.recall import open_store, verdicts
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule, Value
@@ -50,7 +50,7 @@ class Recording:
             raise UsageError(_nothing_of(workload, source))
         records = max(groups.values(), key=len)
         there = replace(workload, machine=machine_of(records[0]))
-        outcomes = dict(outcomes_of(records))
+        outcomes = dict(verdicts(records))
         spanned = _spanned(there.space({}), list(outcomes))
         if not spanned:
             raise UsageError(
@@ -104,8 +104,11 @@ class Replayer:
             yield outcome
 
     def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
-        """The recorded outcomes again: there are no others."""
+        """The recorded outcomes again, in heats as in finals: there are no others."""
         return [self._outcome(schedule) for schedule in schedules]
+
+    def rest(self) -> None:
+        """There is no device."""
 
     def close(self) -> None:
         """Nothing was started."""

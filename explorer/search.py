@@ -6,44 +6,47 @@ Knows strategies, measuring and records by their interfaces; no operator and no 
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 
+from costmodel.saved import TrainedModel
+from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
+from explorer.finals import finals_size, heat
+from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, known_trials, to_record
 from explorer.settings import cache_dir
+from explorer.sharing import Pair, Sharing
 from explorer.strategies.base import find_strategy
+from explorer.strategies.guide import Guided, Quality
+from explorer.training import prior_for
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Store
+from records import Job, Store
 
-FINALISTS = 6
-FINALS_SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
-RUNS_A_TURN = 9  # checks and samples of one finalist in one round
-ROUNDS = 5
 BARREN = 32  # batches of kernels that ran before, after which a step gives up
-
-
-def finals_size(seconds: float) -> tuple[int, int]:
-    """Finalists and rounds for kernels that take `seconds`; at least two and two."""
-    turns = FINALS_SECONDS / (RUNS_A_TURN * seconds)
-    rounds = max(2, min(ROUNDS, int(turns / FINALISTS)))
-    return max(2, min(FINALISTS, int(turns / rounds))), rounds
 
 
 class Search:
     """`step` measures and records a batch, `finals` decides. Use as a context manager.
 
     What the store knows of the workload on this machine is told to the strategy first, and is
-    not measured again. `seeds` are measured first; `measurer` may answer instead of the machine.
+    not measured again; nor is what another search is measuring, whose results are told as they
+    come. With `resume`, a job made with the same options, the search is that job's: what it had
+    measured is answered from the store as it is asked for again. `facts` are kept with a new job;
+    `clock` gives the seconds of the search so far. `model` is a file to start with, "none", or
+    (None) the package's own. `seeds` are measured first; `measurer` may answer instead of the
+    machine.
     """
 
     def __init__(
@@ -56,19 +59,32 @@ class Search:
         pins: Mapping[str, object] | None = None,
         seed: int = 0,
         cache: Path | None = None,
+        resume: Job | None = None,
+        facts: Mapping[str, object] | None = None,
+        clock: Callable[[], float] | None = None,
+        model: str | Path | None = None,
         seeds: Sequence[Schedule] = (),
         measurer: Measuring | None = None,
     ) -> None:
         make = find_strategy(strategy)
+        began = time.monotonic()
+        self._clock = clock or (lambda: time.monotonic() - began)
         self.workload = workload
         self.store = store
         self.strategy_name = strategy
         self.space = workload.space(pins)
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials, seeds=seeds)
+        self.prior = self._use_prior(model)
         self.outcomes: Counter[str] = Counter()
+        self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
         self._kernels: dict[str, Outcome] = {}
-        self.known = self._recall()
+        self._past = Acknowledged() if resume is None else acknowledged(store, resume)
+        self.resumed = len(self._past.outcomes)
+        first = known_at_start(store, workload, resume)
+        own = "" if resume is None else resume.id
+        self.sharing = Sharing(store, workload)
+        self.known = self._tell_known(known_trials(store, workload, first, own))
         self.measurer: Measuring = measurer or Measurer(
             workload.program,
             workload.target,
@@ -79,9 +95,8 @@ class Search:
         self.measurer.best = self.best_seconds
         self.measurer.kernels = self._kernels
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
-        self.job = store.new_job(
-            workload.operator, workload.extents_json, workload.target, json.dumps(options)
-        )
+        options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
+        self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
         self.state = "failed"
 
     def __enter__(self) -> Self:
@@ -94,6 +109,11 @@ class Search:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    @property
+    def model_quality(self) -> Sequence[Quality]:
+        """How well each batch was scored before it was learnt from; empty without a model."""
+        return self.strategy.quality if isinstance(self.strategy, Guided) else ()
 
     @property
     def trials(self) -> int:
@@ -109,6 +129,11 @@ class Search:
         """Good schedules with their times, the fastest first, one for each kernel."""
         return sorted(self._good.values(), key=lambda pair: pair[0])
 
+    @property
+    def replaying(self) -> bool:
+        """Whether trials of the resumed job are still to be asked for again."""
+        return bool(self._past)
+
     def step(self, count: int) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded.
 
@@ -117,43 +142,106 @@ class Search:
         """
         before = self.trials
         for _ in range(BARREN):
-            schedules = self.strategy.ask(count)
+            schedules = self._claimed(count)
             yield from self._measured(schedules)
             if self.trials > before or not schedules:
                 break
 
     def _measured(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
-        outcomes: list[Outcome] = []
+        """The trials among `schedules`; the strategy is told of all that was answered."""
+        pairs: list[tuple[Schedule, Outcome]] = []
         try:
-            for schedule, outcome in zip(schedules, self.measurer.measure(schedules), strict=True):
-                if outcome.copied:
-                    outcomes.append(outcome)
-                    continue
-                self._add(schedule, outcome, self.strategy_name)
-                outcomes.append(outcome)
-                self.outcomes[outcome.status] += 1
-                self._note(schedule, outcome)
-                yield schedule, outcome
+            for schedule, outcome in self._answers(schedules):
+                pairs.append((schedule, outcome))
+                if not outcome.copied:
+                    self._count(schedule, outcome)
+                    yield schedule, outcome
         finally:
-            self.strategy.tell(schedules[: len(outcomes)], outcomes)
+            self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
+            self.sharing.done()
+
+    def _claimed(self, count: int) -> list[Schedule]:
+        """Candidates that no other search measures; none when there are none left."""
+        batch = self.sharing.left(count)
+        self._tell_known(self.sharing.heard())
+        while len(batch) < count:
+            asked = self.strategy.ask(count - len(batch))
+            batch += self._ours(asked)
+            if not asked:
+                break
+        batch = batch or self.sharing.wait(count)
+        self._tell_known(self.sharing.heard())
+        return batch
+
+    def _ours(self, asked: Sequence[Schedule]) -> list[Schedule]:
+        """Of schedules asked for: what the resumed job measured, and what no other search has."""
+        past = {schedule.key for schedule in asked if self._past.holds(schedule)}
+        taken = self.sharing.take([schedule for schedule in asked if schedule.key not in past])
+        ours = past | {schedule.key for schedule in taken}
+        return [schedule for schedule in asked if schedule.key in ours]
+
+    def _answers(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
+        """In their order: trials of a resumed job from the store, others measured and stored.
+
+        What is copied from another schedule is not stored, and the past goes on after it.
+        """
+        told = {schedule.key: self._past.take(schedule) for schedule in schedules}
+        measured = self.measurer.measure([s for s in schedules if told[s.key] is None])
+        for schedule in schedules:
+            outcome = told[schedule.key]
+            if outcome is None:
+                self.measurer.best = self.best_seconds
+                outcome = next(measured)
+                if not outcome.copied:
+                    self._tell_past()
+                    self._add(schedule, outcome, self.strategy_name)
+            yield schedule, outcome
+
+    def _tell_past(self) -> None:
+        """Trials that were not asked for again (another version of a library draws otherwise)."""
+        pairs = self._past.rest()
+        if not pairs:
+            return
+        self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
+        for schedule, outcome in pairs:
+            self._count(schedule, outcome)
+
+    def _count(self, schedule: Schedule, outcome: Outcome) -> None:
+        self.outcomes[outcome.status] += 1
+        self.disturbance.note(outcome)
+        self._remember(outcome)
+        self._note(schedule, outcome)
 
     def finals(self) -> tuple[float, Schedule]:
         """The best few re-measured in turns; the winner by median. Raises NothingValid."""
         ranked = self.ranked()
         if not ranked:
             raise self.nothing_valid()
+        outcomes: list[Outcome] = []
+        tried = heat(self.space, ranked)
+        if tried:
+            found = self._again(tried, 1, outcomes)
+            ranked = found or ranked
         count, rounds = finals_size(ranked[0][0])
-        schedules = [schedule for _, schedule in ranked[:count]]
-        outcomes = self.measurer.compete(schedules, rounds)
-        found: list[tuple[float, Schedule]] = []
-        for schedule, outcome in zip(schedules, outcomes, strict=True):
-            self._add(schedule, outcome, FINAL)
-            if outcome.ok and outcome.seconds is not None:
-                found.append((outcome.seconds, schedule))
+        found = self._again([schedule for _, schedule in ranked[:count]], rounds, outcomes)
         if not found:
             seen = "; ".join(outcome.detail or outcome.status for outcome in outcomes[:2])
             raise NothingValid(f"{self.workload.operator}: no finalist was right again: {seen}")
-        return min(found, key=lambda pair: pair[0])
+        return found[0]
+
+    def _again(
+        self, schedules: Sequence[Schedule], rounds: int, outcomes: list[Outcome]
+    ) -> list[tuple[float, Schedule]]:
+        """Measure in turns and record; those that were right again, the fastest first."""
+        found = []
+        for schedule, outcome in zip(
+            schedules, self.measurer.compete(schedules, rounds), strict=True
+        ):
+            self._add(schedule, outcome, FINAL)
+            outcomes.append(outcome)
+            if outcome.ok and outcome.seconds is not None:
+                found.append((outcome.seconds, schedule))
+        return sorted(found, key=lambda pair: pair[0])
 
     def nothing_valid(self) -> NothingValid:
         """The error of a search that found nothing, with what it met."""
@@ -165,30 +253,61 @@ class Search:
         return NothingValid(f"{name}: {met}; try more trials, more seconds or fewer pins")
 
     def close(self) -> None:
-        """End the workers and note the job's state."""
+        """End the workers, let go of what is leased, and note the job's state."""
         self.measurer.close()
+        self.sharing.close()
         self.store.update_job(self.job.id, self.state)
 
-    def _recall(self) -> int:
+    def _use_prior(self, model: str | Path | None) -> TrainedModel | None:
+        """Give the strategy the model to start with, if it takes one."""
+        if not isinstance(self.strategy, Guided):
+            return None
+        prior = prior_for(self.space, model)
+        if prior is not None:
+            self.strategy.use_prior(prior)
+        return prior
+
+    def _begin(self, resume: Job | None, options: dict[str, object]) -> Job:
+        """The job's row; a new one has all that making this very search again takes."""
+        workload = self.workload
+        if resume is not None:
+            return self.store.update_job(resume.id, "running")
+        options |= {
+            "threads": workload.threads,
+            "hardware": workload.hardware.key,
+            "generator": workload.backend.generator,
+        }
+        extents, text = workload.extents_json, json.dumps(options)
+        return self.store.new_job(workload.operator, extents, workload.target, text)
+
+    def _tell_known(self, pairs: Sequence[Pair]) -> int:
         """Tell the strategy what the store knows; gives the number of schedules."""
+        if not pairs:
+            return 0
         told = []
         open_space = self.workload.backend.space(self.workload.program, self.workload.hardware)
-        for schedule, outcome in known_trials(self.store, self.workload):
+        for schedule, outcome in pairs:
             try:
                 open_space.encode(schedule)
             except UsageError:
                 continue  # of a space that this version no longer spans
             told.append((schedule, outcome))
-            if outcome.kernel_key:
-                self._kernels[outcome.kernel_key] = outcome
+            self._remember(outcome)
             if self._pinned_so(schedule):
                 self._note(schedule, outcome)
+        schedules = [schedule for schedule, _ in told]
+        self.sharing.know(schedules)
         if told:
-            self.strategy.tell([schedule for schedule, _ in told], [outcome for _, outcome in told])
+            self.strategy.tell(schedules, [outcome for _, outcome in told])
         return len(told)
 
     def _pinned_so(self, schedule: Schedule) -> bool:
         return all(schedule[name] == value for name, value in self.space.pinned.items())
+
+    def _remember(self, outcome: Outcome) -> None:
+        """Its kernel need not run again."""
+        if outcome.kernel_key:
+            self._kernels[outcome.kernel_key] = outcome
 
     def _note(self, schedule: Schedule, outcome: Outcome) -> None:
         if outcome.ok and outcome.seconds is not None:
@@ -197,4 +316,7 @@ class Search:
                 self._good[key] = (outcome.seconds, schedule)
 
     def _add(self, schedule: Schedule, outcome: Outcome, strategy: str) -> None:
+        elapsed = (ELAPSED, round(self._clock(), 3))
+        outcome = replace(outcome, notes=(*outcome.notes, elapsed))
         self.store.add(to_record(self.workload, schedule, outcome, self.job.id, strategy))
+        self.sharing.know((schedule,))

@@ -25,7 +25,11 @@ MAX_DOMAIN = 32_767
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """One choice: its domain, the axis, value or stage that owns it, and why it exists."""
+    """One choice: its domain, the axis, value or stage that owns it, and why it exists.
+
+    With `when`, it is in force only where another decision, which stands before it and is always
+    in force, has that value; elsewhere it keeps its first value, so that no two rows mean the same.
+    """
 
     name: str
     domain: tuple[Value, ...]
@@ -33,6 +37,7 @@ class Decision:
     owner: str
     why: str
     initial: Value | None = None
+    when: tuple[str, Value] | None = None
 
     def __post_init__(self) -> None:
         if not self.domain or len(set(self.domain)) != len(self.domain):
@@ -79,12 +84,13 @@ class Columns(Mapping[str, Column]):
     false. `asked` collects the names read so far.
     """
 
-    __slots__ = ("_cache", "_matrix", "_tables", "asked")
+    __slots__ = ("_cache", "_matrix", "_parts", "_tables", "asked")
 
     def __init__(self, tables: Mapping[str, Table], matrix: Matrix) -> None:
         self._tables = tables
         self._matrix = matrix
         self._cache: dict[str, Column] = {}
+        self._parts: dict[str, Columns] = {}
         self.asked: set[str] = set()
 
     @property
@@ -126,6 +132,20 @@ class Columns(Mapping[str, Column]):
         for value, code in table.codes.items():
             numbers[code] = by_value.get(value, 0.0)
         return numbers[self._matrix[:, table.position]]
+
+    def where(self, mask: Mask) -> Columns:
+        """The rows that `mask` picks."""
+        return Columns(self._tables, self._matrix[mask])
+
+    def part(self, prefix: str) -> Columns:
+        """The decisions whose names begin with `prefix`, by what follows it.
+
+        What is asked of the part is not added to `asked`.
+        """
+        if prefix not in self._parts:
+            own = {n[len(prefix) :]: t for n, t in self._tables.items() if n.startswith(prefix)}
+            self._parts[prefix] = Columns(own, self._matrix)
+        return self._parts[prefix]
 
     def _table(self, name: str) -> Table:
         table = self._tables[name]

@@ -60,4 +60,4 @@ def _redraw(
     """Fresh values for most of what the broken constraints of each row read."""
     touched = (broken.astype(np.float32) @ reads.astype(np.float32)) > 0
     touched &= rng.random(touched.shape, dtype=np.float32) >= KEEP
-    return np.where(touched, shape.draw(rng, len(rows)), rows)
+    return shape.settle(np.where(touched, shape.uniform(rng, len(rows)), rows))

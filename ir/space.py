@@ -99,10 +99,18 @@ class Space:
     def pinned(self) -> dict[str, Value]:
         return {name: self.decision(name).domain[index] for name, index in self.pins}
 
-    @property
+    @cached_property
     def size(self) -> int:
-        """Schedules before constraints; what is pinned counts once."""
+        """Schedules before constraints; what is pinned or not in force counts once."""
+        if self.shape.governing:
+            return sum(branch.size for branch in self._branches())
         return math.prod(int(size) for size in self.shape.sizes)
+
+    def _branches(self) -> Iterator[Space]:
+        """The space once for each value of the first free decision on which others depend."""
+        parent = self.decisions[self.shape.governing[0]]
+        for value in parent.domain:
+            yield self.pin({parent.name: value})
 
     def decision(self, name: str) -> Decision:
         """The decision called `name`; raises UsageError with the nearest name."""
@@ -114,11 +122,28 @@ class Space:
         raise UsageError(f"no decision {name!r} in this space{hint}")
 
     def pin(self, pins: Mapping[str, object] | None = None, /, **named: object) -> Space:
-        """The space with these decisions fixed. Domains, and so codes and features, stay."""
+        """The space with these decisions fixed. Domains, and so codes and features, stay.
+
+        What a pinned decision needs to be in force is pinned with it; UsageError if it never is.
+        """
         fixed = dict(self.pins)
         for name, value in {**(pins or {}), **named}.items():
             fixed[name] = self.decision(name).index(value)
+        for name in list(fixed):
+            self._pin_condition(self.decision(name), fixed)
         return replace(self, pins=tuple(fixed.items()))
+
+    def _pin_condition(self, decision: Decision, fixed: dict[str, int]) -> None:
+        if decision.when is None:
+            return
+        parent, value = decision.when
+        known = self.decision(parent)
+        if fixed.setdefault(parent, known.index(value)) != known.index(value):
+            pinned = known.domain[fixed[parent]]
+            raise UsageError(
+                f"{decision.name} is pinned, but only in force with {parent}={value}; "
+                f"{parent}={pinned} is pinned too: drop one of them"
+            )
 
     def columns(self, matrix: Matrix) -> Columns:
         return Columns(self._tables, matrix)
@@ -128,12 +153,17 @@ class Space:
         return Schedule(self.target, tuple((d.name, d.domain[index]) for d, index in pairs))
 
     def encode(self, schedule: Schedule) -> Row:
-        """The row of `schedule`. UsageError if a name or value is not of this space or a pin."""
+        """The row of `schedule`. UsageError if a name or value is not of this space or a pin.
+
+        It may leave out what is not in force, and what others depend on if that has an initial
+        value: a schedule from before there was a choice stays one.
+        """
         if schedule.target != self.target:
             raise UsageError(f"a schedule for {schedule.target!r} in a space for {self.target!r}")
         given = schedule.as_dict()
         for name in given:
             self.decision(name)
+        given = {**self._unsaid(given), **given}
         missing = [name for name in self.names if name not in given]
         if missing:
             raise UsageError(f"the schedule leaves open: {', '.join(missing)}")
@@ -144,11 +174,26 @@ class Space:
                 raise UsageError(f"{name}: {given[name]!r} where {pinned!r} is pinned")
         return row
 
+    def _unsaid(self, given: Mapping[str, Value]) -> dict[str, Value]:
+        """Values of decisions that a schedule may leave out."""
+        parents = {decision.when[0] for decision in self.decisions if decision.when}
+        found: dict[str, Value] = {}
+        for decision in self.decisions:
+            if decision.name in parents and decision.initial is not None:
+                found[decision.name] = decision.initial
+            if decision.when is not None:
+                parent, value = decision.when
+                if {**found, **given}.get(parent, value) != value:
+                    found[decision.name] = decision.domain[0]
+        return found
+
     # -- legality -----------------------------------------------------------------------------
 
     @cached_property
     def reads(self) -> Mask:
-        """For each constraint, the free decisions it depends on."""
+        """For each constraint, the free decisions it depends on, but for those that govern others:
+        a broken row is mended where it stands, not by leaving it for an easier part of the space.
+        """
         probe = self.shape.draw(np.random.default_rng(0), 64)
         mask = np.zeros((len(self.constraints), len(self.decisions)), dtype=np.bool_)
         for number, constraint in enumerate(self.constraints):
@@ -158,6 +203,7 @@ class Space:
                 constraint.check(columns)
                 names = columns.asked
             mask[number, [self._tables[name].position for name in names]] = True
+        mask[:, list(self.shape.governing)] = False
         return mask & (self.shape.sizes > 1)
 
     def violations(self, matrix: Matrix) -> Mask:
@@ -197,8 +243,11 @@ class Space:
         """`rows` legal rows: independent draws, with what breaks a constraint drawn again.
 
         Where that is slow the rest are random walks from the rows found. Raises UsageError,
-        naming the tightest constraint, when nothing legal is found.
+        naming the tightest constraint, when nothing legal is found. Values of a decision on which
+        others depend get equal shares, however few of their rows are legal.
         """
+        if self.shape.governing:
+            return self._sample_branches(rng, rows)
         matrix = self.repair(rng, self.shape.draw(rng, rows), THRIFT)
         matrix[:WALKERS] = self.repair(rng, matrix[:WALKERS])
         legal = self.legal(matrix)
@@ -207,6 +256,22 @@ class Space:
         if not legal.all():
             matrix[~legal] = self._walk(rng, rng.choice(matrix[legal], int((~legal).sum())))
         return matrix
+
+    def _sample_branches(self, rng: np.random.Generator, rows: int) -> Matrix:
+        found, problem = [], None
+        branches = [b for _, b in sorted(enumerate(self._branches()), key=lambda _: rng.random())]
+        for number, branch in enumerate(branches):
+            try:
+                found.append(branch.sample(rng, -(-(rows - number) // len(branches))))
+            except UsageError as error:
+                problem = error
+        if problem is not None and not found:
+            raise problem
+        matrix = np.concatenate(found)
+        short = rows - len(matrix)
+        if short > 0:
+            matrix = np.concatenate([matrix, matrix[rng.integers(len(matrix), size=short)]])
+        return np.asarray(rng.permutation(matrix)[:rows], dtype=np.int16)
 
     def _walk(self, rng: np.random.Generator, matrix: Matrix) -> Matrix:
         """Rows some legal steps away; moves are symmetric, so no legal row is preferred."""
@@ -253,6 +318,10 @@ class Space:
         """Every legal row, in chunks, the last decision changing fastest."""
         if self.size > 2**62:
             raise UsageError(f"a space of {self.size:.1e} schedules cannot be enumerated")
+        if self.shape.governing:
+            for branch in self._branches():
+                yield from branch.exhaustive(chunk)
+            return
         free = self.shape.free
         sizes = tuple(int(size) for size in self.shape.sizes[free])
         for start in range(0, self.size, chunk):
@@ -264,13 +333,22 @@ class Space:
 
     def seed_rows(self, rng: np.random.Generator) -> Matrix:
         """The backend's seeds as legal rows: gaps filled by initial values, pins obeyed."""
-        seeds = self.seeds
+        seeds = self._seeds_within_pins()
         if not seeds and any(decision.initial is not None for decision in self.decisions):
             seeds = ({},)
         matrix = np.array([self._seed_row(seed) for seed in seeds], dtype=np.int16)
         matrix = self.shape.fix(matrix.reshape(len(seeds), len(self.decisions)))
         matrix = self.repair(rng, matrix)
         return matrix[self.legal(matrix)]
+
+    def _seeds_within_pins(self) -> tuple[dict[str, Value], ...]:
+        """Seeds that agree with what is pinned of the decisions on which others depend."""
+        parents = {decision.when[0] for decision in self.decisions if decision.when}
+        pinned = {name: value for name, value in self.pinned.items() if name in parents}
+        return tuple(
+            seed for seed in self.seeds
+            if all(seed.get(name, value) == value for name, value in pinned.items())
+        )  # fmt: skip
 
     def _seed_row(self, seed: Mapping[str, Value]) -> list[int]:
         row = []
@@ -287,6 +365,9 @@ class Space:
         Constraints that read nothing in common are independent, so each such part is estimated
         by itself, with more draws where few are legal.
         """
+        if self.shape.governing:
+            legal = sum(part.legal_share(rng, rows) * part.size for part in self._branches())
+            return legal / self.size
         share = 1.0
         for part in self._parts():
             space = replace(self, constraints=part)

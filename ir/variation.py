@@ -24,11 +24,43 @@ class Shape:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """Domain sizes, 1 for what is pinned."""
+        """Domain sizes, 1 for what is pinned or, by a pin, never in force."""
         sizes = np.array([len(decision.domain) for decision in self.decisions], dtype=np.int64)
-        for column, _ in self.pins:
-            sizes[column] = 1
+        pinned = dict(self.pins)
+        for column, parent, code in self.conditions:
+            if pinned.get(parent, code) != code:
+                sizes[column] = 1
+        sizes[list(pinned)] = 1
         return sizes
+
+    @cached_property
+    def conditions(self) -> tuple[tuple[int, int, int], ...]:
+        """(column, column of the decision it depends on, code there) of conditional decisions."""
+        places = {decision.name: column for column, decision in enumerate(self.decisions)}
+        return tuple(
+            (column, places[d.when[0]], self.decisions[places[d.when[0]]].index(d.when[1]))
+            for column, d in enumerate(self.decisions)
+            if d.when is not None
+        )
+
+    @cached_property
+    def governing(self) -> tuple[int, ...]:
+        """Columns of free decisions on which others depend."""
+        parents = dict.fromkeys(parent for _, parent, _ in self.conditions)
+        return tuple(column for column in parents if self.sizes[column] > 1)
+
+    def in_force(self, matrix: Matrix) -> Mask:
+        """Which decisions of each row are in force."""
+        mask = np.ones(matrix.shape, dtype=np.bool_)
+        for column, parent, code in self.conditions:
+            mask[:, column] = matrix[:, parent] == code
+        return mask
+
+    def settle(self, matrix: Matrix) -> Matrix:
+        """Give decisions that are not in force their first value, in place."""
+        for column, parent, code in self.conditions:
+            matrix[matrix[:, parent] != code, column] = 0
+        return matrix
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
@@ -57,13 +89,19 @@ class Shape:
         """Write the pins into `matrix`."""
         for column, index in self.pins:
             matrix[:, column] = index
-        return matrix
+        return self.settle(matrix)
 
     def draw(self, rng: np.random.Generator, rows: int) -> Matrix:
         """Independent uniform draws; pins hold."""
+        return self.fix(self.uniform(rng, rows))
+
+    def uniform(self, rng: np.random.Generator, rows: int) -> Matrix:
+        """Uniform draws of every column, in force or not."""
         sizes = self.sizes.astype(np.float32)
         picks = (rng.random((rows, sizes.size), dtype=np.float32) * sizes).astype(np.int16)
-        return self.fix(picks)
+        for column, index in self.pins:
+            picks[:, column] = index
+        return picks
 
 
 def _numbered(names: Sequence[str]) -> NDArray[np.int64]:
@@ -78,29 +116,40 @@ def mutate(
     strength: float,
     weights: NDArray[np.float64] | None = None,
 ) -> Matrix:
-    """Change a geometric number of decisions (mean `strength`, at least one) in each row."""
+    """Change a geometric number of decisions (mean `strength`, at least one) in each row.
+
+    Only decisions in force are chosen; those that come into force by a change are drawn.
+    """
     result = matrix.copy()
     if not shape.free.size or not len(matrix):
         return result
-    rows, columns = _chosen(shape, rng, len(matrix), strength, weights)
+    before = shape.in_force(matrix)
+    rows, columns = _chosen(shape, rng, before[:, shape.free], strength, weights)
     result[rows, columns] = _moved(shape, rng, matrix[rows, columns], columns)
     _trade(shape, rng, matrix, result, rows, columns)
-    return result
+    fresh = shape.in_force(result) & ~before
+    if fresh.any():
+        result = np.where(fresh, shape.uniform(rng, len(matrix)), result)
+    return shape.settle(result)
 
 
 def _chosen(
     shape: Shape,
     rng: np.random.Generator,
-    rows: int,
+    apt: Mask,
     strength: float,
     weights: NDArray[np.float64] | None,
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Cells to change: in each row the first few of a weighted random order (Gumbel's trick)."""
-    free = shape.free
-    counts = np.minimum(rng.geometric(1.0 / max(1.0, strength), size=rows), free.size)
+    """Cells to change: in each row the first few of a weighted random order (Gumbel's trick).
+
+    `apt` says which of the free decisions may be chosen.
+    """
+    free, rows = shape.free, len(apt)
+    counts = np.minimum(rng.geometric(1.0 / max(1.0, strength), size=rows), apt.sum(axis=1))
     order = rng.gumbel(size=(rows, free.size))
     if weights is not None:
         order += np.log(np.maximum(weights[free], 1e-9))
+    order[~apt] = -np.inf
     ranks = np.argsort(-order, axis=1)
     chosen = np.arange(free.size) < counts[:, None]
     at_rows, at_ranks = np.nonzero(chosen)
@@ -155,4 +204,8 @@ def crossover(shape: Shape, rng: np.random.Generator, left: Matrix, right: Matri
     single = rng.random((rows, width)) < 0.5
     whole = (rng.random((rows, int(shape.blocks.max(initial=0)) + 1)) < 0.5)[:, shape.blocks]
     by_block = rng.random((rows, 1)) < 0.5
-    return np.where(np.where(by_block, whole, single), left, right)
+    from_left = np.where(by_block, whole, single)
+    for column, parent, _ in shape.conditions:
+        apart = left[:, parent] != right[:, parent]
+        from_left[apart, column] = from_left[apart, parent]
+    return shape.settle(np.where(from_left, left, right))

@@ -1,4 +1,4 @@
-"""The tuning-record store: values, durable storage, JSON Lines in and out.
+"""The tuning-record store: values, durable storage, files in and out.
 
 Importing this package imports no database library; `Store` and its kin are loaded on first use.
 """
@@ -9,10 +9,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from records.errors import StoreError
-from records.record import JOB_STATES, STATUSES, Job, Record, utc_now
+from records.owner import new_owner
+from records.record import JOB_STATES, STATUSES, Job, Record, candidate_key, utc_now
 
 if TYPE_CHECKING:
-    from records.jsonl import Imported, export_records, import_records
+    from records.exchange import export_records, import_records, merge
+    from records.files import Imported
+    from records.prune import Pruned, Pruning
+    from records.salvage import Repaired, repair
     from records.store import Store
 
 __all__ = [
@@ -20,19 +24,31 @@ __all__ = [
     "STATUSES",
     "Imported",
     "Job",
+    "Pruned",
+    "Pruning",
     "Record",
+    "Repaired",
     "Store",
     "StoreError",
+    "candidate_key",
     "export_records",
     "import_records",
+    "merge",
+    "new_owner",
+    "repair",
     "utc_now",
 ]
 
 _LAZY = {
     "Store": "records.store",
-    "Imported": "records.jsonl",
-    "export_records": "records.jsonl",
-    "import_records": "records.jsonl",
+    "Imported": "records.files",
+    "Pruned": "records.prune",
+    "Pruning": "records.prune",
+    "Repaired": "records.salvage",
+    "export_records": "records.exchange",
+    "import_records": "records.exchange",
+    "merge": "records.exchange",
+    "repair": "records.salvage",
 }
 
 

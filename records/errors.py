@@ -33,6 +33,10 @@ class StoreUnavailable(StoreError):
     """The store cannot be reached: no server, no driver, an input or output error."""
 
 
+class ServerAway(StoreUnavailable):
+    """The server does not answer, or went away; it may come back."""
+
+
 class ForeignFile(StoreError):
     """The file is there, but it is no store: not a database, or somebody else's."""
 
@@ -62,4 +66,4 @@ class MovedStore(StoreError):
 
 
 class DamagedExport(StoreError):
-    """A JSON Lines file fails its checksums, or ends early."""
+    """An exported file fails its checksums, ends early, or is of another form."""

@@ -1,93 +1,35 @@
-"""Records and jobs as JSON Lines: a header, one line each with its checksum, and a closing line.
-
-An export appears whole or not at all. An import verifies the whole file before it stores anything.
-"""
+"""Records and jobs as JSON Lines: a header, one line each with its checksum, and a closing line."""
 
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TextIO, Unpack
+from typing import Any, TextIO
 
 from records.canonical import canonical_json, content_key
-from records.errors import DamagedExport, InvalidRecord, StoreUnavailable, UnusableLocation
+from records.errors import DamagedExport, InvalidRecord
+from records.files import Imported, damaged, pour, replacing, unreadable
 from records.record import Job, Record
 from records.rows import Selection
-from records.store import PAGE, Store
+from records.store import Store
 
 FORMAT = 1
 _KINDS: dict[str, type[Record] | type[Job]] = {"trial": Record, "job": Job}
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What an import did: trials read, those new to the store, and lines passed over."""
-
-    read: int
-    added: int
-    jobs: int
-    damaged: tuple[int, ...] = ()  # line numbers, only with `salvage`
+def write(store: Store, path: Path, selection: Selection) -> int:
+    """Write the selected trials and every job; returns how many trials."""
+    with replacing(path) as part, open(part, "x", encoding="ascii", newline="\n") as stream:
+        return _write(stream, store, selection)
 
 
-def export_records(
-    store: Store, path: str | os.PathLike[str], **selection: Unpack[Selection]
-) -> int:
-    """Write the selected trials and every job to a file; returns how many trials.
-
-    Raises StoreError subclasses; a file of that name is replaced only once the new one is whole.
-    """
-    goal = Path(path)
-    _refuse_itself(store, goal)
-    part = goal.with_name(f".{goal.name}.{secrets.token_hex(4)}.part")
-    try:
-        try:
-            with open(part, "x", encoding="ascii", newline="\n") as stream:
-                count = _write(stream, store, selection)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(part, goal)
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreUnavailable(
-            f"cannot write {goal} ({error.strerror}): name another file, or make room for it"
-        ) from None
-    return count
-
-
-def import_records(
-    store: Store, path: str | os.PathLike[str], *, salvage: bool = False
-) -> Imported:
-    """Read an export into the store; trials that are there already are not stored again.
-
-    A damaged file is refused whole (DamagedExport). With `salvage`, its good lines are stored.
-    """
-    source = Path(path)
-    _refuse_itself(store, source)
-    damaged = _verify(source, salvage)
-    read = added = jobs = 0
-    batch: list[Record] = []
-    for _, value in _values(source, damaged):
-        if isinstance(value, Job):
-            jobs += store.put_job(value)
-            continue
-        batch.append(value)
-        read += 1
-        if len(batch) == PAGE:
-            added += store.add_all(batch)
-            batch.clear()
-    added += store.add_all(batch)
-    return Imported(read, added, jobs, damaged)
-
-
-def _refuse_itself(store: Store, path: Path) -> None:
-    if Path(store.location).absolute() == path.absolute():
-        raise UnusableLocation(f"{path} is the store itself: name another file")
+def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Imported:
+    """Store what a file holds. The whole file is verified before anything is stored."""
+    bad = _verify(path, salvage)
+    return replace(pour(store, _values(path, bad)), damaged=bad)
 
 
 def _write(stream: TextIO, store: Store, selection: Selection) -> int:
@@ -116,7 +58,7 @@ def _line(kind: str, content: Any) -> str:
 
 def _verify(path: Path, salvage: bool) -> tuple[int, ...]:
     """The numbers of damaged lines: none unless `salvage`, for otherwise they raise."""
-    damaged = []
+    bad = []
     digest = sha256()
     end: Any = None
     last = 0
@@ -129,7 +71,7 @@ def _verify(path: Path, salvage: bool) -> tuple[int, ...]:
         except InvalidRecord as error:
             if not salvage:
                 raise _damaged(path, last, str(error)) from None
-            damaged.append(last)
+            bad.append(last)
             continue
         if kind == "end":
             end = content
@@ -139,16 +81,16 @@ def _verify(path: Path, salvage: bool) -> tuple[int, ...]:
         raise _damaged(path, last, "it ends early, without its closing line")
     if not salvage and end["sha256"] != digest.hexdigest():
         raise _damaged(path, last, "lines are missing or not in their places")
-    return tuple(damaged)
+    return tuple(bad)
 
 
-def _values(path: Path, skipped: tuple[int, ...]) -> Iterator[tuple[int, Record | Job]]:
+def _values(path: Path, skipped: tuple[int, ...]) -> Iterator[Record | Job]:
     passed = frozenset(skipped)
     for number, text in _lines(path):
         if number not in passed:
             value = _value(*_parse(number, text))
             if value is not None:
-                yield number, value
+                yield value
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -156,7 +98,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         with open(path, encoding="ascii", errors="replace", newline="\n") as stream:
             yield from enumerate(stream, start=1)
     except OSError as error:
-        raise StoreUnavailable(f"cannot read {path} ({error.strerror}): name an export") from None
+        raise unreadable(path, error) from None
 
 
 def _parse(number: int, text: str) -> tuple[str, Any]:
@@ -187,7 +129,4 @@ def _value(kind: str, content: Any) -> Record | Job | None:
 
 
 def _damaged(path: Path, number: int, reason: str) -> DamagedExport:
-    return DamagedExport(
-        f"{path}, line {number}: {reason}; nothing was imported; fetch the file again, or salvage "
-        "its good lines"
-    )
+    return damaged(path, f"line {number}", reason)

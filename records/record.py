@@ -37,6 +37,15 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
+def candidate_key(
+    workload: str, target: str, hardware: str, generator: str, threads: int, schedule_key: str
+) -> str:
+    """Content hash of what is tried and where: what leases and repeated trials go by."""
+    tried = {"workload": workload, "target": target, "hardware": hardware}
+    tried |= {"generator": generator, "schedule": schedule_key}
+    return content_key(canonical_json(tried | {"threads": threads}))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """One trial: what was tried, where, and what came of it.
@@ -109,9 +118,14 @@ class Record:
     @property
     def candidate(self) -> str:
         """Content hash of what was tried and where, whatever came of it: repeats share it."""
-        tried = {"workload": self.workload, "target": self.target, "hardware": self.hardware}
-        tried |= {"generator": self.generator, "schedule": self.schedule_key}
-        return content_key(canonical_json(tried | {"threads": self.threads}))
+        return candidate_key(
+            self.workload,
+            self.target,
+            self.hardware,
+            self.generator,
+            self.threads,
+            self.schedule_key,
+        )
 
     def to_json(self) -> str:
         """The canonical text; equal records have equal text."""

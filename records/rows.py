@@ -29,7 +29,7 @@ _PLAIN = tuple(
 
 
 class Selection(TypedDict, total=False):
-    """Which trials: those that have every one of the given values."""
+    """Which trials: those that have every one of the given values, or one of the given tuple."""
 
     workload: str
     operator: str
@@ -42,14 +42,17 @@ class Selection(TypedDict, total=False):
     status: str
     schedule_key: str
     kernel_key: str
-    candidate: str
+    candidate: str | tuple[str, ...]
 
 
 def conditions(selection: Mapping[str, Any]) -> tuple[ColumnElement[bool], ...]:
     """The selection as SQL; raises TypeError for what cannot be selected by."""
     if unknown := set(selection) - set(Selection.__annotations__):
         raise TypeError(f"records cannot be selected by {', '.join(sorted(unknown))}")
-    return tuple(trials.c[name] == value for name, value in selection.items())
+    return tuple(
+        trials.c[name].in_(value) if isinstance(value, tuple) else trials.c[name] == value
+        for name, value in selection.items()
+    )
 
 
 def trial_rows(*where: ColumnElement[bool]) -> Select[Any]:
@@ -69,12 +72,16 @@ def from_record(record: Record) -> dict[str, Any]:
 
 def to_record(row: Row[Any]) -> Record:
     """The trial of a row; raises InvalidRecord when somebody changed it by hand."""
-    values = row._mapping
+    return plain_record(dict(row._mapping), row.hardware_facts)
+
+
+def plain_record(values: Mapping[str, Any], hardware_facts: str) -> Record:
+    """The trial of a row's columns by name; raises InvalidRecord."""
     quartiles = None
-    if row.lower_quartile is not None:
-        quartiles = (row.lower_quartile, row.upper_quartile)
+    if values["lower_quartile"] is not None:
+        quartiles = (values["lower_quartile"], values["upper_quartile"])
     plain = {name: values[name] for name in _PLAIN}
-    return Record(**plain, quartiles=quartiles, hardware_facts=row.hardware_facts)
+    return Record(**plain, quartiles=quartiles, hardware_facts=hardware_facts)
 
 
 def to_job(row: Row[Any]) -> Job:

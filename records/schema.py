@@ -28,11 +28,24 @@ from sqlalchemy import (
 
 from records.errors import DamagedStore, ForeignFile, NewerStore
 
-VERSION = 1
+VERSION = 2
 
 Migration = Callable[[Connection], None]
-# From a version to the next one. Version 1 is the first, so there is nothing to migrate yet.
-MIGRATIONS: Mapping[int, Migration] = MappingProxyType({})
+
+
+def _add_leases(connection: Connection) -> None:
+    Table(
+        "leases",
+        MetaData(),
+        Column("candidate", String(64), primary_key=True),
+        Column("owner", String(255), nullable=False, index=True),
+        Column("began", Double, nullable=False),
+        Column("seconds", Double, nullable=False),
+    ).create(connection)
+
+
+# From a version to the next one.
+MIGRATIONS: Mapping[int, Migration] = MappingProxyType({1: _add_leases})
 
 metadata = MetaData()
 
@@ -95,6 +108,16 @@ trials = Table(
     Column("strategy", Text, nullable=False),
     Index("ix_trials_workload", "workload", "target", "hardware"),
     sqlite_autoincrement=True,  # numbers are never used again, so readers may page by them
+)
+
+# Who is about to measure what. Worth nothing after a restart of the machine or the server.
+leases = Table(
+    "leases",
+    metadata,
+    Column("candidate", String(64), primary_key=True),
+    Column("owner", String(255), nullable=False, index=True),
+    Column("began", Double, nullable=False),
+    Column("seconds", Double, nullable=False),
 )
 
 

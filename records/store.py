@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, NamedTuple, Self, Unpack
 
 from sqlalchemy import ColumnElement, Connection, Row, func, select, text, update
 
-from records import schema
+from records import leases, schema
 from records.canonical import content_key
 from records.database import BUSY_SECONDS, Database
-from records.errors import DamagedStore, InvalidRecord, UnknownJob
-from records.record import Job, Record, utc_now
+from records.errors import DamagedStore, InvalidRecord, UnknownJob, UnusableLocation
+from records.prune import Pruned, Pruning, choose, remove
+from records.record import JOB_STATES, Job, Record, utc_now
 from records.rows import (
     Selection,
     best_number,
@@ -37,11 +39,24 @@ CHECKED_BYTES = 32 << 20  # files up to this size are checked whole when opened
 _CREATION_LOCK = 0x54494C45
 
 
+class WorkloadCount(NamedTuple):
+    """How many trials there are of a workload on a machine."""
+
+    operator: str
+    extents: str
+    workload: str
+    target: str
+    hardware: str
+    trials: int
+
+
 class Store:
     """A store of records at a path (SQLite, made when absent) or a URL; closes as a context.
 
     Several threads may share one, and several processes may each open their own; do not carry an
-    open one over a fork. Raises a StoreError subclass when the location cannot be used.
+    open one over a fork. Raises a StoreError subclass when the location cannot be used. With
+    `read_only`, a store that is there is read, and left as it is. `clock` stamps jobs;
+    `lease_clock` (seconds) replaces the clock that all users of the database share.
     """
 
     def __init__(
@@ -50,11 +65,17 @@ class Store:
         *,
         busy_seconds: float = BUSY_SECONDS,
         clock: Callable[[], str] = utc_now,
+        read_only: bool = False,
+        lease_clock: Callable[[], float] | None = None,
     ) -> None:
-        self._database = Database(where, busy_seconds)
+        self._database = Database(where, busy_seconds, read_only=read_only)
         self._clock = clock
+        self._lease_clock = lease_clock
         try:
-            self._prepare()
+            if read_only:
+                self._prepare_reading()
+            else:
+                self._prepare()
         except BaseException:
             self.close()
             raise
@@ -109,6 +130,42 @@ class Store:
         with self._database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
+    def last(self) -> int:
+        """The number of the newest trial; 0 where there is none."""
+        with self._database.reading() as connection:
+            return connection.execute(select(func.max(trials.c.number))).scalar_one() or 0
+
+    def newer(self, number: int, **selection: Unpack[Selection]) -> tuple[int, tuple[Record, ...]]:
+        """The selected trials after that number, oldest first, and the number of the last one.
+
+        On a server, a trial may be committed after one with a higher number, and is not told then.
+        """
+        query = trial_rows(*conditions(selection), trials.c.number > number)
+        with self._database.reading() as connection:
+            rows = connection.execute(query).all()
+        return (rows[-1].number if rows else number), tuple(self._read(row) for row in rows)
+
+    def workloads(self) -> tuple[WorkloadCount, ...]:
+        """Every workload on every machine with the number of its trials, ordered by operator."""
+        what = [trials.c[name] for name in WorkloadCount._fields[:-1]]
+        query = select(*what, func.count()).group_by(*what)
+        with self._database.reading() as connection:
+            return tuple(sorted(map(WorkloadCount._make, connection.execute(query))))
+
+    def prune(self, pruning: Pruning, *, dry_run: bool = False) -> Pruned:
+        """Delete what `pruning` lets go, in one commit; a dry run only counts."""
+        if dry_run:
+            with self._database.reading() as connection:
+                return choose(connection, pruning)[0]
+        with self._database.writing() as connection:
+            pruned, numbers = choose(connection, pruning)
+            remove(connection, numbers)
+        return pruned
+
+    def compact(self) -> None:
+        """Give the room of what was deleted back to the disk; takes a copy's room meanwhile."""
+        self._database.compact()
+
     def best(
         self,
         workload: str,
@@ -153,17 +210,27 @@ class Store:
         return job
 
     def put_job(self, job: Job) -> bool:
-        """Store a job that was made elsewhere; of two with one identifier the newer stays."""
+        """Store a job that was made elsewhere; of two with one identifier the newer stays.
+
+        Of two that are equally new, the one with the later state stays, then that with the greater
+        text, so that it does not matter which one came first.
+        """
         values = from_job(job)
-        older = (jobs.c.id == job.id) & (jobs.c.updated < job.updated)
+        mine = jobs.c.id == job.id
         with self._database.writing() as connection:
             if insert_new(connection, jobs, [values]):
                 return True
-            return connection.execute(update(jobs).where(older).values(values)).rowcount == 1
+            there = to_job(connection.execute(select(jobs).where(mine).with_for_update()).one())
+            if _age(there) >= _age(job):
+                return False
+            connection.execute(update(jobs).where(mine).values(values))
+            return True
 
     def update_job(self, identifier: str, state: str) -> Job:
-        """Set a job's state; raises UnknownJob."""
-        job = replace(self.job(identifier), state=state, updated=self._clock())
+        """Set a job's state; raises UnknownJob. Its time never goes back, even if the clock did."""
+        known = self.job(identifier)
+        now = replace(known, updated=self._clock()).updated
+        job = replace(known, state=state, updated=max(now, known.updated))
         values = {"state": job.state, "updated": job.updated}
         with self._database.writing() as connection:
             connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))
@@ -187,6 +254,35 @@ class Store:
             query = query.where(jobs.c.state == state)
         with self._database.reading() as connection:
             return tuple(to_job(row) for row in connection.execute(query))
+
+    # Leases
+
+    def claim(self, candidates: Iterable[str], owner: str, seconds: float) -> set[str]:
+        """Lease those candidates that no other living owner holds; returns what is now ours.
+
+        A lease lasts `seconds` from now, unless a heartbeat renews it. One whose owner (see
+        `new_owner`) was a process of this machine that has died is over at once.
+        """
+        with self._leasing() as connection:
+            now = leases.present(connection, self._lease_clock)
+            return leases.claim(connection, candidates, owner, seconds, now)
+
+    def heartbeat(self, owner: str) -> int:
+        """Let all leases of `owner` count from now; returns how many it still holds."""
+        with self._leasing() as connection:
+            return leases.renew(connection, owner, leases.present(connection, self._lease_clock))
+
+    def release(self, owner: str, candidates: Collection[str] | None = None) -> int:
+        """End these leases of `owner`, by default all; returns how many it held."""
+        with self._leasing() as connection:
+            return leases.end(connection, owner, candidates)
+
+    @contextmanager
+    def _leasing(self) -> Iterator[Connection]:
+        """Leases are worth nothing after a power cut, so they do not wait for the disk."""
+        with self._database.writing(fleeting=True) as connection:
+            leases.take_turn(connection)
+            yield connection
 
     # Soundness
 
@@ -214,6 +310,13 @@ class Store:
         path = self._database.path
         if path is not None and path.stat().st_size <= CHECKED_BYTES:
             self._database.check()
+
+    def _prepare_reading(self) -> None:
+        """Refuse what is no store. Trials and jobs of every version so far read alike."""
+        with self._database.reading() as connection:
+            version = self._version(connection)
+        if version is None:
+            raise UnusableLocation(f"{self.location} holds no store: name another, or make one")
 
     def _create_or_migrate(self) -> None:
         with self._database.writing() as connection:
@@ -254,3 +357,7 @@ class Store:
             f"{self.location} is damaged (trial {row.number}: {reason}): restore a copy, or delete "
             "that trial"
         )
+
+
+def _age(job: Job) -> tuple[str, int, str]:
+    return job.updated, JOB_STATES.index(job.state), job.to_json()

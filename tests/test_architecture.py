@@ -12,14 +12,25 @@ import pytest
 
 _ROOT = Path(__file__).parents[1]
 _GPU = {"cuda", "cupy", "pynvml"}  # of the CUDA runtime, inside functions
-_HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "plotly", "scipy", "sqlalchemy"}
-_HEAVY |= {"cuda", "optuna", "pytest", "torch", "typer", "xgboost"}
+_HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "scipy", "sqlalchemy"}
+_HEAVY |= {"cuda", "duckdb", "optuna", "psycopg", "pytest", "torch", "typer", "xgboost"}
 _ALLOWED = {  # beside the standard library and themselves
     "ir": {"numpy", "networkx"},
-    "records": {"sqlalchemy"},
+    "records": {"sqlalchemy", "duckdb"},  # the latter inside functions, of Parquet alone
     "costmodel": {"ir", "records", "numpy", "xgboost"},
-    "explorer": {"costmodel", "ir", "records", "numpy", "llvmlite", "typer", "rich", *_GPU}
-    | {"optuna", "pytest"},  # an extra; the tests that other packages' strategies inherit
+    "explorer": {
+        "costmodel",
+        "ir",
+        "records",
+        "numpy",
+        "llvmlite",
+        "typer",
+        "rich",
+        "jinja2",
+        "optuna",  # an extra, of its adapter alone
+        "pytest",  # of the tests that strategies of other packages inherit
+        *_GPU,
+    },
 }
 
 

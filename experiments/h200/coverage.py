@@ -33,6 +33,7 @@ WRONG = 1e-2
 REGISTERS = {1: "none", 2: "40/232"}
 FREE: dict[str, tuple[Value, ...]] = {
     "epilogue": ("tma", "direct"), "epilogue_slots": (2, 1), "wait": (1,),
+    "promotion": (256,), "stream": ("none",), "early": (False,),
 }  # fmt: skip
 
 

@@ -5,13 +5,17 @@ Exit codes are documented in docs/exit-codes.md.
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
+from typing import Any
 
 EXIT_DONE = 0
 EXIT_USAGE = 2
 EXIT_NOTHING = 3
 EXIT_TARGET = 6
+EXIT_LOST = 7
+EXIT_STORE = 8
 EXIT_INTERRUPTED = 130
 
 
@@ -43,12 +47,22 @@ def invoke(arguments: list[str]) -> int:
 
 def _message(error: Exception) -> str:
     """A misspelt option is typer's own error, whose class is private and differs by version."""
+    if hasattr(error, "option_name") and getattr(error, "ctx", None) is not None:
+        return f"No such option: {error.option_name}{_nearest_option(error)}"
     return str(error.format_message()) if hasattr(error, "format_message") else str(error)
+
+
+def _nearest_option(error: Any) -> str:
+    """The option of the verb that is spelt most alike."""
+    options = [name for option in error.ctx.command.get_params(error.ctx) for name in option.opts]
+    known = [name for name in options if name.startswith("--")]
+    near = difflib.get_close_matches(error.option_name, known, n=1, cutoff=0.0)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def exit_code(error: BaseException) -> int | None:
     """The documented code of an error that is meant for the user; None for a defect."""
-    from explorer.errors import NothingValid, WorkerError
+    from explorer.errors import DeviceLost, NothingValid, WorkerError
     from ir.errors import MissingTarget, TilewrightError
     from records.errors import StoreError
 
@@ -56,6 +70,8 @@ def exit_code(error: BaseException) -> int | None:
         return error.exit_code
     if isinstance(error, NothingValid):
         return EXIT_NOTHING
+    if isinstance(error, DeviceLost):
+        return EXIT_LOST
     if isinstance(error, MissingTarget | WorkerError):
         return EXIT_TARGET
     usage = isinstance(error, TilewrightError) or hasattr(error, "format_message")

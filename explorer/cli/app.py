@@ -13,15 +13,20 @@ import typer
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
+    from ir.columns import Decision
     from ir.schedule import Schedule
 
 VERBS = (
     "tune",
     "space",
     "run",
+    "explain",
+    "report",
     "export",
     "show",
     "top",
+    "train",
+    "evaluate",
     "db",
     "layout",
     "targets",
@@ -104,6 +109,13 @@ def read_schedule(text: str) -> Schedule:
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--schedule {text}: {error}") from None
     return Schedule.from_json(text)
+
+
+def domain_text(decision: Decision, shown: int = 12) -> str:
+    """The first values of a domain, and how many there are more."""
+    values = ", ".join(str(value) or "-" for value in decision.domain[:shown])
+    more = len(decision.domain) - shown
+    return f"{values} and {more} more" if more > 0 else values
 
 
 def milliseconds(seconds: float) -> str:

@@ -1,8 +1,12 @@
-"""tilewright db: check a record store, carry records out, in and together."""
+"""tilewright db: check a record store, carry records out and in, prune it, save a damaged one."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,23 +16,46 @@ from explorer.cli.app import Format, OutputFormat, Records, app, print_json
 
 if TYPE_CHECKING:
     from records import Store
+    from records.rows import Selection
 
 db_app = typer.Typer(help="Look after record stores.")
 app.add_typer(db_app, name="db")
 
-File = Annotated[Path, typer.Argument(metavar="FILE", help="a JSON Lines file of records")]
+
+class Form(StrEnum):
+    """The forms of exported files."""
+
+    jsonl = "jsonl"
+    parquet = "parquet"
+    t4 = "t4"
+
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="exported records: .jsonl, .parquet or .json (T4)")
+]
+FileForm = Annotated[
+    Form | None, typer.Option("--format", help="form of the file; default: what its ending says")
+]
+_AGE = re.compile(r"(\d{1,6})([hdw])")
+_HOURS = {"h": 1, "d": 24, "w": 168}
 
 
 def _existing(records: str | None) -> Store:
-    """The store, which looking at must not make; raises UsageError."""
+    """The store, to be read; looking at it must not make it. Raises UsageError."""
     from explorer.recall import open_store
+
+    return open_store(_location(records), read_only=True)
+
+
+def _location(records: str | None) -> str:
+    """Where a store is that must be there; raises UsageError."""
     from explorer.settings import records_location
     from ir.errors import UsageError
 
     where = records if records is not None else records_location()
     if "://" not in where and not Path(where).exists():
         raise UsageError(f"{where}: no such store; `tilewright tune` makes one")
-    return open_store(where)
+    return where
 
 
 @db_app.command()
@@ -44,12 +71,25 @@ def check(records: Records = None, form: OutputFormat = Format.text) -> None:
 
 
 @db_app.command()
-def stats(records: Records = None, form: OutputFormat = Format.text) -> None:
+def stats(
+    records: Records = None,
+    workloads: Annotated[
+        bool, typer.Option("--workloads", help="by workload and machine, with their keys")
+    ] = False,
+    form: OutputFormat = Format.text,
+) -> None:
     """Count trials by operator and outcome."""
-    counts: Counter[tuple[str, str]] = Counter()
     with _existing(records) as store:
-        for record in store.records():
-            counts[record.operator, record.status] += 1
+        if workloads:
+            _print_workloads(store, form)
+        else:
+            _print_outcomes(store, form)
+
+
+def _print_outcomes(store: Store, form: Format) -> None:
+    counts: Counter[tuple[str, str]] = Counter()
+    for record in store.records():
+        counts[record.operator, record.status] += 1
     table: dict[str, dict[str, int]] = {}
     for (operator, status), count in sorted(counts.items()):
         table.setdefault(operator, {})[status] = count
@@ -61,30 +101,59 @@ def stats(records: Records = None, form: OutputFormat = Format.text) -> None:
         print(f"{operator}: {words}")
 
 
+def _print_workloads(store: Store, form: Format) -> None:
+    found = store.workloads()
+    if form is Format.json:
+        print_json([row._asdict() for row in found])
+        return
+    for row in found:
+        print(f"{row.workload[:12]} {row.operator} {row.extents} on {row.target}: {row.trials}")
+
+
 @db_app.command("export")
 def export_store(
     file: File,
     records: Records = None,
+    form: FileForm = None,
     operator: Annotated[str | None, typer.Option(help="only this operator's trials")] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="only this workload's: its key, or the key's beginning")
+    ] = None,
 ) -> None:
-    """Write records to a file that carries a checksum for every line."""
+    """Write records to a file that carries checksums."""
     from records import export_records
 
+    selection: Selection = {}
     with _existing(records) as store:
-        count = (
-            export_records(store, file, operator=operator)
-            if operator
-            else export_records(store, file)
-        )
+        if operator:
+            selection["operator"] = operator
+        if workload:
+            selection["workload"] = _workload(store, workload)
+        count = export_records(store, file, form=form, **selection)
     print(f"wrote {count} trials to {file}")
+
+
+def _workload(store: Store, beginning: str) -> str:
+    """The only workload whose key begins so; raises UsageError."""
+    from ir.errors import UsageError
+
+    keys = {row.workload for row in store.workloads() if row.workload.startswith(beginning)}
+    if len(keys) != 1:
+        found = f"{len(keys)} workloads begin" if keys else "no workload begins"
+        raise UsageError(f"--workload {beginning}: {found} so; `db stats --workloads` lists them")
+    return keys.pop()
 
 
 @db_app.command("import")
 def import_store(
     file: File,
     records: Records = None,
+    form: FileForm = None,
+    operator: Annotated[
+        str | None, typer.Option(help="what was tuned, for another tool's T4; default: the name")
+    ] = None,
     salvage: Annotated[
-        bool, typer.Option(help="of a damaged file, take the lines that are sound")
+        bool, typer.Option(help="of a damaged file, take what is sound of it")
     ] = False,
 ) -> None:
     """Add the records of a file; those that are there already are passed over."""
@@ -92,8 +161,8 @@ def import_store(
     from records import import_records
 
     with open_store(records) as store:
-        done = import_records(store, file, salvage=salvage)
-    lost = f"; {len(done.damaged)} damaged lines passed over" if done.damaged else ""
+        done = import_records(store, file, form=form, salvage=salvage, operator=operator)
+    lost = f"; {len(done.damaged)} damaged ones passed over" if done.damaged else ""
     print(f"read {done.read} trials, {done.added} of them new{lost}")
 
 
@@ -101,25 +170,102 @@ def import_store(
 def merge(
     sources: Annotated[list[str], typer.Argument(metavar="STORE...", help="paths or URLs")],
     records: Records = None,
+    form: OutputFormat = Format.text,
 ) -> None:
     """Add all records of other stores to this one; doing it twice changes nothing."""
+    import records as library
     from explorer.recall import open_store
 
+    places = [_location(source) for source in sources]
+    rows = []
     with open_store(records) as store:
-        for source in sources:
-            with _existing(source) as other:
-                read, added = _pour(other, store)
-            print(f"{source}: {read} trials, {added} of them new")
+        for place in places:
+            with open_store(place, read_only=True) as other:
+                done = library.merge(other, store)
+            row = {"store": place, "read": done.read, "added": done.added, "jobs": done.jobs}
+            rows.append(row)
+            if form is Format.text:
+                print(f"{place}: {done.read} trials, {done.added} of them new")
+    if form is Format.json:
+        print_json(rows)
 
 
-def _pour(source: Store, target: Store, page: int = 500) -> tuple[int, int]:
-    """(trials read, trials new); jobs come along, of two versions the newer stays."""
-    read = added = 0
-    batch = []
-    for record in source.records():
-        batch.append(record)
-        if len(batch) == page:
-            read, added, batch = read + len(batch), added + target.add_all(batch), []
-    for job in source.jobs():
-        target.put_job(job)
-    return read + len(batch), added + target.add_all(batch)
+@db_app.command()
+def prune(
+    records: Records = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="untried for so long: 12h, 30d, 8w")
+    ] = None,
+    keep_best: Annotated[
+        int | None, typer.Option(min=0, help="keep so many best candidates of every workload")
+    ] = None,
+    generator: Annotated[
+        str | None, typer.Option(help="of this version of the code generator")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="delete; without it, only count")] = False,
+    form: OutputFormat = Format.text,
+) -> None:
+    """Delete candidates that meet every condition given, with all their trials."""
+    from explorer.recall import FINAL, open_store
+    from ir.errors import UsageError
+    from records import Pruning
+
+    if older_than is None and keep_best is None and generator is None:
+        raise UsageError("prune needs a condition: --older-than, --keep-best or --generator")
+    before = None if older_than is None else _moment_before(older_than)
+    what = Pruning(before=before, keep_best=keep_best, generator=generator, finals=FINAL)
+    with open_store(_location(records), read_only=not yes) as store:
+        done = store.prune(what, dry_run=not yes)
+        if yes and done.trials:
+            _compact(store)
+    if form is Format.json:
+        print_json(asdict(done) | {"operators": dict(done.operators), "deleted": yes})
+        return
+    operators = ", ".join(f"{name} {count}" for name, count in done.operators)
+    listed = f" ({operators})" if operators else ""
+    verb = "deleted" if yes else "would delete"
+    print(f"{verb} {done.trials} trials of {done.candidates} candidates{listed}, keeps {done.kept}")
+    if not yes:
+        print("nothing is deleted yet: --yes does it")
+
+
+def _moment_before(age: str) -> str:
+    from ir.errors import UsageError
+
+    found = _AGE.fullmatch(age)
+    if not found:
+        raise UsageError(f"--older-than {age!r}: give hours, days or weeks: 12h, 30d, 8w")
+    try:
+        moment = datetime.now(UTC) - timedelta(hours=int(found[1]) * _HOURS[found[2]])
+    except OverflowError:
+        raise UsageError(f"--older-than {age}: longer ago than there are dates") from None
+    return moment.isoformat(timespec="microseconds")
+
+
+def _compact(store: Store) -> None:
+    """The trials are gone; the file may keep its size while others use it, or the disk is full."""
+    from records.errors import FullStore, LockedStore
+
+    try:
+        store.compact()
+    except (FullStore, LockedStore) as error:
+        typer.echo(f"the file keeps its size: {error}", err=True)
+
+
+@db_app.command()
+def repair(
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="file for what can be saved")],
+    records: Records = None,
+    form: OutputFormat = Format.text,
+) -> None:
+    """Save what can be read of a damaged store into a new one; the damaged one stays as it is."""
+    import records as library
+
+    where = _location(records)
+    done = library.repair(where, new)
+    if form is Format.json:
+        print_json(asdict(done) | {"store": where, "new": str(new)})
+        return
+    print(f"saved {done.trials} trials and {done.jobs} jobs of {where} in {new}")
+    lost = f"lost: {done.unreadable} trials that cannot be read, {done.altered} that are altered"
+    print(f"{lost}; {done.factless} trials are saved without the facts of their hardware")

@@ -1,61 +1,116 @@
-"""tilewright doctor: what this machine and install offer, each with a verdict and what to do."""
+"""tilewright doctor: what this machine and install offer, each with a verdict and what to do.
+
+The code it ends with: 6 if a target that was asked for cannot be used, or, if none was asked for,
+if no target can be used at all; 8 if the store cannot be used; otherwise 0.
+"""
 
 from __future__ import annotations
 
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Annotated
 
-from explorer.cli import EXIT_DONE, EXIT_TARGET
+import typer
+
+from explorer.cli import EXIT_DONE, EXIT_STORE, EXIT_TARGET
 from explorer.cli.app import Format, OutputFormat, Records, app, print_json
 
 GOOD, NOTE, BAD = "ok", "note", "bad"
-_NEEDED = ("numpy", "networkx", "llvmlite", "xgboost", "SQLAlchemy")
+ALL = "*"
+_NEEDED = {
+    "numpy": ALL, "networkx": ALL, "llvmlite": "cpu", "xgboost": ALL, "SQLAlchemy": ALL,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`verdict`: ok, note (something optional is missing) or bad (kernels cannot be tuned)."""
+    """`verdict`: ok, note (something optional is missing) or bad (kernels cannot be tuned).
+
+    `targets` are those that cannot be used because of it; "*" stands for all of them.
+    """
 
     what: str
     verdict: str
     found: str
     advice: str = ""
+    targets: tuple[str, ...] = ()
+
+
+Asked = Annotated[
+    list[str] | None, typer.Option("--target", help="a target that must be usable; may be repeated")
+]
 
 
 @app.command()
-def doctor(records: Records = None, form: OutputFormat = Format.text) -> int:
-    """Examine the machine and the install; exit code 6 if nothing can be tuned here."""
-    findings = list(_examine(records))
+def doctor(target: Asked = None, records: Records = None, form: OutputFormat = Format.text) -> int:
+    """Examine the machine and the install.
+
+    Ends with code 6 if a target that is asked for cannot be used (if none is, when no target can
+    be), with 8 if the record store cannot be used.
+    """
+    from ir.target import get_backend, target_names
+
+    for name in target or ():
+        get_backend(name)  # a misspelt name is a usage error
+    asked = set(target or ())
+    findings = [
+        replace(finding, verdict=BAD) if asked & set(finding.targets) else finding
+        for finding in _examine(records, target or ())
+    ]
     if form is Format.json:
         print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
             advice = f"; {finding.advice}" if finding.advice else ""
             print(f"{finding.verdict:4}  {finding.what}: {finding.found}{advice}")
-    return EXIT_TARGET if any(f.verdict == BAD for f in findings) else EXIT_DONE
+    return _code(findings, target or (), target_names())
 
 
-def _examine(records: str | None) -> Iterator[Finding]:
+def _code(findings: Sequence[Finding], asked: Sequence[str], known: Sequence[str]) -> int:
+    broken = {name for finding in findings for name in finding.targets}
+    if ALL in broken or broken & set(asked) or (not asked and broken >= set(known)):
+        return EXIT_TARGET
+    return (
+        EXIT_STORE if any(f.what == "records" and f.verdict == BAD for f in findings) else EXIT_DONE
+    )
+
+
+def _examine(records: str | None, asked: Sequence[str]) -> Iterator[Finding]:
     yield Finding("python", GOOD, f"{platform.python_version()} at {sys.executable}")
-    for name in _NEEDED:
-        yield _package(name)
-    checks: tuple[Callable[[], Finding], ...] = (_cpu, _workers, _linker, _cuda, _cache)
-    for check in checks:
+    for name, owner in _NEEDED.items():
+        yield _package(name, owner)
+    for check in (_cpu, _workers, _linker, _cuda, _cache):
         yield check()
+    yield from _others(asked)
     yield _store(records)
 
 
-def _package(name: str) -> Finding:
+def _others(asked: Sequence[str]) -> Iterator[Finding]:
+    """Targets of other packages that are asked for: whether they find their hardware."""
+    from ir.errors import MissingTarget
+    from ir.target import get_backend
+
+    for name in asked:
+        if name in ("cpu", "cuda"):
+            continue
+        try:
+            hardware = get_backend(name).hardware()
+            yield Finding(f"{name} target", GOOD, hardware.name)
+        except MissingTarget as error:
+            yield Finding(f"{name} target", BAD, str(error), targets=(name,))
+
+
+def _package(name: str, owner: str) -> Finding:
     try:
         return Finding(name, GOOD, version(name))
     except PackageNotFoundError:
-        return Finding(name, BAD, "not installed", f"pip install {name}")
+        return Finding(name, BAD, "not installed", f"pip install {name}", (owner,))
 
 
 def _cpu() -> Finding:
@@ -65,7 +120,7 @@ def _cpu() -> Finding:
     try:
         hardware = get_backend("cpu").hardware()
     except MissingTarget as error:
-        return Finding("cpu target", BAD, str(error))
+        return Finding("cpu target", BAD, str(error), targets=("cpu",))
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     found = f"{' '.join(hardware.isa)}; {hardware.threads} threads on {count} processors"
     if "avx512f" not in hardware.isa and "avx2" not in hardware.isa:
@@ -82,15 +137,16 @@ def _workers() -> Finding:
     from explorer.workload import Workload
     from ir.errors import TilewrightError
 
-    workload = Workload.of("row_sum", {"m": "64", "n": "64"}, "cpu", None)
-    space = workload.space(None)
     try:
+        workload = Workload.of("row_sum", {"m": "64", "n": "64"}, "cpu", None)
+        space = workload.space(None)
         first = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
         outcome = run_schedule(workload, first)
     except (TilewrightError, WorkerError, OSError) as error:
-        return Finding("worker", BAD, str(error))
+        return Finding("worker", BAD, str(error), targets=("cpu",))
     if not outcome.ok:
-        return Finding("worker", BAD, f"a small kernel ended as {outcome.status}: {outcome.detail}")
+        said = f"a small kernel ended as {outcome.status}: {outcome.detail}"
+        return Finding("worker", BAD, said, targets=("cpu",))
     clock = f", clock {outcome.clock_ghz} GHz" if outcome.clock_ghz else ""
     return Finding("worker", GOOD, f"compiled, ran and checked a small kernel{clock}")
 
@@ -114,10 +170,11 @@ def _cuda() -> Finding:
     try:
         hardware = get_backend("cuda").hardware()
     except MissingTarget as error:
-        return Finding("cuda", NOTE, "no GPU to tune for", str(error))
+        return Finding("cuda", NOTE, "no GPU to tune for", str(error), ("cuda",))
     if missing:
         advice = "install the extra: pip install 'tilewright[cuda13]' (or cuda12)"
-        return Finding("cuda", NOTE, f"{hardware.name}, without {', '.join(missing)}", advice)
+        found = f"{hardware.name}, without {', '.join(missing)}"
+        return Finding("cuda", NOTE, found, advice, ("cuda",))
     return Finding("cuda", GOOD, f"{hardware.name}, {', '.join(hardware.isa)}")
 
 
@@ -129,7 +186,7 @@ def _cache() -> Finding:
     size = sum(path.stat().st_size for path in files) / 1e6
     if not _writable(folder):
         advice = "set TILEWRIGHT_CACHE to a folder that can be written"
-        return Finding("cache", BAD, f"{folder} cannot be written", advice)
+        return Finding("cache", BAD, f"{folder} cannot be written", advice, (ALL,))
     return Finding("cache", GOOD, f"{folder}: {len(files)} kernels, {size:.1f} MB")
 
 

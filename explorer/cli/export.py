@@ -24,7 +24,7 @@ from explorer.cli.app import (
 def export(
     operator: OperatorName,
     words: Words = None,
-    out: Annotated[Path, typer.Option(help="folder")] = Path("kernel"),
+    out: Annotated[Path, typer.Option(help="folder to write to, made if need be")] = Path("kernel"),
     schedule: ScheduleText = "",
     target: Target = "cpu",
     threads: Threads = None,

@@ -13,14 +13,13 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    domain_text,
     pairs,
     print_json,
 )
 
 if TYPE_CHECKING:
-    from ir.space import Decision, Summary
-
-SHOWN = 12  # values of a domain
+    from ir.space import Summary
 
 
 @app.command()
@@ -54,17 +53,11 @@ def _print_text(name: str, summary: Summary) -> None:
     width = max((len(decision.name) for decision in summary.decisions), default=0)
     for decision in summary.decisions:
         fixed = decision.name in pinned
-        domain = f"{pinned[decision.name]} (pinned)" if fixed else _domain(decision)
+        domain = f"{pinned[decision.name]} (pinned)" if fixed else domain_text(decision)
         print(f"  {decision.name:{width}}  {decision.group:9}  {domain}")
     print("\nconstraints, and the share of all schedules that each removes by itself")
     for constraint, needs, removed in summary.removed:
         print(f"  {100 * removed:5.1f} %  {constraint}: {needs}")
-
-
-def _domain(decision: Decision) -> str:
-    values = ", ".join(str(value) or "-" for value in decision.domain[:SHOWN])
-    more = len(decision.domain) - SHOWN
-    return f"{values} and {more} more" if more > 0 else values
 
 
 def _as_json(summary: Summary) -> dict[str, object]:

@@ -43,7 +43,7 @@ def _best(operator: str | None, records: str | None) -> list[tuple[Record, int]]
     where = records if records is not None else records_location()
     groups: dict[tuple[str, ...], list[Record]] = {}
     if "://" in where or Path(where).exists():  # looking makes no store
-        with open_store(where) as store:
+        with open_store(where, read_only=True) as store:
             selected = store.records(operator=operator) if operator else store.records()
             for r in selected:
                 groups.setdefault((r.workload, r.target, r.hardware, r.generator), []).append(r)

@@ -1,19 +1,19 @@
-"""tilewright tune: a search job with progress lines, ending in the best schedule, exported."""
+"""tilewright tune: a search of one workload or several, shown live, resumable, exported."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from explorer.cli import EXIT_DONE, EXIT_INTERRUPTED
+from explorer.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOTHING
 from explorer.cli.app import (
     Format,
-    OperatorName,
     OutputFormat,
     Pins,
     Records,
@@ -21,21 +21,42 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
-    milliseconds,
     pairs,
     print_json,
 )
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
-    from explorer.job import JobResult, Progress
+    from explorer.cli.progress import Display
+    from explorer.interrupted import Interrupted
+    from explorer.plan import Plan
+    from explorer.replay import Recording
+    from explorer.result import JobResult, PlanResult
+    from explorer.workload import Workload
 
-LINE_EVERY = 32
-TERA = 10_000  # GFLOP/s from which they are told in thousands
+OperatorOrJob = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[OPERATOR]",
+        help="a built-in operator, or FILE.py:NAME; with --resume, a job's identifier",
+    ),
+]
+Jobs = Annotated[
+    Path | None, typer.Option(metavar="FILE.toml", help="several workloads under one budget")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="go on with an interrupted job, by default the newest")
+]
+Plain = Annotated[bool, typer.Option("--plain", help="lines instead of the live panel")]
+Trials = Annotated[int | None, typer.Option(help="candidates to measure")]
 Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
 Effort = Annotated[str, typer.Option(help="budget by name: quick, standard or deep")]
 Strategy = Annotated[
     str, typer.Option(help="evolutionary, annealing, random, exhaustive, replay, optuna-tpe ...")
+]
+Seed = Annotated[int, typer.Option(min=0, help="of the search's random choices")]
+Model = Annotated[
+    str | None, typer.Option(help="cost model to start with: a file, or none; default: our own")
 ]
 StartFrom = Annotated[
     str | None, typer.Option(metavar="RECORDS", help="measure the fastest of these records first")
@@ -46,64 +67,149 @@ Replay = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
 
+_ALWAYS = {"resume", "records", "out", "plain", "form"}  # parameters that go with any others
+
 
 @app.command()
 def tune(
-    operator: OperatorName,
+    context: typer.Context,
+    operator: OperatorOrJob = None,
     words: Words = None,
+    jobs: Jobs = None,
+    resume: Resume = False,
     target: Target = "cpu",
-    trials: Annotated[int | None, typer.Option(help="candidates to measure")] = None,
+    trials: Trials = None,
     seconds: Seconds = None,
     effort: Effort = "standard",
     threads: Threads = None,
     pin: Pins = None,
     strategy: Strategy = "evolutionary",
-    seed: Annotated[int, typer.Option(min=0, help="of the search's random choices")] = 0,
+    seed: Seed = 0,
+    model: Model = None,
     records: Records = None,
     start_from: StartFrom = None,
     replay: Replay = None,
     out: Out = None,
+    plain: Plain = False,
     form: OutputFormat = Format.text,
 ) -> int:
-    """Search for the fastest kernel of an operator.
+    """Search for the fastest kernel of an operator, or of several.
 
-    Every trial is recorded before it is shown. The same command goes on where an earlier one
-    ended; Ctrl-C keeps what is measured.
+    Every trial is recorded before it is shown. Ctrl-C keeps what is measured and prints the best;
+    `tune --resume` goes on as if nothing had happened, also after a kill. The same command given
+    again adds trials to those that are known.
     """
     from explorer import job
-    from explorer.workload import Workload
+    from explorer.budget import Budget
 
     _refuse_folder(out)
-    arguments = pairs(words)
-    text = form is Format.text
-    result = job.tune(
-        operator,
-        arguments,
-        target=target,
-        trials=trials,
-        seconds=seconds,
-        effort=effort,
-        threads=threads,
-        store=records,
-        pins=pairs(pin, "pin"),
-        strategy=strategy,
-        seed=seed,
-        start_from=start_from,
-        replay=replay,
-        progress=_Lines(job.Budget.of(effort, trials, seconds, 1).trials).show if text else None,
-    )
-    if text:
-        _print_text(result)
-    files: tuple[str, ...] = ()
-    if out is not None:
-        workload = Workload.of(operator, arguments, target, threads)
-        written = job.export_best(workload, out, schedule=result.best, seconds=result.seconds)
-        files = tuple(str(path) for path in written)
-    if text:
-        _print_end(files, result.interrupted)
-    else:
-        _print_json(result, files)
-    return EXIT_INTERRUPTED if result.interrupted else EXIT_DONE
+    given = _given(context)
+    if replay is not None:
+        why = "--replay answers from records and stores nothing"
+        _refuse_others(given, set(given) - {"jobs", "resume", "records"}, why)
+    output = _Output(out, plain, form, records)
+    if resume:
+        return _resume(operator, given, output)
+    if jobs is not None:
+        return _tune_file(jobs, (trials, seconds, effort), given, output)
+    if operator is None:
+        raise UsageError("Missing argument 'OPERATOR', or --jobs FILE.toml, or --resume")
+    plan = job.plan_one(
+        operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
+        threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
+        model=model, start_from=start_from,
+    )  # fmt: skip
+    if replay is None:
+        return _search(plan, output)
+    plan, recordings = job.recorded(plan, replay)
+    return _search(plan, output, recordings=recordings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """Where results go, and how they are shown."""
+
+    folder: Path | None
+    plain: bool
+    form: Format
+    records: str | None
+
+
+def _resume(name: str | None, given: dict[str, str], output: _Output) -> int:
+    """Go on with the job called `name`, else with the newest interrupted one."""
+    from explorer.job import interrupted_run
+
+    _refuse_others(given, _ALWAYS | {"operator"}, "--resume goes on with a job's own options")
+    past = interrupted_run(name, output.records)
+    return _search(past.plan, output, past)
+
+
+def _tune_file(
+    file: Path,
+    budget: tuple[int | None, float | None, str],
+    given: dict[str, str],
+    output: _Output,
+) -> int:
+    """Tune the jobs of a file; what the command line says of the budget goes before the file."""
+    from explorer.plan import read_plan
+
+    allowed = _ALWAYS | {"jobs", "trials", "seconds", "effort"}
+    _refuse_others(given, allowed, f"with --jobs it stands in {file}")
+    trials, seconds, effort = budget
+    named = effort if "effort" in given else None
+    return _search(read_plan(file, trials=trials, seconds=seconds, effort=named), output)
+
+
+def _search(
+    plan: Plan,
+    output: _Output,
+    past: Interrupted | None = None,
+    recordings: Sequence[Recording] = (),
+) -> int:
+    """Run a plan with its display, then print, export and choose the exit code."""
+    from explorer.cli.interrupt import second_one_quits
+    from explorer.cli.progress import Silence
+    from explorer.job import run_plan
+    from explorer.turns import prepare
+
+    workloads = prepare(plan, recordings)
+    peaks = _peaks(workloads, measured=not recordings)
+    text = output.form is Format.text
+    display = _display(plan, workloads, peaks, output.plain) if text else Silence()
+    with second_one_quits(), display:
+        found = run_plan(
+            plan, store=output.records, progress=display.show, past=past, peaks=peaks,
+            recordings=recordings,
+        )  # fmt: skip
+    return _finish(found, output, resumable=not recordings)
+
+
+def _peaks(workloads: Sequence[Workload], measured: bool) -> list[dict[str, float]]:
+    """What this machine can do at most; nothing of it where others measured."""
+    from explorer.peaks import measured_peaks
+
+    return [measured_peaks(w.target, w.hardware) if measured else {} for w in workloads]
+
+
+def _given(context: typer.Context) -> dict[str, str]:
+    """What the command line names itself, by parameter, as it is spelt."""
+    return {
+        option.name: option.opts[-1] if option.opts[-1].startswith("-") else "words"
+        for option in context.command.params
+        if option.name and _from_command_line(context, option.name)
+    }
+
+
+def _from_command_line(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def _refuse_others(given: dict[str, str], allowed: set[str], why: str) -> None:
+    for name, spelt in given.items():
+        if name not in allowed:
+            what = "operator and words" if name in ("operator", "words") else spelt
+            raise UsageError(f"{what} cannot be given here: {why}")
 
 
 def _refuse_folder(out: Path | None) -> None:
@@ -112,70 +218,117 @@ def _refuse_folder(out: Path | None) -> None:
         raise UsageError(f"--out {out}: a file is in the way; name a folder")
 
 
-class _Lines:
-    """A line when the best improves, and every few trials."""
+def _display(
+    plan: Plan, workloads: Sequence[Workload], peaks: Sequence[Mapping[str, float]], plain: bool
+) -> Display:
+    """A panel on a terminal, otherwise lines."""
+    from explorer.cli.progress import Account, Lines
+    from explorer.roofline import Roofline
 
-    def __init__(self, trials: int) -> None:
-        self._trials = trials
-        self._best: float | None = None
-        self._failed: Counter[str] = Counter()
+    rooflines = tuple(
+        Roofline.of(workload.program, dict(workload.hardware.facts) | dict(measured))
+        for workload, measured in zip(workloads, peaks, strict=True)
+    )
+    account = Account(plan, rooflines)
+    if plain or not sys.stdout.isatty():
+        return Lines(account)
+    from explorer.cli.panel import LivePanel
 
-    def show(self, progress: Progress) -> None:
-        if not progress.outcome.ok:
-            self._failed[progress.outcome.status] += 1
-        best = progress.best_seconds
-        improved = best is not None and (self._best is None or best < self._best)
-        if improved or progress.trial % LINE_EVERY == 0:
-            self._best = best
-            print(
-                f"{progress.elapsed:6.1f} s  trial {progress.trial:4d} of {self._trials}  "
-                f"{_speed(best, progress.flops)}{self._failures()}",
-                flush=True,
-            )
-
-    def _failures(self) -> str:
-        counts = ", ".join(f"{n} {status}" for status, n in self._failed.most_common())
-        return f"  ({counts})" if counts else ""
+    return LivePanel(account)
 
 
-def _speed(seconds: float | None, flops: int) -> str:
-    if seconds is None:
-        return "nothing valid yet"
-    rate = flops / seconds / 1e9
-    shown = f"{rate / 1e3:.1f} TFLOP/s" if rate >= TERA else f"{rate:.1f} GFLOP/s"
-    return f"best {milliseconds(seconds)}, {shown}"
+def _finish(found: PlanResult, output: _Output, resumable: bool) -> int:
+    """Print what was found, export it, and choose the exit code."""
+    from explorer.job import single
+
+    if len(found.plan.jobs) == 1:
+        single(found)  # raises what a job without a result ends with
+    text = output.form is Format.text
+    for result in found.results if text else ():
+        _print_text(found, result)
+    files = {r.number: _export(found.plan, r, output.folder) for r in found.results}
+    if text:
+        _print_end(found, files)
+        if found.interrupted:
+            _print_interrupted(found, output.records, resumable)
+    else:
+        _print_json(found, files)
+    if found.interrupted:
+        return EXIT_INTERRUPTED
+    return EXIT_NOTHING if found.missed else EXIT_DONE
 
 
-def _print_text(result: JobResult) -> None:
+def _export(plan: Plan, result: JobResult, out: Path | None) -> tuple[str, ...]:
+    """Files of a job's best kernel; of several jobs each has a folder of its own."""
+    from explorer.job import export_best
+    from explorer.workload import Workload
+
+    if out is None:
+        return ()
+    job = plan.jobs[result.number]
+    folder = out if len(plan.jobs) == 1 else out / f"{result.number + 1}-{result.program.name}"
+    workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
+    written = export_best(workload, folder, schedule=result.best, seconds=result.seconds)
+    return tuple(str(path) for path in written)
+
+
+def _print_text(found: PlanResult, result: JobResult) -> None:
+    from explorer.cli.progress import speed
+
     counts = ", ".join(f"{n} {status}" for status, n in result.outcomes)
     known = f"; {result.known} were known before" if result.known else ""
     outcomes = f" ({counts})" if counts else ""
-    print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
-    print(_speed(result.seconds, result.program.flops))
-    print(f"schedule {result.best.to_json()}", flush=True)
+    if len(found.plan.jobs) > 1:
+        print(f"{found.plan.jobs[result.number].title}: {result.trials} trials{outcomes}{known}")
+    else:
+        print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
+    noise = "" if result.noise is None else f", quartiles {100 * result.noise:.1f} % apart"
+    print(f"{speed(result.seconds, result.program.flops)}{noise}")
+    print(f"schedule {result.best.to_json()}")
+    print(f"job {result.job}", flush=True)
 
 
-def _print_end(files: tuple[str, ...], interrupted: bool) -> None:
-    for name in files:
+def _print_end(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
+    if len(found.plan.jobs) > 1:
+        print(f"{found.trials} trials in {found.elapsed:.1f} s")
+    for name in (name for names in files.values() for name in names):
         print(f"wrote {name}")
-    if interrupted:
-        again = "what was measured is kept, and the same command goes on from it"
-        print(f"tilewright: interrupted; {again}", file=sys.stderr)
+    for number, why in found.missed:
+        print(f"tilewright: {found.plan.jobs[number].title}: {why}", file=sys.stderr)
 
 
-def _print_json(result: JobResult, files: tuple[str, ...]) -> None:
-    print_json(
-        {
-            "job": result.job,
-            "program": result.program.name,
-            "seconds": result.seconds,
-            "gflops": result.gflops,
-            "trials": result.trials,
-            "known": result.known,
-            "outcomes": dict(result.outcomes),
-            "elapsed": result.elapsed,
-            "interrupted": result.interrupted,
-            "schedule": json.loads(result.best.to_json()),
-            "files": files,
-        }
-    )
+def _print_interrupted(found: PlanResult, records: str | None, resumable: bool) -> None:
+    where = f" --records {records}" if records else ""
+    again = f"`tilewright tune --resume {found.results[0].job}{where}` goes on from it"
+    kept = f"; what was measured is kept, {again}" if resumable else ""
+    print(f"tilewright: interrupted{kept}", file=sys.stderr)
+
+
+def _print_json(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
+    """One job's result as it stands; of several a list, with what they share."""
+    rows = [_row(result, files[result.number]) for result in found.results]
+    if len(found.plan.jobs) == 1:
+        print_json(rows[0])
+        return
+    missed = [{"job": found.plan.jobs[number].title, "why": why} for number, why in found.missed]
+    shared = {"trials": found.trials, "elapsed": found.elapsed, "interrupted": found.interrupted}
+    print_json({"jobs": rows, "missed": missed} | shared)
+
+
+def _row(result: JobResult, files: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "job": result.job,
+        "program": result.program.name,
+        "seconds": result.seconds,
+        "gflops": result.gflops,
+        "trials": result.trials,
+        "known": result.known,
+        "resumed": result.resumed,
+        "outcomes": dict(result.outcomes),
+        "noise": result.noise,
+        "foreign_load": result.foreign_load,
+        "elapsed": result.elapsed,
+        "interrupted": result.interrupted,
+        "schedule": json.loads(result.best.to_json()),
+        "files": files,
+    }

@@ -90,6 +90,10 @@ def source_text(kernel: Kernel, plan: Plan, facts: Mapping[str, object]) -> str:
     lines += [f"  {name}: {flat(value)}" for name, value in facts.items()]
     lines += ["", "Arguments are C-contiguous arrays, at multiples of 16 bytes:"]
     lines += [f"  {_words(argument)}" for argument in kernel.arguments]
+    lines += [
+        f"  {count:,} bytes of the workspace at {offset:,} must be zero before the first run"
+        for offset, count in plan.get("clean", ())
+    ]
     lines += ["", "Launches of one run, in this order on one stream. A function must be allowed"]
     lines += ["its dynamic shared memory first (CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES):"]
     for launch in plan["kernels"]:
@@ -112,6 +116,8 @@ def _launch_lines(launch: Mapping[str, Any]) -> list[str]:
     grid, cluster = (" x ".join(map(str, launch[key])) for key in ("grid", "cluster"))
     lines = [f"  {launch['name']}: grid {grid}, cluster {cluster}, {launch['block']} threads"]
     lines[0] += f" a block, {launch['shared']:,} bytes of dynamic shared memory"
+    if launch.get("early"):
+        lines.append("    launched with programmatic stream serialization allowed, or without")
     lines += [
         f"    first clear {count:,} bytes of the workspace at {offset:,}"
         for offset, count in launch.get("zero", ())
@@ -158,6 +164,7 @@ def module_text(kernel: Kernel, plan: Plan, facts: Mapping[str, object]) -> str:
         inputs=_literal([_row(a) for a in inputs]),
         outputs=_literal([_row(a) for a in outputs]),
         workspace=plan["workspace_bytes"],
+        clean=_literal([tuple(part) for part in plan.get("clean", ())]),
         kernels=_literal([_kernel_row(launch, inputs, outputs) for launch in plan["kernels"]]),
         parameters=", ".join([*names, "out=None", "stream=None"]),
         signature=_signature(kernel.name, names, inputs, outputs),
@@ -177,7 +184,8 @@ def _kernel_row(
 ) -> tuple[object, ...]:
     order = [argument.name for argument in (*inputs, *outputs)]
     parameters = tuple(_parameter_row(parameter, order) for parameter in launch["parameters"])
-    sizes = launch["block"], launch["shared"], tuple(map(tuple, launch.get("zero", ())))
+    clear, early = tuple(map(tuple, launch.get("zero", ()))), launch.get("early", False)
+    sizes = launch["block"], launch["shared"], clear, early
     return launch["name"], tuple(launch["grid"]), tuple(launch["cluster"]), *sizes, parameters
 
 
@@ -221,6 +229,7 @@ def _manifest(kernel: Kernel, plan: Plan, facts: Mapping[str, object], folder: P
         "arch": plan["arch"],
         "arguments": argument_rows(kernel),
         "workspace_bytes": plan["workspace_bytes"],
+        "clean": plan.get("clean", []),
         "kernels": plan["kernels"],
         "kernel_key": kernel.key,
         "facts": dict(facts),

@@ -26,11 +26,14 @@ NAME, ARCH = "$name", "$arch"
 INPUTS = $inputs
 OUTPUTS = $outputs
 
-# Bytes of scratch memory, allocated once for each device and stream.
+# Bytes of scratch memory, allocated once for each device and stream, and (offset, bytes) of what is
+# zero in it before the first run, and again after each.
 WORKSPACE = $workspace
+CLEAN = $clean
 
 # The kernels of one run, in order: name, grid, cluster, threads of a block, bytes of dynamic shared
-# memory, (offset, bytes) of the workspace to clear before it, and parameters. A parameter is the
+# memory, (offset, bytes) of the workspace to clear before it, whether it may start while what is
+# before it in the stream still runs (it waits before it reads), and parameters. A parameter is the
 # number of an array (inputs, outputs, workspace), a byte offset into it and, if it is passed as a
 # tensor map, that map: element type, extents (innermost first), strides in bytes of all axes but
 # the first, box, swizzle, L2 promotion. Types and modes are numbered as in cuda.h.
@@ -39,6 +42,7 @@ KERNELS = $kernels
 _PLANS_KEPT = 512
 _ALIGNMENT = 16
 _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTER = 8, 14  # function attributes, as in cuda.h
+_PROGRAMMATIC_SERIALIZATION = 6  # a launch attribute
 
 _AS_IT_IS = contextlib.nullcontext()
 _lock = threading.Lock()
@@ -269,7 +273,7 @@ class _Code:
         module = driver.moduleLoadData(path.read_bytes())
         self.context = driver.ctxGetCurrent()
         self.functions = [driver.moduleGetFunction(module, kernel[0]) for kernel in KERNELS]
-        for function, (_, _, cluster, _, shared, _, _) in zip(self.functions, KERNELS):
+        for function, (_, _, cluster, _, shared, _, _, _) in zip(self.functions, KERNELS):
             driver.funcSetAttribute(function, _MAX_DYNAMIC_SHARED, shared)
             if cluster[0] * cluster[1] * cluster[2] > 8:
                 driver.funcSetAttribute(function, _NON_PORTABLE_CLUSTER, 1)
@@ -305,13 +309,17 @@ def _pack(cupy, kind, code, device, stream, addresses):
         addresses = (*addresses, _workspace(kind, device, stream))
     calls, kept = [], []
     for function, kernel in zip(code.functions, KERNELS):
-        _, grid, _, block, shared, clear, parameters = kernel
+        _, grid, _, block, shared, clear, early, parameters = kernel
         for offset, count in clear:
             what = (addresses[-1] + offset, 0, count, stream)
             calls.append((cupy.cuda.runtime.memsetAsync, what))
         words, pointers = _parameters(parameters, addresses)
-        what = (function, *grid, block, 1, 1, shared, stream, ctypes.addressof(pointers), 0)
-        calls.append((cupy.cuda.driver.launchKernel, what))
+        if early:
+            sizes = _Sizes((*grid, block, 1, 1, shared), stream, ctypes.pointer(_EARLY), 1)
+            calls.append((_launch_early, (ctypes.byref(sizes), function, pointers)))
+        else:
+            what = (function, *grid, block, 1, 1, shared, stream, ctypes.addressof(pointers), 0)
+            calls.append((cupy.cuda.driver.launchKernel, what))
         kept.append((words, pointers))
     if len(_plans) >= _PLANS_KEPT:
         _plans.clear()
@@ -319,11 +327,38 @@ def _pack(cupy, kind, code, device, stream, addresses):
     return plan
 
 
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (("name", ctypes.c_uint64), ("value", ctypes.c_int * 16))
+
+
+_EARLY = _Attribute(_PROGRAMMATIC_SERIALIZATION, (1,))
+
+
+class _Sizes(ctypes.Structure):
+    """CUlaunchConfig: blocks, threads and bytes of shared memory; stream; attributes."""
+
+    _fields_ = (
+        ("sizes", ctypes.c_uint * 7), ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)), ("count", ctypes.c_uint),
+    )  # fmt: skip
+
+
+def _launch_early(sizes, function, pointers):
+    error = _driver().cuLaunchKernelEx(sizes, ctypes.c_void_p(function), pointers, None)
+    if error:
+        raise RuntimeError(f"{NAME}: the driver does not launch it (CUresult {error})")
+
+
 def _workspace(kind, device, stream):
     """The address of the workspace that serves one stream for good."""
     with _lock:
         if (device, stream) not in _workspaces:
             _workspaces[device, stream] = kind.scratch(stream)
+            for offset, count in CLEAN:
+                address = _workspaces[device, stream][1] + offset
+                _cupy().cuda.runtime.memsetAsync(address, 0, count, stream)
         return _workspaces[device, stream][1]
 
 
@@ -360,10 +395,14 @@ def _tensor_map(address, tile):
 
 
 @functools.cache
+def _driver():
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+
+
+@functools.cache
 def _encoder():
     """cuTensorMapEncodeTiled of the driver."""
-    library = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    encode = library.cuTensorMapEncodeTiled
+    encode = _driver().cuTensorMapEncodeTiled
     long, short = ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint32)
     address, number = ctypes.c_void_p, ctypes.c_int
     encode.argtypes = [

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
 from explorer.check import Bounds, Verdict
 from ir.errors import MissingTarget
 from ir.kernel import Argument, Kernel
+from ir.target import Hardware
 
 Array = NDArray[Any]
 
@@ -66,6 +67,7 @@ class Runtime(Protocol):
     """One device's compile, load, memory and clock."""
 
     name: str
+    settle: float  # seconds of load after which clocks are those of long runs
 
     def preload(self, cache_dir: Path) -> None:
         """Import what is slow to import, without starting threads or a driver: forks follow."""
@@ -117,6 +119,15 @@ class Runtime(Protocol):
 
     def clock_ghz(self) -> float | None:
         """The device's clock at this moment, if it can be told."""
+        ...
+
+
+@runtime_checkable
+class MeasuresPeaks(Protocol):
+    """What a runtime may offer besides: the peaks of its device, measured."""
+
+    def peaks(self, hardware: Hardware, cache_dir: Path) -> dict[str, float]:
+        """Operations a second (`peak_flops`, or `peak_flops.DTYPE`) and bytes (`peak_bytes`)."""
         ...
 
 

@@ -23,6 +23,7 @@ from explorer.runtime.base import Array, Binary, CompileError
 from explorer.runtime.cache import cached_file, read_cached
 from explorer.runtime.memory import aligned_empty, read_only_copy
 from ir.kernel import Argument, Kernel
+from ir.target import Hardware
 from ir.targets.cpu.pool import SYMBOLS, pool_llvm
 
 _CHAIN_ROUNDS = 4_000
@@ -47,6 +48,7 @@ class CpuRuntime:
     """See `explorer.runtime.base.Runtime`."""
 
     name = "cpu"
+    settle = 0.0
 
     def preload(self, cache_dir: Path) -> None:
         pool(cache_dir)
@@ -64,6 +66,11 @@ class CpuRuntime:
 
     def spills(self, kernel: Kernel) -> int:
         return count_spills(kernel)
+
+    def peaks(self, hardware: Hardware, cache_dir: Path) -> dict[str, float]:
+        from explorer.runtime.cpu_peaks import measure_peaks
+
+        return measure_peaks(hardware, cache_dir)
 
     def assemble(self, texts: Sequence[str]) -> bytes:
         return assemble(texts)

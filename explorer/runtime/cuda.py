@@ -22,6 +22,7 @@ from explorer.check import Bounds, Verdict, poison_bits
 from explorer.runtime import nvrtc
 from explorer.runtime.base import Array, Binary
 from explorer.runtime.cache import cached_file, read_cached
+from explorer.runtime.launching import Configuration, configuration
 from explorer.runtime.tensor_map import encode
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import MissingTarget
@@ -69,6 +70,7 @@ class CudaRuntime:
     """See `explorer.runtime.base.Runtime`."""
 
     name = "cuda"
+    settle = 0.1  # its power is capped: short bursts run at clocks that it cannot keep
 
     def preload(self, cache_dir: Path) -> None:
         """NVRTC's binding, if it is there: what is missing is said where it is needed."""
@@ -248,9 +250,7 @@ class _Call:
     """One kernel with its packed parameters; `keep` holds what they point to."""
 
     function: int
-    grid: tuple[int, int, int]
-    block: int
-    shared: int
+    configuration: Configuration
     parameters: Any
     clears: tuple[tuple[int, int], ...]
     keep: tuple[Any, ...]
@@ -259,10 +259,10 @@ class _Call:
         for pointer, size in self.clears:
             _check(_driver().cuMemsetD8Async(ctypes.c_uint64(pointer), 0, ctypes.c_size_t(size),
                                              ctypes.c_void_p(stream)), "memset")  # fmt: skip
-        result = _driver().cuLaunchKernel(
-            ctypes.c_void_p(self.function), *self.grid, self.block, 1, 1, self.shared,
-            ctypes.c_void_p(stream), self.parameters, None,
-        )  # fmt: skip
+        self.configuration.stream = stream
+        result = _driver().cuLaunchKernelEx(
+            ctypes.byref(self.configuration), ctypes.c_void_p(self.function), self.parameters, None
+        )
         _check(result, "launch")
 
 
@@ -283,6 +283,7 @@ class CudaKernel:
         self._module = cupy().cuda.function.Module()
         self._module.load(read_cached(Path(binary.path)))
         self._functions = [self._function(kernel) for kernel in self.plan["kernels"]]
+        self._own: Any = None
 
     def _function(self, kernel: dict[str, Any]) -> int:
         function = self._module.get_function(kernel["name"])
@@ -305,13 +306,21 @@ class CudaKernel:
         """The launches of one run on CuPy arrays, in order: each has `run(stream)`."""
         given = iter(operands)
         arrays = {
-            a.name: _workspace(a) if a.role == "workspace" else next(given)
+            a.name: self._workspace(a) if a.role == "workspace" else next(given)
             for a in self.binary.arguments
         }
         return tuple(
             self._call(kernel, function, arrays)
             for kernel, function in zip(self.plan["kernels"], self._functions, strict=True)
         )
+
+    def _workspace(self, argument: Argument) -> Any:
+        """Scratch memory: what all kernels share, or this one's own if some of it stays clean."""
+        if not self.plan.get("clean"):
+            return _workspace(argument)
+        if self._own is None:
+            self._own = _guarded(lambda: cupy().zeros(argument.bytes, np.uint8))
+        return self._own
 
     def _call(self, kernel: dict[str, Any], function: int, arrays: dict[str, Any]) -> _Call:
         values: list[Any] = []
@@ -325,10 +334,9 @@ class CudaKernel:
         clears = tuple(
             (arrays["workspace"].data.ptr + start, size) for start, size in kernel["zero"]
         )
-        return _Call(
-            function, tuple(kernel["grid"]), kernel["block"], kernel["shared"], addresses, clears,
-            (values, arrays, self._module),
-        )  # fmt: skip
+        grid, early = tuple(kernel["grid"]), kernel.get("early", False)
+        sizes = configuration(grid, kernel["block"], kernel["shared"], early)
+        return _Call(function, sizes, addresses, clears, (values, arrays, self._module))
 
     def __call__(self, *operands: Array) -> float:
         return self.bind(operands)()
@@ -336,7 +344,7 @@ class CudaKernel:
     def close(self) -> None:
         """The module goes with its last reference."""
         self._functions = []
-        self._module = None
+        self._module = self._own = None
 
 
 def _as_cupy(operand: Any) -> Any:

@@ -88,6 +88,10 @@ class ProcessServer:
         self._lock = threading.Lock()
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         return self._process.poll() is None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from explorer.check import Bounds, Verdict
 from explorer.expectation import SETS, Expectation
 from explorer.outcome import Status
-from explorer.runtime.base import Array, Binary, Launch, Runtime, get_runtime
+from explorer.runtime.base import Array, Binary, Launch, MeasuresPeaks, Runtime, get_runtime
 from ir.errors import Refusal
 from ir.kernel import Argument, Kernel
 from ir.program import Program
@@ -75,6 +75,7 @@ class Timing:
     cut: float = 1.6  # a first run that many times the best so far is the last
     slow: float = 1.5  # a median that many times the best so far needs no more than `settled` runs
     settled: int = 5
+    sustained: bool = False  # behind a stretch of load, so that clocks are those of long runs
     hiccup: float = (
         0.2  # a first run longer than that is slow, a shorter one may have been disturbed
     )
@@ -111,6 +112,9 @@ class Examiner:
             for number in sets
         ]
 
+    def ready(self) -> None:
+        """Nothing to do: an answer shows that the device could be prepared."""
+
     def examine(self, binary: Binary, best: float | None, timing: Timing) -> Examination:
         """Check, time unless it is hopeless, and check again with other inputs."""
         kernel = self._runtime.load(binary)
@@ -126,6 +130,8 @@ class Examiner:
         first, verdict = self._checked(launches[0], 0)
         if not verdict.right:
             return Examination("wrong_result", (), verdict.error, verdict.detail)
+        if timing.sustained:
+            _load(launches[0], self._runtime.settle)
         samples = _time(launches[0], first, best, timing)
         clock = self._runtime.clock_ghz()
         if len(samples) == 1:
@@ -173,12 +179,15 @@ class Examiner:
 def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> tuple[float, ...]:
     """Samples of seconds per run; few when the kernel is slow or far behind the best."""
     warm = first if first > timing.hiccup else launch()
+    times = _repeats(warm, timing)
+    if times > 1:  # a single short run is mostly its own launch
+        warm = launch(times) / times
     if best is not None and warm > timing.cut * best:
         if warm < timing.budget / 4:  # cheap enough to ask again: something may have interfered
-            warm = min(warm, launch(), launch())
+            warm = min(warm, *(launch(times) / times for _ in range(2)))
         if warm > timing.cut * best:
             return (warm,)
-    times = max(1, int(timing.sample / max(warm, 1e-9)) + 1)
+    times = _repeats(warm, timing)
     samples: list[float] = []
     fewest = timing.fewest if warm < timing.budget else max(2, timing.fewest - 1)
     end = time.perf_counter() + timing.budget
@@ -188,6 +197,19 @@ def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> t
         if behind and len(samples) >= timing.settled:
             break
     return tuple(samples)
+
+
+def _load(launch: Launch, seconds: float) -> None:
+    """Keep the device busy for about `seconds`."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        took = launch()
+        launch(max(1, int(seconds / 8 / max(took, 1e-9))))
+
+
+def _repeats(seconds: float, timing: Timing) -> int:
+    """Runs in one sample of a kernel that takes `seconds`."""
+    return int(timing.sample / max(seconds, 1e-9)) + 1
 
 
 class Runner:
@@ -200,9 +222,7 @@ class Runner:
 
     def run(self, kernel: Kernel, arrays: Sequence[Array]) -> tuple[float, list[Array]]:
         """Run `kernel` on `arrays` (inputs and outputs, in order); seconds and outputs."""
-        if not self._ready:
-            self._runtime.prepare()
-            self._ready = True
+        self._prepare()
         binary = self._runtime.compile(kernel, self._cache_dir)
         loaded = self._runtime.load(binary)
         operands = [self._operand(*pair) for pair in zip(binary.operands, arrays, strict=True)]
@@ -214,6 +234,18 @@ class Runner:
     def spills(self, kernel: Kernel) -> int:
         """Spills and reloads in the innermost loops of `kernel`."""
         return self._runtime.spills(kernel)
+
+    def peaks(self, hardware: Hardware) -> dict[str, float]:
+        """The machine's peaks, where the runtime can measure them; empty where it cannot."""
+        if not isinstance(self._runtime, MeasuresPeaks):
+            return {}
+        self._prepare()
+        return self._runtime.peaks(hardware, self._cache_dir)
+
+    def _prepare(self) -> None:
+        if not self._ready:
+            self._runtime.prepare()
+            self._ready = True
 
     def assemble(self, kernel: Kernel, texts: Sequence[str]) -> bytes:
         """Standalone machine code of `kernel` and the texts around it."""

@@ -1,7 +1,8 @@
 """Evolution under a learned model: the default strategy.
 
 A population of measured schedules breeds thousands of children on paper; the model ranks them, a
-diverse batch is measured, and the model is fitted again on everything told.
+diverse batch is measured, and the model is fitted again on everything told. A prior from other
+workloads, if there is one, ranks the first batches and has less and less to say.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from costmodel.features import feature_names, featurise
 from costmodel.model import CostModel
 from costmodel.model import Settings as ModelSettings
 from explorer.strategies.base import OutcomeLike
+from explorer.strategies.guide import Guide, Prior, Quality
 from explorer.strategies.history import History, SeedQueue, draw_fresh, keys_of
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
@@ -41,6 +42,7 @@ class Settings:
     diversity: float = 0.7  # penalty for likeness, in standard deviations of the pool's scores
     seed_share: float = 0.5  # of the first batches
     warm_up: int = 16  # trials before the model is asked
+    guesses: int = 2048  # rows that a prior chooses from before anything is measured
     horizon: int = 192  # budget assumed when none is given
     model: ModelSettings = field(default_factory=ModelSettings)
 
@@ -60,21 +62,35 @@ class Evolutionary:
         self.space = space
         self.settings = settings or Settings()
         self.history = History(space)
-        self.model = CostModel(
-            int(rng.integers(1 << 30)), names=feature_names(space), settings=self.settings.model
+        self.guide = Guide(
+            self.history, int(rng.integers(1 << 30)), self.settings.model, self.settings.warm_up
         )
         self._rng = rng
         self._budget = trials or self.settings.horizon
         self._queue = SeedQueue(self.history, rng, seeds)
-        self._stale = False
         self._credit = Credit(len(space.decisions))
 
+    @property
+    def model(self) -> CostModel:
+        """The online model."""
+        return self.guide.model
+
+    @property
+    def quality(self) -> Sequence[Quality]:
+        """How each batch was scored before it was learnt from."""
+        return self.guide.quality
+
+    def use_prior(self, prior: Prior) -> None:
+        """Let a model from other workloads have its say; called before the first ask or tell."""
+        self.guide.use_prior(prior)
+
     def ask(self, n: int) -> list[Schedule]:
-        limit = n if self._ranked() else max(1, round(n * self.settings.seed_share))
+        warm = self.guide.warm
+        limit = n if warm else max(1, round(n * self.settings.seed_share))
         batch = self.history.asked(self._queue.take(limit))
-        if len(batch) < n and self._ranked():
-            self._refit()
-            batch += self._breed(n - len(batch))
+        if len(batch) < n and self.guide.ready:
+            self.guide.learn()
+            batch += self._breed(n - len(batch)) if warm else self._guess(n - len(batch))
         if len(batch) < n:
             rest = draw_fresh(self.history, self._rng, max(n - len(batch), self._drawn()))
             rest = rest[uncommon(self.history.asked_rows, rest, n - len(batch))]
@@ -82,24 +98,27 @@ class Evolutionary:
         return batch
 
     def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
-        rows = self.history.told(schedules, outcomes)
-        seconds = self.history.seconds[len(self.history) - len(rows) :]
+        rows, seconds = self.history.read(schedules, outcomes)
+        self.guide.judge(rows, seconds)
+        self.history.told(schedules, outcomes)
         self._credit.settle(rows, seconds)
-        self._stale = True
-
-    def _ranked(self) -> bool:
-        """Whether enough has been told for the model to have an opinion."""
-        return len(self.history) >= self.settings.warm_up and int(self.history.ok.sum()) >= 8
 
     def _drawn(self) -> int:
         """Rows to choose from while there is no model."""
-        return 0 if self._ranked() else self.settings.strangers
+        return 0 if self.guide.warm else self.settings.strangers
 
-    def _refit(self) -> None:
-        if self._stale:
-            features = featurise(self.space, self.history.rows)
-            self.model.fit(features, self.history.seconds, self.history.ok)
-            self._stale = False
+    def _guess(self, n: int) -> list[Schedule]:
+        """A first batch by the prior: of random rows, of seeds and their mutants; the last seats
+        are drawn blindly, for a prior may be wrong."""
+        settings, rng = self.settings, self._rng
+        drawn = self.space.sample(rng, settings.guesses // 2)
+        seeds = self.space.seed_rows(rng)
+        pool = np.concatenate([drawn, seeds])
+        if len(seeds):
+            mothers = rng.choice(seeds, settings.guesses)
+            mutants = self.space.mutate(rng, mothers, settings.strength)
+            pool = np.concatenate([pool, mutants[self.space.legal(mutants)]])
+        return self._offer(pool, n, keen=1.0 - settings.immigrants_first)
 
     @property
     def _progress(self) -> float:
@@ -133,14 +152,11 @@ class Evolutionary:
             blind[uncommon(self.history.asked_rows, blind, count - ranked)]
         )
 
-    def _score(self, matrix: Matrix) -> Scores:
-        return self.model.predict(featurise(self.space, matrix))
-
     def _diverse(self, pool: Matrix, count: int) -> NDArray[np.intp]:
         """Greedy choice by score, less a penalty for likeness to what is chosen already."""
         if not count:
             return np.empty(0, dtype=np.intp)
-        scores = self._score(pool)
+        scores = self.guide.score(pool)
         head = np.argsort(-scores, kind="stable")[: max(256, 8 * count)]
         scores, rows = scores[head].copy(), pool[head][:, self.space.shape.free]
         penalty = self.settings.diversity * float(scores.std())
@@ -165,7 +181,7 @@ class Evolutionary:
         pool = self._litter(parents, seconds)
         pool = np.concatenate([pool, self.space.sample(self._rng, self.settings.strangers)])
         for _ in range(self.settings.generations - 1):
-            scores = self._score(pool)
+            scores = self.guide.score(pool)
             head = np.argsort(-scores, kind="stable")[: 2 * self.settings.elites]
             pool = np.concatenate([pool, self._litter(pool[head], None)])
         return pool

@@ -57,16 +57,27 @@ class History:
         self._seen.update(keys_of(matrix))
         return [self.space.schedule(row) for row in matrix]
 
+    def read(
+        self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]
+    ) -> tuple[Matrix, NDArray[np.float64]]:
+        """Rows of schedules, and their times: NaN for failures."""
+        rows = [self._open.encode(schedule) for schedule in schedules]
+        seconds = [
+            outcome.seconds if outcome.status == "ok" and outcome.seconds is not None else np.nan
+            for outcome in outcomes
+        ]
+        matrix = np.array(rows, dtype=np.int16).reshape(len(rows), len(self.space.decisions))
+        return matrix, np.array(seconds, dtype=np.float64)
+
     def told(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> Matrix:
         """Keep the outcomes; gives the rows of the schedules."""
-        rows = [self._open.encode(schedule) for schedule in schedules]
-        for row, outcome in zip(rows, outcomes, strict=True):
-            good = outcome.status == "ok" and outcome.seconds is not None
+        matrix, seconds = self.read(schedules, outcomes)
+        for row, time, outcome in zip(matrix, seconds.tolist(), outcomes, strict=True):
             self._seen.add(row.tobytes())
             self._rows.append(row)
-            self._seconds.append(float(outcome.seconds or 0.0) if good else float("nan"))
+            self._seconds.append(time)
             self._kernels.append(outcome.kernel_key or row.tobytes().hex())
-        return np.array(rows, dtype=np.int16).reshape(len(rows), len(self.space.decisions))
+        return matrix
 
     def fresh(self, matrix: Matrix) -> Matrix:
         """The rows neither asked nor told, each once."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from explorer import cli
+from records import Store
 
 MATMUL = ("matmul", "m=32", "n=32", "k=32")
 
@@ -116,6 +120,50 @@ def test_stores_that_cannot_be_used_end_with_8(
     assert cli.invoke(["tune", *MATMUL, "--records", str(store.parent)]) == 8
     assert capsys.readouterr().err.count("\n") == 2
     assert store.read_text().startswith("not a store")
+
+
+def _make_newer(store: Path) -> str:
+    with Store(store):
+        pass
+    with closing(sqlite3.connect(store)) as connection, connection:
+        connection.execute("UPDATE tilewright_schema SET version = version + 1")
+    return "newer Tilewright"
+
+
+def _damage(store: Path) -> str:
+    with Store(store) as records:
+        records.new_job("matmul", "{}", "cpu")
+    data = bytearray(store.read_bytes())
+    data[200:4000] = bytes(3800)
+    store.write_bytes(data)
+    return "damaged"
+
+
+@pytest.mark.parametrize("spoil", [_make_newer, _damage])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tune", *MATMUL, "--trials", "1"),
+        ("tune", "--resume"),
+        ("top",),
+        ("report",),
+        ("explain", *MATMUL, "--schedule", "best"),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_every_verb_that_meets_a_spoilt_store_ends_with_8(
+    spoil: Callable[[Path], str],
+    words: tuple[str, ...],
+    store: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reason = spoil(store)
+    before = store.read_bytes()
+    assert cli.invoke(list(words)) == cli.EXIT_STORE
+    captured = capsys.readouterr()
+    assert reason in captured.err + captured.out
+    assert store.read_bytes() == before
 
 
 @pytest.mark.parametrize("verb", ["run", "export"])

@@ -29,14 +29,60 @@ def test_this_machine_is_well(store: Path, capsys: pytest.CaptureFixture[str]) -
 def test_a_missing_package_is_named_with_its_cure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(doctor, "_NEEDED", ("no-such-package",))
+    monkeypatch.setattr(doctor, "_NEEDED", {"no-such-package": doctor.ALL})
     found = findings(capsys, cli.EXIT_TARGET)
     assert found["no-such-package"]["advice"] == "pip install no-such-package"
 
 
 def test_a_broken_store_is_found(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store.write_bytes(b"not a database" * 100)
-    assert findings(capsys, cli.EXIT_TARGET)["records"]["verdict"] == "bad"
+    assert findings(capsys, cli.EXIT_STORE)["records"]["verdict"] == "bad"
+
+
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ir.errors import MissingTarget
+    from ir.targets.cuda.backend import CudaBackend
+
+    def missing(*_: object) -> None:
+        raise MissingTarget("no driver")
+
+    monkeypatch.setattr(CudaBackend, "hardware", missing)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_missing_target_counts_only_if_it_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.invoke(["doctor"]) == cli.EXIT_DONE
+    assert "note  cuda: no GPU to tune for; no driver" in capsys.readouterr().out
+    assert cli.invoke(["doctor", "--target", "cpu"]) == cli.EXIT_DONE
+    capsys.readouterr()
+    assert cli.invoke(["doctor", "--target", "cpu", "--target", "cuda"]) == cli.EXIT_TARGET
+    assert "bad   cuda: no GPU to tune for" in capsys.readouterr().out
+    assert cli.invoke(["doctor", "--target", "cdua"]) == cli.EXIT_USAGE
+    assert "did you mean 'cuda'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_without_any_target_there_is_nothing_to_tune_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    found = findings(capsys, cli.EXIT_TARGET)
+    assert found["cpu target"]["verdict"] == found["worker"]["verdict"] == "bad"
+    assert found["cuda"]["verdict"] == "note"
+
+
+def test_a_target_of_another_package_may_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from importlib.metadata import EntryPoint
+
+    entry = EntryPoint("far", "tests.docs.test_recipes:Relabelled", "tilewright.targets")
+    monkeypatch.setattr("ir.target.entry_points", lambda group: (entry,))
+    assert cli.invoke(["doctor", "--target", "far"]) == cli.EXIT_DONE
+    assert "ok    far target: " in capsys.readouterr().out
 
 
 def test_no_linker_is_a_note(

@@ -13,4 +13,5 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "default.db"))
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("explorer.peaks.measured_peaks", lambda *_: {})
     return tmp_path

@@ -62,6 +62,9 @@ class ScriptedDevice:
         self.finalists = list(schedules)
         return [self.final(schedule) for schedule in schedules]
 
+    def rest(self) -> None:
+        """Nothing is held."""
+
     def close(self) -> None:
         self.closed = True
 

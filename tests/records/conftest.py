@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from records import Record
+from tests.records.postgres import Server, find_programs
 
 
 def make_record(index: int = 0, **changes: Any) -> Record:
@@ -47,3 +48,15 @@ def record() -> Callable[..., Record]:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "records.db"
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A running PostgreSQL server; skips where there is none, or no driver for it."""
+    pytest.importorskip("psycopg", reason="no driver: pip install 'tilewright[postgres]'")
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server on this machine: initdb, pg_ctl and postgres not found")
+    server = Server(programs)
+    yield server
+    server.close()

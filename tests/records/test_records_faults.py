@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import event
 
-from records import Record, Store, StoreError
+from records import Record, Store, StoreError, export_records
 from records.errors import (
     DamagedStore,
     ForeignFile,
@@ -32,7 +32,6 @@ from records.errors import (
     StoreUnavailable,
     UnusableLocation,
 )
-from records.jsonl import export_records
 
 Make = Callable[..., Record]
 PROCESSES = multiprocessing.get_context("fork")
@@ -255,7 +254,7 @@ def test_truncated_store_is_refused(filled: Path) -> None:
         os.truncate(filled, int(size * share) // 4096 * 4096)
         message = refused(DamagedStore, lambda: Store(filled))
         assert "is damaged" in message
-        assert ".recover" in message
+        assert "tilewright db repair" in message
 
 
 def test_overwritten_page_is_refused(filled: Path) -> None:

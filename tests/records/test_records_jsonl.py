@@ -48,7 +48,7 @@ def test_import_twice_adds_once(full: Store, export: Path, record: Make) -> None
 
 
 def test_pages_are_joined(full: Store, export: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("records.jsonl.PAGE", 2)
+    monkeypatch.setattr("records.files.PAGE", 2)
     with Store(":memory:") as other:
         assert import_records(other, export).added == 5
         assert list(other.records()) == list(full.records())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,15 @@ from records import Record, Store, schema
 from records.errors import DamagedStore, ForeignFile, NewerStore
 
 Make = Callable[..., Record]
-OLD_STORES = sorted((Path(__file__).parent / "stores").glob("v*.sql"))
+STORES = Path(__file__).parent / "stores"
+OLD_STORES = sorted([*STORES.glob("v*.sql"), *STORES.glob("v*.db")])
 
 
-def load_dump(dump: Path, path: Path) -> None:
+def restore(dump: Path, path: Path) -> None:
+    """Make the old store at `path`, of its text or of the very file."""
+    if dump.suffix == ".db":
+        shutil.copy(dump, path)
+        return
     with sqlite3.connect(path) as connection:
         connection.executescript(dump.read_text())
     connection.close()
@@ -35,12 +41,13 @@ def tables_of(path: Path) -> set[tuple[str, ...]]:
 
 
 def test_every_version_has_its_fixture() -> None:
-    assert [dump.stem for dump in OLD_STORES] == [f"v{n + 1}" for n in range(schema.VERSION)]
+    dumps = [dump.stem for dump in OLD_STORES if dump.suffix == ".sql"]
+    assert dumps == [f"v{n + 1}" for n in range(schema.VERSION)]
 
 
-@pytest.mark.parametrize("dump", OLD_STORES, ids=lambda dump: dump.stem)
+@pytest.mark.parametrize("dump", OLD_STORES, ids=lambda dump: dump.name)
 def test_old_store_is_read_and_written(dump: Path, path: Path, record: Make) -> None:
-    load_dump(dump, path)
+    restore(dump, path)
     with Store(path) as store:
         assert list(store.records())[:2] == [
             record(1),
@@ -49,11 +56,22 @@ def test_old_store_is_read_and_written(dump: Path, path: Path, record: Make) -> 
         assert [job.id for job in store.jobs()] == ["job-1"]
         assert store.add(record(3))
         assert store.check() == 3
+        assert store.claim(["c"], "somebody", 60) == {"c"}
 
 
-@pytest.mark.parametrize("dump", OLD_STORES, ids=lambda dump: dump.stem)
+@pytest.mark.parametrize("dump", OLD_STORES, ids=lambda dump: dump.name)
+def test_old_store_is_read_without_being_migrated(dump: Path, path: Path, record: Make) -> None:
+    restore(dump, path)
+    before = path.read_bytes()
+    with Store(path, read_only=True) as store:
+        assert store.check() == 2
+        assert [job.id for job in store.jobs()] == ["job-1"]
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("dump", OLD_STORES, ids=lambda dump: dump.name)
 def test_migrated_tables_are_those_of_a_new_store(dump: Path, path: Path, tmp_path: Path) -> None:
-    load_dump(dump, path)
+    restore(dump, path)
     Store(path).close()
     Store(tmp_path / "new.db").close()
     assert tables_of(path) == tables_of(tmp_path / "new.db")
@@ -79,13 +97,13 @@ def test_migration_runs_its_steps(
 ) -> None:
     with Store(path) as store:
         store.add(record(1))
-    monkeypatch.setattr(schema, "VERSION", 3)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: add_column, 2: lambda connection: None})
+    monkeypatch.setattr(schema, "VERSION", 4)
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: add_column, 3: lambda connection: None})
     with Store(path) as store:
         assert list(store.records()) == [record(1)]
     assert "colour" in columns(path)
     monkeypatch.undo()
-    with pytest.raises(NewerStore, match=r"schema 3, this one knows 1\): upgrade Tilewright"):
+    with pytest.raises(NewerStore, match=r"schema 4, this one knows 2\): upgrade Tilewright"):
         Store(path)
 
 
@@ -94,8 +112,8 @@ def test_migration_that_fails_changes_nothing(
 ) -> None:
     with Store(path) as store:
         store.add(record(1))
-    monkeypatch.setattr(schema, "VERSION", 3)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: add_column, 2: fail})
+    monkeypatch.setattr(schema, "VERSION", 4)
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: add_column, 3: fail})
     with pytest.raises(RuntimeError, match="half way"):
         Store(path)
     monkeypatch.undo()

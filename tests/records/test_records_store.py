@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import threading
@@ -15,9 +14,9 @@ import pytest
 
 from records import Record, Store
 from records.errors import InvalidRecord, StoreUnavailable, UnknownJob, UnusableLocation
+from tests.records.postgres import Server
 
 Make = Callable[..., Record]
-POSTGRES = os.environ.get("TILEWRIGHT_TEST_POSTGRES", "")
 
 
 def ticking() -> Callable[[], str]:
@@ -147,6 +146,30 @@ class StoreContract:
         assert not store.put_job(job)
         assert store.jobs() == (newer,)
 
+    def test_of_two_equally_new_versions_the_same_one_stays(self, store: Store) -> None:
+        job = store.new_job("matmul", "{}", "cpu")
+        done = replace(job, state="done")
+        other = replace(done, options='{"trials":8}')
+        orders = ((job, done, other), (other, job, done), (done, other, job))
+        for number, versions in enumerate(orders):
+            for version in versions:
+                store.put_job(replace(version, id=f"tie-{number}"))
+        kept = {(found.state, found.options) for found in store.jobs() if found.id != job.id}
+        assert kept == {("done", max(done.options, other.options))}
+
+    def test_tells_what_is_newer(self, store: Store, record: Make) -> None:
+        assert (store.last(), store.newer(0)) == (0, (0, ()))
+        store.add_all([record(1), record(2, operator="softmax")])
+        last = store.last()
+        assert store.newer(last) == (last, ())
+        store.add_all([record(3), record(4, operator="softmax"), record(5)])
+        assert store.newer(last, operator="matmul") == (store.last(), (record(3), record(5)))
+
+    def test_selects_one_of_several(self, store: Store, record: Make) -> None:
+        store.add_all([record(1), record(2), record(3)])
+        wanted = (record(1).candidate, record(3).candidate)
+        assert list(store.records(candidate=wanted)) == [record(1), record(3)]
+
     def test_threads_share_a_store(self, store: Store, record: Make) -> None:
         def write(first: int) -> None:
             for index in range(first, first + 10):
@@ -189,19 +212,10 @@ class TestMemory(StoreContract):
         return ":memory:"
 
 
-@pytest.mark.skipif(not POSTGRES, reason="TILEWRIGHT_TEST_POSTGRES names no empty database")
 class TestPostgres(StoreContract):
     @pytest.fixture
-    def where(self) -> Iterator[str]:
-        from sqlalchemy import create_engine
-
-        from records.database import parse_location
-        from records.schema import metadata
-
-        yield POSTGRES
-        engine = create_engine(parse_location(POSTGRES))
-        metadata.drop_all(engine)
-        engine.dispose()
+    def where(self, postgres: Server) -> str:
+        return postgres.new_schema()
 
 
 def test_makes_the_folders_above_it(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ FAULTS: tuple[tuple[str, str, str], ...] = (
     ("trap", "crash", ""),
     ("too_many_threads", "crash", "launch: "),
     ("too_much_shared", "crash", "307200 bytes of shared memory"),
-    ("wrong", "wrong_result", "O: 10000 of 10000 elements wrong, first at [0]"),
+    ("wrong", "wrong_result", "of 10000 elements wrong, first at "),
     ("nan", "wrong_result", "nan instead of"),
     ("untouched", "wrong_result", "7 never written"),
     ("unstable", "unstable", "right at first, then not"),

@@ -13,6 +13,7 @@ import pytest
 from explorer.errors import WorkerError
 from explorer.runtime.memory import LINE, aligned_empty, read_only_copy
 from explorer.runtime.once import run_once, spills_once
+from ir.target import get_backend
 from tests.runtime.fake_backend import EXTENT, kernel
 
 
@@ -114,3 +115,46 @@ def test_parent_loads_no_code_generator() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
     assert done.stdout.strip() == "False"
+
+
+def test_peaks_are_measured_and_bound_what_kernels_do(tmp_path: Path) -> None:
+    """In a worker process; kept for the next time unless other programs disturbed it."""
+    from explorer.peaks import measured_peaks
+
+    hardware = get_backend("cpu").hardware()
+    found = measured_peaks("cpu", hardware, tmp_path)
+    assert set(found) == {"peak_flops.f32", "peak_bytes"}
+    lanes = 16 if "avx512f" in hardware.isa else 8 if "avx2" in hardware.isa else 4
+    fastest = hardware.threads * 2 * lanes * 2 * 8e9  # two units a core at 8 GHz
+    assert fastest / 1000 < found["peak_flops.f32"] < fastest
+    assert 1e8 < found["peak_bytes"] < 4e12
+
+
+def test_peaks_are_kept_unless_they_were_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from explorer import peaks
+    from explorer.busy import ForeignLoad
+    from explorer.runtime.process import Answer
+
+    hardware = get_backend("cpu").hardware()
+    asked: list[float] = []
+
+    class Asked:
+        pid = 1
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def ask(self, *_: object) -> Answer:
+            asked.append(1.0)
+            return Answer({"peak_bytes": float(len(asked))})
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(peaks, "Worker", Asked)
+    monkeypatch.setattr(peaks, "process_server", lambda *_: None)
+    for load, expected in ((0.5, 1.0), (0.5, 2.0), (0.0, 3.0), (0.0, 3.0)):
+        monkeypatch.setattr(ForeignLoad, "share", lambda *_, load=load: load)
+        assert peaks.measured_peaks("cpu", hardware, tmp_path) == {"peak_bytes": expected}

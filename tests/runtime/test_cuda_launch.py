@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import statistics
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from explorer.runtime import cuda
 from explorer.runtime.base import Binary
 from explorer.runtime.cache import cached_file
 from explorer.runtime.cuda import CudaRuntime
+from explorer.runtime.workers import Timing, _time
 from ir.kernel import Kernel
 from tests.runtime import cuda_kernels
 
@@ -34,6 +36,7 @@ class Machine:
     captured: list[Any] | None = None
     attributes: list[tuple[int, int, int]] = field(default_factory=list)
     recordings: int = 0
+    early: list[int] = field(default_factory=list)
 
     def launch(self, *call: Any) -> int:
         if self.captured is not None:
@@ -58,12 +61,13 @@ class Driver:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
-    def cuLaunchKernel(self, function: Any, *words: Any) -> int:
-        number = (function.value or 0) - 100
-        *sizes, shared, stream, pointers, extra = words
+    def cuLaunchKernelEx(self, sizes: Any, function: Any, pointers: Any, extra: Any) -> int:
+        number, how = (function.value or 0) - 100, sizes._obj
         assert extra is None
+        self.machine.early += [how.attributes[i].identifier for i in range(how.count)]
         values = [ctypes.c_uint64.from_address(pointer).value for pointer in pointers]
-        return self.machine.launch(NAMES[number], tuple(sizes), shared, stream.value, values)
+        sizes = (*how.grid, *how.block)
+        return self.machine.launch(NAMES[number], sizes, how.shared, how.stream, values)
 
     def cuMemsetD8Async(self, pointer: Any, value: int, count: Any, stream: Any) -> int:
         return self.machine.launch("clear", pointer.value, value, count.value, stream.value)
@@ -277,3 +281,25 @@ def test_a_refused_launch_ends_the_process(
     with pytest.raises(Ended):
         launch()
     assert "launch: out of luck (CUDA error 719)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_early_kernels_are_launched_so(machine: Machine, tmp_path: Path, early: bool) -> None:
+    kernel = cuda_kernels.added()
+    plan = json.loads(kernel.text("launch"))
+    plan["kernels"][0]["early"] = early
+    found = replace(binary(kernel, tmp_path), plan=json.dumps(plan))
+    CudaRuntime().load(found).bind(operands(found))()
+    assert machine.early == ([6] if early else [])
+
+
+def test_a_short_kernel_is_not_told_from_its_launch_alone() -> None:
+    """A first run that is mostly launching does not end the timing of a kernel that is fast."""
+
+    class Launch:
+        def __call__(self, times: int = 1) -> float:
+            return 8e-6 if times == 1 else times * 3e-6
+
+    samples = _time(Launch(), 9e-6, 3.1e-6, Timing())
+    assert len(samples) >= Timing().fewest
+    assert statistics.median(samples) == pytest.approx(3e-6)

@@ -127,6 +127,7 @@ def test_files_and_manifest(tmp_path: Path, stub_compiler: None) -> None:
             {"name": "workspace", "shape": [512], "dtype": "u8", "role": "workspace"},
         ],
         "workspace_bytes": 512,
+        "clean": [],
         "kernels": [
             {
                 "name": "copy_tiles", "grid": [4, 3, 1], "block": 128, "cluster": [1, 1, 1],

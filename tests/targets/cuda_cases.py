@@ -10,6 +10,8 @@ import numpy as np
 from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule
+from ir.space import Space
+from ir.target import Hardware
 from ir.targets.cuda.backend import CudaBackend
 from ir.targets.cuda.hardware import known_hardware
 
@@ -55,9 +57,19 @@ def built(name: str, arguments: dict[str, Any]) -> Program:
     return load_operator(name).build(**arguments)
 
 
-def drawn(program: Program, seed: int, seeds: int, count: int) -> list[Schedule]:
+def space_of(program: Program, engine: str = "", hardware: Hardware = HARDWARE) -> Space:
+    """The program's space, pinned to `engine` where it is a choice."""
+    space = BACKEND.space(program, hardware)
+    offered = "engine" in space.names and engine in space.decision("engine").domain
+    return space.pin(engine=engine) if offered else space
+
+
+def drawn(
+    program: Program, seed: int, seeds: int, count: int, engine: str = "",
+    hardware: Hardware = HARDWARE,
+) -> list[Schedule]:  # fmt: skip
     """Some of the space's seeds, and legal rows drawn from all of it."""
-    space = BACKEND.space(program, HARDWARE)
+    space = space_of(program, engine, hardware)
     rng = np.random.default_rng(seed)
     rows = space.seed_rows(rng)
     picked = rng.permutation(len(rows))[:seeds]

@@ -15,7 +15,7 @@ from ir.kernel import Kernel
 from ir.schedule import Schedule
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.tensor import TensorKernel
-from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn
+from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn, space_of
 from tests.targets.disassembly import disassembler, opcodes
 
 try:
@@ -49,7 +49,7 @@ def compiled(kernel: Kernel) -> tuple[bytes, nvrtc.Resources]:
 @pytest.mark.parametrize(("name", "arguments"), DRAWN)
 def test_drawn_schedules_compile(name: str, arguments: dict[str, Any]) -> None:
     program = built(name, arguments)
-    for schedule in drawn(program, 4, 2, 2):
+    for schedule in drawn(program, 4, 2, 2, "wgmma"):
         code, resources = compiled(BACKEND.lower(program, schedule, HARDWARE))
         assert code
         assert 0 < resources.registers <= 255
@@ -58,7 +58,7 @@ def test_drawn_schedules_compile(name: str, arguments: dict[str, Any]) -> None:
 def seeds(name: str, arguments: dict[str, Any], count: int) -> list[Kernel]:
     """Kernels of a program's first seeds."""
     program = built(name, arguments)
-    space = BACKEND.space(program, HARDWARE)
+    space = space_of(program, "wgmma")
     rows = space.seed_rows(np.random.default_rng(0))[:count]
     return [BACKEND.lower(program, space.schedule(row), HARDWARE) for row in rows]
 
@@ -85,7 +85,7 @@ def test_no_seed_of_a_product_spills(changed: dict[str, Any]) -> None:
 )
 def test_the_first_seeds_neither_spill_nor_serialise(name: str, arguments: dict[str, Any]) -> None:
     program = built(name, arguments)
-    space = BACKEND.space(program, HARDWARE)
+    space = space_of(program, "wgmma")
     for row in space.seed_rows(np.random.default_rng(0))[:3]:
         _, found = compiled(BACKEND.lower(program, space.schedule(row), HARDWARE))
         assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
@@ -95,9 +95,15 @@ def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
     program = built("matmul", BIG)
     (kernel,) = kernels_of(program, HARDWARE)
     assert isinstance(kernel, TensorKernel)
-    values = {**kernel.complete(kernel.seeds()[0]), "split": "none", **changed}
+    values = {
+        **kernel.complete(kernel.seeds()[0]),
+        "split": "none",
+        "merge": "kernel",
+        "early": True,
+        **changed,
+    }
     space = BACKEND.space(program, HARDWARE)
-    schedule = Schedule("cuda", tuple((name, values[name]) for name in space.names))
+    schedule = Schedule.of("cuda", values)
     assert space.refusal(schedule) is None
     return schedule, BACKEND.lower(program, schedule, HARDWARE)
 
@@ -107,7 +113,7 @@ def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
     "changed",
     [
         {},
-        {"cluster": "2x1", "processors": 128},
+        {"cluster": "2x1", "processors": 128, "stream": "columns"},
         {"tile.n": 96, "tile.k": 128, "stages": 3},
         {"partition": "whole", "tile.m": 64},
         {"epilogue": "direct", "epilogue_slots": 1},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
     program: Program = built(name, arguments)
     inputs = random_inputs(program, np.random.default_rng(number))
     wanted = evaluate(program, inputs)
-    for turn, schedule in enumerate(drawn(program, number, 2, 3)):
+    for turn, schedule in enumerate(drawn(program, number, 2, 3, "wgmma")):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         for mode in (QUICK[turn % 4], QUICK[(turn + 1) % 4]):
             assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
@@ -61,8 +62,12 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
 
 _CHOICES: tuple[dict[str, Any], ...] = (
     {"cluster": "2x1"}, {"cluster": "1x2"}, {"cluster": "2x2"}, {"partition": "columns"},
-    {"partition": "whole"}, {"swap": True}, {"split": "k:2"}, {"consumers": 3},
-    {"epilogue": "direct"}, {"wait": 0}, {"raster": "hilbert"},
+    {"partition": "whole"}, {"swap": True}, {"split": "k:2"},
+    {"split": "k:2", "merge": "last"}, {"split": "k:2", "merge": "last", "partition": "whole"},
+    {"split": "k:2", "merge": "last", "cluster": "2x1"}, {"merge": "last", "swap": True},
+    {"consumers": 3},
+    {"epilogue": "direct"}, {"wait": 0}, {"raster": "hilbert"}, {"stream": "rows"},
+    {"stream": "columns", "cluster": "2x1"}, {"early": False, "promotion": 128},
     {"raster": "columns4"},
 )  # fmt: skip
 
@@ -79,3 +84,45 @@ def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
             assert not problems(program, kernel, inputs, wanted, mode), space.schedule(
                 row
             ).to_json()
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("tw_grid_wait();", "tw_tma_load_2d: tw_grid_wait has to come first"),
+    ("tw_grid_wait();", "tw_grid_launch: tw_grid_wait has to come first"),
+])  # fmt: skip
+def test_a_kernel_that_does_not_wait_for_the_one_before_is_caught(line: str, words: str) -> None:
+    program = built("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "bf16"})
+    space = BACKEND.space(program, HARDWARE).pin(early=True)
+    row = space.seed_rows(np.random.default_rng(0))[0]
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    head, mark, body = kernel.text("cuda").rpartition("//@ kernel\n")
+    broken = f"{head}{mark}{body.replace(line, '')}"
+    run = emulate(broken, kernel.text("launch"), arrays_of(kernel, inputs), limit=30)
+    assert words in " ".join(run.faults)
+    arrays = arrays_of(kernel, inputs)
+    assert not emulate(kernel.text("cuda"), kernel.text("launch"), arrays, limit=30).faults
+
+
+def test_the_last_block_to_arrive_leaves_the_count_clean() -> None:
+    """A second run on the same workspace is right again, in whatever order the blocks came."""
+    program = built("matmul", {"m": 130, "n": 72, "k": 2048, "dtype": "bf16", "tb": True})
+    inputs = random_inputs(program, np.random.default_rng(3))
+    wanted = evaluate(program, inputs)
+    space = BACKEND.space(program, HARDWARE).pin(split="k:4", merge="last")
+    kernel = BACKEND.lower(program, space.schedule(space.seed_rows(np.random.default_rng(0))[0]),
+                           HARDWARE)  # fmt: skip
+    plan = json.loads(kernel.text("launch"))
+    ((offset, count),) = plan["clean"]
+    workspace = np.full(plan["workspace_bytes"], 0xFF, np.uint8)
+    workspace[offset : offset + count] = 0
+    results = []
+    for mode in QUICK:
+        arrays = {**arrays_of(kernel, inputs), "workspace": workspace}
+        run = emulate(kernel.text("cuda"), plan, arrays, mode=MODES[mode], limit=30)
+        assert not run.faults
+        assert not workspace[offset : offset + count].any()
+        results.append(arrays["C"].copy())
+        bounds = Bounds.around(wanted["C"], "bf16", 2048, None)
+        assert bounds.judge(arrays["C"]).right
+    assert all((result == results[0]).all() for result in results)

@@ -13,7 +13,7 @@ import pytest
 from ir.errors import MissingTarget, UsageError
 from ir.schedule import Schedule
 from ir.targets.cuda.hardware import known_hardware
-from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn
+from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn, space_of
 
 
 @pytest.mark.parametrize(("name", "arguments"), SMALL, ids=NAMES)
@@ -110,10 +110,10 @@ def test_too_much_shared_memory_is_told_in_bytes() -> None:
     assert re.search(r"\b232[,_]?448\b", refusal.detail)
 
 
-def unheard(name: str, arguments: dict[str, Any]) -> dict[str, float]:
+def unheard(name: str, arguments: dict[str, Any], engine: str) -> dict[str, float]:
     """For each decision, the share of its changes, all else equal, that leave the text alone."""
     program = built(name, arguments)
-    space = BACKEND.space(program, HARDWARE)
+    space = space_of(program, engine)
     rng = np.random.default_rng(0)
     same: Counter[str] = Counter()
     tried: Counter[str] = Counter()
@@ -132,17 +132,19 @@ def unheard(name: str, arguments: dict[str, Any]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("name", "arguments", "engine"),
     [
-        ("matmul", LARGE),
-        ("matmul", {"m": 4096, "n": 512, "k": 512, "dtype": "f32"}),
-        ("softmax", {"m": 4096, "n": 4096, "dtype": "bf16"}),
-        ("conv2d", {"n": 32, "h": 56, "w": 56, "c": 64, "f": 128, "padding": 1, "dtype": "bf16"}),
-        ("attention", CAUSAL | {"dtype": "bf16"}),
+        ("matmul", LARGE, "wgmma"),
+        ("matmul", LARGE, "mma"),
+        ("matmul", {"m": 4096, "n": 512, "k": 512, "dtype": "f32"}, "fma"),
+        ("softmax", {"m": 4096, "n": 4096, "dtype": "bf16"}, ""),
+        ("conv2d", {"n": 32, "h": 56, "w": 56, "c": 64, "f": 128, "padding": 1, "dtype": "bf16"},
+         "wgmma"),
+        ("attention", CAUSAL | {"dtype": "bf16"}, "wgmma"),
     ],
-)
-def test_no_decision_is_without_effect(name: str, arguments: dict[str, Any]) -> None:
-    found = unheard(name, arguments)
+)  # fmt: skip
+def test_no_decision_is_without_effect(name: str, arguments: dict[str, Any], engine: str) -> None:
+    found = unheard(name, arguments, engine)
     assert not {decision: share for decision, share in found.items() if share > 0.6}
 
 
@@ -187,4 +189,4 @@ def test_other_cards_get_kernels_without_wgmma() -> None:
     facts = tuple((n, 8 if n == "major" else v) for n, v in HARDWARE.facts)
     older = replace(HARDWARE, name="older", isa=("sm_80",), facts=facts)
     program = built("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "bf16"})
-    assert [k.kind for k in kernels_of(program, older)] == ["block"]
+    assert [k.kind for k in kernels_of(program, older)] == ["mma"]

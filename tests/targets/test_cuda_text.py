@@ -27,19 +27,22 @@ TEXTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "softmax.cu": (
         "softmax",
         {"m": 64, "n": 512, "dtype": "bf16"},
-        {"lanes": "n", "own.m": 1, "own.n": 8, "tile.m": 2, "tile.n": 512, "vector": 8},
+        {"early": True, "lanes": "n", "own.m": 1, "own.n": 8, "tile.m": 2, "tile.n": 512,
+         "vector": 8},
     ),
     "matmul.cu": (
         "matmul",
         {"m": 256, "n": 256, "k": 256, "dtype": "bf16", "tb": True},
-        {"cluster": "2x1", "consumers": 2, "epilogue": "tma", "epilogue_slots": 1,
-         "partition": "rows", "processors": 132, "raster": "rows", "registers": "40/232",
-         "stages": 3, "swap": False, "tile.k": 64, "tile.m": 128, "tile.n": 64, "wait": 1},
+        {"cluster": "2x1", "consumers": 2, "early": True, "epilogue": "tma", "epilogue_slots": 1,
+         "partition": "rows", "processors": 132, "promotion": 128,
+         "raster": "rows", "registers": "40/232", "stages": 3, "stream": "columns", "swap": False,
+         "tile.k": 64, "tile.m": 128, "tile.n": 64, "wait": 1},
     ),
     "column_sum.cu": (
         "column_sum",
         {"m": 1000, "n": 60},
-        {"lanes": "n", "own.m": 2, "own.n": 4, "tile.m": 32, "tile.n": 64, "vector": 4},
+        {"early": False, "lanes": "n", "own.m": 2, "own.n": 4, "tile.m": 32, "tile.n": 64,
+         "vector": 4},
     ),
 }  # fmt: skip
 
@@ -99,11 +102,11 @@ def test_a_text_stands_alone_and_is_named_after_its_program(number: int) -> None
 def test_plan_and_signature_say_the_same(number: int) -> None:
     for kernel in kernels(number):
         text, plan = kernel.text("cuda"), json.loads(kernel.text("launch"))
-        assert set(plan) == {"arch", "options", "workspace_bytes", "kernels"}
+        assert set(plan) == {"arch", "options", "workspace_bytes", "clean", "kernels"}
         assert plan["arch"] == "sm_90a"
         for launch in plan["kernels"]:
             assert set(launch) == {
-                "name", "grid", "block", "cluster", "shared", "parameters", "zero"
+                "name", "grid", "block", "cluster", "shared", "parameters", "zero", "early"
             }  # fmt: skip
             given = parameters_of(text, launch["name"])
             assert [kind for kind, _ in given] == [p["kind"] for p in launch["parameters"]]

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from ir import Graph, apply, cast, contract, exp, gelu, log, operator, reduce, tanh
+from ir import (
+    Graph,
+    apply,
+    cast,
+    contract,
+    exp,
+    gelu,
+    log,
+    operator,
+    reduce,
+    relu,
+    tanh,
+    where,
+)
 
 
 @operator
@@ -58,6 +71,25 @@ def packed_int4(g: Graph, m: int, n: int, k: int, dtype: str = "bf16") -> None:
     w, scale = g.input("W", (columns, pair), "u8"), g.input("scale", (columns,), "f32")
     q = apply("bitand", apply("shr", cast(w, "i32"), g.iota(half) * 4), 15) - 8
     g.output("C", contract(a, cast(q, dtype), over=(pair, half)) * scale)
+
+
+@operator
+def grouped_int8(g: Graph, m: int, n: int, groups: int, group: int, dtype: str = "f16") -> None:
+    """i8 weights with a scale for each group of the sum, computed before they are multiplied."""
+    rows, columns, part, inner = g.axes(m=m, n=n, part=groups, inner=group)
+    a = g.input("A", (rows, part, inner), dtype)
+    w, scale = g.input("W", (columns, part, inner), "i8"), g.input("scale", (columns, part), dtype)
+    weights = cast(cast(w, "f32") * scale, dtype)
+    g.output("C", contract(a, weights, over=(part, inner)), dtype)
+
+
+@operator
+def masked_product(g: Graph, m: int, n: int, k: int) -> None:
+    """A product with the lower triangle of its first operand, which is stored transposed."""
+    rows, columns, depth = g.axes(m=m, n=n, k=k)
+    a, b = g.input("A", (depth, rows), "bf16"), g.input("B", (depth, columns), "bf16")
+    lower = where(g.iota(depth) <= g.iota(rows), a, 0.0)
+    g.output("C", relu(contract(cast(lower, "bf16"), b, over=depth)), "f32")
 
 
 @operator

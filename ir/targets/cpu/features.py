@@ -1,117 +1,230 @@
-"""Analytic features of schedules, vectorised: blocks, footprints, traffic, registers, balance.
+"""What a learned model sees of a schedule on the CPU: numbers that mean the same for every program.
 
-Closed-form counts derived from the staged program; the learned model sees them beside the raw
-decisions.
+The two heaviest stages have a slot each, the others share one; costs over all stages are relative
+to what the program needs at least. Logarithms to base 2, vectorised over schedules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from functools import cached_property
+from math import log2
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
 from ir.space import Columns
+from ir.targets.cpu.costs import BARRIER, BYTES_PER_CYCLE, StageCosts, StageFacts
 from ir.targets.cpu.decisions import Decisions
-from ir.targets.cpu.shape import StageShape
+from ir.targets.cpu.regions import Array, Regions
 
-Block = Mapping[str, Any]
+SLOTS = 2
+CLOCK = 2.6e9  # cycles a second, nominally: only ratios matter
+LEVELS = ("l1", "l2", "l3")
+Table = dict[str, Array]
 
 
 class Features:
-    """Callable: columns -> (names, float32 matrix of log2 counts)."""
+    """Callable: columns -> (names, float32 matrix). The names are the same for every program."""
 
     def __init__(self, decisions: Decisions) -> None:
         self.decisions = decisions
-        self.extents = decisions.extents
-        self.names = {d.name for d in decisions.found}
+        self.hardware = decisions.hardware
+        self.program = decisions.staged.program
+
+    @cached_property
+    def facts(self) -> tuple[StageFacts, ...]:
+        """Stages, the heaviest first."""
+        decisions = self.decisions
+        found = [
+            StageFacts(decisions.staged, shape, decisions.hardware, decisions.vector)
+            for shape in decisions.shapes
+        ]
+        return tuple(sorted(found, key=lambda stage: -stage.weight))
+
+    @cached_property
+    def ideal(self) -> float:
+        """Cycles that the program takes at least, all threads busy."""
+        arithmetic = sum(stage.ideal for stage in self.facts) / self.hardware.threads
+        moved = self.program.bytes / BYTES_PER_CYCLE["l3"] / self.hardware.threads
+        return max(arithmetic, moved, 1.0)
 
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
-        inner, outer = self._blocks(columns, 0), self._blocks(columns, 1)
-        table: dict[str, Any] = {}
-        for shape in self.decisions.shapes:
-            if shape.product:
-                self._product(columns, shape, inner, outer, table)
-        self._balance(columns, outer, table)
-        if not table:
-            return (), np.zeros((columns.rows, 0), dtype=np.float32)
-        rows = [
-            np.broadcast_to(np.asarray(v, dtype=np.float64), (columns.rows,))
-            for v in table.values()
-        ]
-        return tuple(table), np.log2(np.maximum(np.stack(rows, axis=1), 2.0**-20)).astype(
-            np.float32
-        )
+        regions = Regions(self.decisions, columns)
+        stages = [_Stage(StageCosts(facts, regions)) for facts in self.facts]
+        table = self._workload(columns.rows)
+        table |= self._estimates(stages, columns)
+        for number in range(SLOTS):
+            here = stages[number].table() if number < len(stages) else {}
+            for name in SLOT_NAMES:
+                table[f"stage{number}.{name}"] = here.get(name, np.full(columns.rows, np.nan))
+        matrix = np.empty((columns.rows, len(table)), dtype=np.float32)
+        for number, values in enumerate(table.values()):
+            matrix[:, number] = values
+        return tuple(table), matrix
 
-    def _blocks(self, columns: Columns, level: int) -> Block:
-        found: dict[str, Any] = {}
-        for axis, extent in self.extents.items():
-            name = f"tile.{axis}.{level}"
-            found[axis] = np.minimum(columns[name], extent) if name in self.names else extent
-            if axis in self.decisions.outer:
-                found[axis] = 1
-        return found
+    def _workload(self, rows: int) -> Table:
+        """Facts of the program and the machine: the same for every schedule."""
+        facts, hardware, program = self.facts, self.hardware, self.program
+        narrow = min(dtype_of(spec.dtype).bytes for spec in program.tensors)
+        values: dict[str, float] = {
+            "seconds.ideal": log2(self.ideal / CLOCK),
+            "program.flops": log2(max(1, program.flops)),
+            "program.bytes": log2(program.bytes),
+            "program.intensity": log2(max(1, program.flops) / program.bytes),
+            "program.stages": len(facts),
+            "program.products": sum(stage.shape.product for stage in facts),
+            "program.narrowest": narrow,
+            "program.heaviest": facts[0].weight / sum(stage.weight for stage in facts),
+            "machine.threads": hardware.threads,
+            "machine.lanes": self.decisions.vector.lanes,
+            "machine.l1": log2(hardware["l1_bytes"]),
+            "machine.l2": log2(hardware["l2_bytes"]),
+        }
+        return {name: np.full(rows, float(value)) for name, value in values.items()}
 
-    def _product(
-        self, columns: Columns, shape: StageShape, inner: Block, outer: Block, table: dict[str, Any]
-    ) -> None:
-        """Footprints of each operand at both levels, re-reads, and the register tile."""
-        name = shape.stage.name
-        nodes = self.decisions.staged.program.nodes
-        rows = columns[f"rows.{name}"] if f"rows.{name}" in self.names else 1
-        vectors = columns[f"vectors.{name}"]
-        count = len(shape.stage.accumulators)
-        table[f"{name}.accumulators"] = count * rows * vectors
-        table[f"{name}.loads_per_step"] = (rows + vectors) / (count * rows * vectors)
-        sums: dict[int, Any] = {0: 0.0, 1: 0.0}
-        for operand in shape.operands:
-            element = dtype_of(nodes[operand.node].dtype).bytes
-            for level, block in ((0, inner), (1, outer)):
-                size: Any = float(element)
-                for axis in operand.axes:
-                    size = size * block[axis]
-                table[f"{name}.{operand.name}.bytes{level}"] = size
-                sums[level] = sums[level] + size
-            repeats: Any = 1.0
-            for axis in shape.stage.domain:
-                if axis not in operand.axes:
-                    repeats = repeats * np.ceil(self.extents[axis] / outer[axis])
-            table[f"{name}.{operand.name}.rereads"] = repeats
-        table[f"{name}.working_set0"] = sums[0] / self.decisions.hardware["l1_bytes"]
-        table[f"{name}.working_set1"] = sums[1] / self.decisions.hardware["l2_bytes"]
-        state: Any = 4.0 * count
-        passes: Any = 1.0
-        for axis in shape.stage.domain:
-            if axis in shape.stage.reduce:
-                passes = passes * np.ceil(self.extents[axis] / inner[axis])
-            else:
-                state = state * inner[axis]
-        table[f"{name}.state_bytes"] = state
-        table[f"{name}.state_passes"] = passes
-        self._waste(columns, shape, table)
+    def _estimates(self, stages: list[_Stage], columns: Columns) -> Table:
+        """Costs of all stages together, relative to the least possible time."""
+        zero = np.zeros(columns.rows)
+        total = {
+            name: sum((stage.cycles[name] for stage in stages), zero) for name in stages[0].cycles
+        }
+        table = {f"total.{name}": _log(value / self.ideal) for name, value in total.items()}
+        paths = sum((stage.longest for stage in stages), zero)
+        table["total.estimate"] = _log(paths / self.ideal)
+        moved = sum(total[level] for level in LEVELS) + total["packing"]
+        table["seconds.traffic"] = _log(np.asarray(moved) / CLOCK)
+        serial = sum((stage.longest * (stage.speed <= 1.0) for stage in stages), zero)
+        table["total.serial"] = serial / paths
+        table["stream"] = _flag(columns, "stream")
+        for kind in ("block", "cyclic", "dynamic"):
+            table[f"chunk.{kind}"] = columns.is_("chunk", kind).astype(np.float64)
+        return table
 
-    def _waste(self, columns: Columns, shape: StageShape, table: dict[str, Any]) -> None:
-        """Share of the register tile that the tails of lanes and rows leave idle."""
-        name = shape.stage.name
-        total: Any = 1.0
-        for axis in shape.lanes:
-            step = columns[f"vectors.{name}"] * self.decisions.vector.lanes
-            extent = self.extents[axis]
-            used = np.ceil(extent / step) * step / extent
-            total = np.where(columns.is_(f"lane.{name}", axis), used, total)
-        table[f"{name}.waste"] = total
 
-    def _balance(self, columns: Columns, outer: Block, table: dict[str, Any]) -> None:
-        """Blocks that the threads share, and how evenly."""
-        threads = self.decisions.hardware.threads
-        trips: Any = np.ones(columns.rows)
-        domain = next(d for d in self.decisions.found if d.name == "parallel").domain
-        for choice in domain:
-            here: Any = np.ones(columns.rows)
-            for axis in str(choice).split():
-                here = here * np.ceil(self.extents[axis] / outer[axis])
-            trips = np.where(columns.is_("parallel", choice), here, trips)
-        table["tasks"] = trips
-        table["balance"] = np.ceil(trips / threads) * threads / trips
+class _Stage:
+    """A stage's costs as cycles of wall clock, and its slot of features."""
+
+    def __init__(self, costs: StageCosts) -> None:
+        self.costs = costs
+        threads = costs.threads()
+        self.speed, self.meets, self.tasks = threads["speed"], threads["meets"], threads["tasks"]
+        self.arithmetic, self.moved = costs.arithmetic(), costs.moved()
+        self.packing = costs.packing()
+        self.apart = costs.apart()
+        parts = costs.parts()
+        self.cycles: Table = {
+            "arithmetic": self.arithmetic["cycles"] * parts / self.speed,
+            "entered": self.arithmetic["entered"] * parts / self.speed,
+            "apart": self.apart / self.speed,
+            "packing": self.packing["cycles"] / self._packers(),
+            "meeting": self.meets * BARRIER,
+        }
+        for level in LEVELS:
+            self.cycles[level] = self.moved[level] / BYTES_PER_CYCLE[level] / self.speed
+
+    def _packers(self) -> Array:
+        """Threads that pack: what is packed outside the parallel loops is shared out, too."""
+        return np.full(len(self.speed), float(self.costs.facts.hardware.threads))
+
+    @cached_property
+    def longest(self) -> Array:
+        """Cycles of the stage: arithmetic beside memory, then what nothing hides."""
+        cycles = self.cycles
+        work = cycles["arithmetic"] + cycles["entered"] + cycles["apart"]
+        memory = np.maximum.reduce([cycles[level] for level in LEVELS])
+        hidden = 0.25 * np.minimum(work, memory)
+        return np.asarray(np.maximum(work, memory) + hidden + cycles["packing"] + cycles["meeting"])
+
+    def table(self) -> Table:
+        costs, facts = self.costs, self.costs.facts
+        ideal = max(facts.ideal, 1.0)
+        rows = costs.rows_count
+        table = {
+            "product": np.full(rows, float(facts.shape.product)),
+            "accumulators": np.full(rows, float(len(facts.shape.stage.accumulators))),
+            "maps": np.full(rows, _log(facts.maps / facts.points)),
+            "points": np.full(rows, _log(facts.points)),
+            "speed": self.speed,
+            "meets": _log(self.meets),
+            "tasks": _log(self.tasks),
+            "folded": costs.folded,
+            "full": self.arithmetic["full"],
+            "loads": self.arithmetic["loads"],
+            "packed": self.packing["count"],
+            "tiled": costs.instruction["tiled"],
+        }
+        for name in ("rate", "depth"):
+            table[f"instruction.{name}"] = _log(costs.instruction[name])
+        for name in ("chains", "steps"):
+            table[name] = _log(self.arithmetic[name])
+        for name, value in self.cycles.items():
+            table[f"cycles.{name}"] = _log(value * facts.hardware.threads / ideal)
+        table["cycles.longest"] = _log(self.longest * facts.hardware.threads / ideal)
+        return table | self._tile() | self._footprints()
+
+    def _tile(self) -> Table:
+        """The register tile and the inner loop, by role."""
+        costs = self.costs
+        table = {
+            "rows": _log(costs.row_step),
+            "vectors": costs.number("vectors"),
+            "unroll": costs.number("unroll"),
+            "prefetch": _log(costs.number("prefetch", 0.0)),
+            "lanes.inner": costs.regions.flag(f"micro.{costs.facts.name}", "lanes"),
+            "passes": _log(costs.passes()),
+        }
+        blocks = costs.regions.depths[-1]
+        for role in ("lane", "row"):
+            block, extent = np.ones(costs.rows_count), np.ones(costs.rows_count)
+            ragged = np.zeros(costs.rows_count)
+            for axis in costs.domain:
+                here = costs.along(role, axis) > 0
+                block = np.where(here, blocks[axis], block)
+                extent = np.where(here, costs.depths[0][axis], extent)
+                ragged = np.where(here, costs.ragged(axis), ragged)
+            table[f"{role}.block"], table[f"{role}.extent"] = _log(block), _log(extent)
+            table[f"{role}.ragged"] = ragged
+        main = costs.facts.main
+        if main:
+            table["main.block"], table["main.extent"] = (
+                _log(sizes[main]) for sizes in (blocks, costs.depths[0])
+            )
+            table["main.ragged"] = costs.ragged(main)
+        return table
+
+    def _footprints(self) -> Table:
+        """Working sets against caches: of a register tile, an inner and an outer block."""
+        costs = self.costs
+        outer = len(costs.regions.looped[0])
+        inner = len(costs.regions.depths) - 1
+        capacities = costs.capacities()
+        return {
+            "set.tile.l1": _log(costs.sums[-1] / capacities["l1"]),
+            "set.strip.l1": _log(costs.sums[-2] / capacities["l1"]),
+            "set.strip.l2": _log(costs.sums[-2] / capacities["l2"]),
+            "set.inner.l1": _log(costs.sums[inner] / capacities["l1"]),
+            "set.inner.l2": _log(costs.sums[inner] / capacities["l2"]),
+            "set.outer.l2": _log(costs.sums[outer] / capacities["l2"]),
+            "set.outer.l3": _log(costs.sums[outer] / capacities["l3"]),
+        }
+
+
+SLOT_NAMES = (
+    "product", "accumulators", "maps", "points", "speed", "meets", "tasks", "folded", "full",
+    "loads", "packed", "tiled", "instruction.rate", "instruction.depth", "chains", "steps",
+    "cycles.arithmetic", "cycles.entered", "cycles.apart", "cycles.packing", "cycles.meeting",
+    "cycles.l1", "cycles.l2", "cycles.l3", "cycles.longest", "rows", "vectors", "unroll",
+    "prefetch", "lanes.inner", "passes", "lane.block", "lane.extent", "row.block", "row.extent",
+    "main.block", "main.extent", "lane.ragged", "row.ragged", "main.ragged", "set.tile.l1",
+    "set.strip.l1", "set.strip.l2", "set.inner.l1", "set.inner.l2", "set.outer.l2", "set.outer.l3",
+)  # fmt: skip
+
+
+def _log(values: Array | float) -> Array:
+    """log2, with what is 0 far below everything."""
+    return np.asarray(np.log2(np.maximum(values, 2.0**-20)), dtype=np.float64)
+
+
+def _flag(columns: Columns, name: str) -> Array:
+    return columns[name].astype(np.float64)

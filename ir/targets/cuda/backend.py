@@ -8,21 +8,16 @@ from ir.program import Program
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import Hardware
+from ir.targets.cuda.engines import route_of, space_of
 from ir.targets.cuda.hardware import device_hardware
-from ir.targets.cuda.kernels import (
-    constraints_of,
-    decisions_of,
-    kernels_of,
-    lower_all,
-    seeds_of,
-)
+from ir.targets.cuda.kernels import lower_all
 from ir.targets.cuda.scalars import STORAGE
 
-GENERATOR = "1"
+GENERATOR = "2"
 
 
 class CudaBackend:
-    """NVIDIA GPUs: Hopper's wgmma and TMA where the program is a product, else any unit."""
+    """NVIDIA GPUs: tensor cores by wgmma or mma.sync for products, ordinary units for the rest."""
 
     name = "cuda"
     generator = f"cuda-{GENERATOR}"
@@ -40,13 +35,7 @@ class CudaBackend:
                     f"computes on {', '.join(STORAGE)}"
                 )
         self._refuse_too_large(program, hardware)
-        kernels = kernels_of(program, hardware)
-        return Space(
-            "cuda",
-            decisions_of(program, kernels),
-            constraints_of(program, kernels),
-            seeds_of(program, kernels),
-        )
+        return space_of(program, hardware)
 
     def _refuse_too_large(self, program: Program, hardware: Hardware) -> None:
         have = hardware["memory_bytes"]
@@ -60,7 +49,8 @@ class CudaBackend:
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
     ) -> Kernel:
         """Generate the kernel's text and launch plan; raises Refusal."""
-        return lower_all(program, schedule.as_dict(), hardware)
+        route = route_of(program, schedule.as_dict(), hardware)
+        return lower_all(program, route.own(schedule.as_dict()), hardware, route.engine)
 
     def standalone(self, kernel: Kernel) -> Standalone:
         """Unused: CUDA kernels are exported as text, cubin and a Python module."""

@@ -33,6 +33,7 @@ from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import WARP, Share, blocked
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.loops import TileBody
+from ir.targets.cuda.overlap import await_kernel_before, starts_early
 from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.writer import Writer
@@ -314,6 +315,7 @@ class _BlockLowering:
         self.looped = frozenset(a for a in shape.reduced if self.tiles[a] < axes[a])
         self.program = shape.streamed(self.looped)
         self.w = Writer()
+        self.early = starts_early(values)
 
     def run(self) -> Launch:
         team = Team("thread", self.frame.team, "tw_sync();", "tw_shared_base()")
@@ -321,13 +323,14 @@ class _BlockLowering:
         self.w.line("const i32 thread = tw_thread();")
         evaluator.declare_threads()
         grid = self._origins(evaluator)
+        await_kernel_before(self.w, self.early)
         body = TileBody(evaluator, find_passes(self.program, self.looped), self.looped)
         body.emit(lambda number: self._loop(evaluator, body))
         shared = evaluator.scratch_registers * self.frame.team * 8
         head = kernel_head(self.program, self.name, self.frame.team, "")
         text = f"{head} {{\n{self.w.text}}}\n"
         parameters = tuple(Parameter(spec.name) for spec in self.program.tensors)
-        return Launch(self.name, text, grid, self.frame.team, shared, parameters)
+        return Launch(self.name, text, grid, self.frame.team, shared, parameters, early=self.early)
 
     def _origins(self, evaluator: Evaluator) -> int:
         """Declare where this block's tile starts; returns the number of blocks."""
@@ -369,11 +372,15 @@ def declare_tiles(w: Writer, evaluator: Evaluator, tiles: list[tuple[str, int]],
     return total
 
 
-def kernel_head(program: Program, name: str, threads: int, extra: str) -> str:
-    """The signature of a kernel on plain pointers."""
+def kernel_head(program: Program, name: str, threads: int, extra: str, resident: int = 0) -> str:
+    """The signature of a kernel on plain pointers.
+
+    With `resident`, it may take registers as long as so many blocks fit a processor.
+    """
     parameters = []
     for spec in program.tensors:
         constness = "const " if spec.role == "input" else ""
         storage = scalars.STORAGE[spec.dtype]
         parameters.append(f"{constness}{storage}* __restrict__ {spec.name}")
-    return f"TW_KERNEL __launch_bounds__({threads}) {extra}{name}({', '.join(parameters)})"
+    bounds = f"__launch_bounds__({threads}{f', {resident}' if resident else ''})"
+    return f"TW_KERNEL {bounds} {extra}{name}({', '.join(parameters)})"

@@ -18,6 +18,7 @@ from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.products import (
     MAP_RANK,
     STRIDE_UNIT,
+    Product,
     copy_problem,
     depends_on_reduction,
     for_tensor_cores,
@@ -26,6 +27,7 @@ from ir.targets.cuda.products import (
     volume,
 )
 
+WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
 WHOLE = 256  # longest reduction that a kernel repeats for every block of a later one
 
 
@@ -38,9 +40,14 @@ class Cut:
     axes: tuple[str, ...]
 
 
-def cut_program(program: Program, everywhere: bool = False) -> tuple[Program, ...]:
-    """Kernels in order of execution. With `everywhere`, every reduction gets its own."""
-    nodes = _boundaries(program) if not everywhere else _every(program)
+def cut_program(
+    program: Program, everywhere: bool = False, engine: str = WGMMA
+) -> tuple[Program, ...]:
+    """Kernels in order of execution. With `everywhere`, every reduction gets its own.
+
+    What `engine` cannot take as it is goes through memory.
+    """
+    nodes = _boundaries(program, engine) if not everywhere else _every(program)
     cuts = [_cut(program, node) for node in sorted(nodes)]
     return tuple(_kernels(program, cuts))
 
@@ -50,20 +57,46 @@ def _every(program: Program) -> set[int]:
     return {p for p, n in enumerate(program.nodes) if is_reduction(n) and p not in stored}
 
 
-def _boundaries(program: Program) -> set[int]:
-    found: set[int] = set()
+def _boundaries(program: Program, engine: str) -> set[int]:
+    found: set[int] = _beside_products(program) if engine == MMA else set()
     for position, node in enumerate(program.nodes):
         if not is_reduction(node):
             continue
         product = product_of(program, position)
         if product is not None and for_tensor_cores(program, product):
-            moved = [x for x in (product.a, product.b) if not _stays(program, x, product.over)]
-            if all(len(program.nodes[x].axes) <= MAP_RANK for x in moved):
-                found.update(moved)
+            found.update(_moved(program, product, engine))
         for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
             if _cuts_apart(program, other, position):
                 found.add(_boundary(program, other))
     return found
+
+
+def _moved(program: Program, product: Product, engine: str) -> list[int]:
+    """Values that an engine wants in memory before a product."""
+    operands = (product.a, product.b)
+    if engine == MMA:
+        sources = [r for x in operands for r in depends_on_reduction(program, x)]
+        return [_boundary(program, source) for source in sources]
+    if engine == FMA:
+        return []
+    moved = [x for x in operands if not _stays(program, x, product.over)]
+    return moved if all(len(program.nodes[x].axes) <= MAP_RANK for x in moved) else []
+
+
+def _beside_products(program: Program) -> set[int]:
+    """Reductions that meet a product for tensor cores: those kernels hold nothing else."""
+    found: set[int] = set()
+    for position in range(len(program.nodes)):
+        sources = depends_on_reduction(program, position)
+        products = {s for s in sources if _for_tensor_cores(program, s)}
+        if products and not is_reduction(program.nodes[position]):
+            found.update(_boundary(program, s) for s in sources if s not in products)
+    return found
+
+
+def _for_tensor_cores(program: Program, position: int) -> bool:
+    product = product_of(program, position)
+    return product is not None and for_tensor_cores(program, product)
 
 
 def _beside(program: Program, position: int) -> tuple[int, ...]:

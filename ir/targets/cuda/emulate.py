@@ -124,6 +124,8 @@ def _memory(plan: Plan, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray
     size = int(plan.get("workspace_bytes", 0))
     if size and "workspace" not in memory:
         memory["workspace"] = np.full(size, 0xFF, np.uint8)
+        for offset, count in plan.get("clean", ()):
+            memory["workspace"][offset : offset + count] = 0
     for name, array in memory.items():
         if not array.flags.c_contiguous:
             raise ValueError(f"array {name} is not contiguous")

@@ -60,9 +60,10 @@ class Evaluator(Transfers):
     def prepare(self, position: int) -> None:
         """Form what the elementwise expression of `position` ends at."""
         for arg in self.nodes[position].args:
-            self._ready(arg, self.nodes[position].axes)
+            self.ready(arg, self.nodes[position].axes)
 
-    def _ready(self, position: int, axes: Sequence[str]) -> None:
+    def ready(self, position: int, axes: Sequence[str]) -> None:
+        """Form what an elementwise expression over `axes` ends at, or varies less than it does."""
         node = self.nodes[position]
         if position in self.values or isinstance(node.op, (Constant, Iota)):
             return
@@ -72,7 +73,22 @@ class Evaluator(Transfers):
             self.fragment(position)
             return
         for arg in node.args:
-            self._ready(arg, axes)
+            self.ready(arg, axes)
+
+    def form_without(self, position: int, axes: Sequence[str]) -> None:
+        """Form what `position` is made of and does not vary along `axes`, ahead of loops there."""
+        pending, seen = list(self.nodes[position].args), set[int]()
+        while pending:
+            here = pending.pop()
+            node = self.nodes[here]
+            if here in seen or here in self.values or isinstance(node.op, (Constant, Iota)):
+                continue
+            seen.add(here)
+            if not set(axes) & set(node.axes):
+                if not self.trivial(here):
+                    self.fragment(here)
+            elif not isinstance(node.op, Load):
+                pending.extend(node.args)
 
     def trivial(self, position: int) -> bool:
         """Made of coordinates and constants: cheaper to repeat than to keep."""
@@ -154,7 +170,7 @@ class Evaluator(Transfers):
         node, roots = self.nodes[position], self.body(position)
         axes = dict.fromkeys(axis for root in roots for axis in self.nodes[root].axes)
         for root in roots:
-            self._ready(root, tuple(axes))
+            self.ready(root, tuple(axes))
         with self.each(self.own(axes)) as point:
             memo: dict[int, str] = {}
             parts = [

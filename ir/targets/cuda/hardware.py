@@ -16,6 +16,8 @@ _FLOPS_PER_SM_CLOCK = 8192  # fp8 on sm_90, the fastest type there is: no kernel
 KNOWN = {
     "h200": ("NVIDIA H200", 132, 232448, 60 << 20, 1980000, 9, 0, 141 << 30),
     "h100": ("NVIDIA H100 80GB HBM3", 132, 232448, 50 << 20, 1980000, 9, 0, 80 << 30),
+    "a100": ("NVIDIA A100-SXM4-80GB", 108, 166912, 40 << 20, 1410000, 8, 0, 80 << 30),
+    "rtx4090": ("NVIDIA GeForce RTX 4090", 128, 101376, 72 << 20, 2520000, 8, 9, 24 << 30),
 }
 
 

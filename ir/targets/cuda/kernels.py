@@ -18,47 +18,102 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
-from ir.targets.cuda.cut import cut_program
+from ir.targets.cuda.cut import FMA, MMA, WGMMA, cut_program
 from ir.targets.cuda.launch import placed, plan_json
+from ir.targets.cuda.mma import MmaKernel
+from ir.targets.cuda.overlap import NAME, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
-from ir.targets.cuda.splits import WHOLE, split_choices, split_program, translated
+from ir.targets.cuda.splits import (
+    KERNEL,
+    LAST,
+    MERGE,
+    WHOLE,
+    merge_decision,
+    merges_last,
+    split_choices,
+    split_program,
+    translated,
+)
 from ir.targets.cuda.tensor import TensorKernel
 
-AnyKernel = BlockKernel | TensorKernel
+AnyKernel = BlockKernel | TensorKernel | MmaKernel
+KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {WGMMA: TensorKernel, MMA: MmaKernel}
+MANY = 1 << 30
+LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
 ALIGN = 256
 MARK = "//@ kernel\n"
 
 
-@lru_cache(maxsize=256)
-def kernels_of(program: Program, hardware: Hardware) -> tuple[AnyKernel, ...]:
-    """One kernel, or several in order where the program is cut; UsageError if none can be."""
+@lru_cache(maxsize=512)
+def kernels_of(
+    program: Program, hardware: Hardware, engine: str | None = None
+) -> tuple[AnyKernel, ...]:
+    """One kernel, or several in order where the program is cut; UsageError if none can be.
+
+    `engine` computes the products; by default the first one that can.
+    """
     problem = ""
+    engine = engine or engines_of(program, hardware)[0]
     for everywhere in (False, True):
-        parts = cut_program(program, everywhere)
+        parts = cut_program(program, everywhere, engine)
         try:
-            return tuple(_kernel(part, n, len(parts), hardware) for n, part in enumerate(parts))
+            return tuple(
+                _kernel(part, n, len(parts), hardware, engine) for n, part in enumerate(parts)
+            )
         except Refusal as refusal:
             problem = str(refusal)
     raise UsageError(f"{program.name}: the cuda target cannot compute it: {problem}")
 
 
-def _kernel(part: Program, number: int, count: int, hardware: Hardware) -> AnyKernel:
+@lru_cache(maxsize=256)
+def engines_of(program: Program, hardware: Hardware) -> tuple[str, ...]:
+    """Units that can compute the program's products, those of most operations a second first.
+
+    An engine that cuts the program into more kernels than one before it is left out, and plain
+    units stand beside tensor cores only where memory is the limit or they save a cut: elsewhere
+    they would only cost trials.
+    """
+    found: list[str] = []
+    fewest = MANY
+    for engine, kind in KINDS.items():
+        try:
+            kernels = kernels_of(program, hardware, engine)
+        except UsageError:
+            continue
+        if any(isinstance(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
+            found.append(engine)
+            fewest = len(kernels)
+    if not found or is_light(program) or len(kernels_of(program, hardware, FMA)) < fewest:
+        found.append(FMA)
+    return tuple(found)
+
+
+def is_light(program: Program) -> bool:
+    """Whether memory, not arithmetic, is surely the limit."""
+    return program.flops <= LIGHT * program.bytes
+
+
+def _kernel(part: Program, number: int, count: int, hardware: Hardware, engine: str) -> AnyKernel:
     mark = f".{number}" if count > 1 else ""
     try:
-        return TensorKernel(part, mark, hardware)
+        return KINDS[engine](part, mark, hardware) if engine in KINDS else BlockKernel(part, mark)
     except Refusal:
         return BlockKernel(part, mark)
 
 
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
     """Ways to split a summed axis over blocks, for a program that is one product."""
-    if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel):
+    if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
         return (WHOLE,)
-    return split_choices(program, kernels[0].roles)
+    return split_choices(program, kernels[0].roles, isinstance(kernels[0], MmaKernel))
 
 
-def decisions_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Decision, ...]:
+def decisions_of(
+    program: Program, kernels: tuple[AnyKernel, ...], hardware: Hardware
+) -> tuple[Decision, ...]:
     found = [decision for kernel in kernels for decision in kernel.decisions()]
+    early = early_decision(program, hardware)
+    found += [early] if early is not None else []
     choices = choices_of(program, kernels)
     if len(choices) > 1:
         axis = choices[1].partition(":")[0]
@@ -66,14 +121,25 @@ def decisions_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Deci
             Decision("split", choices, "split", axis, "parts of a sum, each added by other blocks",
                      WHOLE)
         )  # fmt: skip
+        merge = _merge(program, kernels, axis)
+        found += [merge] if merge is not None else []
     return tuple(found)
+
+
+def _merge(program: Program, kernels: tuple[AnyKernel, ...], axis: str) -> Decision | None:
+    (kernel,) = kernels
+    if not isinstance(kernel, TensorKernel):
+        return None
+    return merge_decision(kernel.program, kernel.roles, axis)
 
 
 def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Constraint, ...]:
     found = [rule for kernel in kernels for rule in kernel.constraints()]
     choices = choices_of(program, kernels)
-    if len(choices) > 1:
+    if len(choices) > 1 and isinstance(kernels[0], TensorKernel):
+        axis = choices[1].partition(":")[0]
         found.append(_whole_parts(program, choices))
+        found += [_merged_once()] if _merge(program, kernels, axis) is not None else []
     return tuple(found)
 
 
@@ -92,6 +158,16 @@ def _whole_parts(program: Program, choices: tuple[str, ...]) -> Constraint:
     return Constraint("parts", "parts of a sum are whole blocks", check, explain)
 
 
+def _merged_once() -> Constraint:
+    def check(columns: Columns) -> Any:
+        return ~columns.is_("split", WHOLE) | columns.is_(MERGE, KERNEL)
+
+    def explain(values: Mapping[str, Value]) -> str:
+        return f"split {values['split']}, merge {values[MERGE]}"
+
+    return Constraint("merge", "a sum in one part is not merged", check, explain)
+
+
 def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
     """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too."""
     lists = [kernel.seeds() for kernel in kernels]
@@ -104,18 +180,28 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
         joined.append(values)
     choices = choices_of(program, kernels)
     splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]
-    return tuple(joined + splits[:: max(1, len(splits) // 8)])
+    splits = splits[:: max(1, len(splits) // 8)]
+    if len(choices) > 1 and _merge(program, kernels, choices[1].partition(":")[0]) is not None:
+        splits += [{**values, MERGE: LAST} for values in splits]
+    return tuple(joined + splits)
 
 
-def lower_all(program: Program, values: Mapping[str, Value], hardware: Hardware) -> Kernel:
-    """The kernel text of a whole program."""
-    kernels = kernels_of(program, hardware)
+def lower_all(
+    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None = None
+) -> Kernel:
+    """The kernel text of a whole program; `values` are those of the engine's decisions."""
+    kernels = kernels_of(program, hardware, engine)
     choice = str(values.get("split", WHOLE))
-    if choice != WHOLE:
-        kernels, values = _split(program, choice, values, hardware)
+    if choice != WHOLE and not merges_last(values):
+        kernels, values = _split(program, choice, values, hardware, engine)
     launches = [kernel.lower(values, kernel.program.name.replace(".", "_")) for kernel in kernels]
     arch = hardware.isa[0]
     places, total = _places(program, kernels)
+    clean = []
+    for room in (room for launch in launches for room in launch.rooms):
+        places[room.argument] = total
+        clean += [(total, room.bytes)] if room.clean else []
+        total += -(-room.bytes // ALIGN) * ALIGN
     zeros = max((sum(size for _, size in launch.zero) for launch in launches), default=0)
     launches = [placed(launch, places) for launch in launches]
     body = "\n".join(launch.text for launch in launches)
@@ -123,7 +209,7 @@ def lower_all(program: Program, values: Mapping[str, Value], hardware: Hardware)
     workspace = total + zeros
     if workspace:
         arguments.append(Argument("workspace", (workspace,), "u8", "workspace"))
-    plan = plan_json(launches, arch, workspace)
+    plan = plan_json(launches, arch, workspace, clean)
     text = f"{prelude_text(body)}{MARK}// launch: {plan}\n{body}"
     notes = tuple(fact for launch in launches for fact in launch.facts)
     return Kernel(
@@ -133,13 +219,14 @@ def lower_all(program: Program, values: Mapping[str, Value], hardware: Hardware)
 
 
 def _split(
-    program: Program, choice: str, values: Mapping[str, Value], hardware: Hardware
-) -> tuple[tuple[AnyKernel, ...], dict[str, Value]]:
+    program: Program, choice: str, values: Mapping[str, Value], hardware: Hardware,
+    engine: str | None,
+) -> tuple[tuple[AnyKernel, ...], dict[str, Value]]:  # fmt: skip
     """Kernels of the split program, and the values that they read."""
-    kernels = kernels_of(split_program(program, choice), hardware)
-    found: dict[str, Value] = {}
+    kernels = kernels_of(split_program(program, choice), hardware, engine)
+    found: dict[str, Value] = {NAME: starts_early(values)}
     for kernel in kernels:
-        if isinstance(kernel, TensorKernel):
+        if isinstance(kernel, TensorKernel | MmaKernel):
             found |= kernel.adapted(translated(values, choice, kernel.mark))
         else:
             found |= first_legal(kernel)

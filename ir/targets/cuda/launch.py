@@ -31,6 +31,18 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes of the workspace that a kernel has to itself, passed as parameter `argument`.
+
+    A `clean` room is zero before the first run, and every run leaves it so.
+    """
+
+    argument: str
+    bytes: int
+    clean: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """One kernel: its text (without the prelude) and how it is launched."""
 
@@ -42,6 +54,8 @@ class Launch:
     parameters: tuple[Parameter, ...]
     cluster: int = 1
     zero: tuple[tuple[int, int], ...] = ()
+    rooms: tuple[Room, ...] = ()
+    early: bool = False  # starts while the kernel before it in the stream ends
     facts: tuple[tuple[str, int | float | str], ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
@@ -53,6 +67,7 @@ class Launch:
             "shared": self.shared,
             "parameters": [parameter.to_json() for parameter in self.parameters],
             "zero": [list(part) for part in self.zero],
+            "early": self.early,
         }
 
 
@@ -67,11 +82,15 @@ def placed(launch: Launch, places: dict[str, int]) -> Launch:
     return replace(launch, parameters=parameters)
 
 
-def plan_json(launches: Sequence[Launch], arch: str, workspace: int) -> str:
+def plan_json(
+    launches: Sequence[Launch], arch: str, workspace: int, clean: Sequence[tuple[int, int]]
+) -> str:
+    """`clean`: (offset, bytes) of the workspace that are zero before the first run."""
     plan = {
         "arch": arch,
         "options": [],
         "workspace_bytes": workspace,
+        "clean": [list(part) for part in clean],
         "kernels": [launch.to_json() for launch in launches],
     }
     return json.dumps(plan, separators=(",", ":"))

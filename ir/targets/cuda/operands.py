@@ -115,8 +115,11 @@ class OperandTile:
                 return "a dimension runs along one tiled axis, step by step"
         return ""
 
-    def parameter(self, slices: int) -> Parameter:
-        """The tensor map for boxes of one panel, or a part of its lines."""
+    def parameter(self, slices: int, promotion: int) -> Parameter:
+        """The tensor map for boxes of one panel, or a part of its lines.
+
+        `promotion`: bytes that the L2 cache fetches at a time.
+        """
         boxes = dict(self.lines)
         if slices > 1:
             first, tile = self.lines[0]
@@ -138,8 +141,9 @@ class OperandTile:
             else:
                 box.append(boxes[moving[0]] if moving else 1)
         return Parameter(
-            self.spec.name, 0, self.spec.dtype, tuple(dims), tuple(strides), tuple(box), self.width
-        )
+            self.spec.name, 0, self.spec.dtype, tuple(dims), tuple(strides), tuple(box), self.width,
+            promotion,
+        )  # fmt: skip
 
     def _reach(self, index: Index, extent: int) -> int:
         """Points of a dimension that are read: a plain axis may end before its tensor does."""

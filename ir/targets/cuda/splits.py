@@ -1,7 +1,7 @@
-"""The decision to split a summed axis over blocks: partial sums in memory, merged by a kernel.
+"""The decision to split a summed axis over blocks: partial sums in memory, and who adds them.
 
-The split program is cut like any other; its product takes the decisions of the whole one, and the
-kernels that merge take their first choice.
+Where a kernel adds them, the split program is cut like any other; its product takes the decisions
+of the whole one, and the kernels that merge take their first choice. The other way is `merging`.
 """
 
 from __future__ import annotations
@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
+from ir.columns import Decision
 from ir.errors import Refusal, UsageError
 from ir.program import Program
 from ir.rewrite.split import split
 from ir.schedule import Value
+from ir.stages import is_reduction
 from ir.targets.cuda.products import volume
 from ir.targets.cuda.roles import Roles
 
 WHOLE = "none"
+MERGE, KERNEL, LAST = "merge", "kernel", "last"
 PARTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
 GRAIN = 64  # parts are whole multiples of this many points
 FEWEST = 257  # points that a part must have to be a kernel of its own
@@ -30,16 +33,20 @@ def split_program(program: Program, choice: str) -> Program:
     return split(program, axis, int(parts))
 
 
-def split_choices(program: Program, roles: Roles) -> tuple[str, ...]:
-    """Values of the decision for a program that is one plain product."""
+def split_choices(program: Program, roles: Roles, several: bool = False) -> tuple[str, ...]:
+    """Values of the decision for a program that is one plain product.
+
+    With `several`, the outermost axis of a sum over several may be split.
+    """
     found = [WHOLE]
-    if roles.inner or len(roles.walked) != 1:
+    if roles.inner or (len(roles.walked) != 1 and not several):
         return (WHOLE,)
-    axis = roles.walked[0]
-    extent = program.axes[axis]
+    axis = next((name for name in roles.walked if program.axes[name] > 1), roles.walked[0])
+    extent, total = program.axes[axis], volume(program, roles.walked)
     output = 4 * volume(program, (*roles.rows, *roles.columns, *roles.batch))
     for parts in PARTS:
-        fits = extent % (parts * GRAIN) == 0 and extent // parts >= FEWEST
+        whole = extent % parts == 0 and total // parts % GRAIN == 0
+        fits = whole and total // parts >= FEWEST
         if not fits or output * parts * len(roles.outer) > MOST_PARTIAL:
             continue
         try:
@@ -50,11 +57,32 @@ def split_choices(program: Program, roles: Roles) -> tuple[str, ...]:
     return tuple(found)
 
 
+def merge_decision(program: Program, roles: Roles, axis: str) -> Decision | None:
+    """How the parts meet, where there is a choice: products are all that the kernel sums."""
+    products = {product.position for product in roles.outer}
+    sums = {n for n, node in enumerate(program.nodes) if is_reduction(node)}
+    if sums != products:
+        return None
+    why = "who adds the parts of a sum: a second kernel, or the last block to arrive"
+    return Decision(MERGE, (KERNEL, LAST), "split", axis, why, KERNEL)
+
+
+def merges_last(values: Mapping[str, Value]) -> bool:
+    return values.get(MERGE, KERNEL) == LAST
+
+
+def parts_of(values: Mapping[str, Value]) -> int:
+    """Parts that the blocks of one kernel add among themselves."""
+    choice = str(values.get("split", WHOLE))
+    return int(choice.partition(":")[2]) if choice != WHOLE and merges_last(values) else 1
+
+
 def translated(values: Mapping[str, Value], choice: str, mark: str) -> dict[str, Value]:
     """A schedule's values with the split axis' tile given to the axis inside a part."""
     axis = choice.partition(":")[0]
-    found = {name: value for name, value in values.items() if name != "split"}
-    found[f"tile.{axis}_in{mark}"] = found.pop(f"tile.{axis}")
+    found = {name: value for name, value in values.items() if name not in ("split", MERGE)}
+    if f"tile.{axis}" in found:
+        found[f"tile.{axis}_in{mark}"] = found.pop(f"tile.{axis}")
     if mark:
         for name in list(found):
             if not name.endswith(mark):

@@ -97,6 +97,9 @@ class TensorKernel(TensorRules):
             ("raster", RASTERS, "order", "the order of the tiles"),
             ("processors", self.processors(), "order",
              "blocks that walk all tiles; 0 gives every tile a block of its own"),
+            ("promotion", (256, 128), "pipeline", "bytes that the L2 cache fetches at a time"),
+            ("stream", ("none", "rows", "columns"), "pipeline",
+             "the side whose operands are the first to leave the L2 cache"),
             ("epilogue", stores, "epilogue", "outputs by TMA through shared memory, or direct"),
             ("epilogue_slots", (1, 2, 4), "epilogue", "buffers of outputs on their way"),
         )  # fmt: skip

@@ -14,7 +14,7 @@ from ir.rewrite.domain import live_range
 from ir.targets.cuda import scalars
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
-from ir.targets.cuda.loops import TileBody
+from ir.targets.cuda.loops import Loop, TileBody
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment, Point, Team
@@ -173,6 +173,26 @@ class TensorBody(TileBody):
     @property
     def store_used(self) -> bool:
         return self.writer.used
+
+    def emit(self, loop: Loop) -> None:
+        """Passes, then what is stored: by the block that has the whole sums."""
+        for number, one in enumerate(self.passes.passes):
+            self._pass(number, one, loop)
+        with self._whole_sums():
+            for store in self.passes.after:
+                self.store(store)
+
+    @contextmanager
+    def _whole_sums(self) -> Iterator[None]:
+        if self.plan.parts == 1:
+            yield
+            return
+        sums = [
+            (self.e.values[position], scalars.register_type(self.nodes[position].dtype))
+            for position in self.t.outer
+        ]
+        with self.lowering.meeting().last(self.e.w, sums):
+            yield
 
     @contextmanager
     def walk(self, number: int) -> Iterator[None]:

@@ -14,9 +14,12 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.hilbert import hilbert_order
-from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.launch import Launch, Parameter, Room
+from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
 from ir.targets.cuda.operands import OperandTile
+from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
+from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
@@ -54,6 +57,9 @@ class TensorLowering:
         for spec in tensors:
             constness = "const " if spec.role == "input" else ""
             words.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {spec.name}")
+        rooms = self._rooms()
+        parameters += [Parameter(room.argument) for room in rooms]
+        words += [f"u32* {name}" for name in (SHARES, ARRIVALS)[: len(rooms)]]
         cluster = self.plan.cluster_size
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         bounds = f"__launch_bounds__({self.plan.threads}, 1)"
@@ -68,6 +74,8 @@ class TensorLowering:
             self.shared,
             tuple(parameters),
             cluster,
+            rooms=rooms,
+            early=self.plan.early,
         )
 
     def _pointed(self, tensor: str, text: str) -> bool:
@@ -93,10 +101,32 @@ class TensorLowering:
 
     def _total(self) -> int:
         batches, rows, columns = self._counts()
-        total = rows * columns
+        total = rows * columns * self.plan.parts
         for _, extent in batches:
             total *= extent
         return total
+
+    def _rooms(self) -> tuple[Room, ...]:
+        """Memory through which the parts of sums meet."""
+        plan = self.plan
+        if plan.parts == 1:
+            return ()
+        tiles = self._total() // plan.parts * plan.cluster_size
+        sums = tiles * plan.tile_rows * plan.tile_columns * len(plan.roles.outer)
+        return (
+            Room(f"{self.name}.{SHARES}", 4 * sums * plan.parts),
+            Room(f"{self.name}.{ARRIVALS}", 4 * tiles, clean=True),
+        )
+
+    def meeting(self) -> Meeting:
+        """Where the parts of the present tile meet."""
+        plan, size = self.plan, self.plan.cluster_size
+        tile = f"({self.whole} * {size} + rank)" if size > 1 else self.whole
+        flag = f"tw_shared_base() + {plan.offsets['arrived']}"
+        flag += "" if plan.cooperative else " + 16 * member"
+        return Meeting(
+            plan.parts, self.part, tile, plan.frame.team, self._team_sync(), f"(u32*)({flag})"
+        )
 
     def _grid(self) -> int:
         clusters = self._total()
@@ -126,29 +156,14 @@ class TensorLowering:
         return origins
 
     def _raster(self, w: Writer, tile: str, rows: int, columns: int) -> tuple[str, str]:
-        raster = self.plan.raster
-        row, column = w.name("row"), w.name("column")
-        if raster == "rows" or columns == 1:
-            w.line(f"const i32 {row} = {tile} % {rows}, {column} = {tile} / {rows};")
-        elif raster == "columns" or rows == 1:
-            w.line(f"const i32 {row} = {tile} / {columns}, {column} = {tile} % {columns};")
-        elif raster == "hilbert":
-            order = hilbert_order(rows, columns)
-            self.order = ", ".join(str(one << 16 | other) for one, other in order)
-            place = w.name("place")
-            w.line(f"const u32 {place} = {self.name}_order[{tile}];")
-            w.line(f"const i32 {row} = {place} >> 16, {column} = {place} & 0xffff;")
-        else:
-            along = "rows" if raster.startswith("rows") else "columns"
-            height = int(raster[len(along) :])
-            major, minor = (rows, columns) if along == "rows" else (columns, rows)
-            band, first, size = w.name("band"), w.name("first"), w.name("size")
-            w.line(f"const i32 {band} = {tile} / {height * minor}, {first} = {band} * {height};")
-            w.line(f"const i32 {size} = min({height}, {major} - {first});")
-            inside = w.name("inside")
-            w.line(f"const i32 {inside} = {tile} - {band} * {height * minor};")
-            one, other = (row, column) if along == "rows" else (column, row)
-            w.line(f"const i32 {one} = {first} + {inside} % {size}, {other} = {inside} / {size};")
+        if self.plan.raster != "hilbert" or columns == 1 or rows == 1:
+            order = "rows" if self.plan.raster == "hilbert" else self.plan.raster
+            return declare_place(w, order, tile, rows, columns)
+        row, column, place = w.name("row"), w.name("column"), w.name("place")
+        pairs = hilbert_order(rows, columns)
+        self.order = ", ".join(str(one << 16 | other) for one, other in pairs)
+        w.line(f"const u32 {place} = {self.name}_order[{tile}];")
+        w.line(f"const i32 {row} = {place} >> 16, {column} = {place} & 0xffff;")
         return row, column
 
     def _split_rows(self, w: Writer, row: str, origins: dict[str, str]) -> None:
@@ -224,20 +239,30 @@ class TensorLowering:
             return f"smem + {at}"
         return f"smem + {at} + {stage} * {operand.bytes}"
 
+    def _first_and_step(self) -> tuple[str, str]:
+        """This cluster's first tile, and the way to its next."""
+        size = self.plan.cluster_size
+        if size == 1:
+            return "tw_block_x()", "tw_grid_x()"
+        return f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
+
     @contextmanager
     def tiles(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
         """The loop over this cluster's tiles, with their origins declared."""
-        size, total = self.plan.cluster_size, self._total()
-        start, step = "tw_block_x()", "tw_grid_x()"
-        if size > 1:
-            start, step = f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
+        total = self._total()
+        start, step = self._first_and_step()
         tile = w.name("tile")
         if not self.plan.cooperative:
             w.line("i32 turn = -1;")
         with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
             if not self.plan.cooperative:
                 w.line(f"const bool more = {tile} + {step} < {total};")
-            evaluator.origins |= self._decode(w, tile)
+            self.whole, self.part = tile, "0"
+            if self.plan.parts > 1:
+                self.whole, self.part = w.name("whole"), w.name("part")
+                w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
+                w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
+            evaluator.origins |= self._decode(w, self.whole)
             self._walk_bounds(w, evaluator)
             yield
 
@@ -258,7 +283,16 @@ class TensorLowering:
         if low != "0":
             self.walk_from = f"{axis}_from"
             w.line(f"const i32 {self.walk_from} = {low};")
-        w.line(f"const i32 blocks = (max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile};")
+        blocks = f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}"
+        if self.plan.parts == 1:
+            w.line(f"const i32 blocks = {blocks};")
+            return
+        every, self.first_block = w.name("all_blocks"), w.name("first_block")
+        share = f"{every} * {{}} / {self.plan.parts}"
+        w.line(f"const i32 {every} = {blocks};")
+        w.line(f"const i32 {self.first_block} = {share.format(self.part)};")
+        end = share.format(f"({self.part} + 1)")
+        w.line(f"const i32 blocks = {end} - {self.first_block};")
 
     def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
         """Origins along the walked axes of one block."""
@@ -267,6 +301,7 @@ class TensorLowering:
             axis = walked[0]
             name = w.name(f"{axis}_at")
             start = "" if self.walk_from == "0" else f"{self.walk_from} + "
+            block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
             w.line(f"const i32 {name} = {start}{block} * {self.plan.tiles[axis]};")
             return {axis: name}
         origins, rest = {}, block
@@ -299,6 +334,9 @@ class TensorLowering:
         evaluator = self._evaluator(w)
         with w.block("if (tw_thread() == 0)"):
             self.state(w)
+            if any(plan.passing(operand) for ring in plan.rings for operand in ring.operands):
+                w.line("const u64 passing = tw_evict_first();")
+            await_kernel_before(w, plan.early)
             with self.tiles(w, evaluator):
                 held = [ring for ring in plan.rings if ring.name == "held"]
                 for ring in held:
@@ -327,7 +365,7 @@ class TensorLowering:
     ) -> None:
         plan, stage = self.plan, f"{ring.name}_slot"
         peers = plan.peers(operand)
-        parameter = operand.parameter(peers)
+        parameter = operand.parameter(peers, plan.promotion)
         name = self.map_name(operand.spec.name, parameter)
         rank = self._peer_rank(operand)
         shift, place = "", ""
@@ -340,16 +378,18 @@ class TensorLowering:
             if panel:
                 address += f" + {panel * operand.panel_bytes}"
             where = ", ".join(operand.coordinates(origins, panel, shift))
-            rank_word = f"{len(parameter.dims)}d"
-            barrier = self.full(ring, stage)
-            if peers > 1:
-                mask = self._mask(operand)
-                w.line(
-                    f"tw_tma_load_{rank_word}_multicast({address}, &{name}, {barrier}, {mask}, "
-                    f"{where});"
-                )
-            else:
-                w.line(f"tw_tma_load_{rank_word}({address}, &{name}, {barrier}, {where});")
+            form, words = self._form(operand, peers)
+            arguments = ", ".join([address, f"&{name}", self.full(ring, stage), *words, where])
+            w.line(f"tw_tma_load_{len(parameter.dims)}d{form}({arguments});")
+
+    def _form(self, operand: OperandTile, peers: int) -> tuple[str, list[str]]:
+        """The end of the wrapper's name that copies an operand, and what it takes more."""
+        form, words = "", []
+        if peers > 1:
+            form, words = "_multicast", [self._mask(operand)]
+        if self.plan.passing(operand):
+            form, words = f"{form}_hint", [*words, "passing"]
+        return form, words
 
     def _shares(self, operand: OperandTile) -> tuple[bool, bool]:
         """Whether the operand is the same along the cluster's rows, and its columns."""
@@ -415,6 +455,7 @@ class TensorLowering:
         evaluator = self._evaluator(w)
         evaluator.declare_threads()
         self.state(w)
+        await_kernel_before(w, plan.early)
         if plan.epilogue == "tma" and plan.epilogue_slots > 1:
             w.line("u32 store_turn = 0;")
         body = TensorBody(self, evaluator)

@@ -18,9 +18,11 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.frame import Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
+from ir.targets.cuda.overlap import starts_early
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.roles import Roles
+from ir.targets.cuda.splits import parts_of
 
 GROUP = 128  # threads of a warp group
 ROWS = 64  # rows of one wgmma
@@ -62,6 +64,10 @@ class Plan:
     epilogue: str
     epilogue_slots: int
     wait: int
+    promotion: int
+    stream: str
+    early: bool
+    parts: int
 
     # -- tiles
 
@@ -206,6 +212,12 @@ class Plan:
             peers *= self.cluster[1]
         return peers
 
+    def passing(self, operand: OperandTile) -> bool:
+        """Whether the operand's lines are the first to leave the L2 cache."""
+        sides = {"rows": self.roles.rows, "columns": self.roles.columns}
+        axes = set(self.program.nodes[operand.position].axes)
+        return bool(axes & set(sides.get(self.stream, ())))
+
     # -- shared memory
 
     @cached_property
@@ -220,6 +232,9 @@ class Plan:
         at += self.store_bytes
         found["barriers"] = at
         at += 16 * sum(ring.stages for ring in self.rings)
+        if self.parts > 1:
+            found["arrived"] = at
+            at += 16 * self.consumers
         found["scratch"] = at
         return found
 
@@ -296,5 +311,6 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         program, roles, tiles, int(value("consumers")), str(value("partition")),
         int(value("stages")), (int(rows), int(columns)), str(value("raster")),
         int(value("processors")), str(value("registers")), str(value("epilogue")),
-        int(value("epilogue_slots")), int(value("wait")),
+        int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
+        str(value("stream")), starts_early(values), parts_of(values),
     )  # fmt: skip

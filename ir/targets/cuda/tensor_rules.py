@@ -23,7 +23,7 @@ from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixed_tiles
 from ir.targets.cuda.tensor_seeds import RESERVED
 
-CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4")
+CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
 
 
 class TensorRules:

@@ -50,7 +50,11 @@ class Seeds:
                     for n in (8, 16, 32, 64)
                     for lines in (1, 2, 4)
                 ]
-                rows += [self._plain(64, 128, 1, 8, "1x1", "rows", True)]
+                rows += [
+                    self._plain(64, n, 1, 8, cluster, "rows", True)
+                    for n in (64, 128)
+                    for cluster in ("1x1", "2x1", "4x1")
+                ]
         return [row for row in rows if row]
 
     def _split_tile(self, axes: tuple[str, ...], wanted: int) -> dict[str, Value] | None:
@@ -95,6 +99,7 @@ class Seeds:
         direct = "tma" if self.kernel.store_by_tma() else "direct"
         found = values | self._rest(swap, consumers, stages, split, cluster, raster, direct)
         found[self.kernel.name("partition")] = partition
+        found[self.kernel.name("promotion")] = 128 if min(rows, columns) <= ROWS else 256
         found[self.kernel.name("epilogue_slots")] = buffers if direct == "tma" else 1
         return found
 
@@ -107,7 +112,7 @@ class Seeds:
             "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
             "wait": 0 if self.kernel.roles.inner else 1, "registers": split, "cluster": cluster,
             "raster": raster, "processors": processors, "epilogue": epilogue,
-            "epilogue_slots": 2 if epilogue == "tma" else 1,
+            "epilogue_slots": 2 if epilogue == "tma" else 1, "promotion": 256, "stream": "none",
         }  # fmt: skip
         return {self.kernel.name(name): value for name, value in pairs.items()}
 

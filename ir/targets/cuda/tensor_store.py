@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
-from ir.ops.load import Load
-from ir.ops.map import Constant, Iota
 from ir.ops.store import Store
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import Digit
@@ -33,7 +31,7 @@ class TensorStore:
         self.used = False
 
     def store(self, position: int) -> None:
-        self._hoist(position)
+        self.e.form_without(position, self.plan.roles.columns)
         axes = self.nodes[position].axes
         full = {*self.plan.roles.rows, self.plan.column_axis} <= set(axes)
         if self.plan.epilogue == "tma" and full:
@@ -49,21 +47,6 @@ class TensorStore:
                 self.e.store(position)
         else:
             self.e.store(position)
-
-    def _hoist(self, position: int) -> None:
-        """Form what does not vary along the columns once, ahead of the loops over columns."""
-        pending, seen = list(self.nodes[position].args), set[int]()
-        while pending:
-            here = pending.pop()
-            node = self.nodes[here]
-            if here in seen or here in self.e.values or isinstance(node.op, (Constant, Iota)):
-                continue
-            seen.add(here)
-            if not set(self.plan.roles.columns) & set(node.axes):
-                if not self.e.trivial(here):
-                    self.e.fragment(here)
-            elif not isinstance(node.op, Load):
-                pending.extend(node.args)
 
     # -- geometry
 

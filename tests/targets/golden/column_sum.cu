@@ -1,4 +1,4 @@
-// launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"kernels":[{"name":"column_sum","grid":[1,1,1],"block":256,"cluster":[1,1,1],"shared":8192,"parameters":[{"kind":"pointer","argument":"X","offset":0},{"kind":"pointer","argument":"Y","offset":0}],"zero":[]}]}
+// launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"clean":[],"kernels":[{"name":"column_sum","grid":[1,1,1],"block":256,"cluster":[1,1,1],"shared":8192,"parameters":[{"kind":"pointer","argument":"X","offset":0},{"kind":"pointer","argument":"Y","offset":0}],"zero":[],"early":false}]}
 TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __restrict__ Y) {
   const i32 thread = tw_thread();
   const i32 m_thread = (thread / 16) % 2 + (thread / 32) * 2;

@@ -1,4 +1,4 @@
-// launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"kernels":[{"name":"matmul","grid":[8,1,1],"block":384,"cluster":[2,1,1],"shared":90160,"parameters":[{"kind":"map","argument":"C","offset":0,"dtype":"bf16","dims":[256,256],"strides":[512],"box":[64,64],"swizzle":128,"l2":256},{"kind":"map","argument":"A","offset":0,"dtype":"bf16","dims":[256,256],"strides":[512],"box":[64,128],"swizzle":128,"l2":256},{"kind":"map","argument":"B","offset":0,"dtype":"bf16","dims":[256,256],"strides":[512],"box":[64,32],"swizzle":128,"l2":256}],"zero":[]}]}
+// launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"clean":[],"kernels":[{"name":"matmul","grid":[8,1,1],"block":384,"cluster":[2,1,1],"shared":90160,"parameters":[{"kind":"map","argument":"C","offset":0,"dtype":"bf16","dims":[256,256],"strides":[512],"box":[64,64],"swizzle":128,"l2":256},{"kind":"map","argument":"A","offset":0,"dtype":"bf16","dims":[256,256],"strides":[512],"box":[64,128],"swizzle":128,"l2":128},{"kind":"map","argument":"B","offset":0,"dtype":"bf16","dims":[256,256],"strides":[512],"box":[64,32],"swizzle":128,"l2":128}],"zero":[],"early":true}]}
 TW_KERNEL __launch_bounds__(384, 1) __cluster_dims__(2, 1, 1) matmul(const __grid_constant__ tw_tensor_map C_map, const __grid_constant__ tw_tensor_map A_map, const __grid_constant__ tw_tensor_map B_map) {
   const u32 smem = tw_shared_address(tw_shared_base());
   const i32 group = tw_uniform(tw_thread() / 128);
@@ -18,6 +18,9 @@ TW_KERNEL __launch_bounds__(384, 1) __cluster_dims__(2, 1, 1) matmul(const __gri
     tw_registers_down<40>();
     if (tw_thread() == 0) {
       i32 outer_slot = 0; u32 outer_phase = 0;
+      const u64 passing = tw_evict_first();
+      tw_grid_wait();
+      tw_grid_launch();
       for (i32 tile_2 = tw_block_x() / 2; tile_2 < 4; tile_2 += tw_grid_x() / 2) {
         const i32 row = tile_2 % 1, column = tile_2 / 1;
         const i32 m_first = ((row) % 1 * 2 + rank % 2) * 128;
@@ -28,7 +31,7 @@ TW_KERNEL __launch_bounds__(384, 1) __cluster_dims__(2, 1, 1) matmul(const __gri
           tw_barrier_wait_cluster(smem + 90136 + 8 * outer_slot, outer_phase ^ 1);
           tw_barrier_expect(smem + 90112 + 8 * outer_slot, 24576);
           tw_tma_load_2d(smem + 0 + outer_slot * 16384, &A_map, smem + 90112 + 8 * outer_slot, k_at, m_first);
-          tw_tma_load_2d_multicast(smem + 49152 + outer_slot * 8192 + (rank % 2) * 4096, &B_map, smem + 90112 + 8 * outer_slot, 3 << (rank / 2 * 2), k_at, n_first + (rank % 2) * 32);
+          tw_tma_load_2d_multicast_hint(smem + 49152 + outer_slot * 8192 + (rank % 2) * 4096, &B_map, smem + 90112 + 8 * outer_slot, 3 << (rank / 2 * 2), passing, k_at, n_first + (rank % 2) * 32);
           if (++outer_slot == 3) {
             outer_slot = 0; outer_phase ^= 1;
           }
@@ -44,6 +47,8 @@ TW_KERNEL __launch_bounds__(384, 1) __cluster_dims__(2, 1, 1) matmul(const __gri
     const i32 m_thread = (thread / 4) % 8 + ((thread / 32) % 4) * 16 + (thread / 128) * 64;
     const i32 n_thread = ((thread) % 4) * 2;
     i32 outer_slot = 0; u32 outer_phase = 0;
+    tw_grid_wait();
+    tw_grid_launch();
     for (i32 tile_2 = tw_block_x() / 2; tile_2 < 4; tile_2 += tw_grid_x() / 2) {
       const i32 row = tile_2 % 1, column = tile_2 / 1;
       const i32 m_first = ((row) % 1 * 2 + rank % 2) * 128;

@@ -133,6 +133,12 @@ template <int N> TW_INLINE void tw_registers_down() {
 template <int N> TW_INLINE void tw_registers_up() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
+//@ tw_evict_first
+TW_INLINE u64 tw_evict_first() {
+  u64 policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 //@ tw_prefetch_map
 TW_INLINE void tw_prefetch_map(const tw_tensor_map* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
@@ -207,9 +213,9 @@ TW_INLINE void tw_ldmatrix_x2_trans(u32 address, u32& a, u32& b) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address) : "memory");
 }
 //@ tw_copy_async_16
-// `bytes` (0..16) of `source` to shared memory, the rest of the 16 zero.
+// `bytes` (0..16) of `source` to shared memory, the rest of the 16 zero. Whole lines enter L2.
 TW_INLINE void tw_copy_async_16(u32 destination, const void* source, u32 bytes) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source), "r"(bytes) : "memory");
 }
 //@ tw_copy_async_8
 TW_INLINE void tw_copy_async_8(u32 destination, const void* source, u32 bytes) {
@@ -234,6 +240,24 @@ TW_INLINE tw_vec16 tw_load_shared_16(u32 address) {
 TW_INLINE u32 tw_load_shared_4(u32 address) {
   u32 v;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_8
+TW_INLINE tw_vec8 tw_load_shared_8(u32 address) {
+  tw_vec8 v;
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_2
+TW_INLINE u32 tw_load_shared_2(u32 address) {
+  u16 v;
+  asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_shared_1
+TW_INLINE u32 tw_load_shared_1(u32 address) {
+  u32 v;
+  asm volatile("ld.shared.u8 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
   return v;
 }
 //@ tw_store_shared_16
@@ -326,6 +350,14 @@ TW_INLINE void tw_store_1(void* address, u32 v) { *(u8*)address = (u8)v; }
 TW_INLINE void tw_store_1_stream(void* address, u32 v) { *(u8*)address = (u8)v; }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { atomicAdd((f32*)address, v); }
+//@ tw_fence_device
+TW_INLINE void tw_fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+//@ tw_count
+TW_INLINE u32 tw_count(u32* address) {
+  u32 before;
+  asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(address) : "memory");
+  return before;
+}
 //@ tw_shuffle_f32
 TW_INLINE f32 tw_shuffle_f32(f32 value, i32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }
 //@ tw_shuffle_f64
@@ -423,6 +455,10 @@ TW_INLINE u32 tw_to_tf32(f32 value) {
 }
 //@ tw_bits
 TW_INLINE u32 tw_bits(f32 value) { return (u32)__float_as_int(value); }
+//@ tw_word
+// The bits of a 32-bit value.
+TW_INLINE u32 tw_word(f32 value) { return (u32)__float_as_int(value); }
+TW_INLINE u32 tw_word(i32 value) { return (u32)value; }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
 //@ tw_grid_wait

@@ -3,6 +3,7 @@
 tw_tma_load_{r}d(destination, map, barrier, c0, ...)           r = 1..5
 tw_tma_load_{r}d_multicast(destination, map, barrier, mask, c0, ...)
 tw_tma_load_{r}d_hint(destination, map, barrier, policy, c0, ...)
+tw_tma_load_{r}d_multicast_hint(destination, map, barrier, mask, policy, c0, ...)
 tw_tma_store_{r}d(map, source, c0, ...), tw_tma_add_{r}d(map, source, c0, ...)
 tw_wgmma_m64n{N}k{K}_{ab}_{ss|rs}{_ta}{_tb}(d, a, b, keep)     a: u64 descriptor or u32[4]
 tw_mma_m16n8k{K}_{ab}(d, a, b)
@@ -13,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_TMA_LOAD = re.compile(r"tw_tma_load_([1-5])d(_multicast|_hint)?$")
+_TMA_LOAD = re.compile(r"tw_tma_load_([1-5])d(_multicast)?(_hint)?$")
 _TMA_STORE = re.compile(r"tw_tma_(store|add)_([1-5])d$")
 _WGMMA = re.compile(r"tw_wgmma_m64n(\d+)k(\d+)_(\w+?)_(ss|rs)(_ta)?(_tb)?$")
 _MMA = re.compile(r"tw_mma_m16n8k(\d+)_(\w+)$")
@@ -72,15 +73,16 @@ def _places(first: int, count: int) -> str:
 
 
 def _tma_load(name: str, match: re.Match[str]) -> str:
-    rank, form = int(match[1]), match[2] or ""
+    rank = int(match[1])
     parameters, operands = _coordinates(rank)
     extra, suffix, more, operand = "", "", "", ""
-    if form == "_multicast":
+    if match[2]:
         extra, suffix = "u32 mask, ", ".multicast::cluster"
         more, operand = f", %{3 + rank}", ', "h"((u16)mask)'
-    if form == "_hint":
-        extra, suffix = "u64 policy, ", ".L2::cache_hint"
-        more, operand = f", %{3 + rank}", ', "l"(policy)'
+    if match[3]:
+        more += f", %{3 + rank + bool(match[2])}"
+        extra, suffix = f"{extra}u64 policy, ", f"{suffix}.L2::cache_hint"
+        operand += ', "l"(policy)'
     return (
         f"TW_INLINE void {name}(u32 destination, const tw_tensor_map* map, u32 barrier, "
         f"{extra}{parameters}) {{\n"

@@ -23,7 +23,7 @@ from ir.targets.cuda.prelude import (
 )
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 
-_TMA_LOAD = re.compile(r"tw_tma_load_([1-5])d(_multicast|_hint)?$")
+_TMA_LOAD = re.compile(r"tw_tma_load_([1-5])d(_multicast)?(_hint)?$")
 _TMA_STORE = re.compile(r"tw_tma_(store|add)_([1-5])d$")
 _WGMMA = re.compile(r"tw_wgmma_m64n(\d+)k(\d+)_(\w+?)_(ss|rs)(_ta)?(_tb)?$")
 _MMA = re.compile(r"tw_mma_m16n8k(\d+)_(\w+)$")
@@ -74,7 +74,7 @@ def runtime_text() -> str:
 def host_family_text(name: str) -> str | None:
     """The host text of a generated wrapper; None if `name` is of no family."""
     if match := _TMA_LOAD.match(name):
-        return _tma_load(name, int(match[1]), match[2] or "")
+        return _tma_load(name, int(match[1]), bool(match[2]), bool(match[3]))
     if match := _TMA_STORE.match(name):
         return _tma_store(name, match[1] == "add", int(match[2]))
     if match := _WGMMA.match(name):
@@ -91,11 +91,11 @@ def _coordinates(rank: int) -> tuple[str, str]:
     return ", ".join(f"i32 {c}" for c in names), f"const i32 at[] = {{{', '.join(names)}}};"
 
 
-def _tma_load(name: str, rank: int, form: str) -> str:
+def _tma_load(name: str, rank: int, multicast: bool, hint: bool) -> str:
     parameters, array = _coordinates(rank)
-    extra = {"": "", "_multicast": "u32 mask, ", "_hint": "u64, "}[form]
-    mask = "mask" if form == "_multicast" else "0"
-    check = f'  if (!mask) rt_complain("{name}: empty mask");\n' if form == "_multicast" else ""
+    extra = f"{'u32 mask, ' * multicast}{'u64, ' * hint}"
+    mask = "mask" if multicast else "0"
+    check = f'  if (!mask) rt_complain("{name}: empty mask");\n' if multicast else ""
     return (
         f"TW_INLINE void {name}(u32 destination, const tw_tensor_map* map, u32 barrier, "
         f"{extra}{parameters}) {{\n  {array}\n{check}"

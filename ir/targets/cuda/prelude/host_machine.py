@@ -88,6 +88,7 @@ struct Fiber {
   const char* where;
   u64 issued, committed;
   bool fenced, cluster_arrived;
+  bool waited;  // for the kernel before this one
   u64 cluster_phase;
   std::vector<Store> open_stores;
   std::deque<std::vector<Store>> stores;
@@ -136,7 +137,7 @@ struct Launch {
   void (*entry)(void**);
   void** parameters;
   u32 grid[3], cluster[3];
-  u32 block, shared, registers, mode, exact;
+  u32 block, shared, registers, mode, exact, early;
   double limit;
   u8** bases;
   u64* sizes;

@@ -36,6 +36,14 @@ static void for_chunks(const Map& m, const i32* at, u32 offset, F f) {
     }
   }
 }
+extern "C" void rt_grid_launch() {
+  if (!rt_now->waited) fault("tw_grid_launch: tw_grid_wait has to come first");
+}
+extern "C" void rt_grid_wait() { rt_now->waited = true; }
+// What reads or writes global memory must come after the kernel before this one.
+static void after_kernel_before(const char* what) {
+  if (launch->early && !rt_now->waited) fault("%s: tw_grid_wait has to come first", what);
+}
 // The map, or false after a fault.
 static bool read_map(Map* to, const void* map, u32 rank, const i32* at, const char* what) {
   memcpy(to, map, sizeof *to);
@@ -110,6 +118,7 @@ extern "C" void rt_tma_load(const char* what, u32 destination, const void* map, 
   l.barrier = barrier;
   memset(l.at, 0, sizeof l.at);
   memcpy(l.at, at, rank * sizeof *at);
+  after_kernel_before(what);
   if (!read_map(&l.map, map, rank, at, what)) return;
   l.offset = own_offset(destination, GRANULE, 128, what);
   if (l.offset == ~0u) return;
@@ -190,6 +199,7 @@ extern "C" void rt_tma_store(const char* what, const void* map, u32 source, u32 
   s.read = s.written = false;
   memset(s.at, 0, sizeof s.at);
   memcpy(s.at, at, rank * sizeof *at);
+  after_kernel_before(what);
   if (!read_map(&s.map, map, rank, at, what)) return;
   if (add && !strchr("fihb", s.map.kind)) {
     fault("%s: elements of this map cannot be added", what);

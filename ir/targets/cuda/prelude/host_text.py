@@ -89,6 +89,8 @@ template <int N>
 TW_INLINE void tw_registers_up() {
   rt_registers("tw_registers_up", N, 1);
 }
+//@ tw_evict_first
+TW_INLINE u64 tw_evict_first() { return 0; }
 //@ tw_prefetch_map
 TW_INLINE void tw_prefetch_map(const tw_tensor_map* map) { rt_prefetch_map(map); }
 //@ tw_store_commit
@@ -265,6 +267,10 @@ TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 2); }
 TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 1); }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { rt_add_f32(address, v); }
+//@ tw_fence_device
+TW_INLINE void tw_fence_device() {}
+//@ tw_count
+TW_INLINE u32 tw_count(u32* address) { return (*address)++; }
 //@ tw_shuffle_f32
 TW_INLINE f32 NAME(f32 value, i32 mask) {
   rt_shuffle("NAME", &value, 4, (i32)rt_lane() ^ mask);
@@ -316,10 +322,13 @@ TW_INLINE u32 tw_to_tf32(f32 value) {
 }
 //@ tw_bits
 TW_INLINE u32 tw_bits(f32 value) { return __float_as_uint(value); }
+//@ tw_word
+TW_INLINE u32 tw_word(f32 value) { return __float_as_uint(value); }
+TW_INLINE u32 tw_word(i32 value) { return value; }
 //@ tw_float
 TW_INLINE f32 tw_float(u32 bits) { return __uint_as_float(bits); }
 //@ tw_grid_wait
-TW_INLINE void tw_grid_wait() {}
+TW_INLINE void tw_grid_wait() { rt_grid_wait(); }
 //@ tw_grid_launch
-TW_INLINE void tw_grid_launch() {}
+TW_INLINE void tw_grid_launch() { rt_grid_launch(); }
 """

@@ -67,6 +67,8 @@ u32 rt_cluster_rank();
 void rt_cluster_arrive();
 void rt_cluster_wait();
 void rt_registers(const char*, u32, int);
+void rt_grid_launch();
+void rt_grid_wait();
 void rt_prefetch_map(const void*);
 void rt_tma_load(const char*, u32, const void*, u32, u32, u32, const i32*);
 void rt_tma_store(const char*, const void*, u32, u32, const i32*, int);

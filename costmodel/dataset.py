@@ -1,0 +1,107 @@
+"""Measured schedules as a model sees them: one group of rows for each workload."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import TRAFFIC, FloatMatrix, schema_hash
+from costmodel.model import CostModel, Settings, Vector
+from costmodel.saved import TrainedModel, ideal_seconds, library_versions
+from ir.errors import UsageError
+
+TYPICAL = 200.0  # rows of a workload; one with more counts no more in training
+PRETRAINED = Settings(
+    rounds=200, depth=6, rate=0.08, columns=0.5, rows=0.7, label="ratio", sharpness=2.0, least=5.0,
+    bins=128,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Group:
+    """One workload: a row of features for each kernel, its median time, NaN where it failed."""
+
+    operator: str
+    workload: str  # its arguments, as text
+    target: str
+    names: tuple[str, ...]
+    features: FloatMatrix
+    seconds: Vector
+
+    @cached_property
+    def ok(self) -> NDArray[np.bool_]:
+        return np.isfinite(self.seconds)
+
+    @property
+    def label(self) -> str:
+        return f"{self.operator} {self.workload}"
+
+    @cached_property
+    def ideals(self) -> Vector:
+        """The least seconds of the program, by row."""
+        return ideal_seconds(self.names, self.features)
+
+    @cached_property
+    def traffic(self) -> Vector | None:
+        """log2 of the traffic's seconds by the backend's simple model, if it has one."""
+        if TRAFFIC not in self.names:
+            return None
+        return self.features[:, self.names.index(TRAFFIC)].astype(np.float64)
+
+
+def fit_groups(
+    groups: Sequence[Group], *, settings: Settings | None = None, seed: int = 0
+) -> CostModel:
+    """A model of all heads; raises UsageError where groups differ in schema or nothing is valid."""
+    names = groups[0].names if groups else ()
+    if any(group.names != names for group in groups):
+        raise UsageError("the records are of targets with different features: name one --target")
+    if not any(group.ok.sum() >= 2 for group in groups):
+        raise UsageError("too few valid trials to learn from: measure some with `tilewright tune`")
+    model = CostModel(seed, names=names, settings=settings or PRETRAINED)
+    model.fit(
+        np.concatenate([group.features for group in groups]),
+        np.concatenate([group.seconds for group in groups]),
+        np.concatenate([group.ok for group in groups]),
+        np.repeat(np.arange(len(groups)), [len(group.seconds) for group in groups]),
+        np.concatenate([_weights(group) for group in groups]),
+        np.concatenate([group.ideals for group in groups]),
+    )
+    return model
+
+
+def _weights(group: Group) -> Vector:
+    count = len(group.seconds)
+    return np.full(count, min(1.0, TYPICAL / max(1, count)))
+
+
+def train(
+    groups: Sequence[Group], *, settings: Settings | None = None, seed: int = 0
+) -> TrainedModel:
+    """A model from all groups of one target, with what it was trained on."""
+    model = fit_groups(groups, settings=settings, seed=seed)
+    return TrainedModel(groups[0].target, model, described(groups), library_versions())
+
+
+def described(groups: Sequence[Group]) -> dict[str, Any]:
+    """What a model keeps of its data; equal fingerprints mean equal features and times."""
+    digest = hashlib.sha256()
+    for group in sorted(groups, key=lambda g: g.label):
+        digest.update(group.label.encode())
+        digest.update(np.ascontiguousarray(group.features).tobytes())
+        digest.update(np.ascontiguousarray(group.seconds).tobytes())
+    names = groups[0].names
+    return {
+        "fingerprint": digest.hexdigest(),
+        "schema": schema_hash(groups[0].target, names),
+        "trials": int(sum(len(group.seconds) for group in groups)),
+        "valid": int(sum(group.ok.sum() for group in groups)),
+        "workloads": len(groups),
+        "operators": sorted({group.operator for group in groups}),
+    }

@@ -1,0 +1,164 @@
+"""A trained model as a file: trees, feature schema, what it was trained on, and a checksum.
+
+JSON, compressed where the name ends in .xz. A file of another format or schema, a truncated or an
+altered one is refused in one line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import lzma
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.features import IDEAL, schema_hash, trait_names, traits
+from costmodel.model import CostModel, Vector
+from ir.errors import UsageError
+from ir.space import Matrix, Space
+
+FORMAT = 2
+_LIBRARIES = ("tilewright", "xgboost", "numpy")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model that carries over between workloads of one target, and where it comes from.
+
+    `data` tells the records (trials, workloads, operators, fingerprint), `versions` the libraries.
+    """
+
+    target: str
+    model: CostModel
+    data: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def schema(self) -> str:
+        return schema_hash(self.target, self.model.names)
+
+    def fits(self, space: Space) -> bool:
+        """Whether the model knows the features of this space."""
+        return schema_hash(space.target, trait_names(space)) == self.schema
+
+    def require(self, space: Space) -> None:
+        """Raises UsageError where the model does not fit a space."""
+        if space.target != self.target:
+            raise UsageError(
+                f"the cost model is for target {self.target}, not {space.target}: name another"
+            )
+        if not self.fits(space):
+            here = schema_hash(space.target, trait_names(space))
+            raise UsageError(
+                f"the cost model knows features of schema {self.schema}, this version has {here}: "
+                "train it again"
+            )
+
+    def score(self, space: Space, matrix: Matrix) -> Vector:
+        """Scores of rows of a space, higher being better."""
+        return self.model.predict(traits(space, matrix))
+
+    def seconds(self, space: Space, matrix: Matrix) -> Vector | None:
+        """Predicted seconds of rows, if the model tells times."""
+        features = traits(space, matrix)
+        return self.model.predict_seconds(features, ideal_seconds(self.model.names, features))
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all; raises UsageError."""
+        content = json.dumps(self._content(), sort_keys=True)
+        text = json.dumps({"sha256": _digest(content), "content": content})
+        data = text.encode()
+        if path.suffix == ".xz":
+            data = lzma.compress(data, preset=9)
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        try:
+            try:
+                part.write_bytes(data)
+                os.replace(part, path)
+            finally:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            raise UsageError(f"cannot write {path} ({error.strerror}): name another file") from None
+
+    def _content(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "target": self.target,
+            "schema": self.schema,
+            "data": dict(self.data),
+            "versions": dict(self.versions),
+            "model": self.model.to_dict(),
+        }
+
+
+def ideal_seconds(names: tuple[str, ...], features: NDArray[np.float32]) -> Vector:
+    """The least seconds of each row's program as its backend tells; ones if it does not."""
+    if IDEAL not in names:
+        return np.ones(len(features))
+    return np.asarray(np.exp2(features[:, names.index(IDEAL)].astype(np.float64)))
+
+
+def load_model(path: Path) -> TrainedModel:
+    """Read a file that `save` wrote; UsageError, in one line, for anything else."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the cost model {path} ({error.strerror}): name a file that "
+            "`tilewright train` wrote, or none"
+        ) from None
+    return _parse(data, str(path))
+
+
+@lru_cache(maxsize=8)
+def shipped_model(target: str) -> TrainedModel | None:
+    """The model that comes with the package for a target; None if there is none."""
+    place = files("costmodel") / "pretrained" / f"{target}.json.xz"
+    return _parse(place.read_bytes(), str(place)) if place.is_file() else None
+
+
+def _parse(data: bytes, name: str) -> TrainedModel:
+    try:
+        if data[:6] == b"\xfd7zXZ\x00":
+            data = lzma.decompress(data)
+        outer = json.loads(data)
+        content = outer["content"]
+        sound = outer["sha256"] == _digest(content)
+    except (ValueError, lzma.LZMAError, EOFError, LookupError, TypeError, AttributeError):
+        raise UsageError(f"{name} is no cost model, or a damaged one: train it again") from None
+    if not sound:
+        raise UsageError(f"{name} is damaged: its checksum does not match; train it again")
+    values = json.loads(content)
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise UsageError(f"{name} is a cost model of another format than {FORMAT}: train it again")
+    trained = TrainedModel(
+        values["target"], CostModel.from_dict(values["model"]), values["data"], values["versions"]
+    )
+    if trained.schema != values["schema"]:
+        raise UsageError(f"{name} contradicts its own schema {values['schema']}: train it again")
+    return trained
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what a model depends on."""
+    found = {}
+    for name in _LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found

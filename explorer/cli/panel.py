@@ -1,0 +1,130 @@
+"""The live panel of a search on a terminal. It knows rich; what it shows is a `progress.Account`.
+
+It is drawn when a trial is told, never while one is timed, so that it disturbs no measurement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from explorer.cli.progress import Account, JobAccount
+from explorer.disturbance import warning
+
+if TYPE_CHECKING:
+    from explorer.result import Progress
+
+REFRESH = 0.2  # seconds between two drawings, at least
+_BAR = 32
+
+
+class LivePanel:
+    """Shows an account in place; what it showed last stays on the screen."""
+
+    def __init__(
+        self,
+        account: Account,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._account = account
+        self._clock = clock
+        self._drawn = -REFRESH
+        self._live = Live(
+            console=console or Console(), auto_refresh=False, get_renderable=self.render
+        )
+
+    def __enter__(self) -> LivePanel:
+        self._live.start(refresh=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._live.refresh()
+        self._live.stop()
+
+    def show(self, progress: Progress) -> None:
+        self._account.note(progress)
+        now = self._clock()
+        if now - self._drawn >= REFRESH:
+            self._drawn = now
+            self._live.refresh()
+
+    def render(self) -> Panel:
+        """The whole panel."""
+        jobs = self._account.jobs
+        body = _single(jobs[0]) if len(jobs) == 1 else _several(jobs)
+        parts: list[RenderableType] = [body, Text(""), self._budget()]
+        said = warning(self._account.crowding)
+        if said:
+            parts.append(Text(said, style="yellow"))
+        title = jobs[0].title if len(jobs) == 1 else f"{len(jobs)} jobs"
+        return Panel(Group(*parts), title=title, title_align="left", expand=False)
+
+    def _budget(self) -> Table:
+        """Trials, time and outcomes against what there is of them."""
+        account, budget = self._account, self._account.plan.budget
+        table = _grid()
+        rate = "" if account.rate is None else f", {account.rate:.1f} a second"
+        words = f"{account.trials} of {budget.trials}{rate}"
+        if account.replayed:
+            words += f", {account.replayed} of them before the interruption"
+        table.add_row("trials", _bar(account.trials, budget.trials), words)
+        if budget.seconds is None:
+            table.add_row("time", "", f"{account.elapsed:.0f} s")
+        else:
+            left = max(0.0, budget.seconds - account.elapsed)
+            spent = _bar(min(account.elapsed, budget.seconds), budget.seconds)
+            table.add_row("time", spent, f"{account.elapsed:.0f} s, {left:.0f} s left")
+        table.add_row("outcomes", "", _counts(account))
+        return table
+
+
+def _counts(account: Account) -> Text:
+    text = Text()
+    for status, count in account.outcomes.most_common():
+        text.append(", " if text else "")
+        text.append(f"{count} {status}", style="green" if status == "ok" else "red")
+    return text
+
+
+def _single(job: JobAccount) -> Table:
+    """The best of one job, in large."""
+    table = _grid()
+    table.add_row("best", Text(job.speed.removeprefix("best "), style="bold"), "")
+    if job.share:
+        possible = f"{job.roofline.seconds or 0:.3g} s at least, bound by {job.roofline.bound}"
+        table.add_row("of peak", job.share, possible)
+    if job.regret is not None:
+        table.add_row("model", f"regret {100 * job.regret:.1f} %", "")
+    return table
+
+
+def _several(jobs: list[JobAccount]) -> Table:
+    """A row for each job."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("job", "trials", "best", "of peak", "failed"):
+        table.add_column(heading, justify="left" if heading == "job" else "right")
+    for job in jobs:
+        failed = sum(job.outcomes.values()) - job.outcomes["ok"]
+        share = job.share.partition(" of ")[0]
+        best = job.speed.removeprefix("best ")
+        table.add_row(job.title, str(job.trials), best, share, str(failed) if failed else "")
+    return table
+
+
+def _grid() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim")
+    return table
+
+
+def _bar(done: float, total: float) -> ProgressBar:
+    return ProgressBar(total=total, completed=done, width=_BAR)

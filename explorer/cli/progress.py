@@ -1,0 +1,173 @@
+"""What a running search shows: an account of its trials, and plain lines of it.
+
+The panel for terminals is in `panel`; both read the same account. Nothing here measures.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from explorer.cli.app import milliseconds
+from explorer.disturbance import crowding, warning
+
+if TYPE_CHECKING:
+    from explorer.plan import Plan
+    from explorer.result import Progress
+    from explorer.roofline import Roofline
+
+LINE_EVERY = 32
+TERA = 10_000  # GFLOP/s from which they are told in thousands
+
+
+class Display(Protocol):
+    """How progress is shown. Used as a context around the run."""
+
+    def __enter__(self) -> Display: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+    def show(self, progress: Progress) -> None: ...
+
+
+@dataclass(slots=True)
+class JobAccount:
+    """One job so far."""
+
+    title: str
+    roofline: Roofline
+    job: str = ""
+    trials: int = 0
+    best: float | None = None
+    regret: float | None = None
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def speed(self) -> str:
+        return speed(self.best, self.roofline.flops)
+
+    @property
+    def share(self) -> str:
+        """How near the best comes to what the machine can do; empty where that is not known."""
+        share = None if self.best is None else self.roofline.share(self.best)
+        return "" if share is None else f"{100 * share:.0f} % of the machine's peak"
+
+
+class Account:
+    """All jobs of a run so far."""
+
+    def __init__(self, plan: Plan, rooflines: tuple[Roofline, ...]) -> None:
+        self.plan = plan
+        pairs = zip(plan.jobs, rooflines, strict=True)
+        self.jobs = [JobAccount(job.title, roofline) for job, roofline in pairs]
+        self.trials = self.replayed = 0
+        self.elapsed = 0.0
+        self.crowding: float | None = None
+        self._began = 0.0
+
+    def note(self, progress: Progress) -> None:
+        job = self.jobs[progress.number]
+        job.job, job.trials, job.best = progress.job, progress.trial, progress.best_seconds
+        job.regret = progress.regret
+        job.outcomes[progress.outcome.status] += 1
+        self.trials, self.elapsed = progress.trials, progress.elapsed
+        if progress.replayed:
+            self.replayed += 1
+            self._began = progress.elapsed
+            return
+        crowd = crowding(progress.outcome)
+        self.crowding = self.crowding if crowd is None else crowd
+
+    @property
+    def rate(self) -> float | None:
+        """Trials a second, of those that were measured by this process; None before the first."""
+        fresh = self.trials - self.replayed
+        return (
+            fresh / (self.elapsed - self._began) if fresh and self.elapsed > self._began else None
+        )
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        return sum((job.outcomes for job in self.jobs), Counter())
+
+
+class Silence:
+    """Shows nothing."""
+
+    def __enter__(self) -> Silence:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def show(self, progress: Progress) -> None:
+        pass
+
+
+class Lines:
+    """A line when the best of a job improves, and every few trials."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._warned = False
+        self._started = False
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def show(self, progress: Progress) -> None:
+        job = self._account.jobs[progress.number]
+        before = job.best
+        self._account.note(progress)
+        if progress.replayed:
+            return
+        self._start()
+        self._warn()
+        improved = job.best is not None and (before is None or job.best < before)
+        if improved or progress.trials % LINE_EVERY == 0:
+            print(self._line(progress, job), flush=True)
+
+    def _line(self, progress: Progress, job: JobAccount) -> str:
+        several = len(self._account.jobs) > 1
+        title = f"{job.title}: " if several else ""
+        share = f", {job.share}" if job.share else ""
+        budget = self._account.plan.budget.trials
+        return (
+            f"{progress.elapsed:6.1f} s  trial {progress.trials:4d} of {budget}  "
+            f"{title}{job.speed}{share}{failures(self._account.outcomes)}"
+        )
+
+    def _start(self) -> None:
+        """Before the first line: what an interrupted run had measured already."""
+        if self._account.replayed and not self._started:
+            print(f"goes on after trial {self._account.replayed}", flush=True)
+        self._started = True
+
+    def _warn(self) -> None:
+        said = warning(self._account.crowding)
+        if said and not self._warned:
+            self._warned = True
+            print(f"warning: {said}", flush=True)
+
+
+def speed(seconds: float | None, flops: int) -> str:
+    """Best time and rate, for people."""
+    if seconds is None:
+        return "nothing valid yet"
+    return f"best {milliseconds(seconds)}, {rate(seconds, flops)}"
+
+
+def rate(seconds: float, flops: int) -> str:
+    """Operations a second with a fitting unit."""
+    giga = flops / seconds / 1e9
+    return f"{giga / 1e3:.1f} TFLOP/s" if giga >= TERA else f"{giga:.1f} GFLOP/s"
+
+
+def failures(outcomes: Counter[str]) -> str:
+    """Counts of what was not right; empty if all was."""
+    counts = ", ".join(f"{n} {status}" for status, n in outcomes.most_common() if status != "ok")
+    return f"  ({counts})" if counts else ""

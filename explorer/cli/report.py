@@ -1,0 +1,37 @@
+"""tilewright report: one self-contained page about a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from explorer.cli.app import Records, app
+from ir.errors import UsageError
+
+
+@app.command()
+def report(
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="[JOB]", help="identifier or its first letters; else the newest"),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="PAGE.html", help="the file to write")] = Path(
+        "report.html"
+    ),
+    records: Records = None,
+) -> None:
+    """Write a page about a job: its course, the space, the roofline, failures, the best kernel.
+
+    The page is one file that needs no network.
+    """
+    from explorer import write_report
+
+    if out.is_dir():
+        raise UsageError(f"--out {out}: a folder is in the way; name a file")
+    try:
+        write_report(out, job, store=records)
+    except OSError as error:
+        raise UsageError(f"--out {out}: {error.strerror or error}") from None
+    print(f"wrote {out}")

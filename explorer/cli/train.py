@@ -1,0 +1,57 @@
+"""tilewright train: a cost model from recorded trials, written to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from explorer.cli.app import Format, OutputFormat, app, print_json
+from ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from costmodel.dataset import Group
+
+Sources = Annotated[
+    list[str], typer.Option("--records", help="a store or an export; may be given several times")
+]
+OneTarget = Annotated[str | None, typer.Option(help="only records of this target")]
+
+
+@app.command()
+def train(
+    records: Sources,
+    out: Annotated[Path, typer.Option(help="file to write; .xz compresses it")],
+    target: OneTarget = None,
+    seed: Annotated[int, typer.Option(min=0, help="of the trees' random choices")] = 0,
+    form: OutputFormat = Format.text,
+) -> None:
+    """Learn from recorded trials how schedules rank, what they take and which fail."""
+    from costmodel.dataset import train as fit
+
+    if out.is_dir():
+        raise UsageError(f"--out {out}: a folder is in the way; name a file")
+    groups = one_target(records, target)
+    trained = fit(groups, seed=seed)
+    trained.save(out)
+    if form is Format.json:
+        facts = {"target": trained.target, "schema": trained.schema, "file": str(out)}
+        print_json({**facts, "data": dict(trained.data), "versions": dict(trained.versions)})
+        return
+    data = trained.data
+    print(
+        f"{data['trials']} kernels ({data['valid']} valid) of {data['workloads']} workloads, "
+        f"{len(data['operators'])} operators, target {trained.target}, schema {trained.schema}"
+    )
+    print(f"wrote {out}")
+
+
+def one_target(records: list[str], target: str | None) -> list[Group]:
+    """The groups of records of a single target; raises UsageError where there are several."""
+    from explorer.training import by_target, read_groups
+
+    found = by_target(read_groups(records, target))
+    if len(found) > 1:
+        raise UsageError(f"the records are of targets {', '.join(found)}: name one with --target")
+    return next(iter(found.values()))

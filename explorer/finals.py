@@ -1,0 +1,57 @@
+"""Who is measured again at the end of a search, and how often.
+
+Times of a search are few runs each, in whatever state the device was: enough to rank kinds of
+kernels, not the best of them. So the fastest and those unlike them run a heat, and the heat's best
+the finals, all in turns. Knows spaces; nothing of measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ir.schedule import Schedule
+from ir.space import Space
+
+FINALISTS = 6
+HEAT = 16
+SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
+HEAT_SHARE = 0.3  # of that for the heat
+RUNS_A_TURN = 9  # checks and samples of one finalist in one round
+ROUNDS = 5
+WITHIN = 1.3  # times the best: slower candidates have no hope
+UNLIKE = 0.3  # of the best time that being wholly unlike all chosen ones is worth
+
+Ranked = Sequence[tuple[float, Schedule]]
+
+
+def finals_size(seconds: float) -> tuple[int, int]:
+    """Finalists and rounds for kernels that take `seconds`; at least two and two."""
+    turns = SECONDS / (RUNS_A_TURN * seconds)
+    rounds = max(2, min(ROUNDS, int(turns / FINALISTS)))
+    return max(2, min(FINALISTS, int(turns / rounds))), rounds
+
+
+def heat(space: Space, ranked: Ranked) -> list[Schedule]:
+    """The schedules of a heat out of `ranked` (seconds, fastest first); none if it is no use.
+
+    Chosen greedily by time and by likeness, the share of decisions that agree: a search leaves
+    many copies of one kernel at the top that differ in little.
+    """
+    best = ranked[0][0]
+    hopeful = [pair for pair in ranked if pair[0] <= WITHIN * best]
+    turns = HEAT_SHARE * SECONDS / (RUNS_A_TURN * best)
+    count = min(HEAT, int(turns), len(hopeful))
+    if count <= finals_size(best)[0]:
+        return []
+    rows = np.array([space.encode(schedule) for _, schedule in hopeful])
+    lag = np.array([seconds / best - 1.0 for seconds, _ in hopeful])
+    chosen = [0]
+    likeness = (rows == rows[0]).mean(axis=1)
+    while len(chosen) < count:
+        cost = lag + UNLIKE * likeness
+        cost[chosen] = np.inf
+        chosen.append(int(cost.argmin()))
+        likeness = np.maximum(likeness, (rows == rows[chosen[-1]]).mean(axis=1))
+    return [hopeful[number][1] for number in chosen]

@@ -1,0 +1,144 @@
+"""A schedule space as measurements show it: what each value of a decision led to, which decisions
+matter to the model, and who stands beside a schedule. It reads outcomes and measures nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.strategies.base import OutcomeLike
+from ir.errors import UsageError
+from ir.schedule import Schedule, Value
+from ir.space import Matrix, Space
+
+_SAMPLE = 4096  # rows on which the model is asked
+_FEWEST = 16  # trials from which a model is worth asking
+
+Trial = tuple[Schedule, OutcomeLike]
+Anything = TypeVar("Anything", bound=OutcomeLike)
+
+
+@dataclass(frozen=True, slots=True)
+class ValueEffect:
+    """Trials with one value of a decision: how many, how many were right, best and usual time."""
+
+    value: Value
+    tried: int
+    right: int
+    best: float | None
+    median: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A measured schedule beside another one: what differs, and what came of it."""
+
+    changes: tuple[tuple[str, Value, Value], ...]
+    outcome: OutcomeLike
+
+
+def known_to(
+    space: Space, trials: Sequence[tuple[Schedule, Anything]]
+) -> list[tuple[Schedule, Anything]]:
+    """The trials whose schedules are of this space; older versions may have had another."""
+    return [trial for trial in trials if _encodes(space, trial[0])]
+
+
+def _encodes(space: Space, schedule: Schedule) -> bool:
+    try:
+        space.encode(schedule)
+    except UsageError:
+        return False
+    return True
+
+
+def by_value(space: Space, trials: Sequence[Trial]) -> dict[str, tuple[ValueEffect, ...]]:
+    """For each decision the values that were tried, in the order of its domain."""
+    found: dict[str, tuple[ValueEffect, ...]] = {}
+    for decision in space.decisions:
+        groups: dict[Value, list[OutcomeLike]] = {}
+        for schedule, outcome in trials:
+            groups.setdefault(schedule[decision.name], []).append(outcome)
+        found[decision.name] = tuple(
+            _effect(value, groups[value]) for value in decision.domain if value in groups
+        )
+    return found
+
+
+def _effect(value: Value, outcomes: Sequence[OutcomeLike]) -> ValueEffect:
+    times = [o.seconds for o in outcomes if o.status == "ok" and o.seconds is not None]
+    best, median = (min(times), statistics.median(times)) if times else (None, None)
+    return ValueEffect(value, len(outcomes), len(times), best, median)
+
+
+def importance(space: Space, trials: Sequence[Trial], seed: int = 0) -> dict[str, float]:
+    """Share of the variance of the model's score that each decision explains by itself.
+
+    The model is fitted on the trials and asked on random legal schedules: first-order indices, as
+    in functional ANOVA (Hutter, Hoos and Leyton-Brown, ICML 2014). Sorted, largest first; empty
+    where there are too few trials to fit a model. What decisions do only together is missing.
+    """
+    from costmodel.features import feature_names, featurise
+    from costmodel.model import CostModel
+
+    right = [outcome.status == "ok" and outcome.seconds is not None for _, outcome in trials]
+    if sum(right) < _FEWEST:
+        return {}
+    rows = np.array([space.encode(schedule) for schedule, _ in trials], dtype=np.int16)
+    seconds = np.array([outcome.seconds or np.nan for _, outcome in trials])
+    model = CostModel(seed, names=feature_names(space))
+    model.fit(featurise(space, rows), seconds, np.array(right))
+    sample = space.sample(np.random.default_rng(seed), _SAMPLE)
+    scores = model.predict(featurise(space, sample))
+    shares = {
+        decision.name: _explained(scores, sample[:, number])
+        for number, decision in enumerate(space.decisions)
+        if len(decision.domain) > 1
+    }
+    return dict(sorted(shares.items(), key=lambda pair: -pair[1]))
+
+
+def _explained(scores: NDArray[np.float64], codes: NDArray[np.int16]) -> float:
+    """Variance of the means over equal codes, over the whole variance."""
+    total = float(scores.var())
+    if total == 0.0:
+        return 0.0
+    counts = np.bincount(codes)
+    used = counts > 0
+    means = np.bincount(codes, scores)[used] / counts[used]
+    between = float((counts[used] * (means - scores.mean()) ** 2).sum() / len(scores))
+    return between / total
+
+
+def beside(space: Space, schedule: Schedule, trials: Sequence[Trial]) -> tuple[Difference, ...]:
+    """Measured schedules that differ in the fewest decisions, the fastest first, failures last.
+
+    Of several trials of one schedule the last counts.
+    """
+    row = space.encode(schedule)
+    others = list({trial[0].key: trial for trial in trials if trial[0] != schedule}.values())
+    if not others:
+        return ()
+    rows: Matrix = np.array([space.encode(other) for other, _ in others], dtype=np.int16)
+    distances = (rows != row).sum(axis=1)
+    nearest = [others[number] for number in np.flatnonzero(distances == distances.min())]
+    found = [Difference(_changes(space, schedule, other), outcome) for other, outcome in nearest]
+    return tuple(sorted(found, key=lambda difference: _time(difference.outcome)))
+
+
+def _changes(
+    space: Space, schedule: Schedule, other: Schedule
+) -> tuple[tuple[str, Value, Value], ...]:
+    names = (name for name in space.names if schedule[name] != other[name])
+    return tuple((name, schedule[name], other[name]) for name in names)
+
+
+def _time(outcome: OutcomeLike) -> float:
+    right = outcome.status == "ok" and outcome.seconds is not None
+    return float(outcome.seconds or 0.0) if right else float("inf")

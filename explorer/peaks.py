@@ -1,0 +1,43 @@
+"""A machine's peaks: those that its hardware facts state, and those that its runtime measures.
+
+Measured in a worker process, and kept in the cache's folder unless other programs disturbed it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from pathlib import Path
+
+from explorer.busy import BUSY, ForeignLoad
+from explorer.runtime.process import Answer, Worker, process_server
+from explorer.settings import cache_dir
+from ir.target import Hardware
+
+_RUNNER = "explorer.runtime.workers:Runner"
+_TIMEOUT = 30.0
+
+
+def measured_peaks(target: str, hardware: Hardware, cache: Path | None = None) -> dict[str, float]:
+    """What the target's runtime measures of this machine; empty where it measures nothing."""
+    folder = cache or cache_dir()
+    facts = repr((hardware.key, hardware.isa, hardware.facts))
+    file = folder / f"peaks-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.json"
+    with contextlib.suppress(OSError, ValueError):
+        kept: dict[str, float] = json.loads(file.read_text())
+        return kept
+    load = ForeignLoad()
+    worker = Worker(process_server(target, folder), _RUNNER, target, folder)
+    pids = (worker.pid,)
+    load.begin(pids)
+    try:
+        reply = worker.ask(_TIMEOUT, "peaks", hardware)
+        disturbed = (load.share(pids) or 0.0) >= BUSY
+    finally:
+        worker.close()
+    found: dict[str, float] = reply.value if isinstance(reply, Answer) else {}
+    if found and not disturbed:
+        with contextlib.suppress(OSError):  # a folder that cannot be written: measured each time
+            file.write_text(json.dumps(found))
+    return found

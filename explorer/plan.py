@@ -1,0 +1,203 @@
+"""What a run of jobs is to do: workloads with their weights and limits, and one budget for all.
+
+Frozen values, parsed from a TOML file or a mapping of the same form (docs/jobs.md has the schema)
+and kept in the store as JSON, so that an interrupted run can be rebuilt. Nothing is searched here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from explorer.budget import BATCH, Budget
+from ir.errors import UsageError
+
+Scalar = str | int | float | bool
+Objective = Literal["total", "ratio"]
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+_NO_JOBS = "no jobs: give at least one [[job]] with an operator"
+_LARGEST_FILE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """One workload to be searched. `trials` is the most that it may take of the budget."""
+
+    operator: str
+    arguments: tuple[tuple[str, Scalar], ...] = ()
+    target: str = "cpu"
+    threads: int | None = None
+    pins: tuple[tuple[str, Scalar], ...] = ()
+    strategy: str = "evolutionary"
+    seed: int = 0
+    trials: int | None = None
+    weight: float = 1.0
+    model: str | None = None
+    start_from: str | None = None  # records whose fastest schedules are measured first
+
+    def __post_init__(self) -> None:
+        if self.trials is not None and self.trials < 1:
+            raise UsageError(f"trials={self.trials}: must be at least 1")
+        if not (self.weight > 0 and math.isfinite(self.weight)):
+            raise UsageError(f"weight={self.weight}: must be above 0")
+        if self.seed < 0:
+            raise UsageError(f"seed={self.seed}: must not be negative")
+
+    @property
+    def title(self) -> str:
+        """The workload for people: operator and arguments."""
+        return " ".join([self.operator, *(f"{name}={value}" for name, value in self.arguments)])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Jobs and the budget that they share. `objective` says what is gained: see `allocation`."""
+
+    jobs: tuple[JobPlan, ...]
+    budget: Budget
+    objective: Objective = "total"
+
+    def __post_init__(self) -> None:
+        if not self.jobs:
+            raise UsageError(_NO_JOBS)
+
+    def horizon(self, number: int) -> int:
+        """Trials that job `number` may count on: its own limit, or an even share."""
+        share = -(-self.budget.trials // len(self.jobs))
+        return min(self.jobs[number].trials or share, self.budget.trials)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The inverse of `to_json`; raises UsageError for what is no plan."""
+        try:
+            data = json.loads(text)
+            jobs = tuple(_stored_job(job) for job in data["jobs"])
+            return cls(jobs, Budget(**data["budget"]), data["objective"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"not a plan of jobs: {error}") from None
+
+
+def _stored_job(data: Mapping[str, Any]) -> JobPlan:
+    pairs = {name: tuple(map(tuple, data[name])) for name in ("arguments", "pins")}
+    return JobPlan(**{**data, **pairs})
+
+
+def read_plan(path: Path, /, **given: object) -> Plan:
+    """The plan in a TOML file; `given` (not None) overrides its top level. Raises UsageError."""
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise UsageError(f"{path}: larger than 1 MiB, so no file of jobs")
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is not TOML: {error}") from None
+    return plan_of(data, str(path), **given)
+
+
+def plan_of(data: Mapping[str, Any], where: str = "jobs", /, **given: object) -> Plan:
+    """The plan in a mapping of the file's form; messages begin with `where`."""
+    try:
+        return _plan({**data, **{key: value for key, value in given.items() if value is not None}})
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+_TOP = {
+    "trials": int,
+    "seconds": float,
+    "effort": str,
+    "batch": int,
+    "objective": str,
+    "defaults": Mapping,
+    "job": Sequence,
+}
+_JOB = {
+    "operator": str,
+    "arguments": Mapping,
+    "target": str,
+    "threads": int,
+    "pins": Mapping,
+    "strategy": str,
+    "seed": int,
+    "trials": int,
+    "weight": float,
+    "model": str,
+    "start_from": str,
+}
+_WORDS = {int: "a whole number", float: "a number", str: "a text", Mapping: "a table"}
+
+
+def _plan(data: Mapping[str, Any]) -> Plan:
+    checked = _checked(data, _TOP, "top level")
+    defaults = _checked(checked.get("defaults", {}), _JOB, "[defaults]")
+    tables = checked.get("job", ())
+    jobs = tuple(_job(table, defaults, n) for n, table in enumerate(tables, start=1))
+    if not jobs:
+        raise UsageError(_NO_JOBS)
+    numbers = {name: checked.get(name) for name in ("trials", "seconds")}
+    budget = Budget.of(
+        checked.get("effort", "standard"),
+        batch=checked.get("batch", BATCH),
+        jobs=len(jobs),
+        **cast(Any, numbers),
+    )
+    objective = checked.get("objective", "total")
+    if objective not in OBJECTIVES:
+        raise UsageError(f"no objective {objective!r}; there are {', '.join(OBJECTIVES)}")
+    return Plan(jobs, budget, objective)
+
+
+def _job(table: object, defaults: Mapping[str, Any], number: int) -> JobPlan:
+    place = f"[[job]] {number}"
+    given = _checked(table, _JOB, place)
+    merged = {**defaults, **given}
+    if "operator" not in merged:
+        raise UsageError(f"{place} lacks operator")
+    for name in ("arguments", "pins"):
+        both = {**defaults.get(name, {}), **given.get(name, {})}
+        merged[name] = tuple(_scalars(both, f"{place} {name}"))
+    try:
+        return JobPlan(**merged)
+    except UsageError as error:
+        raise UsageError(f"{place}: {error}") from None
+
+
+def _scalars(values: Mapping[str, Any], place: str) -> Iterable[tuple[str, Scalar]]:
+    for name, value in values.items():
+        if not isinstance(value, str | int | float | bool):
+            raise UsageError(f"{place}: {name}={value!r} must be a number, a text or a boolean")
+        yield name, value
+
+
+def _checked(table: object, known: Mapping[str, Any], place: str) -> dict[str, Any]:
+    """The table if every key is known and every value of its kind; raises UsageError."""
+    if not isinstance(table, Mapping):
+        raise UsageError(f"{place} must be a table, not {table!r}")
+    for name, value in table.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.0)
+            raise UsageError(f"{place}: unknown key {name!r}; the nearest is {near[0]!r}")
+        if not _fits(value, known[name]):
+            what = _WORDS.get(known[name], "an array of tables, written [[job]]")
+            raise UsageError(f"{place}: {name}={value!r} must be {what}")
+    return dict(table)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is float:
+        return isinstance(value, int | float)
+    if kind is Sequence:
+        return isinstance(value, list | tuple)
+    return isinstance(value, kind)

@@ -1,0 +1,1 @@
+"""`tilewright report`: one self-contained page about a job, with charts in SVG."""

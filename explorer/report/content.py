@@ -1,0 +1,237 @@
+"""What a report says of a job: figures, tables, charts and commands, ready for the template.
+
+It reads a `story.Story` and measures nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from explorer.disturbance import Disturbance, warning
+from explorer.finals import ROUNDS
+from explorer.landscape import by_value, importance, known_to
+from explorer.report import charts
+from explorer.report.charts import Interval, Mark
+from explorer.report.units import TimeUnit, rate
+from explorer.story import Story, Trial, word
+from ir.errors import TilewrightError
+
+DECISIONS = 6  # decisions that are shown value by value
+NOTCH = 1.57  # McGill, Tukey and Larsen, American Statistician 32, 1978: 95 % for a median
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A kind of failure: how often, and one example with its schedule."""
+
+    status: str
+    count: int
+    detail: str
+    schedule: str
+
+
+def content(story: Story) -> dict[str, Any]:
+    """The template's values; raises NothingValid for a job without a valid trial."""
+    best = story.best
+    seconds = best.outcome.seconds or 0.0
+    unit = TimeUnit.for_seconds(seconds)
+    return {
+        "title": story.title,
+        "facts": _facts(story),
+        "tiles": _tiles(story, seconds, unit),
+        "warning": _warning(story),
+        "by_trial": charts.course(_marks(story, False), unit, "trial"),
+        "by_time": charts.course(_marks(story, True), unit, "seconds of the search"),
+        **_space(story, unit),
+        **_roofline(story, unit),
+        "failures": _failures(story.trials),
+        **_finalists(story, unit),
+        "decisions": _decisions(story, best),
+        "texts": _texts(story, best),
+        "commands": _commands(story, best),
+        "schedule": best.schedule.to_json(),
+    }
+
+
+def _facts(story: Story) -> list[tuple[str, str]]:
+    options, hardware = story.options, story.hardware
+    facts = dict(hardware.facts)
+    return [
+        ("job", f"{story.job.id}, {story.job.state}"),
+        ("begun", story.job.created[:19].replace("T", " ") + " UTC"),
+        ("target", f"{hardware.target}, {hardware.threads} threads"),
+        ("machine", f"{facts.get('model', hardware.name)} ({' '.join(hardware.isa)})"),
+        ("search", f"{options.get('strategy')}, seed {options.get('seed')}"),
+        ("generator", story.generator),
+    ]
+
+
+def _tiles(story: Story, seconds: float, unit: TimeUnit) -> list[tuple[str, str]]:
+    """The figures that one looks for first."""
+    program = story.workload.program
+    share = story.roofline.share(seconds)
+    right = sum(trial.outcome.ok for trial in story.trials)
+    elapsed = max((trial.elapsed for trial in story.trials), default=0.0)
+    tiles = [("best time", unit.text(seconds)), ("rate", rate(program.flops / seconds))]
+    if share is not None:
+        tiles.append(("of the machine's peak", f"{share:.0%}"))
+    first = next((trial.outcome.seconds for trial in story.trials if trial.outcome.ok), None)
+    if first is not None:
+        tiles.append(("times as fast as the first", f"{first / seconds:.2f}"))
+    tiles += [("trials", f"{len(story.trials)}"), ("of them right", f"{right}")]
+    tiles.append(("search", f"{elapsed:.0f} s"))
+    noise = _disturbance(story).noise
+    if noise is not None:
+        tiles.append(("noise of a trial", f"{noise:.1%}"))
+    return tiles
+
+
+def _disturbance(story: Story) -> Disturbance:
+    found = Disturbance()
+    for trial in story.trials:
+        found.note(trial.outcome)
+    return found
+
+
+def _warning(story: Story) -> str:
+    return warning(_disturbance(story).crowding) or ""
+
+
+def _marks(story: Story, by_time: bool) -> list[Mark]:
+    marks = []
+    for number, trial in enumerate(story.trials, start=1):
+        outcome = trial.outcome
+        seconds = outcome.seconds if outcome.ok else None
+        said = outcome.status if seconds is None else f"{seconds * 1e3:.4g} ms"
+        marks.append(Mark(trial.elapsed if by_time else number, seconds, f"trial {number}: {said}"))
+    return marks
+
+
+def _space(story: Story, unit: TimeUnit) -> dict[str, Any]:
+    """Importance by decision, and the times by value of the decisions that matter most."""
+    space = story.space()
+    trials = known_to(space, [(trial.schedule, trial.outcome) for trial in story.trials])
+    shares = importance(space, trials)
+    names = list(shares or _by_spread(by_value(space, trials)))
+    strips: list[tuple[str, str]] = []
+    for name in names:
+        groups: dict[str, list[float]] = {}
+        for schedule, outcome in trials:
+            if outcome.ok and outcome.seconds is not None:
+                groups.setdefault(str(schedule[name]) or "-", []).append(outcome.seconds)
+        order = [str(value) or "-" for value in space.decision(name).domain]
+        if len(groups) > 1 and len(strips) < DECISIONS:
+            ordered = {value: groups[value] for value in order if value in groups}
+            strips.append((charts.strip(name, ordered, unit), space.decision(name).why))
+    top = dict(list(shares.items())[:12])
+    return {
+        "importance": charts.shares(top) if top else "",
+        "strips": strips,
+        "size": space.size,
+        "unit": unit.name,
+    }
+
+
+def _by_spread(effects: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Decisions by how far the best times of their values are apart."""
+
+    def spread(name: str) -> float:
+        bests = [effect.best for effect in effects[name] if effect.best]
+        return max(bests) / min(bests) if len(bests) > 1 else 1.0
+
+    return sorted(effects, key=spread, reverse=True)
+
+
+def _roofline(story: Story, unit: TimeUnit) -> dict[str, Any]:
+    roof = story.roofline
+    if not roof.known:
+        return {"roofline": "", "bound": ""}
+    times = [t.outcome.seconds for t in story.trials if t.outcome.ok and t.outcome.seconds]
+    return {"roofline": charts.roofline(roof, times, unit), "bound": roof.bound}
+
+
+def _failures(trials: Sequence[Trial]) -> list[Failure]:
+    counts = Counter(trial.outcome.status for trial in trials if not trial.outcome.ok)
+    found = []
+    for status, count in counts.most_common():
+        example = next(trial for trial in trials if trial.outcome.status == status)
+        detail = example.outcome.detail or "no more is known"
+        found.append(Failure(status, count, detail, example.schedule.to_json()))
+    return found
+
+
+def _finalists(story: Story, unit: TimeUnit) -> dict[str, Any]:
+    """Medians with intervals, and whether the winner's lead is more than noise."""
+    right = [trial for trial in story.finals if trial.outcome.ok and trial.outcome.seconds]
+    ranked = sorted(right, key=lambda trial: trial.outcome.seconds or math.inf)
+    found = [_interval(trial, place) for place, trial in enumerate(ranked)]
+    if not found:
+        return {"finalists": "", "verdict": ""}
+    names = [
+        (interval.name, trial.schedule.to_json())
+        for interval, trial in zip(found, ranked, strict=True)
+    ]
+    chart = charts.intervals(found, unit)
+    return {"finalists": chart, "verdict": _verdict(found), "finalist_schedules": names}
+
+
+def _interval(trial: Trial, place: int) -> Interval:
+    outcome = trial.outcome
+    median = outcome.seconds or 0.0
+    low, high = outcome.quartiles or (median, median)
+    turns = int(dict(outcome.notes).get("turns") or max(1, min(outcome.repeats, ROUNDS)))
+    half = NOTCH * (high - low) / math.sqrt(turns)
+    low, high = max(0.0, median - half), median + half
+    return Interval(f"finalist {place + 1}", median, low, high, place == 0)
+
+
+def _verdict(found: Sequence[Interval]) -> str:
+    alike = sum(other.low <= found[0].high for other in found[1:])
+    if len(found) == 1:
+        return "There was one finalist."
+    if not alike:
+        return "The winner's lead over all others is larger than the noise."
+    if alike == len(found) - 1:
+        return "None of the others can be told from the winner by these times."
+    return f"{alike} of the other {len(found) - 1} cannot be told from the winner by these times."
+
+
+def _decisions(story: Story, best: Trial) -> list[tuple[str, str, str]]:
+    space = story.space()
+    return [
+        (decision.name, str(best.schedule.get(decision.name, "")) or "-", decision.why)
+        for decision in space.decisions
+    ]
+
+
+def _texts(story: Story, best: Trial) -> list[tuple[str, str]]:
+    """The kernel in every language, shortest first; nothing where it cannot be made any more."""
+    try:
+        texts = story.kernel(best.schedule).texts
+    except (TilewrightError, KeyError):
+        return []
+    return sorted(texts, key=lambda pair: len(pair[1]))
+
+
+def _commands(story: Story, best: Trial) -> list[tuple[str, str]]:
+    """Command lines that rebuild, export and search again."""
+    words = story.words
+    where = ["--target", story.job.target]
+    if story.options.get("threads"):
+        where += ["--threads", str(story.options["threads"])]
+    chosen = ["--schedule", best.schedule.to_json()]
+    search = ["--strategy", str(story.options.get("strategy"))]
+    search += ["--seed", str(story.options.get("seed")), "--trials", str(len(story.trials))]
+    for name, value in story.options.get("pins", {}).items():
+        search += ["--pin", f"{name}={word(value)}"]
+    lines = (
+        ("Build the kernel again, check it and time it", ["run", *words, *where, *chosen]),
+        ("Export it as files that need no Tilewright", ["export", *words, *where, *chosen]),
+        ("Search again", ["tune", *words, *where, *search]),
+    )
+    return [(what, shlex.join(["tilewright", *line])) for what, line in lines]

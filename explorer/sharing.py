@@ -1,0 +1,131 @@
+"""Sharing a workload with other searches: what this one may measure, and what others have found.
+
+Candidates are leased in the store before they are measured, and a thread renews the leases for as
+long as that takes. Knows records and schedules; neither strategies nor how one measures.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from explorer.outcome import Outcome
+from explorer.recall import candidate_of, verdicts
+from explorer.workload import Workload
+from ir.schedule import Schedule
+from records import Record, Store, StoreError, new_owner
+
+LEASE_SECONDS = 60.0  # how long others wait for a search that hangs, or died on another machine
+BEATS = 4  # renewals in that time: some may fail, as when the store is locked for a while
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks at what others do
+Pair = tuple[Schedule, Outcome]
+
+
+class Sharing:
+    """What one search of `workload` holds of it. Make it before what is known is read."""
+
+    def __init__(self, store: Store, workload: Workload, seconds: float = LEASE_SECONDS) -> None:
+        self._store = store
+        self._workload = workload
+        self._seconds = seconds
+        self._owner = new_owner()
+        self._known: set[str] = set()
+        self._others: dict[str, Schedule] = {}  # asked here, leased by others
+        self._held: dict[str, Schedule] = {}
+        self._heard: list[Pair] = []
+        self._last = store.last()
+        self._over = threading.Event()
+        self._heart: threading.Thread | None = None
+
+    def know(self, schedules: Iterable[Schedule]) -> None:
+        """Do not tell of these again: the search knows their outcomes."""
+        self._known.update(schedule.key for schedule in schedules)
+
+    def take(self, schedules: Iterable[Schedule]) -> list[Schedule]:
+        """Those that are this search's to measure: neither another's now, nor measured by one."""
+        wanted = {candidate_of(self._workload, schedule): schedule for schedule in schedules}
+        if not wanted:
+            return []
+        self._start()
+        ours = self._store.claim(wanted, self._owner, self._seconds)
+        # Whoever had a lease before stored its trial before it let go.
+        tried = tuple(self._store.records(candidate=tuple(ours))) if ours else ()
+        self._hear(tried)
+        done = {record.candidate for record in tried}
+        if done:
+            self._store.release(self._owner, done)  # others may be waiting for it
+        ours -= done
+        self._held.update((key, wanted[key]) for key in ours)
+        for key in wanted:
+            self._others.pop(key, None)
+            if key not in ours | done:
+                self._others[key] = wanted[key]
+        return [schedule for key, schedule in wanted.items() if key in ours]
+
+    def left(self, count: int) -> list[Schedule]:
+        """Up to `count` of those that others had leased and left unmeasured."""
+        self._listen()
+        return self.take(list(self._others.values())[:count])
+
+    def wait(self, count: int) -> list[Schedule]:
+        """As `left`, waiting until one is left or all are measured, for the time of two leases."""
+        deadline = time.monotonic() + 2 * self._seconds
+        pause = SHORTEST_PAUSE
+        while self._others and time.monotonic() < deadline:
+            if found := self.left(count):
+                return found
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+        return []
+
+    def heard(self) -> list[Pair]:
+        """What others have measured, as far as `left`, `wait` and `take` met it; each once."""
+        heard, self._heard = self._heard, []
+        return heard
+
+    def done(self) -> None:
+        """Let go of what was taken: it is measured, or will not be."""
+        if self._held:
+            self._store.release(self._owner, tuple(self._held))
+            self._held.clear()
+
+    def close(self) -> None:
+        """Stop the heartbeat and let go of everything."""
+        self._over.set()
+        if self._heart is not None:
+            self._heart.join()
+            with suppress(StoreError):  # they end on their own
+                self._store.release(self._owner)
+
+    def _listen(self) -> None:
+        workload = self._workload
+        self._last, records = self._store.newer(
+            self._last,
+            workload=workload.program.key,
+            target=workload.target,
+            hardware=workload.hardware.key,
+            generator=workload.backend.generator,
+        )
+        self._hear(records)
+        for record in records:
+            self._others.pop(record.candidate, None)
+
+    def _hear(self, records: Iterable[Record]) -> None:
+        fresh = [record for record in records if record.schedule_key not in self._known]
+        self._heard += verdicts(fresh)
+        self._known.update(record.schedule_key for record in fresh)
+
+    def _start(self) -> None:
+        if self._heart is None:
+            self._heart = threading.Thread(target=self._beat, name="leases", daemon=True)
+            self._heart.start()
+
+    def _beat(self) -> None:
+        """Renew the leases: one kernel may take longer than a lease lasts."""
+        while not self._over.wait(self._seconds / BEATS):
+            try:
+                self._store.heartbeat(self._owner)
+            except StoreError:
+                continue  # the search meets it too; until then, others may take what is leased

@@ -1,0 +1,149 @@
+"""A job as the store tells it: its trials in order, its finals, its workload built again.
+
+What `tilewright report` and `explain --job` are made of. It measures nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from explorer.errors import NothingValid
+from explorer.interrupted import ELAPSED, outcome_of
+from explorer.outcome import Outcome
+from explorer.recall import FINAL
+from explorer.roofline import Roofline
+from explorer.workload import Workload
+from ir.errors import UsageError
+from ir.kernel import Kernel
+from ir.schedule import Schedule
+from ir.space import Space
+from ir.target import Hardware
+from records import Job, Record, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One measurement of a job. `elapsed` is seconds since the search began."""
+
+    schedule: Schedule
+    outcome: Outcome
+    elapsed: float
+
+
+@dataclass(frozen=True)
+class Story:
+    """`trials` in the order of measuring; `finals` are the finalists of the last shoot-out."""
+
+    job: Job
+    workload: Workload
+    options: Mapping[str, Any]
+    trials: tuple[Trial, ...]
+    finals: tuple[Trial, ...]
+    hardware: Hardware
+    generator: str
+
+    @property
+    def arguments(self) -> tuple[tuple[str, Any], ...]:
+        """Of the operator, in the order in which they were given if that is known."""
+        given: list[str] = []
+        if "plan" in self.options:
+            planned = self.options["plan"]["jobs"][self.options["member"]]
+            given = [name for name, _ in planned["arguments"]]
+        found = dict(self.workload.arguments)
+        names = [*(name for name in given if name in found), *found]
+        return tuple((name, found[name]) for name in dict.fromkeys(names))
+
+    @property
+    def title(self) -> str:
+        """Operator and arguments."""
+        return " ".join(self.words)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Operator and arguments as the command line takes them."""
+        arguments = (f"{name}={word(value)}" for name, value in self.arguments)
+        return (self.job.operator, *arguments)
+
+    @property
+    def roofline(self) -> Roofline:
+        """Of the machine that the job ran on."""
+        peaks = self.options.get("peaks", {})
+        return Roofline.of(self.workload.program, dict(self.hardware.facts) | peaks)
+
+    def space(self) -> Space:
+        """The whole space of that machine, without pins."""
+        return self.workload.backend.space(self.workload.program, self.hardware)
+
+    def kernel(self, schedule: Schedule) -> Kernel:
+        """The kernel of a schedule on that machine, in every language of the target."""
+        program = self.workload.program
+        return self.workload.backend.lower(program, schedule, self.hardware, full=True)
+
+    @property
+    def best(self) -> Trial:
+        """The fastest finalist, or without finals the fastest trial; raises NothingValid."""
+        for group in (self.finals, self.trials):
+            right = [trial for trial in group if trial.outcome.ok and trial.outcome.seconds]
+            if right:
+                return min(right, key=lambda trial: trial.outcome.seconds or 0.0)
+        raise NothingValid(f"job {self.job.id}: none of its {len(self.trials)} trials was valid")
+
+    @property
+    def best_schedule(self) -> Schedule:
+        return self.best.schedule
+
+
+def word(value: object) -> str:
+    """A value as the command line takes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def read_story(store: Store, identifier: str | None = None) -> Story:
+    """The job `identifier` (or its first letters), by default the newest, and all its trials.
+
+    Raises UnknownJob, and UsageError if there is none or its operator cannot be built any more.
+    """
+    job = store.job(identifier) if identifier else _newest(store)
+    options = json.loads(job.options)
+    records = list(store.records(job=job.id))
+    workload = Workload.of(
+        job.operator, json.loads(job.extents), job.target, options.get("threads")
+    )
+    finals = {record.schedule_key: record for record in records if record.strategy == FINAL}
+    first = records[0] if records else None
+    return Story(
+        job,
+        workload,
+        options,
+        tuple(_trial(job, record) for record in records if record.strategy != FINAL),
+        tuple(_trial(job, record) for record in finals.values()),
+        workload.hardware if first is None else _hardware(first),
+        workload.backend.generator if first is None else first.generator,
+    )
+
+
+def _newest(store: Store) -> Job:
+    jobs = store.jobs()
+    if not jobs:
+        raise UsageError(f"{store.location}: no job yet; `tilewright tune` makes one")
+    return jobs[-1]
+
+
+def _hardware(record: Record) -> Hardware:
+    """The machine that a record was made on; its key is target, name and threads."""
+    facts = json.loads(record.hardware_facts)
+    isa = tuple(facts.pop("isa", ()))
+    name = record.hardware.removeprefix(f"{record.target}:").rpartition(":")[0]
+    return Hardware(record.target, name, isa, record.threads, tuple(facts.items()))
+
+
+def _trial(job: Job, record: Record) -> Trial:
+    """Older records have no note of the time, and are placed by the wall clock."""
+    noted = json.loads(record.notes).get(ELAPSED)
+    passed = datetime.fromisoformat(record.created) - datetime.fromisoformat(job.created)
+    elapsed = passed.total_seconds() if noted is None else float(noted)
+    return Trial(Schedule.from_json(record.schedule), outcome_of(record), max(0.0, elapsed))

@@ -1,0 +1,142 @@
+"""What scores candidates for a strategy: a model of this search, a prior from others, blended.
+
+Every batch is scored before the model learns from it, which tells how good the model is. A prior
+whose order is not that of the times measured so far loses its say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from costmodel.evaluate import regret, spearman
+from costmodel.features import feature_names, featurise
+from costmodel.model import CostModel, Settings
+from explorer.strategies.history import History
+from ir.space import Matrix, Space
+
+Scores = NDArray[np.float64]
+TRUST = 24.0  # trials after which prior and online model have equal say
+FEWEST = 3  # valid trials of a batch that can be ranked
+TELLING = 8  # valid trials from which a prior is held to its order
+
+
+class Prior(Protocol):
+    """A model from other workloads."""
+
+    def score(self, space: Space, matrix: Matrix) -> Scores:
+        """Scores of rows, higher being better."""
+        ...
+
+
+@runtime_checkable
+class Guided(Protocol):
+    """A strategy that may start with a prior and tells how good its guesses are."""
+
+    @property
+    def quality(self) -> Sequence[Quality]: ...
+
+    def use_prior(self, prior: Prior) -> None:
+        """Called before the first ask or tell."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How a batch was scored before it taught anything: `correlation` of scores and speeds (ranks),
+    `regret` the time of the highest score over the batch's best, `prior` the prior's share."""
+
+    trials: int  # told before this batch
+    batch: int
+    correlation: float
+    regret: float
+    prior: float
+
+
+class Guide:
+    """Scores rows by the blend; `learn` before a batch of asks, `judge` before it is told."""
+
+    def __init__(self, history: History, seed: int, settings: Settings, warm_up: int) -> None:
+        self.space, self.history = history.space, history
+        self.model = CostModel(seed, names=feature_names(self.space), settings=settings)
+        self.quality: list[Quality] = []
+        self._prior: Prior | None = None
+        self._guesses: list[float] = []  # the prior's scores of what was told, valid trials alone
+        self._times: list[float] = []
+        self._merit = 1.0
+        self._warm_up = warm_up
+        self._stale = True
+
+    def use_prior(self, prior: Prior) -> None:
+        self._prior = prior
+
+    @property
+    def warm(self) -> bool:
+        """Whether enough has been told for the online model to have an opinion."""
+        return len(self.history) >= self._warm_up and int(self.history.ok.sum()) >= 8
+
+    @property
+    def ready(self) -> bool:
+        """Whether anything here has an opinion."""
+        return self.warm or self._prior is not None
+
+    @property
+    def prior_share(self) -> float:
+        """The prior's weight: 1 before the online model speaks, then halved after TRUST trials,
+        less where the prior was wrong; 0 without a prior."""
+        if self._prior is None:
+            return 0.0
+        return self._merit * TRUST / (TRUST + len(self.history)) if self.model.ready else 1.0
+
+    def learn(self) -> None:
+        """Fit the online model on everything told."""
+        if self._stale and self.warm:
+            features = featurise(self.space, self.history.rows)
+            self.model.fit(features, self.history.seconds, self.history.ok)
+            self._stale = False
+
+    def score(self, matrix: Matrix) -> Scores:
+        """Scores of rows, higher being better; both opinions in standard deviations."""
+        share = self.prior_share
+        if self._prior is None or share == 0.0:
+            return self.model.predict(featurise(self.space, matrix))
+        before = _standard(self._prior.score(self.space, matrix))
+        if not self.model.ready:
+            return before
+        own = _standard(self.model.predict(featurise(self.space, matrix)))
+        return share * before + (1.0 - share) * own
+
+    def judge(self, rows: Matrix, seconds: Scores) -> None:
+        """Compare scores with what a batch took (NaN for failures), before it is learnt from."""
+        good = np.isfinite(seconds)
+        self._stale = True
+        if self._prior is not None and good.any():
+            self._hold_to_its_order(rows[good], seconds[good])
+        if int(good.sum()) < FEWEST or not (self.model.ready or self._prior is not None):
+            return
+        scores, times = self.score(rows[good]), seconds[good]
+        self.quality.append(
+            Quality(
+                len(self.history), len(rows), spearman(scores, -times), regret(scores, times, 1),
+                self.prior_share,
+            )
+        )  # fmt: skip
+
+    def _hold_to_its_order(self, rows: Matrix, seconds: Scores) -> None:
+        """A rank correlation of a half or more with all times so far keeps the prior's weight
+        whole; none or less takes it away."""
+        assert self._prior is not None
+        self._guesses += self._prior.score(self.space, rows).tolist()
+        self._times += seconds.tolist()
+        if len(self._times) >= TELLING:
+            told = spearman(np.array(self._guesses), -np.array(self._times))
+            self._merit = float(np.clip(2.0 * told, 0.0, 1.0))
+
+
+def _standard(scores: Scores) -> Scores:
+    spread = float(scores.std())
+    return np.asarray((scores - scores.mean()) / spread if spread else np.zeros(len(scores)))

@@ -1,0 +1,147 @@
+"""From records to what a cost model learns from: stores and exports read, spaces rebuilt for the
+machines that measured. Knows no operator and no target.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from costmodel.dataset import Group
+from costmodel.features import trait_names, traits
+from costmodel.saved import TrainedModel, load_model, shipped_model
+from explorer.recall import DAMNING, FINAL, open_store
+from explorer.workload import Workload
+from ir.errors import TilewrightError, UsageError
+from ir.schedule import Schedule
+from ir.space import Row, Space
+from ir.target import Hardware
+from records import Record, Store, import_records
+
+NO_MODEL = "none"
+
+
+def read_groups(sources: Sequence[str], target: str | None = None) -> list[Group]:
+    """One group for each workload and machine in stores and exports (.jsonl, .jsonl.xz).
+
+    Raises UsageError where there is none; records that this version cannot read are passed over.
+    """
+    found: dict[tuple[str, ...], list[Record]] = {}
+    for source in sources:
+        with _opened(source) as store:
+            for record in store.records(target=target) if target else store.records():
+                key = (record.target, record.operator, record.extents, record.hardware)
+                found.setdefault(key, []).append(record)
+    groups = [group for records in found.values() if (group := group_of(records)) is not None]
+    if not groups:
+        what = f" for target {target}" if target else ""
+        raise UsageError(f"{', '.join(sources)}: no trial{what} that this version can read")
+    return groups
+
+
+@contextmanager
+def _opened(source: str) -> Iterator[Store]:
+    """A store as it is, or an export read into a store of its own."""
+    if "://" not in source and not Path(source).exists():
+        raise UsageError(f"no records at {source}: name a store or an export")
+    if not source.endswith((".jsonl", ".jsonl.xz")):
+        with open_store(source) as store:
+            yield store
+        return
+    with tempfile.TemporaryDirectory() as folder, open_store(":memory:") as store:
+        plain = Path(source)
+        if source.endswith(".xz"):
+            plain = Path(folder) / "export.jsonl"
+            _unpack(Path(source), plain)
+        import_records(store, plain)
+        yield store
+
+
+def _unpack(source: Path, goal: Path) -> None:
+    try:
+        with lzma.open(source) as packed, open(goal, "wb") as stream:
+            shutil.copyfileobj(packed, stream)
+    except (OSError, lzma.LZMAError, EOFError) as error:
+        raise UsageError(f"cannot unpack {source} ({error}): fetch the file again") from None
+
+
+def group_of(records: Sequence[Record]) -> Group | None:
+    """The kernels of one workload on one machine; None if its operator or space is gone."""
+    first = records[0]
+    try:
+        workload = Workload.of(first.operator, json.loads(first.extents), first.target)
+        space = workload.backend.space(workload.program, hardware_of(first))
+    except (TilewrightError, OSError):
+        return None
+    rows, seconds = _kernels(space, records)
+    if not rows:
+        return None
+    matrix = np.array(rows, dtype=np.int16)
+    return Group(
+        first.operator, first.extents, first.target, trait_names(space), traits(space, matrix),
+        np.array(seconds),
+    )  # fmt: skip
+
+
+def hardware_of(record: Record) -> Hardware:
+    """The machine that measured a record."""
+    facts = json.loads(record.hardware_facts)
+    isa = tuple(facts.pop("isa", ()))
+    name = record.hardware.removeprefix(f"{record.target}:").removesuffix(f":{record.threads}")
+    return Hardware(record.target, name, isa, record.threads, tuple(sorted(facts.items())))
+
+
+def _kernels(space: Space, records: Sequence[Record]) -> tuple[list[Row], list[float]]:
+    """A row and a time (NaN for failures) of every kernel: schedules may share one."""
+    kernels: dict[str, list[Record]] = {}
+    for record in records:
+        kernels.setdefault(record.kernel_key or record.schedule_key, []).append(record)
+    rows, seconds = [], []
+    for trials in kernels.values():
+        try:
+            rows.append(space.encode(Schedule.from_json(trials[0].schedule)))
+        except UsageError:
+            continue  # of a space that this version no longer spans
+        seconds.append(_seconds(trials))
+    return rows, seconds
+
+
+def _seconds(trials: Sequence[Record]) -> float:
+    """The median of the finals, else of the search; NaN if it failed or once was wrong."""
+    if any(trial.status in DAMNING for trial in trials):
+        return float("nan")
+    good = [trial for trial in trials if trial.ok and trial.seconds is not None]
+    chosen = [trial for trial in good if trial.strategy == FINAL] or good
+    times = [trial.seconds for trial in chosen if trial.seconds is not None]
+    return statistics.median(times) if times else float("nan")
+
+
+def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:
+    """The model that a search starts with: a file, "none", or (None) the package's own.
+
+    A file that does not fit the space raises UsageError; the package's own is then passed over.
+    """
+    if model is None:
+        shipped = shipped_model(space.target)
+        return shipped if shipped is not None and shipped.fits(space) else None
+    if str(model) == NO_MODEL:
+        return None
+    trained = load_model(Path(model))
+    trained.require(space)
+    return trained
+
+
+def by_target(groups: Sequence[Group]) -> Mapping[str, list[Group]]:
+    """Groups of each target."""
+    found: dict[str, list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.target, []).append(group)
+    return found

@@ -1,0 +1,278 @@
+"""One run of a plan: whose turn it is, batch by batch, until the budget is spent; then the finals.
+
+Knows searches, allocation and what an interrupted run left; no operator and no target.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+
+from explorer.allocation import Course, next_turn
+from explorer.errors import DeviceLost, NothingValid
+from explorer.interrupted import Interrupted, acknowledged
+from explorer.outcome import Outcome
+from explorer.plan import JobPlan, Plan
+from explorer.replay import Recording, Replayer, seeds_from
+from explorer.result import JobResult, PlanResult, Progress
+from explorer.search import Search
+from explorer.strategies.base import make_strategy
+from explorer.training import prior_for
+from explorer.workload import Workload
+from ir.errors import UsageError
+from ir.schedule import Schedule
+from records import Store, StoreError
+
+Clock = Callable[[], float]
+Callback = Callable[[Progress], None]
+Found = list[tuple[int, tuple[float, Schedule]]]
+Missed = list[tuple[int, str]]
+
+
+def prepare(plan: Plan, recordings: Sequence[Recording] = ()) -> tuple[Workload, ...]:
+    """The workloads of a plan, checked; a UsageError names the job where there are several.
+
+    With `recordings`, one for each job, they answer, so that the workloads are those recorded.
+    """
+    found = []
+    for number, job in enumerate(plan.jobs):
+        try:
+            if recordings:
+                workload = recordings[number].workload
+            else:
+                workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
+                workload.refuse_unmeasurable()
+            _refuse_wrong(job, workload)
+        except UsageError as error:
+            if len(plan.jobs) == 1:
+                raise
+            raise UsageError(f"job {number + 1} ({job.title}): {error}") from None
+        found.append(workload)
+    return tuple(found)
+
+
+def _refuse_wrong(job: JobPlan, workload: Workload) -> None:
+    """Raises what a search would raise for its pins, strategy or files, before there is one."""
+    space = workload.space(dict(job.pins))
+    make_strategy(job.strategy, space, np.random.default_rng(0), seeds=_seeds(job, workload))
+    if job.model is not None:
+        prior_for(space, job.model)
+
+
+def _seeds(job: JobPlan, workload: Workload) -> tuple[Schedule, ...]:
+    """What a job starts from; raises UsageError where the records have nothing of use."""
+    if job.start_from is None:
+        return ()
+    return seeds_from(workload, job.start_from, dict(job.pins))
+
+
+class Run:
+    """Searches that are opened at their first turn, and the order of turns. Use it once."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        workloads: tuple[Workload, ...],
+        store: Store,
+        progress: Callback | None,
+        clock: Clock,
+        past: Interrupted | None = None,
+        peaks: Sequence[Mapping[str, float]] = (),
+        recordings: Sequence[Recording] = (),
+    ) -> None:
+        self._began = clock()
+        self._clock = clock
+        self._plan = plan
+        self._workloads = workloads
+        self._store = store
+        self._progress = progress
+        self._peaks = peaks or [{} for _ in plan.jobs]
+        self._recordings = recordings
+        self._identifier = past.run if past else secrets.token_hex(6)
+        self._past = dict(past.jobs) if past else {}
+        self._before = max((acknowledged(store, j).elapsed for j in self._past.values()), default=0)
+        self._searches: dict[int, Search] = {}
+        self._courses = [Course(job.weight) for job in plan.jobs]
+
+    def result(self) -> PlanResult:
+        """Search, decide, and say what was found."""
+        with ExitStack() as stack, self._noting_states():
+            try:
+                self._search(stack)
+                found, missed = self._finals()
+            except KeyboardInterrupt:
+                found, missed = self._standing()
+                if not found:
+                    raise
+                self._mark("stopped")
+                return self._result(found, missed, True)
+            for number, _ in found:
+                self._searches[number].state = "done"
+            return self._result(found, missed, False)
+
+    @contextmanager
+    def _noting_states(self) -> Iterator[None]:
+        """What interrupts a run from outside leaves its jobs resumable."""
+        try:
+            yield
+        except (KeyboardInterrupt, DeviceLost, StoreError):
+            self._mark("stopped")
+            raise
+
+    def _mark(self, state: str) -> None:
+        for search in self._searches.values():
+            search.state = state
+
+    def _search(self, stack: ExitStack) -> None:
+        """Batch after batch until the budget is spent or no strategy has anything left."""
+        while not self._over():
+            number = next_turn(self._courses, self._plan.objective)
+            if number is None:
+                return
+            self._turn(number, self._opened(number, stack))
+
+    def _opened(self, number: int, stack: ExitStack) -> Search:
+        if number not in self._searches:
+            job = self._plan.jobs[number]
+            search = Search(
+                self._workloads[number],
+                self._store,
+                strategy=job.strategy,
+                trials=self._plan.horizon(number),
+                pins=dict(job.pins),
+                seed=job.seed,
+                model=job.model,
+                seeds=_seeds(job, self._workloads[number]),
+                measurer=Replayer(self._recordings[number]) if self._recordings else None,
+                resume=self._past.pop(number, None),
+                facts=self._facts(number),
+                clock=self._elapsed,
+            )
+            self._searches[number] = stack.enter_context(search)
+        return self._searches[number]
+
+    def _facts(self, number: int) -> dict[str, object]:
+        """What is kept with a job besides its own options."""
+        plan = json.loads(self._plan.to_json())
+        peaks = dict(self._peaks[number])
+        return {"run": self._identifier, "member": number, "plan": plan, "peaks": peaks}
+
+    def _turn(self, number: int, search: Search) -> None:
+        """One batch of one job."""
+        limit = self._plan.jobs[number].trials
+        before = search.trials
+        count = min(self._plan.budget.batch, self._plan.budget.trials - self._trials)
+        if limit is not None:
+            count = min(count, limit - before)
+        for schedule, outcome in search.step(count):
+            self._tell(number, search, schedule, outcome)
+            if self._over():
+                return
+        if len(self._plan.jobs) > 1:
+            search.measurer.rest()
+        course = self._courses[number]
+        course.note(search.trials, search.best_seconds)
+        course.exhausted = search.trials == before or search.trials == limit
+
+    def _tell(self, number: int, search: Search, schedule: Schedule, outcome: Outcome) -> None:
+        if self._progress is None:
+            return
+        self._progress(
+            Progress(
+                search.trials,
+                schedule,
+                outcome,
+                search.best_seconds,
+                self._elapsed(),
+                search.workload.program.flops,
+                number=number,
+                job=search.job.id,
+                trials=self._trials,
+                replayed=search.trials <= search.resumed,
+                regret=_regret(search),
+            )
+        )
+
+    @property
+    def _trials(self) -> int:
+        return sum(search.trials for search in self._searches.values())
+
+    def _elapsed(self) -> float:
+        return self._before + self._clock() - self._began
+
+    def _over(self) -> bool:
+        """Whether the budget is spent; while a run is rebuilt its time is not."""
+        budget = self._plan.budget
+        if self._past or any(search.replaying for search in self._searches.values()):
+            return self._trials >= budget.trials
+        return budget.over(self._trials, self._elapsed())
+
+    def _finals(self) -> tuple[Found, Missed]:
+        """The winner of every job, or why it has none."""
+        found: Found = []
+        missed: Missed = []
+        for number, search in sorted(self._searches.items()):
+            try:
+                found.append((number, search.finals()))
+            except NothingValid as error:
+                missed.append((number, str(error)))
+            if len(self._plan.jobs) > 1:
+                search.measurer.rest()
+        unmet = set(range(len(self._plan.jobs))) - set(self._searches)
+        missed += [(number, "the budget was spent before its turn came") for number in unmet]
+        return found, sorted(missed)
+
+    def _standing(self) -> tuple[Found, Missed]:
+        """The best so far of every job that has one."""
+        ranked = {number: search.ranked() for number, search in sorted(self._searches.items())}
+        found = [(number, pairs[0]) for number, pairs in ranked.items() if pairs]
+        missed = [
+            (number, "nothing valid before the interruption")
+            for number in range(len(self._plan.jobs))
+            if not ranked.get(number)
+        ]
+        return found, missed
+
+    def _result(
+        self,
+        found: Found,
+        missed: Missed,
+        interrupted: bool,
+    ) -> PlanResult:
+        results = tuple(self._job_result(number, *best, interrupted) for number, best in found)
+        return PlanResult(
+            self._plan, results, tuple(missed), self._trials, self._elapsed(), interrupted
+        )
+
+    def _job_result(
+        self, number: int, seconds: float, best: Schedule, interrupted: bool
+    ) -> JobResult:
+        search = self._searches[number]
+        return JobResult(
+            search.job.id,
+            search.workload.program,
+            best,
+            seconds,
+            search.trials,
+            search.known,
+            tuple(search.outcomes.most_common()),
+            self._elapsed(),
+            interrupted,
+            number,
+            search.resumed,
+            search.disturbance.noise,
+            search.disturbance.foreign_load,
+        )
+
+
+def _regret(search: Search) -> float | None:
+    """How much slower the model's favourite of the last batch was than that batch's best.
+
+    None for a search that keeps no account of its model.
+    """
+    quality = getattr(search, "model_quality", ())
+    return float(quality[-1].regret) - 1.0 if quality else None

@@ -1,0 +1,364 @@
+"""Analytic costs of one stage under many schedules: cycles of arithmetic, bytes into each cache,
+packing, state, threads. Estimates in closed form; the learned model corrects them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ir.stages import StagedProgram
+from ir.target import Hardware
+from ir.targets.cpu.instructions import DotRow, VectorRow
+from ir.targets.cpu.operands import Operand, map_work, operands_of
+from ir.targets.cpu.plan import element_bytes, main_reduction
+from ir.targets.cpu.regions import Array, Regions, Sizes, product, traffic
+from ir.targets.cpu.shape import StageShape
+
+LATENCY = 4.0  # cycles from one multiply-add to the next on the same register
+PORTS = 2.0  # vector operations, and loads, that start in one cycle
+TILE_OVERHEAD = 12.0  # cycles to enter and leave a register tile
+GATHER = 12.0  # cycles of a vector whose lanes lie apart
+BYTES_PER_CYCLE = {"l1": 48.0, "l2": 24.0, "l3": 8.0}  # from the next level, one core
+BARRIER = 2000.0  # cycles in which threads meet
+MOST_L3 = 64 << 20  # what one job may expect of a shared last-level cache
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """What of a stage no schedule changes."""
+
+    staged: StagedProgram
+    shape: StageShape
+    hardware: Hardware
+    vector: VectorRow
+
+    @property
+    def name(self) -> str:
+        return self.shape.stage.name
+
+    @cached_property
+    def operands(self) -> tuple[Operand, ...]:
+        return operands_of(self.staged, self.shape.stage)
+
+    @cached_property
+    def maps(self) -> float:
+        """Elementwise operations over the whole domain."""
+        return map_work(self.staged, self.shape.stage)
+
+    @cached_property
+    def points(self) -> float:
+        extents = self.staged.program.axes
+        return float(prod(extents[axis] for axis in self.shape.stage.domain))
+
+    @cached_property
+    def main(self) -> str:
+        """The reduced axis that runs innermost."""
+        return main_reduction(self.staged, self.shape.stage)
+
+    @cached_property
+    def weight(self) -> float:
+        """Work by which stages are ranked: a multiply-add counts two."""
+        products = sum(len(a.terms) for a in self.shape.stage.accumulators)
+        return self.points * products + self.maps
+
+    def rate(self, dot: DotRow) -> float:
+        """Multiply-adds of one core in one cycle."""
+        if dot.kind == "tile":
+            return dot.tile * self.vector.lanes * 64 / element_bytes(dot.operand) / 16
+        return PORTS * self.vector.lanes * dot.depth
+
+    @cached_property
+    def ideal(self) -> float:
+        """Cycles of one core, every unit of the stage's best instruction busy."""
+        rate = max(self.rate(dot) for dot in self.shape.instructions)
+        count = max(1, len(self.shape.stage.accumulators))
+        arithmetic = self.points * count / rate if self.shape.product else 0.0
+        return arithmetic + self.maps / (PORTS * self.vector.lanes)
+
+
+class StageCosts:
+    """Costs of one stage for the schedules of `regions`. Arrays have one entry for each."""
+
+    def __init__(self, facts: StageFacts, regions: Regions) -> None:
+        self.facts, self.regions = facts, regions
+        self.stage, self.shape = facts.shape.stage, facts.shape
+        self.rows_count = regions.columns.rows
+        self.domain = self.stage.domain
+
+    def number(self, stem: str, default: float = 1.0) -> Array:
+        return self.regions.number(f"{stem}.{self.facts.name}", default)
+
+    def along(self, stem: str, axis: str) -> Array:
+        """1 where the lane (or row) axis is this one."""
+        return self.regions.flag(f"{stem}.{self.facts.name}", axis)
+
+    # -- the register tile
+
+    @cached_property
+    def instruction(self) -> dict[str, Array]:
+        """Facts of the chosen instruction: rate, depth, and whether it multiplies tiles."""
+        name = f"instruction.{self.facts.name}"
+        found = {}
+        for what, table in (
+            ("rate", {dot.name: self.facts.rate(dot) for dot in self.shape.instructions}),
+            ("depth", {dot.name: float(dot.depth) for dot in self.shape.instructions}),
+            ("tiled", {dot.name: float(dot.kind == "tile") for dot in self.shape.instructions}),
+        ):
+            default = float(table[self.shape.instructions[0].name])
+            if name in self.regions.names:
+                found[what] = self.regions.columns.lookup(name, table)
+            else:
+                found[what] = np.full(self.rows_count, default)
+        return found
+
+    @cached_property
+    def lane_step(self) -> Array:
+        return self.number("vectors") * self.facts.vector.lanes
+
+    @cached_property
+    def row_step(self) -> Array:
+        return self.number("rows") * np.where(self.instruction["tiled"] > 0, 16.0, 1.0)
+
+    @cached_property
+    def folded(self) -> Array:
+        """1 where lanes run over a reduced axis."""
+        found = [self.along("lane", a) for a in self.shape.lanes if a in self.stage.reduce]
+        return np.asarray(sum(found, np.zeros(self.rows_count)))
+
+    @cached_property
+    def depths(self) -> tuple[Sizes, ...]:
+        """Sizes at every depth of the loops, then inside the loops over register tiles."""
+        loops = self.regions.depths
+        block = {axis: loops[-1][axis] for axis in self.domain}
+        outer_first = self.regions.flag(f"micro.{self.facts.name}", "lanes")
+        single, first, last = dict(block), dict(block), dict(block)
+        for axis in self.stage.parallel:
+            lane, row = self.along("lane", axis), self.along("row", axis)
+            step = lane * self.lane_step + row * self.row_step + (1 - lane - row)
+            last[axis] = np.minimum(block[axis], np.maximum(step, 1.0))
+            single[axis] = np.where(lane + row > 0, block[axis], 1.0)
+            leads = np.where(outer_first > 0, row, lane) > 0
+            first[axis] = np.where(leads, last[axis], single[axis])
+        return (*loops, single, first, last)
+
+    @cached_property
+    def trips(self) -> tuple[Array, ...]:
+        """How often a region of each depth runs."""
+        whole = self.depths[0]
+        return tuple(
+            product([np.ceil(whole[a] / sizes[a]) for a in self.domain], self.rows_count)
+            for sizes in self.depths
+        )
+
+    def parts(self) -> Array:
+        """Parts of the stage's domain that run side by side, each as `depths` says."""
+        found = [self.regions.parts[a] for a in self.domain if a in self.regions.parts]
+        return product(found, self.rows_count)
+
+    # -- arithmetic
+
+    def passes(self) -> Array:
+        """Blocks of the reduced axes, each of which loads and stores the state."""
+        sizes, whole = self.depths[-1], self.depths[0]
+        found = [np.ceil(whole[a] / sizes[a]) for a in self.stage.reduce]
+        return product(found, self.rows_count)
+
+    def arithmetic(self) -> dict[str, Array]:
+        """Cycles in register tiles, and what slows them."""
+        rows, vectors = self.number("rows"), self.number("vectors")
+        count = float(max(1, len(self.stage.accumulators)))
+        sizes, lanes = self.depths[-1], float(self.facts.vector.lanes)
+        tiled = self.instruction["tiled"] > 0
+        steps = product([sizes[a] for a in self.stage.reduce], self.rows_count)
+        steps = np.ceil(steps / np.where(self.folded > 0, self.lane_step, self._depth_step()))
+        per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
+        loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
+        waits = np.where(tiled, 0.0, LATENCY if self.stage.reduce else 0.0)
+        bound = np.maximum(per_step, loads) if self.shape.product else loads
+        cycles = self.trips[-1] * steps * np.maximum(bound, waits)
+        maps = self.facts.maps / (PORTS * lanes) * self._scalar_penalty()
+        entered = self.trips[-1] * (TILE_OVERHEAD + 2 * count * rows * vectors)
+        return {
+            "cycles": cycles + maps,
+            "entered": entered,
+            "chains": count * rows * vectors,
+            "loads": loads / np.maximum(per_step, 1e-6),
+            "steps": steps,
+            "full": self._full(),
+        }
+
+    def _depth_step(self) -> Array:
+        depth = self.instruction["depth"]
+        return np.where(self.instruction["tiled"] > 0, 16.0 * depth, depth)
+
+    def _macs_of_vector(self) -> Array:
+        """Multiply-adds of one vector of the tile in one step."""
+        lanes = float(self.facts.vector.lanes)
+        depth = np.where(self.folded > 0, 1.0, self._depth_step())
+        return lanes * depth * np.where(self.instruction["tiled"] > 0, 16.0, 1.0)
+
+    def _scalar_penalty(self) -> Array:
+        """How much of a vector the lane axis leaves empty."""
+        lanes = float(self.facts.vector.lanes)
+        total = np.ones(self.rows_count)
+        for axis in self.shape.lanes:
+            size = self.depths[len(self.regions.depths) - 1][axis]
+            waste = np.ceil(size / lanes) * lanes / size
+            total = np.where(self.along("lane", axis) > 0, waste, total)
+        return total
+
+    def _full(self) -> Array:
+        """Share of the points in whole register tiles."""
+        total = np.ones(self.rows_count)
+        block = self.regions.depths[-1]
+        for stem, step in (("lane", self.lane_step), ("row", self.row_step)):
+            for axis in self.domain:
+                whole = np.floor(block[axis] / step) * step / block[axis]
+                total = total * np.where(self.along(stem, axis) > 0, whole, 1.0)
+        return total
+
+    def ragged(self, axis: str) -> Array:
+        """1 where the blocks of an axis are not all alike."""
+        regions = self.regions
+        outer, inner = regions.outer[axis], regions.inner[axis]
+        whole = (regions.span(axis) % outer == 0) & (outer % inner == 0)
+        return np.where(whole, 0.0, 1.0)
+
+    # -- memory
+
+    @cached_property
+    def volumes(self) -> tuple[tuple[Array, ...], ...]:
+        """Footprint of every operand at every depth."""
+        return tuple(
+            tuple(operand.bytes(sizes) for sizes in self.depths) for operand in self.facts.operands
+        )
+
+    @cached_property
+    def sums(self) -> tuple[Array, ...]:
+        """Footprint of all operands by depth."""
+        zero = np.zeros(self.rows_count)
+        return tuple(sum(parts, zero) for parts in zip(*self.volumes, strict=True)) or tuple(
+            zero for _ in self.depths
+        )
+
+    def capacities(self) -> dict[str, float]:
+        hardware = self.facts.hardware
+        return {
+            "l1": float(hardware["l1_bytes"]),
+            "l2": float(hardware["l2_bytes"]),
+            "l3": float(min(hardware["l3_bytes"], MOST_L3)),
+        }
+
+    def moved(self) -> dict[str, Array]:
+        """Bytes into each level, all parts together; what is written moves twice."""
+        found = {}
+        for level, capacity in self.capacities().items():
+            total = np.zeros(self.rows_count)
+            for operand, volumes in zip(self.facts.operands, self.volumes, strict=True):
+                bytes_in = traffic(volumes, self.sums, self.trips, 0.75 * capacity)
+                total = total + bytes_in * (2.0 if operand.written else 1.0)
+            found[level] = total * self.parts()
+        return found
+
+    def apart(self) -> Array:
+        """Cycles of accesses whose lanes lie apart, where nothing packs them."""
+        lanes = float(self.facts.vector.lanes)
+        total = np.zeros(self.rows_count)
+        for operand, volumes in zip(self.facts.operands, self.volumes, strict=True):
+            scattered = self._scattered(operand) * (1.0 - self._packed(operand))
+            vectors = volumes[-1] / operand.element / lanes * self.trips[-1]
+            total = total + scattered * vectors * GATHER * lanes / 4
+        return total * self.parts()
+
+    def _scattered(self, operand: Operand) -> Array:
+        """1 where the lane axis strides through an operand."""
+        total = np.zeros(self.rows_count)
+        for axis in self.shape.lanes:
+            if axis not in operand.axes:
+                continue
+            near: Array | float = float(operand.contiguous(axis))
+            if operand.producer and operand.producer != self.facts.name:
+                near = self.regions.flag(f"lane.{operand.producer}", axis)
+            elif operand.producer:
+                near = 1.0
+            total = total + self.along("lane", axis) * (1.0 - near)
+        return total
+
+    def _packed(self, operand: Operand) -> Array:
+        name = f"pack.{self.facts.name}.{operand.name}"
+        if name not in self.regions.names:
+            return np.zeros(self.rows_count)
+        return 1.0 - self.regions.flag(name, "no")
+
+    def packing(self) -> dict[str, Array]:
+        """Bytes that are packed, cycles of packing across strides, and operands packed."""
+        total, cycles = np.zeros(self.rows_count), np.zeros(self.rows_count)
+        count = np.zeros(self.rows_count)
+        loops = len(self.regions.depths)
+        for operand, volumes in zip(self.facts.operands, self.volumes, strict=True):
+            packed = self._packed(operand)
+            if operand.written or not packed.any():
+                continue
+            depth = self._pack_depth(operand)
+            trips = self.regions.at(depth, self.trips[:loops])
+            volume = self.regions.at(depth, volumes[:loops]) * trips * self.parts() * packed
+            total, count = total + volume, count + packed
+            across = self._scattered(operand)
+            depth_of = self.instruction["depth"]
+            turned = np.maximum(across, (depth_of > 1) & (self._lane_in(operand) > 0))
+            cycles = cycles + volume / 64 * (2.0 + GATHER * turned)
+        return {"bytes": total, "cycles": cycles, "count": count}
+
+    def _lane_in(self, operand: Operand) -> Array:
+        found = [self.along("lane", a) for a in self.shape.lanes if a in operand.axes]
+        return np.asarray(sum(found, np.zeros(self.rows_count)))
+
+    def _pack_depth(self, operand: Operand) -> Array:
+        """Depth of the loops inside which an operand is packed."""
+        name = f"pack.{self.facts.name}.{operand.name}"
+        depth = np.zeros(self.rows_count)
+        for level in (0, 1):
+            inside = [self.regions.loop_depth(axis, level) for axis in operand.axes]
+            deepest = np.max(np.stack(inside), axis=0) if inside else depth
+            depth = np.where(self.regions.columns.is_(name, str(level)), deepest, depth)
+        return depth
+
+    # -- threads
+
+    def threads(self) -> dict[str, Array]:
+        """How many threads work at a time, and how often they meet."""
+        count = float(self.facts.hardware.threads)
+        split = self.parts() > 1
+        speed, meets = np.ones(self.rows_count), np.zeros(self.rows_count)
+        shares = np.ones(self.rows_count)
+        for choice in self.regions.domain("parallel"):
+            here = self.regions.columns.is_("parallel", choice)
+            axes = [a for a in choice.split() if a in self.stage.parallel]
+            if not axes or not here.any():
+                continue
+            tasks, outside = self._tasks(axes)
+            shared = tasks / (np.ceil(tasks / count) * count) * count
+            speed = np.where(here, np.maximum(shared, 1.0), speed)
+            meets = np.where(here, outside, meets)
+            shares = np.where(here, tasks, shares)
+        speed = np.where(split, np.minimum(self.parts(), count), speed)
+        meets = np.where(split, 1.0, meets)
+        return {"speed": speed, "meets": meets, "tasks": np.where(split, self.parts(), shares)}
+
+    def _tasks(self, axes: list[str]) -> tuple[Array, Array]:
+        """Tasks of a parallel region over some axes, and how often the region is entered."""
+        regions = self.regions
+        firsts = [regions.first_depth(axis) for axis in axes]
+        first = np.min(np.stack(firsts), axis=0)
+        none = np.isinf(first)
+        tasks = []
+        for axis in axes:
+            outer, inner, span = regions.outer[axis], regions.inner[axis], regions.span(axis)
+            block = np.where(outer < span, outer, inner)
+            tasks.append(np.ceil(span / block))
+        outside = regions.at(np.where(none, 0, first - 1), self.trips[: len(regions.depths)])
+        return np.where(none, 1.0, product(tasks, self.rows_count)), outside

@@ -1,0 +1,269 @@
+"""Analytic costs of kernels under many schedules: waves, traffic through L2 and from memory,
+arithmetic, shared memory, registers. Estimates in closed form; the learned model corrects them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
+from ir.ops.store import Store
+from ir.program import Program
+from ir.space import Columns
+from ir.target import Hardware
+from ir.targets.cuda.block import BlockKernel
+from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.tensor_rules import TensorRules
+
+Array = NDArray[np.float64]
+Table = dict[str, Array]
+MACS_PER_CLOCK = 4096.0  # of one processor's tensor cores, on bytes; halved as elements double
+LANES_PER_CLOCK = 128.0  # of one processor's plain units
+L2_BYTES_PER_CLOCK = 48.0  # into one processor
+MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
+FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
+SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
+THREADS_PER_PROCESSOR = 2048.0
+
+
+def least_clocks(program: Program, hardware: Hardware) -> float:
+    """Clocks that a program takes at least: tensor cores busy, or every tensor moved once."""
+    size = min(dtype_of(spec.dtype).bytes for spec in program.tensors)
+    arithmetic = program.flops / 2 / (MACS_PER_CLOCK / size)
+    moved = program.bytes / MEMORY_BYTES_PER_CLOCK
+    return max(arithmetic, moved) / hardware["sms"] + FILL_CLOCKS
+
+
+class TensorCosts(TensorRules):
+    """Costs of one kernel on tensor cores."""
+
+    def __init__(self, kernel: TensorKernel) -> None:
+        self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
+        self.roles, self.turned = kernel.roles, kernel.turned
+
+    def table(self, columns: Columns) -> Table:
+        """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
+        rows, wide = _array(self._rows(columns)), _array(self._columns(columns))
+        walk = _array(self._tile(columns, self.roles.main_walk)) * np.ones(columns.rows)
+        table = self._choices(columns)
+        table |= {"rows": _log(rows), "columns": _log(wide), "walk": _log(walk)}
+        tiles = self._tiles(columns)
+        steps = self._length() / walk / self._parts(columns)
+        own = wide / _array(self._consumers(columns, "columns"))
+        table |= {"tiles": _log(tiles), "steps": _log(steps), "own": _log(own)}
+        table |= self._resources(columns)
+        return table | self._times(columns, rows, wide, walk, tiles, steps)
+
+    def _choices(self, columns: Columns) -> Table:
+        """Decisions as numbers that mean the same for every program."""
+        found: Table = {}
+        for name in ("swap", "consumers", "stages", "wait", "epilogue_slots"):
+            found[name] = _array(self._value(columns, name))
+        for name in ("rows", "columns", "whole"):
+            found[f"partition.{name}"] = _array(self._is(columns, "partition", name))
+        found["epilogue.tma"] = _array(self._is(columns, "epilogue", "tma"))
+        found["persistent"] = _array(self._value(columns, "processors") > 0)
+        found["registers"] = columns.lookup(
+            self.name("registers"), {"24/240": 240, "40/232": 232, "32/160": 160, "56/224": 224}
+        )
+        rasters = {"rows": 1, "rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
+                   "columns": -1, "columns4": -4, "columns8": -8, "columns16": -16}  # fmt: skip
+        found["raster"] = columns.lookup(self.name("raster"), rasters)
+        found["parts"] = _log(self._parts(columns))
+        return found
+
+    def _parts(self, columns: Columns) -> Array:
+        """Blocks among which the sum of one tile is split."""
+        if "split" not in columns:
+            return np.ones(columns.rows)
+        counts = {f"{axis}:{count}": count for axis in self.program.axes for count in range(2, 65)}
+        return np.maximum(columns.lookup("split", counts), 1.0)
+
+    def _cluster(self, columns: Columns) -> tuple[Array, Array]:
+        name = self.name("cluster")
+        shapes = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
+        down = columns.lookup(name, {shape: int(shape[0]) for shape in shapes})
+        return down, columns.lookup(name, {shape: int(shape[2]) for shape in shapes})
+
+    def _length(self) -> float:
+        """Points of all walked axes."""
+        return float(prod(self.program.axes[axis] for axis in self.roles.walked))
+
+    def _tiles(self, columns: Columns) -> Array:
+        """Tiles of the outputs, over batches and parts of split sums."""
+        sides = self._by_swap(columns, lambda r: self._tile_count(columns, (*r.rows, *r.columns)))
+        batches = prod(self.program.axes[axis] for axis in self.roles.batch)
+        return np.asarray(_array(sides) * batches * self._parts(columns))
+
+    def _resources(self, columns: Columns) -> Table:
+        shared = _array(self._bytes(columns)) / self.hardware["shared_bytes"]
+        down, across = self._cluster(columns)
+        return {
+            "shared": shared,
+            "resident": np.floor(np.minimum(1.0 / np.maximum(shared, 0.05), 4.0)),
+            "accumulators": _array(self._accumulators(columns)),
+            "cluster.down": down,
+            "cluster.across": across,
+        }
+
+    def _times(
+        self, columns: Columns, rows: Array, wide: Array, walk: Array, tiles: Array, steps: Array
+    ) -> Table:
+        """Clocks of one processor, by what they are spent on."""
+        sms = float(self.hardware["sms"])
+        down, across = self._cluster(columns)
+        products = float(len(self.roles.outer) + len(self.roles.inner))
+        macs = rows * wide * walk * products / (MACS_PER_CLOCK / self.size)
+        fetched = (rows / across + wide / down) * walk * self.size / L2_BYTES_PER_CLOCK
+        tile = steps * np.maximum(macs, fetched)
+        stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
+        waves = tiles / sms
+        rounds = np.ceil(waves)
+        memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
+        hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
+        per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
+        again = (self._parts(columns) > 1) * SPLIT_CLOCKS
+        clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + again
+        return {
+            "waves": _log(waves),
+            "balance": waves / rounds,
+            "bound": _log(macs / fetched),
+            "memory": _log(memory / np.maximum(rounds * tile, 1.0)),
+            "store": _log(stored / tile),
+            "clocks": clocks,
+            "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
+        }
+
+    def _stored_bytes(self) -> float:
+        stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
+        return float(sum(dtype_of(node.dtype).bytes for node in stores))
+
+    def _from_memory(self, columns: Columns, rows: Array, wide: Array, tiles: Array) -> Array:
+        """Bytes from memory: operands again for every wave that L2 does not hold together."""
+        length = self._length() * self.size
+        in_flight = np.minimum(tiles, float(self.hardware["sms"]))
+        raster = np.abs(columns.lookup(self.name("raster"), _GROUPS))
+        deep = np.where(raster > 1, np.minimum(raster, in_flight), np.sqrt(in_flight))
+        wave = (deep * rows + in_flight / deep * wide) * length
+        fits = wave <= 0.7 * self.hardware["l2_bytes"]
+        again = np.ceil(tiles / in_flight) * wave
+        least = float(self.program.bytes)
+        return np.where(fits, np.minimum(again, 2 * least), np.minimum(again, 8 * least)) + least
+
+
+_GROUPS = {"rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
+           "columns4": 4, "columns8": 8, "columns16": 16}  # fmt: skip
+
+
+class BlockCosts:
+    """Costs of one kernel on plain units."""
+
+    def __init__(self, kernel: BlockKernel, hardware: Hardware) -> None:
+        self.kernel, self.program, self.hardware = kernel, kernel.program, hardware
+
+    def _sizes(self, columns: Columns, stem: str) -> dict[str, Array]:
+        name = self.kernel.name
+        return {axis: _array(columns[name(f"{stem}.{axis}")]) for axis in self.program.axes}
+
+    def table(self, columns: Columns) -> Table:
+        """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
+        tiles, own = self._sizes(columns, "tile"), self._sizes(columns, "own")
+        axes, reduced = self.program.axes, self.kernel.shape.reduced
+        threads = _product([tiles[a] / own[a] for a in axes], columns.rows)
+        blocks = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in reduced],
+                          columns.rows)  # fmt: skip
+        trips = _product([np.ceil(axes[a] / tiles[a]) for a in reduced], columns.rows)
+        held = self._registers(own, columns.rows)
+        resident = np.minimum(THREADS_PER_PROCESSOR / threads, 65536 / (threads * (held + 32)))
+        resident = np.clip(np.floor(resident), 1.0, 32.0)
+        waves = blocks / resident / self.hardware["sms"]
+        moved = self._moved(columns, tiles, own)
+        busy = np.minimum(resident * threads / 1024.0, 1.0) * np.minimum(waves, 1.0)
+        traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"]
+        work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
+        rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
+        per_trip = np.ceil(waves) * trips * 600.0
+        clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), work * rounds)
+        vector = _array(columns[self.kernel.name("vector")])
+        return {
+            "threads": _log(threads), "blocks": _log(blocks), "trips": _log(trips),
+            "held": _log(held), "resident": resident, "waves": _log(waves),
+            "balance": 1.0 / rounds, "vector": vector, "busy": busy,
+            "moved": _log(moved / self.program.bytes), "work": _log(work / traffic),
+            **self._roles(columns, tiles, own),
+            "clocks": np.maximum(clocks, per_trip) + FILL_CLOCKS, "traffic": traffic,
+        }  # fmt: skip
+
+    def _registers(self, own: dict[str, Array], rows: int) -> Array:
+        """Registers of the values that a thread holds."""
+        found = [_product([own[a] for a in domain], rows) for domain in self.kernel.shape.domains]
+        return np.asarray(sum(found, np.zeros(rows)))
+
+    @cached_property
+    def _accesses(self) -> tuple[tuple[tuple[str, ...], str, int], ...]:
+        """(axes, contiguous axis or "", bytes of an element) of every load and store."""
+        found = []
+        for node in self.program.nodes:
+            if not isinstance(node.op, Load | Store):
+                continue
+            size = dtype_of(node.dtype).bytes
+            last = node.op.axes[-1:] if isinstance(node.op, Store) else tuple(
+                axis for index in node.op.index[-1:] for axis, c in index.terms if c == 1
+            )  # fmt: skip
+            found.append((node.axes, last[0] if last else "", size))
+        return tuple(found)
+
+    def _moved(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
+        """Bytes of the sectors that all blocks touch; what strides wastes the rest of a sector."""
+        axes = self.program.axes
+        total = np.zeros(columns.rows)
+        lanes = self.kernel.name("lanes")
+        for over, last, size in self._accesses:
+            again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in over],
+                             columns.rows)  # fmt: skip
+            volume = float(prod(axes[a] for a in over)) * size
+            run = np.ones(columns.rows)
+            if last:
+                along = _array(columns.is_(lanes, last))
+                run = np.where(along > 0, tiles[last], own[last])
+            waste = np.clip(32.0 / np.maximum(run * size, 1.0), 1.0, 32.0 / size)
+            total = total + volume * waste * np.minimum(again, 64.0)
+        return total
+
+    def _work(self, tiles: dict[str, Array]) -> Array:
+        """Operations, those on padding included."""
+        padding = [np.ceil(e / tiles[a]) * tiles[a] / e for a, e in self.program.axes.items()]
+        return np.asarray(self.program.flops * _product(padding, len(padding[0])))
+
+    def _roles(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Table:
+        """Tiles and shares of the axis that neighbours lie along, and of the reduced axes."""
+        lane_tile, lane_own = np.ones(columns.rows), np.ones(columns.rows)
+        for axis in self.kernel.shape.lanes:
+            here = columns.is_(self.kernel.name("lanes"), axis)
+            lane_tile = np.where(here, tiles[axis], lane_tile)
+            lane_own = np.where(here, own[axis], lane_own)
+        reduced = self.kernel.shape.reduced
+        return {
+            "lane.tile": _log(lane_tile), "lane.own": _log(lane_own),
+            "reduced.tile": _log(_product([tiles[a] for a in reduced], columns.rows)),
+            "reduced.own": _log(_product([own[a] for a in reduced], columns.rows)),
+        }  # fmt: skip
+
+
+def _array(values: Any) -> Array:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _product(factors: list[Array], rows: int) -> Array:
+    return np.asarray(prod(factors, start=np.ones(rows)), dtype=np.float64)
+
+
+def _log(values: Array) -> Array:
+    """log2, with what is 0 far below everything."""
+    return np.asarray(np.log2(np.maximum(values, 2.0**-20)), dtype=np.float64)

@@ -1,0 +1,160 @@
+"""The space of a whole program: its engines side by side, of which a schedule chooses one.
+
+An engine is what computes the products of matrices: "wgmma" (Hopper's tensor cores, fed by TMA),
+"mma" (tensor cores by mma.sync, fed by cp.async) or "fma" (the ordinary units). Each cuts the
+program in its own way, so each brings decisions of its own. They are in force with their engine
+alone. Names of an engine beside the first begin with its name; mma's always do, so that they mean
+the same on every card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ir.columns import Columns, Decision
+from ir.program import Program
+from ir.schedule import Value
+from ir.space import Constraint, Space
+from ir.target import Hardware
+from ir.targets.cuda.cut import MMA
+from ir.targets.cuda.features import EngineFeatures, Features
+from ir.targets.cuda.kernels import (
+    AnyKernel,
+    constraints_of,
+    decisions_of,
+    engines_of,
+    is_light,
+    kernels_of,
+    seeds_of,
+)
+
+ENGINE = "engine"
+FIRST = 0  # the code of the value that idle decisions keep
+
+
+@dataclass(frozen=True)
+class Route:
+    """One engine's kernels, and how its decisions are named in the program's space."""
+
+    program: Program
+    hardware: Hardware
+    engine: str
+    kernels: tuple[AnyKernel, ...]
+    prefix: str
+    alone: bool
+
+    def decisions(self) -> list[Decision]:
+        when = None if self.alone else (ENGINE, self.engine)
+        return [
+            replace(decision, name=self.prefix + decision.name, when=when)
+            for decision in decisions_of(self.program, self.kernels, self.hardware)
+        ]
+
+    def constraints(self) -> list[Constraint]:
+        return [self._within(rule) for rule in constraints_of(self.program, self.kernels)]
+
+    def _within(self, rule: Constraint) -> Constraint:
+        """The constraint on the route's own names, where its engine is chosen."""
+
+        def check(columns: Columns) -> Any:
+            part = columns.part(self.prefix)
+            passed = rule.check(part)
+            columns.asked.update(self.prefix + name for name in part.asked)
+            return passed if self.alone else passed | ~columns.is_(ENGINE, self.engine)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return rule.explain(self.own(values))
+
+        return Constraint(self.prefix + rule.name, rule.needs, check, explain)
+
+    def seeds(self) -> list[dict[str, Value]]:
+        chosen: dict[str, Value] = {} if self.alone else {ENGINE: self.engine}
+        return [
+            {**chosen, **{self.prefix + name: value for name, value in seed.items()}}
+            for seed in seeds_of(self.program, self.kernels)
+        ]
+
+    def own(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """The values of the engine's decisions, by its own names for them."""
+        return {
+            name[len(self.prefix) :]: value
+            for name, value in values.items()
+            if name.startswith(self.prefix)
+        }
+
+
+def routes_of(program: Program, hardware: Hardware) -> tuple[Route, ...]:
+    """A route for each engine that can compute the program."""
+    engines = engines_of(program, hardware)
+    found = []
+    for engine in engines:
+        prefix = f"{engine}." if engine == MMA or engine != engines[0] else ""
+        kernels = kernels_of(program, hardware, engine)
+        found.append(Route(program, hardware, engine, kernels, prefix, len(engines) == 1))
+    return tuple(found)
+
+
+def route_of(program: Program, values: Mapping[str, Value], hardware: Hardware) -> Route:
+    """The route that a schedule takes."""
+    routes = routes_of(program, hardware)
+    return next((r for r in routes if r.engine == values.get(ENGINE)), routes[0])
+
+
+def space_of(program: Program, hardware: Hardware) -> Space:
+    """Every decision of a program, with constraints and seeds."""
+    routes = routes_of(program, hardware)
+    decisions = [decision for route in routes for decision in route.decisions()]
+    rules = [rule for route in routes for rule in route.constraints()]
+    if len(routes) > 1:
+        engines = tuple(route.engine for route in routes)
+        owner = next(iter(program.axes))
+        why = "what computes the products"
+        choice = Decision(ENGINE, engines, "tensorize", owner, why, engines[0])
+        decisions.insert(0, choice)
+        rules.append(_idle(decisions))
+    lists = [route.seeds() for route in routes]
+    seeds = _alternating(lists) if is_light(program) else [seed for one in lists for seed in one]
+    features = _features(program, hardware, routes)
+    return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds), features)
+
+
+def _features(
+    program: Program, hardware: Hardware, routes: tuple[Route, ...]
+) -> Features | EngineFeatures:
+    if len(routes) == 1:
+        return Features(program, routes[0].kernels, hardware)
+    engines = [(route.engine, route.prefix, route.kernels) for route in routes]
+    return EngineFeatures(program, engines, hardware, ENGINE)
+
+
+def _idle(decisions: list[Decision]) -> Constraint:
+    """What samplers keep to by themselves, for schedules that are written by hand."""
+    conditional = [d for d in decisions if d.when is not None]
+
+    def check(columns: Columns) -> Any:
+        passed: Any = columns.codes(ENGINE) >= 0
+        for decision in conditional:
+            assert decision.when is not None
+            chosen = columns.is_(*decision.when)
+            passed = passed & (chosen | (columns.codes(decision.name) == FIRST))
+        return passed
+
+    def explain(values: Mapping[str, Value]) -> str:
+        for d in conditional:
+            if d.when and values[ENGINE] != d.when[1] and values[d.name] != d.domain[FIRST]:
+                return (
+                    f"{d.name}={values[d.name]} with {ENGINE}={values[ENGINE]}; "
+                    f"it keeps {d.domain[FIRST]} there"
+                )
+        return f"{ENGINE}={values[ENGINE]}, 0 decisions of others"
+
+    needs = "decisions of other engines keep their first value"
+    return Constraint(ENGINE, needs, check, explain, reads=(ENGINE,))
+
+
+def _alternating(lists: list[list[dict[str, Value]]]) -> list[dict[str, Value]]:
+    """The lists' items in turn: the first of each, the second of each, ..."""
+    longest = max(len(one) for one in lists)
+    return [one[number] for number in range(longest) for one in lists if number < len(one)]

@@ -1,0 +1,213 @@
+"""Text of a kernel on mma.sync: all threads fill stages ahead, multiply, and write one tile.
+
+Multistage as in CUTLASS's SM80 kernels: a block's stage is filled `stages` - 1 blocks ahead of its
+use, and one barrier a block orders both its arrival and the release of the stage before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from ir.program import Program
+from ir.targets.cuda.block import kernel_head
+from ir.targets.cuda.evaluate import Evaluator
+from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.mma_computed import Computed
+from ir.targets.cuda.mma_copy import Copies
+from ir.targets.cuda.mma_fragments import Fragments
+from ir.targets.cuda.mma_operands import StageTile
+from ir.targets.cuda.mma_plan import MmaPlan
+from ir.targets.cuda.mma_store import store_direct, store_staged
+from ir.targets.cuda.overlap import await_kernel_before
+from ir.targets.cuda.raster import declare_place
+from ir.targets.cuda.registers import Fragment, Team
+from ir.targets.cuda.writer import Writer
+
+
+class MmaLowering:
+    """Lowers one plan."""
+
+    def __init__(self, plan: MmaPlan, program: Program, name: str) -> None:
+        self.plan, self.program, self.name = plan, program, name
+        self.w = Writer()
+        self.w.reserve(
+            "thread", "warp", "lane", "smem", "block", "next", "slot", "ahead", "later",
+            *(spec.name for spec in program.tensors),
+        )  # fmt: skip
+
+    def run(self) -> Launch:
+        w, plan = self.w, self.plan
+        self._prologue()
+        origins = self._decode("tw_block_x()")
+        await_kernel_before(w, plan.early)
+        fragments = Fragments(plan, w)
+        sums = {p.position: fragments.accumulator(p) for p in plan.roles.outer}
+        fragments.declare()
+        self._walk(fragments, origins)
+        self._store(sums, origins)
+        head = kernel_head(self.program, self.name, plan.threads, "", plan.resident)
+        text = f"{head} {{\n{w.text}}}\n"
+        parameters = tuple(Parameter(spec.name) for spec in self.program.tensors)
+        return Launch(
+            self.name, text, self._grid(), plan.threads, plan.shared, parameters, early=plan.early
+        )
+
+    def _prologue(self) -> None:
+        w, (rows, columns, _) = self.w, self.plan.warps
+        w.line("const u32 smem = tw_shared_address(tw_shared_base());")
+        w.line("const i32 thread = tw_thread(), lane = thread % 32;")
+        w.line("const i32 warp = tw_uniform(thread / 32);")
+        w.line(f"const i32 warp_row = warp % {rows}, warp_column = warp / {rows} % {columns};")
+        w.line(f"const i32 warp_depth = warp / {rows * columns};")
+
+    # -- tiles of the grid
+
+    def _count(self, axis: str) -> int:
+        return -(-self.program.axes[axis] // self.plan.tiles[axis])
+
+    def _grid(self) -> int:
+        roles = self.plan.roles
+        return prod(self._count(axis) for axis in (*roles.batch, *roles.rows, *roles.columns))
+
+    def _decode(self, block: str) -> dict[str, str]:
+        """Declare where this block's tile begins along each axis of the outputs."""
+        w, roles = self.w, self.plan.roles
+        rows = prod(self._count(axis) for axis in roles.rows)
+        columns = prod(self._count(axis) for axis in roles.columns)
+        origins: dict[str, str] = {}
+        tile = block
+        if roles.batch:
+            tile = w.name("tile")
+            w.line(f"const i32 {tile} = {block} % {rows * columns};")
+            self._split(f"{block} / {rows * columns}", roles.batch, origins)
+        row, column = declare_place(w, self.plan.raster, tile, rows, columns)
+        self._split(row, roles.rows, origins)
+        self._split(column, roles.columns, origins)
+        return origins
+
+    def _split(self, number: str, axes: tuple[str, ...], origins: dict[str, str]) -> None:
+        """Declare the origins of `axes` for a tile's number along all of them."""
+        inner = 1
+        for place, axis in enumerate(reversed(axes)):
+            count = self._count(axis)
+            if count == 1:
+                continue
+            value = f"({number}) / {inner}" if inner > 1 else f"({number})"
+            value = value if place == len(axes) - 1 else f"{value} % {count}"
+            name = self.w.name(f"{axis}_first")
+            self.w.line(f"const i32 {name} = {value} * {self.plan.tiles[axis]};")
+            origins[axis] = name
+            inner *= count
+
+    # -- the walk over the summed axes
+
+    def _walk(self, fragments: Fragments, origins: Mapping[str, str]) -> None:
+        w, plan = self.w, self.plan
+        self.copies = [Copies(plan, t, w, origins) for t in plan.stored if t.copied]
+        self.computed = [Computed(plan, t, w, origins) for t in plan.operands if not t.copied]
+        for copy in self.copies:
+            copy.declare()
+        for one in self.computed:
+            one.declare()
+        self._fill_ahead()
+        ahead, lag = plan.stages - 1, int(plan.staged)
+        w.line(f"i32 slot = 0, ahead = {ahead};")
+        w.line("#pragma unroll 1")
+        with w.block(f"for (i32 block = 0; block < {plan.blocks}; block++)"):
+            w.line(f"tw_copy_async_wait<{ahead - 1 - lag}>();")
+            w.line("tw_sync();")
+            w.line(f"const i32 next = block + {ahead};")
+            self._compute_next()
+            self._copy_next()
+            fragments.multiply({t.position: self._slot(t) for t in plan.operands})
+            for one in self.computed:
+                one.finish(self._address(one.tile, "(block + 1) % 2" if lag else "ahead"))
+            for name in ("slot", "ahead"):
+                w.line(f"{name} = {name} + 1 == {plan.stages} ? 0 : {name} + 1;")
+        w.line("tw_copy_async_wait<0>();")
+
+    def _address(self, tile: StageTile, slot: str) -> str:
+        return f"smem + {self.plan.offset(tile)} + {slot} * {tile.bytes}"
+
+    def _slot(self, tile: StageTile) -> str:
+        """The slot of the block that is multiplied."""
+        return "slot" if tile.copied or not self.plan.staged else "block % 2"
+
+    def _fill_ahead(self) -> None:
+        """Start the first blocks, and compute of them what is not computed a block ahead."""
+        w, plan = self.w, self.plan
+        ahead = min(plan.stages - 1, plan.blocks)
+        with w.block(f"for (i32 next = 0; next < {ahead}; next++)"):
+            walk = self._at("next")
+            for copy in self.copies:
+                copy.start(walk, self._address(copy.tile, "next"))
+            w.line("tw_copy_async_commit();")
+            if not plan.staged:
+                for one in self.computed:
+                    one.start(walk, {})
+                    one.finish(self._address(one.tile, "next"))
+        for _ in range(plan.stages - 1 - ahead):
+            w.line("tw_copy_async_commit();")
+        if plan.staged:
+            w.line(f"tw_copy_async_wait<{plan.stages - 2}>();")
+            w.line("tw_sync();")
+            with w.block(""):
+                self._start_computed("0", "0")
+                for one in self.computed:
+                    one.finish(self._address(one.tile, "0"))
+
+    def _start_computed(self, block: str, slot: str) -> None:
+        walk = self._at(block)
+        for one in self.computed:
+            raw = {t.position: self._address(t, slot) for t in self.plan.raw(one.tile)}
+            one.start(walk, raw)
+
+    def _compute_next(self) -> None:
+        """Load what the next block to be computed is made of."""
+        if not self.computed:
+            return
+        if not self.plan.staged:
+            self._start_computed("next", "0")
+            return
+        self.w.line(f"const i32 later = slot + 1 == {self.plan.stages} ? 0 : slot + 1;")
+        self._start_computed("(block + 1)", "later")
+
+    def _copy_next(self) -> None:
+        if self.copies:
+            with self.w.block(f"if (next < {self.plan.blocks})"):
+                walk = self._at("next")
+                for copy in self.copies:
+                    copy.start(walk, self._address(copy.tile, "ahead"))
+        self.w.line("tw_copy_async_commit();")
+
+    def _at(self, block: str) -> dict[str, str]:
+        """Declare where block number `block` begins along the walked axes."""
+        origins: dict[str, str] = {}
+        inner = 1
+        walked = self.plan.roles.walked
+        for place, axis in enumerate(reversed(walked)):
+            count = self._count(axis)
+            last = place == len(walked) - 1
+            if count > 1 or last:
+                value = f"{block} / {inner}" if inner > 1 else block
+                value = value if last else f"({value}) % {count}"
+                name = self.w.name(f"{axis}_at")
+                self.w.line(f"const i32 {name} = {value} * {self.plan.tiles[axis]};")
+                origins[axis] = name
+            inner *= count
+        return origins
+
+    # -- outputs
+
+    def _store(self, sums: Mapping[int, Fragment], origins: Mapping[str, str]) -> None:
+        if self.plan.epilogue == "staged":
+            store_staged(self.plan, self.program, self.w, sums, origins)
+            return
+        plan = self.plan
+        team = Team("thread", plan.frame.team, "tw_sync();", "tw_shared_base()")
+        evaluator = Evaluator(self.program, self.w, plan.frame, plan.tiles, team)
+        evaluator.origins |= origins
+        evaluator.declare_threads()
+        evaluator.values |= sums
+        store_direct(plan, evaluator)

@@ -1,0 +1,82 @@
+"""What all forms of export share: they appear whole or not at all, and are stored in pages."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from records.errors import DamagedExport, StoreUnavailable, UnusableLocation
+from records.record import Job, Record
+from records.store import PAGE, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import did: trials read, those new to the store, and what was passed over."""
+
+    read: int
+    added: int
+    jobs: int
+    damaged: tuple[int, ...] = ()  # numbers of lines or results, only with `salvage`
+
+
+def refuse_itself(store: Store, path: Path) -> None:
+    """Raises UnusableLocation if `path` is the store's own file."""
+    if Path(store.location).absolute() == path.absolute():
+        raise UnusableLocation(f"{path} is the store itself: name another file")
+
+
+@contextmanager
+def replacing(goal: Path) -> Iterator[Path]:
+    """A name to write to; what is there in the end is forced to the disk and becomes `goal`.
+
+    Raises StoreUnavailable, and leaves what was there before, when writing fails.
+    """
+    part = goal.with_name(f".{goal.name}.{secrets.token_hex(4)}.part")
+    try:
+        try:
+            yield part
+            with open(part, "rb+") as stream:
+                os.fsync(stream.fileno())
+            os.replace(part, goal)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"cannot write {goal} ({error.strerror}): name another file, or make room for it"
+        ) from None
+
+
+def unreadable(path: Path, error: OSError) -> StoreUnavailable:
+    """The refusal of a file that cannot be opened."""
+    return StoreUnavailable(f"cannot read {path} ({error.strerror}): name an export")
+
+
+def damaged(path: Path, place: str, reason: str) -> DamagedExport:
+    """The refusal of a file that is not as it was written."""
+    return DamagedExport(
+        f"{path}, {place}: {reason}; nothing was imported; fetch the file again, or salvage what "
+        "is good of it"
+    )
+
+
+def pour(store: Store, values: Iterable[Record | Job]) -> Imported:
+    """Store values page by page; after an interruption, the same again adds the rest."""
+    read = added = jobs = 0
+    batch: list[Record] = []
+    for value in values:
+        if isinstance(value, Job):
+            jobs += store.put_job(value)
+            continue
+        batch.append(value)
+        read += 1
+        if len(batch) == PAGE:
+            added += store.add_all(batch)
+            batch.clear()
+    if batch:
+        added += store.add_all(batch)
+    return Imported(read, added, jobs)

@@ -1,0 +1,221 @@
+"""A resumed run is the undisturbed one: the same schedules in the same order, the same best."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from explorer import job
+from explorer.errors import DeviceLost
+from explorer.job import PlanResult, Progress
+from explorer.outcome import Outcome
+from ir.errors import UsageError
+from ir.schedule import Schedule
+from records import Record, Store, StoreError
+from records.errors import FullStore, UnknownJob
+from tests.job.device import ScriptedDevice, by_key
+from tests.job.killed import EXTENTS, OPTIONS
+
+TRIALS = 44
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
+    scripted = ScriptedDevice()
+    monkeypatch.setattr("explorer.search.Measurer", scripted)
+    return scripted
+
+
+def tune(path: Path, **options: Any) -> Any:
+    given: dict[str, Any] = {"store": path} | OPTIONS | options
+    return job.tune("matmul", EXTENTS, **given)
+
+
+def stored(path: Path) -> list[str]:
+    """What was measured, in the order of the store, finals left out."""
+    with Store(path) as store:
+        return [record.schedule for record in store.records() if record.strategy != "final"]
+
+
+def best_of(found: PlanResult) -> Schedule:
+    (result,) = found.results
+    return result.best
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Schedule]:
+    """The schedules of a run that nothing interrupts, and its best."""
+    path = tmp_path_factory.mktemp("undisturbed") / "records.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("explorer.search.Measurer", ScriptedDevice())
+        best = tune(path).best
+    return stored(path), best
+
+
+def interrupt_at(number: int) -> Any:
+    """A progress callback: Ctrl-C at that trial."""
+
+    def progress(progress: Progress) -> None:
+        if not progress.replayed and progress.trial == number:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+@pytest.mark.parametrize("last", [2, 17, 25, 46])
+def test_after_a_kill(
+    last: int, device: ScriptedDevice, tmp_path: Path, undisturbed: tuple[list[str], Schedule]
+) -> None:
+    path = tmp_path / "records.db"
+    command = [sys.executable, "-m", "tests.job.killed", str(path), str(last)]
+    assert subprocess.run(command, cwd=ROOT, timeout=60, check=False).returncode == -9
+    kept = min(last - 1, TRIALS)
+    assert stored(path) == undisturbed[0][:kept]
+    with Store(path) as store:
+        assert [known.state for known in store.jobs()] == ["running"]
+
+    found = job.resume(store=path)
+    assert stored(path) == undisturbed[0]
+    assert best_of(found) == undisturbed[1]
+    assert (found.trials, found.results[0].resumed) == (TRIALS, kept)
+    assert len(device.measured) == TRIALS - kept
+    with Store(path) as store:
+        assert [known.state for known in store.jobs()] == ["done"]
+
+
+def test_after_many_interruptions(
+    device: ScriptedDevice, tmp_path: Path, undisturbed: tuple[list[str], Schedule]
+) -> None:
+    """Ctrl-C at the end of a batch, within one, at once after a resumption."""
+    path = tmp_path / "records.db"
+    assert tune(path, progress=interrupt_at(5)).interrupted
+    for number in (6, 16, 17, 31, 43):
+        assert job.resume(store=path, progress=interrupt_at(number)).interrupted
+        assert len(stored(path)) == number
+    found = job.resume(store=path)
+    assert stored(path) == undisturbed[0]
+    assert best_of(found) == undisturbed[1]
+    assert not found.interrupted
+
+
+@pytest.mark.parametrize("strategy", ["annealing", "exhaustive", "random"])
+def test_every_strategy_goes_on(strategy: str, device: ScriptedDevice, tmp_path: Path) -> None:
+    whole = tune(tmp_path / "whole.db", strategy=strategy)
+    path = tmp_path / "records.db"
+    tune(path, strategy=strategy, progress=interrupt_at(21))
+    assert best_of(job.resume(store=path)) == whole.best
+    assert stored(path) == stored(tmp_path / "whole.db")
+
+
+def test_what_others_measured_since_is_not_told(device: ScriptedDevice, tmp_path: Path) -> None:
+    """The store knew some trials before, and learns more while the run is interrupted."""
+    paths = [tmp_path / "whole.db", tmp_path / "records.db"]
+    for path in paths:
+        tune(path, strategy="random", seed=9, trials=20)
+    tune(paths[0])
+    tune(paths[1], progress=interrupt_at(20))
+    with Store(paths[1]) as store:
+        (interrupted,) = store.jobs("stopped")
+    tune(paths[1], strategy="random", seed=10, trials=20)
+    found = job.resume(interrupted.id[:6], store=paths[1])
+    assert found.results[0].known == 20
+    with Store(paths[1]) as store:
+        own = [r.schedule for r in store.records(job=interrupted.id) if r.strategy != "final"]
+    assert own == stored(paths[0])[20:]
+
+
+def test_trials_that_are_not_asked_again_are_told(device: ScriptedDevice, tmp_path: Path) -> None:
+    """As after another version of a library: nothing is measured twice, the budget holds."""
+    path = tmp_path / "records.db"
+    tune(path, progress=interrupt_at(30))
+    with Store(path) as store:
+        schedules = {r.schedule for r in store.records()}
+    device.measured = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("numpy.random.default_rng", _other_generator())
+        found = job.resume(store=path)
+    assert found.trials == TRIALS
+    fresh = {schedule.to_json() for schedule in device.measured}
+    assert len(fresh) == TRIALS - 30
+    assert not fresh & schedules
+
+
+def _other_generator() -> Any:
+    import numpy as np
+
+    make = np.random.default_rng
+    return lambda seed=None: make(12345)
+
+
+def test_seconds_are_those_of_the_search(device: ScriptedDevice, tmp_path: Path) -> None:
+    """The time before the interruption counts, the time between does not."""
+    path = tmp_path / "records.db"
+    now = iter(range(10_000))
+    tune(path, seconds=50, clock=lambda: float(next(now)), progress=interrupt_at(8))
+    later = iter(range(10**6, 2 * 10**6))
+    found = job.resume(store=path, clock=lambda: float(next(later)))
+    assert 12 < found.trials < 30
+    assert 50 <= found.elapsed < 80
+
+
+def test_a_lost_device_or_store_leaves_the_job_resumable(
+    device: ScriptedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.db"
+
+    def lost(schedule: Schedule) -> Outcome:
+        if len(device.measured) > 10:
+            raise DeviceLost("the device is gone")
+        return by_key(schedule)
+
+    device.rule = lost
+    with pytest.raises(DeviceLost):
+        tune(path)
+    device.rule = by_key
+    add = Store.add
+
+    def full(store: Store, record: Record) -> bool:
+        if store.count() == 20:
+            raise FullStore("no room")
+        return add(store, record)
+
+    monkeypatch.setattr(Store, "add", full)
+    with pytest.raises(StoreError):
+        job.resume(store=path)
+    monkeypatch.setattr(Store, "add", add)
+    with Store(path) as store:
+        assert [known.state for known in store.jobs()] == ["stopped"]
+    assert job.resume(store=path).results[0].resumed == 20
+
+
+def test_there_must_be_something_to_go_on_with(device: ScriptedDevice, tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    with pytest.raises(UsageError, match="no such store"):
+        job.resume(store=path)
+    assert not path.exists()
+    done = tune(path, trials=2)
+    with pytest.raises(UsageError, match="no interrupted job"):
+        job.resume(store=path)
+    with pytest.raises(UsageError, match="is done"):
+        job.resume(done.job, store=path)
+    with pytest.raises(UnknownJob):
+        job.resume("zz", store=path)
+
+
+def test_another_machine_is_refused(
+    device: ScriptedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ir.targets.cpu.backend import CpuBackend
+
+    path = tmp_path / "records.db"
+    tune(path, progress=interrupt_at(3))
+    hardware = CpuBackend().hardware()
+    monkeypatch.setattr(CpuBackend, "hardware", lambda *_: replace(hardware, name="other"))
+    with pytest.raises(UsageError, match="was begun with hardware"):
+        job.resume(store=path)

@@ -1,0 +1,296 @@
+"""Kernels on mma.sync: where they are chosen, what they mean, what their machine code is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from explorer.runtime import nvrtc
+from ir.errors import MissingTarget, UsageError
+from ir.inputs import random_inputs
+from ir.oracle import evaluate
+from ir.target import Hardware
+from ir.targets.cuda.emulate import MODES, compiler
+from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.kernels import engines_of, kernels_of
+from ir.targets.cuda.mma import MmaKernel
+from ir.targets.cuda.mma_operands import StageTile, depth_tiles
+from ir.targets.cuda.mma_plan import make_mma_plan
+from ir.targets.cuda.sides import Side
+from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built, drawn, space_of
+from tests.targets.disassembly import disassembler, opcodes
+from tests.targets.test_cuda_emulated import QUICK, problems
+
+A100 = known_hardware("a100")
+CASES: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("matmul", {"m": 96, "n": 128, "k": 192, "dtype": "bf16"}),
+    ("matmul", {"m": 72, "n": 40, "k": 128, "dtype": "f16", "tb": True}),
+    ("matmul", {"m": 40, "n": 136, "k": 96, "dtype": "bf16", "ta": True}),
+    ("matmul", {"m": 64, "n": 48, "k": 80, "dtype": "f16", "ta": True, "tb": True}),
+    ("matmul", {"m": 33, "n": 131, "k": 71, "dtype": "bf16", "tb": True}),
+    ("matmul", {"m": 3, "n": 70, "k": 600, "dtype": "bf16", "tb": True}),
+    ("matmul", {"m": 48, "n": 64, "k": 128, "dtype": "i8", "tb": True, "batch": 2}),
+    ("matmul", {"m": 48, "n": 90, "k": 130, "dtype": "u8"}),
+    ("matmul", {"m": 40, "n": 72, "k": 64, "dtype": "tf32"}),
+    ("matmul", {"m": 35, "n": 70, "k": 63, "dtype": "tf32", "ta": True, "tb": True}),
+    ("matmul_bias_act", {"m": 66, "n": 72, "k": 64, "dtype": "bf16"}),
+    ("gated_mlp", {"m": 64, "n": 72, "k": 64, "dtype": "bf16", "tb": True}),
+    ("conv2d", {"n": 1, "h": 10, "w": 10, "c": 16, "f": 24, "padding": 1, "dtype": "bf16"}),
+    (f"{UNSEEN}:packed_int4", {"m": 20, "n": 72, "k": 70}),
+    (f"{UNSEEN}:grouped_int8", {"m": 20, "n": 72, "groups": 3, "group": 32}),
+    (f"{UNSEEN}:masked_product", {"m": 40, "n": 72, "k": 64}),
+    ("attention", {"b": 1, "heads": 2, "sq": 40, "d": 32, "dtype": "bf16", "causal": True}),
+)  # fmt: skip
+IDS = [f"{number}-{name.rpartition(':')[2]}" for number, (name, _) in enumerate(CASES)]
+BIG: dict[str, Any] = {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "tb": True}
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("number", range(len(CASES)), ids=IDS)
+def test_drawn_kernels_mean_their_program(number: int) -> None:
+    name, arguments = CASES[number]
+    program = built(name, arguments)
+    inputs = random_inputs(program, np.random.default_rng(number))
+    wanted = evaluate(program, inputs)
+    for turn, schedule in enumerate(drawn(program, number, 1, 2, "mma", A100)):
+        kernel = BACKEND.lower(program, schedule, A100)
+        for mode in (QUICK[turn % 4], QUICK[(turn + 1) % 4]):
+            assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("number", [4, 10, 13], ids=lambda n: IDS[n])
+def test_every_order_of_completion(number: int) -> None:
+    program = built(*CASES[number])
+    inputs = random_inputs(program, np.random.default_rng(number))
+    wanted = evaluate(program, inputs)
+    (schedule,) = drawn(program, 3, 1, 0, "mma", A100)
+    kernel = BACKEND.lower(program, schedule, A100)
+    for mode in range(len(MODES)):
+        assert not problems(program, kernel, inputs, wanted, mode), MODES[mode]
+
+
+CHOICES: tuple[dict[str, Any], ...] = (
+    {"swap": True}, {"warps.depth": 4}, {"epilogue": "direct", "warps.depth": 1},
+    {"fragments": 2}, {"stages": 2}, {"stages": 6, "depth": 32}, {"raster": "columns4"},
+    {"split": "k:2"},
+)  # fmt: skip
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("pins", CHOICES, ids=str)
+def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
+    program = built("matmul", {"m": 200, "n": 264, "k": 1024, "dtype": "bf16", "tb": True})
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = evaluate(program, inputs)
+    space = BACKEND.space(program, HARDWARE).pin({f"mma.{k}": v for k, v in pins.items()})
+    (row,) = space.sample(np.random.default_rng(2), 1)
+    schedule = space.schedule(row)
+    assert schedule["engine"] == "mma"
+    kernel = BACKEND.lower(program, schedule, HARDWARE)
+    for mode in QUICK[::2]:
+        assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("columns", [32, 64])
+def test_offsets_of_a_padded_image_count_once(columns: int) -> None:
+    """Lines of one row of the image: their addresses move by whole steps from one start."""
+    program = built(
+        "conv2d", {"n": 1, "h": 4, "w": 56, "c": 64, "f": 64, "padding": 1, "dtype": "bf16"}
+    )
+    pins = {"mma.depth": 64, "mma.tile.n": 1, "mma.tile.p": 1, "mma.tile.q": columns,
+            "mma.tile.f": 64}  # fmt: skip
+    space = BACKEND.space(program, HARDWARE).pin(pins)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = evaluate(program, inputs)
+    for row in space.sample(np.random.default_rng(1), 2):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, 0)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("loads", ["direct", "staged"])
+def test_computed_operands_either_way(loads: str) -> None:
+    program = built(f"{UNSEEN}:packed_int4", {"m": 16, "n": 64, "k": 256})
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = evaluate(program, inputs)
+    space = BACKEND.space(program, A100).pin({"mma.loads": loads})
+    for row in space.sample(np.random.default_rng(3), 2):
+        kernel = BACKEND.lower(program, space.schedule(row), A100)
+        assert len(json.loads(kernel.text("launch"))["kernels"]) == 1
+        assert not problems(program, kernel, inputs, wanted, 6)
+        assert not problems(program, kernel, inputs, wanted, 9)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("number", [5, 13, 14], ids=lambda n: IDS[n])
+def test_plain_units_mean_the_same(number: int) -> None:
+    program = built(*CASES[number])
+    inputs = random_inputs(program, np.random.default_rng(number))
+    wanted = evaluate(program, inputs)
+    for schedule in drawn(program, number, 1, 1, "fma"):
+        assert schedule["engine"] == "fma"
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, 0), schedule.to_json()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+def test_e4m3_is_multiplied_from_sm_89_on() -> None:
+    card = known_hardware("rtx4090")
+    program = built("scaled_matmul", {"m": 24, "n": 72, "k": 160})
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = evaluate(program, inputs)
+    for schedule in drawn(program, 2, 1, 1, "mma", card):
+        kernel = BACKEND.lower(program, schedule, card)
+        assert "tw_mma_m16n8k32_e4m3" in kernel.text("cuda")
+        assert not problems(program, kernel, inputs, wanted, 6)
+
+
+# -- which engine
+
+
+@pytest.mark.parametrize(
+    ("card", "arguments", "engines"),
+    [
+        ("a100", BIG, ("mma",)),
+        ("a100", BIG | {"m": 8}, ("mma", "fma")),
+        ("a100", BIG | {"dtype": "f32"}, ("fma",)),
+        ("a100", BIG | {"dtype": "e4m3", "out": "bf16"}, ("fma",)),
+        ("rtx4090", BIG | {"dtype": "e4m3", "out": "bf16"}, ("mma",)),
+        ("h200", BIG, ("wgmma", "mma")),
+        ("h200", BIG | {"m": 8}, ("wgmma", "mma", "fma")),
+    ],
+)
+def test_engines_that_a_card_has(
+    card: str, arguments: dict[str, Any], engines: tuple[str, ...]
+) -> None:
+    assert engines_of(built("matmul", arguments), known_hardware(card)) == engines
+
+
+def test_an_engine_that_cuts_more_is_left_out() -> None:
+    large = {"b": 2, "heads": 8, "sq": 1024, "d": 128, "dtype": "bf16"}
+    assert engines_of(built("attention", large), HARDWARE) == ("wgmma",)
+    assert engines_of(built("attention", large), A100) == ("mma", "fma")
+
+
+def test_computed_operands_need_no_kernel_of_their_own() -> None:
+    program = built(f"{UNSEEN}:packed_int4", {"m": 16, "n": 64, "k": 256})
+    assert [k.kind for k in kernels_of(program, HARDWARE, "mma")] == ["mma"]
+    assert [k.kind for k in kernels_of(program, HARDWARE, "wgmma")] == ["block", "block", "tensor"]
+
+
+@pytest.mark.parametrize(("engine", "word"), [("wgmma", "tw_wgmma"), ("mma", "tw_mma_m16n8k16"),
+                                              ("fma", "fmaf")])  # fmt: skip
+def test_pinning_the_engine(engine: str, word: str) -> None:
+    program = built("matmul", {"m": 8, "n": 512, "k": 512, "dtype": "bf16", "tb": True})
+    space = BACKEND.space(program, HARDWARE).pin(engine=engine)
+    rng = np.random.default_rng(0)
+    for row in [*space.seed_rows(rng)[:3], *space.sample(rng, 5)]:
+        schedule = space.schedule(row)
+        assert schedule["engine"] == engine
+        assert word in BACKEND.lower(program, schedule, HARDWARE).text("cuda")
+
+
+def test_a_decision_of_another_engine_cannot_be_pinned() -> None:
+    space = BACKEND.space(built("matmul", BIG), HARDWARE)
+    with pytest.raises(UsageError, match="only in force with engine=mma"):
+        space.pin({"engine": "wgmma", "mma.stages": 4})
+
+
+@pytest.mark.parametrize("number", range(len(CASES) - 1), ids=IDS[:-1])
+@pytest.mark.parametrize("card", ["a100", "h200"])
+def test_legal_schedules_lower(card: str, number: int) -> None:
+    hardware = known_hardware(card)
+    program = built(*CASES[number])
+    for schedule in drawn(program, 1, 6, 12, "mma", hardware):
+        kernel = BACKEND.lower(program, schedule, hardware)
+        for launch in json.loads(kernel.text("launch"))["kernels"]:
+            assert launch["shared"] <= hardware["shared_bytes"]
+
+
+def test_constraints_know_the_shared_memory_of_a_plan() -> None:
+    for name, arguments in CASES[:2] + CASES[13:15]:
+        program = built(name, arguments)
+        (kernel,) = kernels_of(program, A100, "mma")
+        assert isinstance(kernel, MmaKernel)
+        space = space_of(program, "mma", A100)
+        rows = space.sample(np.random.default_rng(5), 20)
+        needed = kernel._bytes(space.columns(rows).part("mma."))
+        for row, bytes_ in zip(rows, needed, strict=True):
+            values = {k.removeprefix("mma."): v for k, v in space.schedule(row).values
+                      if k.startswith("mma.")}  # fmt: skip
+            roles = kernel.turned if values["swap"] else kernel.roles
+            assert make_mma_plan(program, roles, values, "").shared == bytes_
+
+
+# -- sides and tiles
+
+
+def test_digits_of_a_side_of_several_axes() -> None:
+    side = Side((("h", 4), ("w", 8)))
+    assert [(d.axis, d.size, d.stride) for d in side.digits(16, 2)] == [("w", 4, 2), ("h", 4, 1)]
+    assert side.coordinates("p") == {"w": "(p % 8)", "h": "(p / 8)"}
+
+
+def test_depth_covers_short_inner_axes_whole() -> None:
+    assert depth_tiles({"k": 512, "half": 2}, ("k", "half"), 64) == {"k": 32, "half": 2}
+    assert depth_tiles({"h": 3, "w": 3, "c": 48}, ("h", "w", "c"), 32) == {"h": 1, "w": 1, "c": 32}
+
+
+BANKS = (("bf16", True, 16), ("bf16", True, 32), ("bf16", True, 64), ("bf16", False, 64),
+         ("i8", True, 64), ("tf32", True, 32))  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "tb", "depth"), BANKS)
+def test_a_matrix_lies_in_all_banks(dtype: str, tb: bool, depth: int) -> None:
+    """The eight lines that ldmatrix reads at a time meet in no bank of 16 bytes."""
+    program = built("matmul", {"m": 64, "n": 64, "k": 64, "dtype": dtype, "tb": tb})
+    tile = StageTile(program, 1, Side((("n", 64),)), Side((("k", depth),)))
+    for chunk in range(tile.width // 16):
+        offsets = [line * tile.width + chunk * 16 for line in range(8)]
+        places = {eval(tile.swizzled("x"), {"x": o}) // 16 % 8 for o in offsets}
+        assert len(places) == 8
+
+
+# -- machine code
+
+
+def _nvrtc() -> bool:
+    try:
+        nvrtc.version()
+    except MissingTarget:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not _nvrtc() or disassembler() is None, reason="no NVRTC or no nvdisasm")
+@pytest.mark.parametrize("hardware", [A100, HARDWARE], ids=lambda h: h.isa[0])
+@pytest.mark.parametrize(
+    ("name", "arguments", "product"),
+    [
+        ("matmul", BIG, "HMMA.16816.F32.BF16"),
+        ("matmul", BIG | {"dtype": "f16", "tb": False}, "HMMA.16816.F32"),
+        ("matmul", BIG | {"dtype": "tf32"}, "HMMA.1688.F32.TF32"),
+        ("matmul", BIG | {"dtype": "i8"}, "IMMA.16832.S8.S8"),
+        (f"{UNSEEN}:packed_int4", {"m": 64, "n": 4096, "k": 2048}, "HMMA.16816.F32.BF16"),
+    ],
+)
+def test_machine_code_is_what_was_meant(
+    hardware: Hardware, name: str, arguments: dict[str, Any], product: str
+) -> None:
+    program = built(name, arguments)
+    space = space_of(program, "mma", hardware)
+    for row in space.seed_rows(np.random.default_rng(0))[:9:3]:
+        kernel = BACKEND.lower(program, space.schedule(row), hardware)
+        plan = json.loads(kernel.text("launch"))
+        code, resources = nvrtc.compile_text(kernel.text("cuda"), plan["arch"], plan["options"])
+        found = opcodes(code)
+        assert (resources.spill_stores, resources.spill_loads) == (0, 0)
+        assert not [op for op in found if op.startswith(("LDL", "STL", "HGMMA", "IGMMA"))]
+        assert found[product] > 0
+        assert any(op.startswith("LDGSTS.E.BYPASS") and ".128" in op for op in found)
+        assert any(op.startswith("LDSM.16.M") and op.endswith(".4") for op in found)
