@@ -61,7 +61,7 @@ def interrupt_after(device: ScriptedDevice, count: int) -> None:
     """The measurement after `count` others is met by Ctrl-C."""
 
     def rule(schedule: Schedule) -> Outcome:
-        if len(device.measured) > count:
+        if len(device.measured) >= count:
             raise KeyboardInterrupt
         return by_key(schedule)
 
