@@ -118,6 +118,10 @@ def test_a_wrong_job_is_named(tmp_path: Path) -> None:
     jobs = {"job": [{"operator": "softmax", "arguments": {"m": 4, "n": 4}}, {"operator": "matmul"}]}
     with pytest.raises(UsageError, match=r"job 2 \(matmul\): .*missing"):
         job.tune_all(jobs, store=tmp_path / "records.db")
+    named = {"operator": "softmax", "arguments": {"m": 4, "n": 4}, "start_from": "gone.db"}
+    with pytest.raises(UsageError, match=r"job 1 \(softmax m=4 n=4\): gone\.db: no such file"):
+        job.tune_all({"job": [named, named]}, store=tmp_path / "records.db")
+    assert not (tmp_path / "records.db").exists()
     with pytest.raises(UsageError, match=r"gone\.toml: No such file"):
         job.tune_all(tmp_path / "gone.toml")
 

@@ -89,6 +89,24 @@ def test_after_a_kill(
         assert [known.state for known in store.jobs()] == ["done"]
 
 
+def test_seeds_and_kernels_that_ran_before_are_met_again(
+    device: ScriptedDevice, tmp_path: Path
+) -> None:
+    """Many schedules share a kernel, and what is copied is no trial of either run."""
+    device.rule = lambda schedule: replace(by_key(schedule), kernel_key=schedule.key[:2])
+    tune(tmp_path / "before.db", strategy="random", seed=9)
+    given = {"start_from": tmp_path / "before.db"}
+    whole, broken = tmp_path / "whole.db", tmp_path / "broken.db"
+    best = tune(whole, **given).best
+    assert tune(broken, progress=interrupt_at(7), **given).interrupted
+    for number in (30, 41):
+        assert job.resume(store=broken, progress=interrupt_at(number)).interrupted
+    assert best_of(job.resume(store=broken)) == best
+    assert stored(broken) == stored(whole)
+    kernels = [Schedule.from_json(text).key[:2] for text in stored(whole)]
+    assert len(set(kernels)) == len(kernels) == TRIALS
+
+
 def test_after_many_interruptions(
     device: ScriptedDevice, tmp_path: Path, undisturbed: tuple[list[str], Schedule]
 ) -> None:
