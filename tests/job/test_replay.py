@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,21 @@ def test_records_of_another_generator_are_refused(tmp_path: Path) -> None:
         store.add(replace(record, generator="cpu-0"))
     with pytest.raises(UsageError, match="recorded by code generator cpu-0"):
         Recording.load(workload, path)
+
+
+def test_an_interrupted_replay_offers_no_resumption(
+    recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure = Replayer.measure
+
+    def cut(self: Replayer, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
+        yield from islice(measure(self, schedules), 3)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Replayer, "measure", cut)
+    words = ["tune", "matmul", "m=64", "n=64", "k=64", "--replay", str(recorded)]
+    assert cli.invoke(words) == cli.EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "tilewright: interrupted\n"
 
 
 def test_the_command_replays(recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
