@@ -15,13 +15,13 @@ from ir.schedule import Schedule
 from ir.space import Space
 
 FINALISTS = 6
-HEAT = 16
+HEAT = 24
 SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
-HEAT_SHARE = 0.3  # of that for the heat
+HEAT_SHARE = 0.4  # of that for the heat
 RUNS_A_TURN = 9  # checks and samples of one finalist in one round
 ROUNDS = 5
 WITHIN = 1.3  # times the best: slower candidates have no hope
-UNLIKE = 0.3  # of the best time that being wholly unlike all chosen ones is worth
+UNLIKE = 0.5  # of the best time that being wholly unlike all chosen ones is worth
 
 Ranked = Sequence[tuple[float, Schedule]]
 
@@ -36,8 +36,8 @@ def finals_size(seconds: float) -> tuple[int, int]:
 def heat(space: Space, ranked: Ranked) -> list[Schedule]:
     """The schedules of a heat out of `ranked` (seconds, fastest first); none if it is no use.
 
-    Chosen greedily by time and by likeness, the share of decisions that agree: a search leaves
-    many copies of one kernel at the top that differ in little.
+    Chosen greedily by time and by likeness, the share of decisions that agree, of those that vary
+    here: a search leaves many copies of one kernel at the top that differ in little.
     """
     best = ranked[0][0]
     hopeful = [pair for pair in ranked if pair[0] <= WITHIN * best]
@@ -46,6 +46,7 @@ def heat(space: Space, ranked: Ranked) -> list[Schedule]:
     if count <= finals_size(best)[0]:
         return []
     rows = np.array([space.encode(schedule) for _, schedule in hopeful])
+    rows = rows[:, (rows != rows[0]).any(axis=0)]
     lag = np.array([seconds / best - 1.0 for seconds, _ in hopeful])
     chosen = [0]
     likeness = (rows == rows[0]).mean(axis=1)

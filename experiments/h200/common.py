@@ -195,7 +195,7 @@ def searched(
     if left > 0:
         result = tune(
             operator, arguments, target="cuda", trials=left, store=settings.store,
-            seconds=max(10.0, clock.left - reserve),
+            seconds=max(10.0, clock.left - reserve), model="none",
         )  # fmt: skip
         if result.trials < left and clock.left < reserve + 1:
             raise Unfinished(f"{operator} {arguments}: {result.trials} of {left} trials")

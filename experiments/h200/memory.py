@@ -79,7 +79,7 @@ def cases() -> list[tuple[str, str, dict[str, Any]]]:
 
 def main() -> None:
     settings = options(__doc__ or "")
-    settings.trials = min(settings.trials, 96)
+    settings.trials = min(settings.trials, 300)
     clock, results = Clock(settings.seconds), Results.at(settings.out)
     rate = 0.0 if settings.dry else copy_rate()
     for name, operator, arguments in pending(cases(), settings, results, clock, ("copy",)):

@@ -7,7 +7,7 @@ not depend on the order of arrival, and the count is left as it was found: at ze
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -40,11 +40,15 @@ class Meeting:
             f"u32* const {share} = {SHARES} + ((i64){self.tile} * {self.parts * total}) * "
             f"{self.team} + thread;"
         )
-        self._each(w, fragments, total, share, self._write)
+        places = _places(fragments, f"{share} + (i64){{}} * {total * self.team}", self.team)
+        for fragment, kind, place in places:
+            bits = "tw_bits" if kind == "f32" else "(u32)"
+            with w.unrolled("i", fragment.count):
+                w.line(f"({place.format(self.part)})[i * {self.team}] = {bits}({_at(fragment)});")
         self._count(w)
         with w.block(f"if (*{self.flag} == {self.parts - 1})"):
             w.line("tw_fence_device();")
-            self._each(w, fragments, total, share, self._add)
+            self._add(w, places)
             w.line(f"if (thread == 0) {ARRIVALS}[{self.tile}] = 0;")
             yield
 
@@ -54,29 +58,29 @@ class Meeting:
         w.line(f"if (thread == 0) *{self.flag} = tw_count({ARRIVALS} + {self.tile});")
         w.line(self.sync)
 
-    def _each(
-        self, w: Writer, fragments: Sequence[tuple[Fragment, str]], total: int, share: str,
-        write: Callable[[Writer, Fragment, str, str], None],
-    ) -> None:  # fmt: skip
-        first = 0
-        for fragment, kind in fragments:
+    def _add(self, w: Writer, places: Sequence[tuple[Fragment, str, str]]) -> None:
+        """All parts in their order, this block's own too: it lies in memory like the others."""
+        for fragment, _, _ in places:
             with w.unrolled("i", fragment.count):
-                write(w, fragment, kind, f"{share}[(PART * {total} + {first} + i) * {self.team}]")
-            first += fragment.count
+                w.line(f"{_at(fragment)} = 0;")
+        w.line("#pragma unroll 1")
+        with w.block(f"for (i32 one = 0; one < {self.parts}; one++)"):
+            for fragment, kind, place in places:
+                value = "tw_float" if kind == "f32" else "(i32)"
+                with w.unrolled("i", fragment.count):
+                    there = f"({place.format('one')})[i * {self.team}]"
+                    w.line(f"{_at(fragment)} += {value}({there});")
 
-    def _write(self, w: Writer, fragment: Fragment, kind: str, place: str) -> None:
-        bits = "tw_bits" if kind == "f32" else "(u32)"
-        w.line(f"{place.replace('PART', self.part)} = {bits}({_at(fragment)});")
 
-    def _add(self, w: Writer, fragment: Fragment, kind: str, place: str) -> None:
-        value = "tw_float" if kind == "f32" else "(i32)"
-        own, sum_name = _at(fragment), w.name("sum")
-        for part in range(self.parts):
-            there = f"{value}({place.replace('PART', str(part))})"
-            term = f"({self.part} == {part} ? {own} : {there})"
-            head = f"{kind} {sum_name} =" if not part else f"{sum_name} +="
-            w.line(f"{head} {term};")
-        w.line(f"{own} = {sum_name};")
+def _places(
+    fragments: Sequence[tuple[Fragment, str]], start: str, team: int
+) -> list[tuple[Fragment, str, str]]:
+    """Accumulators with their register type, and where a part's begin (`{}` is the part)."""
+    found, first = [], 0
+    for fragment, kind in fragments:
+        found.append((fragment, kind, f"{start} + {first * team}" if first else start))
+        first += fragment.count
+    return found
 
 
 def _at(fragment: Fragment) -> str:
