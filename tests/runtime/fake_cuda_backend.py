@@ -79,6 +79,7 @@ def kernel(what: str, variant: int = 0) -> Kernel:
         Argument("O", (EXTENT,), "f32", "output"),
         Argument("workspace", (128,), "u8", "workspace"),
     )
+    text = f"// launch: {json.dumps(plan)}\n{text}"
     texts = (("cuda", f"{prelude_text(text)}{MARK}{text}"), ("launch", json.dumps(plan)))
     return Kernel("doubled", "cuda", arguments, texts, "doubled", 0)
 

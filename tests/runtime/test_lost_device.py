@@ -40,7 +40,7 @@ def measurer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measurer:
 
 def test_a_device_that_does_not_come_back(measurer: Measurer, tmp_path: Path) -> None:
     with measurer:
-        outcomes = measurer.measure([schedule("good"), schedule("segfault"), schedule("good")])
+        outcomes = measurer.measure([schedule("good"), schedule("segfault"), schedule("good", 1)])
         assert next(outcomes).ok
         (tmp_path / GONE).touch()
         assert next(outcomes).status == "crash"

@@ -40,6 +40,7 @@ AnyKernel = BlockKernel | TensorKernel | MmaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {WGMMA: TensorKernel, MMA: MmaKernel}
 MANY = 1 << 30
 LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
+SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that counts
 ALIGN = 256
 MARK = "//@ kernel\n"
 
@@ -178,6 +179,8 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
         for seeds in lists:
             values |= seeds[number % len(seeds)]
         joined.append(values)
+    if program.flops <= SHORT * program.bytes:  # what starting early costs or saves shows
+        joined += [{**values, NAME: False} for values in joined]
     choices = choices_of(program, kernels)
     splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]
     splits = splits[:: max(1, len(splits) // 8)]
