@@ -18,6 +18,7 @@ from ir.program import Program
 from ir.space import Columns
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
+from ir.targets.cuda.splits import LAST, MERGE
 from ir.targets.cuda.tensor import TensorKernel
 from ir.targets.cuda.tensor_rules import TensorRules
 
@@ -76,6 +77,12 @@ class TensorCosts(TensorRules):
                    "columns": -1, "columns4": -4, "columns8": -8, "columns16": -16}  # fmt: skip
         found["raster"] = columns.lookup(self.name("raster"), rasters)
         found["parts"] = _log(self._parts(columns))
+        found["promotion"] = _array(self._value(columns, "promotion"))
+        for side in ("rows", "columns"):
+            found[f"streams.{side}"] = _array(self._is(columns, "stream", side))
+        last = columns.is_(MERGE, LAST) if MERGE in columns else np.zeros(columns.rows)
+        found["merges.last"] = _array(last)
+        found["unit"] = np.ones(columns.rows)
         return found
 
     def _parts(self, columns: Columns) -> Array:

@@ -20,6 +20,7 @@ from ir.targets.cuda.costs import BlockCosts, Table, TensorCosts, least_clocks
 from ir.targets.cuda.kernels import AnyKernel
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_costs import MmaCosts
+from ir.targets.cuda.overlap import NAME
 from ir.targets.cuda.tensor import TensorKernel
 
 SLOTS = 2
@@ -28,6 +29,7 @@ TENSOR_NAMES = (
     "epilogue_slots", "partition.rows", "partition.columns", "partition.whole", "epilogue.tma",
     "persistent", "registers", "raster", "parts", "shared", "resident", "accumulators",
     "cluster.down", "cluster.across", "waves", "balance", "bound", "memory", "store",
+    "promotion", "streams.rows", "streams.columns", "merges.last", "warps", "fragments", "unit",
 )  # fmt: skip
 BLOCK_NAMES = (
     "threads", "blocks", "trips", "held", "resident", "waves", "balance", "vector", "busy",
@@ -63,6 +65,7 @@ class Features:
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
         kernels = [costs.table(columns) for costs in self.costs]
         table = self._workload(columns.rows) | self._estimates(kernels, columns.rows)
+        table["early"] = _early(columns)
         for number in range(SLOTS):
             here = kernels[number] if number < len(kernels) else {}
             tensor = number < len(kernels) and _on_tensor_cores(self.kernels[number])
@@ -138,6 +141,13 @@ class EngineFeatures:
         for here, values in found:
             matrix[here] = values
         return names, matrix
+
+
+def _early(columns: Columns) -> NDArray[np.float64]:
+    """Whether kernels start while those before them run; nowhere on cards without that."""
+    if NAME not in columns:
+        return np.zeros(columns.rows)
+    return np.asarray(columns[NAME], dtype=np.float64)
 
 
 def _on_tensor_cores(kernel: AnyKernel) -> bool:

@@ -49,6 +49,9 @@ class MmaCosts(MmaRules):
             "swap": _floats(self._value(columns, "swap")),
             "stages": _floats(self._value(columns, "stages")),
             "resident": _floats(self._value(columns, "resident")),
+            "warps": _floats(self._warps(columns)),
+            "fragments": _floats(self._value(columns, "fragments")),
+            "unit": np.zeros(columns.rows),
             "shared": _floats(self._bytes(columns)) / self.hardware["shared_bytes"],
             "accumulators": _floats(self._registers(columns)),
         }  # fmt: skip
