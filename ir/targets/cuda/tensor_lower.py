@@ -16,6 +16,7 @@ from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
+from ir.targets.cuda.multicast import peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
@@ -367,7 +368,7 @@ class TensorLowering:
         peers = plan.peers(operand)
         parameter = operand.parameter(peers, plan.promotion)
         name = self.map_name(operand.spec.name, parameter)
-        rank = self._peer_rank(operand)
+        rank = peer_rank(plan, operand)
         shift, place = "", ""
         if peers > 1:
             lines = operand.lines[0][1] // peers
@@ -386,34 +387,10 @@ class TensorLowering:
         """The end of the wrapper's name that copies an operand, and what it takes more."""
         form, words = "", []
         if peers > 1:
-            form, words = "_multicast", [self._mask(operand)]
+            form, words = "_multicast", [peer_mask(self.plan, operand)]
         if self.plan.passing(operand):
             form, words = f"{form}_hint", [*words, "passing"]
         return form, words
-
-    def _shares(self, operand: OperandTile) -> tuple[bool, bool]:
-        """Whether the operand is the same along the cluster's rows, and its columns."""
-        axes = set(self.program.nodes[operand.position].axes)
-        rows = self.plan.cluster[0] > 1 and not axes & set(self.plan.roles.rows)
-        columns = self.plan.cluster[1] > 1 and not axes & set(self.plan.roles.columns)
-        return rows, columns
-
-    def _peer_rank(self, operand: OperandTile) -> str:
-        rows, columns = self._shares(operand)
-        height = self.plan.cluster[0]
-        if rows and columns:
-            return "rank"
-        return f"(rank % {height})" if rows else f"(rank / {height})"
-
-    def _mask(self, operand: OperandTile) -> str:
-        rows, columns = self._shares(operand)
-        height, width = self.plan.cluster
-        if rows and columns:
-            return str((1 << (height * width)) - 1)
-        if rows:
-            return f"{(1 << height) - 1} << (rank / {height} * {height})"
-        bits = sum(1 << (i * height) for i in range(width))
-        return f"{bits} << (rank % {height})"
 
     def map_name(self, tensor: str, parameter: Parameter) -> str:
         """The kernel's parameter for a tensor map; equal maps are passed once."""

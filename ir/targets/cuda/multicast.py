@@ -1,0 +1,35 @@
+"""Blocks of a cluster that share an operand: which one a block is, and the mask of all, as text."""
+
+from __future__ import annotations
+
+from ir.targets.cuda.operands import OperandTile
+from ir.targets.cuda.tensor_plan import Plan
+
+
+def peer_rank(plan: Plan, operand: OperandTile) -> str:
+    """The number of a block among those that share the operand."""
+    rows, columns = _shares(plan, operand)
+    height = plan.cluster[0]
+    if rows and columns:
+        return "rank"
+    return f"(rank % {height})" if rows else f"(rank / {height})"
+
+
+def peer_mask(plan: Plan, operand: OperandTile) -> str:
+    """A bit for each block of the cluster that shares the operand with this one."""
+    rows, columns = _shares(plan, operand)
+    height, width = plan.cluster
+    if rows and columns:
+        return str((1 << (height * width)) - 1)
+    if rows:
+        return f"{(1 << height) - 1} << (rank / {height} * {height})"
+    bits = sum(1 << (i * height) for i in range(width))
+    return f"{bits} << (rank % {height})"
+
+
+def _shares(plan: Plan, operand: OperandTile) -> tuple[bool, bool]:
+    """Whether the operand is the same along the cluster's rows, and its columns."""
+    axes = set(plan.program.nodes[operand.position].axes)
+    rows = plan.cluster[0] > 1 and not axes & set(plan.roles.rows)
+    columns = plan.cluster[1] > 1 and not axes & set(plan.roles.columns)
+    return rows, columns
