@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from explorer.outcome import Outcome, Status
 from explorer.plan import Plan
-from explorer.recall import FINAL, count_known
+from explorer.recall import DECIDING, count_known
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -65,7 +65,7 @@ def acknowledged(store: Store, job: Job) -> Acknowledged:
     found = Acknowledged()
     for record in store.records(job=job.id):
         found.elapsed = max(found.elapsed, float(json.loads(record.notes).get(ELAPSED, 0.0)))
-        if record.strategy != FINAL:
+        if record.strategy not in DECIDING:
             schedule = Schedule.from_json(record.schedule)
             found.outcomes.setdefault(schedule.key, (schedule, outcome_of(record)))
     return found

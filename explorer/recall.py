@@ -23,7 +23,8 @@ from records import Record, Store, candidate_key, utc_now
 if TYPE_CHECKING:
     from records.rows import Selection
 
-FINAL = "final"  # the strategy that finals are recorded under
+FINAL, HEAT = "final", "heat"  # what finals, and the heat before them, are recorded under
+DECIDING = (FINAL, HEAT)
 DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
 
 
@@ -171,22 +172,26 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
 def best_of(trials: Iterable[Record]) -> Record | None:
     """The newest record of the best candidate: finals decide, as they did in the job.
 
-    A candidate that was in no finals (its job was interrupted) counts only if it was faster in the
-    search than all that were: of many times measured once, the lowest is a lucky one.
+    A candidate that was in no finals and no heat (its job was interrupted) counts only if it was
+    faster in the search than all finalists: of many times measured once, the lowest is a lucky one.
     """
     finals: dict[str, list[Record]] = {}
     searched: dict[str, list[Record]] = {}
     damned: set[str] = set()
+    heated: set[str] = set()
     for record in trials:
         if record.status in DAMNING:
             damned.add(record.candidate)
+        elif record.ok and record.strategy == HEAT:
+            heated.add(record.candidate)
         elif record.ok:
             found = finals if record.strategy == FINAL else searched
             found.setdefault(record.candidate, []).append(record)
     finals = {key: found for key, found in finals.items() if key not in damned}
     searched = {key: found for key, found in searched.items() if key not in damned}
     limit = min((_median(searched[key]) for key in finals if key in searched), default=math.inf)
-    late = [f for key, f in searched.items() if key not in finals and _median(f) < limit]
+    decided = finals.keys() | (heated if finals else set())
+    late = [f for key, f in searched.items() if key not in decided and _median(f) < limit]
     ranked = sorted(late or finals.values(), key=_median)
     return ranked[0][-1] if ranked else None
 

@@ -23,7 +23,7 @@ from explorer.finals import finals_size, heat
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
-from explorer.recall import FINAL, known_trials, to_record
+from explorer.recall import FINAL, HEAT, known_trials, to_record
 from explorer.settings import cache_dir
 from explorer.sharing import Pair, Sharing
 from explorer.strategies.base import find_strategy
@@ -220,24 +220,24 @@ class Search:
         outcomes: list[Outcome] = []
         tried = heat(self.space, ranked)
         if tried:
-            found = self._again(tried, 1, outcomes)
+            found = self._again(tried, 1, outcomes, HEAT)
             ranked = found or ranked
         count, rounds = finals_size(ranked[0][0])
-        found = self._again([schedule for _, schedule in ranked[:count]], rounds, outcomes)
+        found = self._again([schedule for _, schedule in ranked[:count]], rounds, outcomes, FINAL)
         if not found:
             seen = "; ".join(outcome.detail or outcome.status for outcome in outcomes[:2])
             raise NothingValid(f"{self.workload.operator}: no finalist was right again: {seen}")
         return found[0]
 
     def _again(
-        self, schedules: Sequence[Schedule], rounds: int, outcomes: list[Outcome]
+        self, schedules: Sequence[Schedule], rounds: int, outcomes: list[Outcome], label: str
     ) -> list[tuple[float, Schedule]]:
         """Measure in turns and record; those that were right again, the fastest first."""
         found = []
         for schedule, outcome in zip(
             schedules, self.measurer.compete(schedules, rounds), strict=True
         ):
-            self._add(schedule, outcome, FINAL)
+            self._add(schedule, outcome, label)
             outcomes.append(outcome)
             if outcome.ok and outcome.seconds is not None:
                 found.append((outcome.seconds, schedule))

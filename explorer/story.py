@@ -14,7 +14,7 @@ from typing import Any
 from explorer.errors import NothingValid
 from explorer.interrupted import ELAPSED, outcome_of
 from explorer.outcome import Outcome
-from explorer.recall import FINAL
+from explorer.recall import DECIDING, FINAL
 from explorer.roofline import Roofline
 from explorer.workload import Workload
 from ir.errors import UsageError
@@ -119,7 +119,7 @@ def read_story(store: Store, identifier: str | None = None) -> Story:
         job,
         workload,
         options,
-        tuple(_trial(job, record) for record in records if record.strategy != FINAL),
+        tuple(_trial(job, record) for record in records if record.strategy not in DECIDING),
         tuple(_trial(job, record) for record in finals.values()),
         workload.hardware if first is None else _hardware(first),
         workload.backend.generator if first is None else first.generator,

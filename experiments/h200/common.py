@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from contest import Run, Side, flushed, interleaved, time_row  # noqa: E402
 
 from explorer.job import tune  # noqa: E402
-from explorer.recall import FINAL, best_record, open_store  # noqa: E402
+from explorer.recall import DECIDING, best_record, open_store  # noqa: E402
 from explorer.runtime.cuda import CudaRuntime, cupy  # noqa: E402
 from explorer.settings import CACHE, cache_dir  # noqa: E402
 from explorer.workload import Workload  # noqa: E402
@@ -238,13 +238,13 @@ def _records(workload: Workload, store: str) -> list[Record]:
 
 def _tried(workload: Workload, store: str) -> int:
     """Candidates that searches of this workload measured."""
-    return sum(record.strategy != FINAL for record in _records(workload, store))
+    return sum(record.strategy not in DECIDING for record in _records(workload, store))
 
 
 def _facts(workload: Workload, best: Schedule, store: str) -> dict[str, Any]:
     """Of all searches of the workload together, as the store tells them."""
     records = _records(workload, store)
-    trials = [record for record in records if record.strategy != FINAL]
+    trials = [record for record in records if record.strategy not in DECIDING]
     with open_store(store) as opened:
         jobs = [opened.job(name) for name in sorted({record.job for record in records})]
     return {

@@ -22,7 +22,7 @@ from common import (
 )
 
 from explorer.job import tune
-from explorer.recall import FINAL, open_store
+from explorer.recall import DECIDING, open_store
 from explorer.workload import Workload
 from records import Record
 
@@ -74,7 +74,7 @@ def outcome_rows(case: str, trials: list[Record]) -> list[Row]:
 def store_rows(location: str) -> list[Row]:
     """Of all CUDA records: outcomes, and the median rate of whole searches, finals included."""
     with open_store(location) as store:
-        trials = [r for r in store.records(target="cuda") if r.strategy != FINAL]
+        trials = [r for r in store.records(target="cuda") if r.strategy not in DECIDING]
         jobs = {job.id: job_seconds(job) for job in store.jobs("done")}
     if not trials:
         return []
@@ -100,7 +100,7 @@ def fresh_rows(
         workload = Workload.of(operator, arguments, "cuda")
         with open_store(location) as store:
             known = store.records(workload=workload.program.key)
-            found = [record for record in known if record.strategy != FINAL]
+            found = [record for record in known if record.strategy not in DECIDING]
     rate = result.trials / result.elapsed
     facts = {"trials": result.trials, "search_seconds": round(result.elapsed, 1),
              "cores": len(os.sched_getaffinity(0))}  # fmt: skip

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
-from explorer.finals import HEAT, WITHIN, finals_size, heat
+from explorer.finals import HEAT as SEATS
+from explorer.finals import WITHIN, finals_size, heat
+from explorer.recall import FINAL, HEAT, best_of
 from ir.columns import Decision
 from ir.schedule import Schedule
 from ir.space import Space
+from records import Record, utc_now
 
 SPACE = Space(
     "toy",
@@ -26,7 +31,7 @@ def test_a_heat_has_candidates_unlike_the_fastest() -> None:
     others = [(1.05e-3, schedule(5, 6, 7, 7)), (1.2e-3, schedule(3, 0, 6, 6))]
     ranked = sorted(copies + others, key=lambda pair: pair[0])
     chosen = heat(SPACE, ranked)
-    assert len(chosen) == HEAT == len(set(chosen))
+    assert len(chosen) == SEATS == len(set(chosen))
     assert chosen[0] == ranked[0][1]
     assert {one for _, one in others} <= set(chosen)
 
@@ -49,3 +54,33 @@ def test_no_heat_where_all_are_finalists_or_kernels_are_slow(count: int, seconds
 def test_slow_kernels_have_few_turns() -> None:
     assert finals_size(1e-5) == (6, 5)
     assert finals_size(1.0) == (2, 2)
+
+
+def trial(name: str, seconds: float, strategy: str) -> Record:
+    return Record(
+        workload="w", operator="toy", extents="{}", target="toy", hardware="h", generator="1",
+        schedule=json.dumps({"name": name}), kernel_key=name, status="ok", seconds=seconds,
+        created=utc_now(), strategy=strategy,
+    )  # fmt: skip
+
+
+def test_a_loser_of_the_heat_is_not_the_best_for_its_lucky_time() -> None:
+    searched = [trial("lucky", 1.0, "random"), trial("steady", 1.2, "random")]
+    heated = [trial("lucky", 1.5, HEAT), trial("steady", 1.2, HEAT)]
+    decided = [*searched, *heated, trial("steady", 1.21, FINAL)]
+    best = best_of(decided)
+    assert best is not None
+    assert best.kernel_key == "steady"
+
+
+def test_a_job_that_ended_in_its_heat_has_a_best() -> None:
+    best = best_of([trial("one", 1.0, "random"), trial("one", 1.1, HEAT)])
+    assert best is not None
+    assert best.kernel_key == "one"
+
+
+def test_a_candidate_of_a_later_job_may_be_faster_than_all_finalists() -> None:
+    known = [trial("old", 1.0, "random"), trial("old", 1.0, FINAL), trial("new", 0.5, "random")]
+    best = best_of(known)
+    assert best is not None
+    assert best.kernel_key == "new"

@@ -13,6 +13,7 @@ from explorer import job
 from explorer.job import Progress
 from explorer.outcome import Outcome
 from explorer.plan import Plan, plan_of, read_plan
+from explorer.recall import DECIDING
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -191,4 +192,4 @@ def test_an_interrupted_plan_goes_on_with_all_its_jobs(
 
 def _searched(path: Path) -> list[Any]:
     with Store(path) as store:
-        return [r.schedule for r in store.records() if r.strategy != "final"]
+        return [r.schedule for r in store.records() if r.strategy not in DECIDING]

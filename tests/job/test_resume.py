@@ -14,6 +14,7 @@ from explorer import job
 from explorer.errors import DeviceLost
 from explorer.job import PlanResult, Progress
 from explorer.outcome import Outcome
+from explorer.recall import DECIDING
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Record, Store, StoreError
@@ -40,7 +41,7 @@ def tune(path: Path, **options: Any) -> Any:
 def stored(path: Path) -> list[str]:
     """What was measured, in the order of the store, finals left out."""
     with Store(path) as store:
-        return [record.schedule for record in store.records() if record.strategy != "final"]
+        return [record.schedule for record in store.records() if record.strategy not in DECIDING]
 
 
 def best_of(found: PlanResult) -> Schedule:
@@ -144,7 +145,7 @@ def test_what_others_measured_since_is_not_told(device: ScriptedDevice, tmp_path
     found = job.resume(interrupted.id[:6], store=paths[1])
     assert found.results[0].known == 20
     with Store(paths[1]) as store:
-        own = [r.schedule for r in store.records(job=interrupted.id) if r.strategy != "final"]
+        own = [r.schedule for r in store.records(job=interrupted.id) if r.strategy not in DECIDING]
     assert own == stored(paths[0])[20:]
 
 
