@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
@@ -297,10 +297,7 @@ class CudaKernel:
     def bind(self, operands: Sequence[Array]) -> CudaLaunch:
         """Attach arrays with a device pointer (CuPy's, or torch's by its array interface)."""
         arrays = [_as_cupy(operand) for operand in operands]
-        sets = [self.calls(arrays)]
-        for number in range(1, _sets(arrays)):
-            sets.append(self.calls([_twin(array, number) for array in arrays]))
-        return CudaLaunch(tuple(sets), self)
+        return CudaLaunch(tuple(map(self.calls, operand_sets(arrays))), self)
 
     def calls(self, operands: Sequence[Any]) -> tuple[_Call, ...]:
         """The launches of one run on CuPy arrays, in order: each has `run(stream)`."""
@@ -367,6 +364,12 @@ def _twin(array: Any, number: int) -> Any:
     return _twins[key][1]
 
 
+def operand_sets(arrays: list[Any]) -> list[list[Any]]:
+    """The operands, and as many copies of them as together exceed the L2 cache."""
+    others = range(1, _sets(arrays))
+    return [arrays, *([_twin(array, number) for array in arrays] for number in others)]
+
+
 def _sets(arrays: list[Any]) -> int:
     """Operand sets that together exceed the L2 cache."""
     total = sum(array.nbytes for array in arrays)
@@ -387,11 +390,22 @@ def _workspace(argument: Argument) -> Any:
     return have
 
 
-class CudaLaunch:
-    """A kernel with its operand sets; a call returns seconds of device time."""
+class Queued(Protocol):
+    """Work that a stream can be given."""
 
-    def __init__(self, sets: tuple[tuple[_Call, ...], ...], kernel: CudaKernel) -> None:
-        self._sets, self._kernel = sets, kernel
+    def run(self, stream: int) -> None:
+        """Queue it once."""
+        ...
+
+
+class CudaLaunch:
+    """Work on each of its operand sets; a call returns seconds of device time.
+
+    `keep` is what must live as long.
+    """
+
+    def __init__(self, sets: tuple[tuple[Queued, ...], ...], keep: object) -> None:
+        self._sets, self._keep = sets, keep
         self._stream = cupy().cuda.Stream(non_blocking=True)
         self._events = (cupy().cuda.Event(), cupy().cuda.Event())
         self._graph: Any = None
@@ -408,6 +422,9 @@ class CudaLaunch:
         cupy().cuda.Device().synchronize()
         if times > 1 and self._last < _GRAPH_BELOW:
             return self._replayed(times)
+        return self._run_times(times)
+
+    def _run_times(self, times: int) -> float:
         first, last = self._events
         first.record(self._stream)
         for number in range(times):
@@ -421,15 +438,20 @@ class CudaLaunch:
         for call in self._sets[number % len(self._sets)]:
             call.run(self._stream.ptr)
 
+    def _captured(self) -> Any:
+        """A graph of some runs, launched once."""
+        self._stream.begin_capture()
+        for number in range(_GRAPH_RUNS):
+            self._run(number)
+        graph = self._stream.end_capture()
+        graph.upload(self._stream)
+        graph.launch(self._stream)
+        return graph
+
     def _replayed(self, times: int) -> float:
         """By a captured graph, so that the host's time between launches does not count."""
         if self._graph is None:
-            self._stream.begin_capture()
-            for number in range(_GRAPH_RUNS):
-                self._run(number)
-            self._graph = self._stream.end_capture()
-            self._graph.upload(self._stream)
-            self._graph.launch(self._stream)
+            self._graph = self._captured()
         first, last = self._events
         rounds = -(-times // _GRAPH_RUNS)
         first.record(self._stream)
