@@ -169,6 +169,11 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     return record
 
 
+def incumbent(store: Store, workload: Workload, but: str) -> Record | None:
+    """The best record of this workload on this machine that is none of job `but`."""
+    return best_of(record for record in _trials(store, workload) if record.job != but)
+
+
 def best_of(trials: Iterable[Record]) -> Record | None:
     """The newest record of the best candidate: finals decide, as they did in the job.
 

@@ -10,7 +10,7 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,13 +20,14 @@ import numpy as np
 
 from explorer.check import Bounds, Verdict, poison_bits
 from explorer.runtime import nvrtc
-from explorer.runtime.base import Array, Binary
+from explorer.runtime.base import Array, Binary, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
 from explorer.runtime.launching import Configuration, configuration
 from explorer.runtime.tensor_map import encode
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import MissingTarget
 from ir.kernel import Argument, Kernel
+from ir.program import Program
 
 _SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PLAIN_SHARED = 48 << 10
@@ -131,6 +132,16 @@ class CudaRuntime:
         """The cubin of a source, `texts[0]`, for its launch plan, `texts[1]`."""
         plan = json.loads(texts[1])
         return nvrtc.compile_text(texts[0], plan["arch"], plan["options"])[0]
+
+    def prepare_library(self) -> None:
+        self.prepare()
+
+    def library(
+        self, program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> LibraryLaunch:
+        from explorer.runtime.cupy_library import CupyLaunch
+
+        return CupyLaunch(program, inputs, outputs)
 
     def load(self, binary: Binary) -> CudaKernel:
         return CudaKernel(binary)
