@@ -193,10 +193,14 @@ def _search(
 
 
 def _peaks(workloads: Sequence[Workload], measured: bool) -> list[dict[str, float]]:
-    """What this machine can do at most; nothing of it where others measured."""
-    from explorer.peaks import measured_peaks
+    """What the machine can do at most; what can be measured of it only if it is this one."""
+    from explorer.peaks import measured_peaks, stated_peaks
 
-    return [measured_peaks(w.target, w.hardware) if measured else {} for w in workloads]
+    return [
+        stated_peaks(w.target, w.hardware)
+        | (measured_peaks(w.target, w.hardware) if measured else {})
+        for w in workloads
+    ]
 
 
 def _given(context: typer.Context) -> dict[str, str]:
