@@ -219,11 +219,12 @@ def _verdict(found: Sequence[Interval]) -> str:
     alike = sum(other.low <= found[0].high for other in found[1:])
     if len(found) == 1:
         return "There was one finalist."
+    who = "winner" if found[0].best else "fastest"
     if not alike:
-        return "The winner's lead over all others is larger than the noise."
+        return f"The {who}'s lead over all others is larger than the noise."
     if alike == len(found) - 1:
-        return "None of the others can be told from the winner by these times."
-    return f"{alike} of the other {len(found) - 1} cannot be told from the winner by these times."
+        return f"None of the others can be told from the {who} by these times."
+    return f"{alike} of the other {len(found) - 1} cannot be told from the {who} by these times."
 
 
 def _decisions(story: Story, best: Trial) -> list[tuple[str, str, str]]:
