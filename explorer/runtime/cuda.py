@@ -431,7 +431,7 @@ class CudaLaunch:
 
     def _timed(self, times: int) -> float:
         cupy().cuda.Device().synchronize()
-        if times > 1 and self._last < _GRAPH_BELOW:
+        if times > 1 and self._short():
             return self._replayed(times)
         return self._run_times(times)
 
@@ -446,14 +446,22 @@ class CudaLaunch:
         return self._last * times
 
     def _run(self, number: int) -> None:
+        """Queue a run on one operand set."""
+        self._queue(number)
+
+    def _queue(self, number: int) -> None:
         for call in self._sets[number % len(self._sets)]:
             call.run(self._stream.ptr)
 
-    def _captured(self) -> Any:
-        """A graph of some runs, launched once."""
+    def _short(self) -> bool:
+        """Whether a run is so short that the host's time for launching it would count."""
+        return self._last < _GRAPH_BELOW
+
+    def _captured(self, numbers: range) -> Any:
+        """A graph of runs on those operand sets, launched once."""
         self._stream.begin_capture()
-        for number in range(_GRAPH_RUNS):
-            self._run(number)
+        for number in numbers:
+            self._queue(number)
         graph = self._stream.end_capture()
         graph.upload(self._stream)
         graph.launch(self._stream)
@@ -462,7 +470,7 @@ class CudaLaunch:
     def _replayed(self, times: int) -> float:
         """By a captured graph, so that the host's time between launches does not count."""
         if self._graph is None:
-            self._graph = self._captured()
+            self._graph = self._captured(range(_GRAPH_RUNS))
         first, last = self._events
         rounds = -(-times // _GRAPH_RUNS)
         first.record(self._stream)

@@ -110,7 +110,11 @@ class _Run:
 
 
 class CupyLaunch(CudaLaunch):
-    """A program and its operand sets; a call returns seconds of device time."""
+    """A program and its operand sets; a call returns seconds of device time.
+
+    After the first run, evaluations are replayed from graphs, one for each operand set, so that
+    the host's time for calling the library does not count. What cannot be captured is called.
+    """
 
     def __init__(
         self, program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
@@ -129,19 +133,35 @@ class CupyLaunch(CudaLaunch):
         super().__init__(tuple((_Run(one, pool),) for one in evaluations), evaluations)
         version = ".".join(cupy().__version__.split(".")[:2])
         self.name = evaluations[0].called(f"CuPy {version}", "cuBLAS")
-        self._capturable = True
+        self._warm = False
+        self._graphs: list[Any] | None = None  # None: nothing was captured
 
     def __call__(self, times: int = 1) -> float:
         """As a kernel's launch; what goes wrong is raised, because it does not spoil the device."""
+        if self._warm and self._graphs is None:
+            self._graphs = self._all_captured()
+        self._warm = True
         return self._timed(times)
 
-    def _replayed(self, times: int) -> float:
-        """By a graph if the library's calls can be captured, else as they are called."""
-        if self._graph is None and self._capturable:
-            try:
-                self._graph = self._captured()
-            except Exception:  # noqa: BLE001 (CuPy refuses with errors of many classes)
-                self._capturable = False
-                with contextlib.suppress(Exception):
-                    self._stream.end_capture()
-        return super()._replayed(times) if self._capturable else self._run_times(times)
+    @property
+    def captured(self) -> bool:
+        """Whether runs are replayed from graphs."""
+        return bool(self._graphs)
+
+    def _all_captured(self) -> list[Any]:
+        """A graph of one run on each operand set; none where the library cannot be captured."""
+        try:
+            return [self._captured(range(number, number + 1)) for number in range(len(self._sets))]
+        except Exception:  # noqa: BLE001 (CuPy refuses with errors of many classes)
+            with contextlib.suppress(Exception):
+                self._stream.end_capture()
+            return []
+
+    def _short(self) -> bool:
+        return self.captured and super()._short()
+
+    def _run(self, number: int) -> None:
+        if self._graphs:
+            self._graphs[number % len(self._sets)].launch(self._stream)
+        else:
+            self._queue(number)

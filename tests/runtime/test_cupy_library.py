@@ -39,5 +39,5 @@ def test_short_runs_are_captured(operator: str, arguments: dict[str, Any], name:
     launch, _, _ = launched(CudaRuntime(), load_operator(operator).build(**arguments))
     launch()
     assert 0 < launch(48) / 48 < 2e-4
-    assert launch._graph is not None  # type: ignore[attr-defined]
+    assert launch.captured  # type: ignore[attr-defined]
     assert launch.name.startswith(name)
