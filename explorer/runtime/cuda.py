@@ -22,9 +22,10 @@ from explorer.check import Bounds, Verdict, poison_bits
 from explorer.runtime import nvrtc
 from explorer.runtime.base import Array, Binary, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
+from explorer.runtime.cuda_judge import judge
 from explorer.runtime.launching import Configuration, configuration
 from explorer.runtime.tensor_map import encode
-from ir.dtypes import is_float, numpy_dtype
+from ir.dtypes import numpy_dtype
 from ir.errors import MissingTarget
 from ir.kernel import Argument, Kernel
 from ir.program import Program
@@ -168,7 +169,7 @@ class CudaRuntime:
 
     def judge(self, bounds: Bounds, array: Array) -> Verdict:
         """Bounds.judge with the comparison on the device; words are numpy's."""
-        return _judge(bounds, array)
+        return judge(cupy(), bounds, array)
 
     def clock_ghz(self) -> float | None:
         """The clock of the processors now."""
@@ -199,58 +200,6 @@ def _guarded(make: Any) -> Array:
     except cupy().cuda.memory.OutOfMemoryError as error:
         raise MemoryError(f"the GPU has too little memory: {error}") from None
     return array
-
-
-_bounds: dict[int, tuple[Bounds, Any, Any, Any]] = {}
-
-
-def _device_bounds(bounds: Bounds) -> tuple[Any, Any, Any]:
-    """Low, high and picked indices on the device, uploaded once."""
-    if id(bounds) not in _bounds:
-        xp = cupy()
-        picks = (
-            None if bounds.picks is None else tuple(xp.asarray(np.asarray(p)) for p in bounds.picks)
-        )
-        _bounds[id(bounds)] = (bounds, xp.asarray(bounds.low), xp.asarray(bounds.high), picks)
-    return _bounds[id(bounds)][1:]
-
-
-def _widened(array: Any, dtype: str) -> Any:
-    xp = cupy()
-    if dtype == "bf16":
-        return (array.astype(xp.uint32) << 16).view(xp.float32)
-    if dtype == "e4m3":
-        return xp.asarray(_e4m3_table())[array]
-    return array.astype(xp.float32) if dtype == "f16" else array
-
-
-@cache
-def _e4m3_table() -> Any:
-    from ir.dtypes import to_float
-
-    return to_float(np.arange(256, dtype=np.uint8), "e4m3").astype(np.float32)
-
-
-def _judge(bounds: Bounds, array: Any) -> Verdict:
-    xp = cupy()
-    low, high, picks = _device_bounds(bounds)
-    known = array if picks is None else array[xp.ix_(*picks)]
-    if not is_float(bounds.dtype):
-        right = bool((known == low).all())
-        return Verdict(0.0) if right else bounds.judge(xp.asnumpy(array))
-    value = _widened(known, bounds.dtype)
-    inside = bool(((value >= low) & (value <= high)).all())
-    if inside and picks is not None:
-        inside = not bool(xp.isnan(_widened(array, bounds.dtype)).any())
-    if not inside:
-        return bounds.judge(xp.asnumpy(array))
-    step = max(1, value.size // 16384)
-    have = xp.asnumpy(value.reshape(-1)[::step]).astype(np.float64)
-    want = bounds.reference.reshape(-1)[::step].astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        error = np.abs(have - want) / (np.abs(want) + bounds.scale)
-    error[have == want] = 0.0
-    return Verdict(float(np.max(np.nan_to_num(error, nan=np.inf), initial=0.0)))
 
 
 # --- loaded kernels -----------------------------------------------------------------------------
