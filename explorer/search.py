@@ -96,6 +96,7 @@ class Search:
             seed=seed,
             library=baseline,
         )
+        self._wants_baseline = baseline
         self._noted: Baseline | None = None
         self.settled: Settled | None = None  # what the finals came to
         self.measurer.best = self.best_seconds
@@ -242,8 +243,7 @@ class Search:
         finalists = [schedule for _, schedule in ranked[:count]]
         if best_before is not None and best_before not in finalists:
             finalists.append(best_before)
-        library = {"library": True} if self.baseline and self.baseline.seconds else {}
-        outcomes = self.measurer.compete(finalists, rounds, **library)
+        outcomes = self.measurer.compete(finalists, rounds, library=self._wants_baseline)
         pairs = list(zip(finalists, outcomes, strict=True))
         self.settled = settle(pairs, best_before, self.baseline)
         self._note_baseline()

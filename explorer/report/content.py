@@ -23,6 +23,7 @@ from explorer.story import Story, Trial, word
 from ir.errors import TilewrightError
 
 DECISIONS = 6  # decisions that are shown value by value
+COMPARABLE = 1.5  # times a finalist's time: others are too far away for one chart
 LIBRARY = "baseline"  # what the array library is called beside finalists
 
 
@@ -184,16 +185,21 @@ def _finalists(story: Story, unit: TimeUnit) -> dict[str, Any]:
         (interval.name, trial.schedule.to_json())
         for interval, trial in zip(found, ranked, strict=True)
     ]
-    baseline = story.baseline
-    library = []
-    if baseline is not None and baseline.outcome is not None and baseline.outcome.ok:
-        library.append(_interval(LIBRARY, baseline.outcome, False))
     return {
-        "finalists": charts.intervals([*found, *library], unit),
+        "finalists": charts.intervals([*found, *_library(story, found)], unit),
         "verdict": _verdict(found),
         "finalist_schedules": names,
         "beside": _beside(story),
     }
+
+
+def _library(story: Story, found: Sequence[Interval]) -> list[Interval]:
+    """The baseline as a line of the chart, unless finalists would shrink to dots beside it."""
+    baseline = story.baseline
+    if baseline is None or baseline.outcome is None or baseline.seconds is None:
+        return []
+    near = found[0].median / COMPARABLE < baseline.seconds < found[-1].median * COMPARABLE
+    return [_interval(LIBRARY, baseline.outcome, False)] if near else []
 
 
 def _interval(name: str, outcome: Outcome, best: bool) -> Interval:

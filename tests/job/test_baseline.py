@@ -85,7 +85,7 @@ def test_it_can_be_switched_off(device: ScriptedDevice, path: Path) -> None:
 
 
 def test_a_program_without_one_says_why(device: ScriptedDevice, path: Path) -> None:
-    device.library, device.contested = NONE, LATER  # which the finals do not ask for
+    device.library = device.contested = NONE
     result = tune(path)
     assert result.baseline is NONE
     assert result.beside_baseline is None
@@ -104,6 +104,20 @@ def test_an_interrupted_job_compares_what_it_has(device: ScriptedDevice, path: P
     (resumed,) = job.resume(result.job, store=path).results
     assert resumed.baseline is LATER
     assert resumed.trials == 12
+
+
+def test_a_resumed_job_with_nothing_left_but_its_finals_has_one(
+    device: ScriptedDevice, path: Path
+) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.trial == 12:
+            raise KeyboardInterrupt
+
+    first = tune(path, progress=stop)
+    device.library = None  # a fresh process knows of none before it measures
+    (resumed,) = job.resume(first.job, store=path).results
+    assert resumed.resumed == resumed.trials == 12
+    assert resumed.baseline is LATER
 
 
 # --- the incumbent ------------------------------------------------------------------------------
