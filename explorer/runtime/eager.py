@@ -184,9 +184,10 @@ class Evaluation:
         dying = self._last_uses()
         alive: dict[int, int] = {}
         most = 0
+        elsewhere = self._fixed.keys() | self._direct | self._done
         for position in self._order:
             node = self._program.nodes[position]
-            if position not in self._fixed and not isinstance(node.op, Store):
+            if position not in elsewhere and not isinstance(node.op, Store):
                 extents = (self._program.axes[axis] for axis in node.axes)
                 alive[position] = prod(extents) * dtype_of(node.dtype).bytes
             most = max(most, sum(alive.values()))

@@ -124,3 +124,23 @@ def streamed() -> Program:
     top = carry("max", x, n)
     g.output("Y", carry("sum", exp(x - now(top)), n, factor=exp(prior(top) - now(top))))
     return g.program()
+
+
+def whole_sum() -> Program:
+    """Everything in one number, beside a number of the whole."""
+    g = Graph("whole_sum")
+    m, n = g.axes(m=4, n=6)
+    x = g.input("X", (m, n), "f32")
+    total = reduce("sum", x, (m, n))
+    g.output("Y", total, "f32")
+    g.output("Z", x * total + 1.0, "bf16")
+    return g.program()
+
+
+def outer() -> Program:
+    """A sum over an axis that only one factor has, stored the other way round."""
+    g = Graph("outer")
+    m, n, k = g.axes(m=4, n=6, k=5)
+    product = contract(g.input("A", (m, k), "f16"), g.input("B", (n,), "f16"), over=k)
+    g.output("C", product, "f16", (n, m))
+    return g.program()

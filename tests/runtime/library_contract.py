@@ -15,7 +15,7 @@ from explorer.runtime.eager import Inexpressible
 from ir.oracle import evaluate, random_inputs
 from ir.program import Program
 from ir.registry import load_operator
-from tests.ir.programs import indirect, streamed
+from tests.ir.programs import indirect, outer, streamed, whole_sum
 from tests.ir.test_operators import CASES
 
 _SMALL: dict[str, Any] = {"m": 24, "n": 20, "k": 28}
@@ -43,6 +43,10 @@ class LibraryContract:
         self, runtime: Any, arguments: dict[str, Any]
     ) -> None:
         check(runtime, load_operator("matmul").build(**arguments))
+
+    @pytest.mark.parametrize("program", [whole_sum(), outer()], ids=lambda program: program.name)
+    def test_scalars_and_outer_products(self, runtime: Any, program: Program) -> None:
+        check(runtime, program)
 
     @pytest.mark.parametrize(
         ("program", "why"),
