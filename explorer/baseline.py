@@ -18,6 +18,7 @@ from explorer.runtime.workers import Timing
 from explorer.samples import examined, merged
 
 FINALS_SECONDS = 1.5  # about what the baseline may take of the finals
+_LONGEST = 200  # letters of an error: those of compilers go on with the text that they compiled
 _PLAIN_ERRORS = ("Inexpressible", "MissingTarget")  # their messages are meant for people
 
 
@@ -100,4 +101,5 @@ def _why(reply: Raised | Died) -> str:
         return reply.detail
     if reply.kind in _PLAIN_ERRORS:
         return reply.message
-    return f"{reply.kind}: {reply.message}"
+    first = (reply.message.strip() or "it does not say why").splitlines()[0]
+    return f"{reply.kind}: {first[:_LONGEST]}"

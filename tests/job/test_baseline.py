@@ -214,6 +214,7 @@ def test_a_slow_library_keeps_its_first_time() -> None:
     [
         (Raised("Inexpressible", "array libraries have no carry"), "array libraries have no carry"),
         (Raised("MemoryError", "the GPU is full"), "MemoryError: the GPU is full"),
+        (Raised("CompileError", "x" * 300 + "\n1: int a;"), "CompileError: " + "x" * 200),
         (Died("timeout", "no answer within 15 s"), "no answer within 15 s"),
         (Answer(("lib", Examination("wrong_result", detail="C: 3 wrong"))),
          "lib computes something else: C: 3 wrong"),
