@@ -107,8 +107,10 @@ class Evaluation:
         self._fixed: dict[int, Value] = {}
         self._values: dict[int, Value] = {}
         self._order = self._needed()
-        self._refuse()
         self._dying = self._last_uses()
+        self._refuse()
+        for position in filter(self._stays, self._order):
+            self._fixed[position] = self._made(self._program.nodes[position])
 
     def called(self, library: str, blas: str) -> str:
         """What people call it: `blas` where that does all, else `library`, with it or without."""
@@ -159,7 +161,7 @@ class Evaluation:
         return dying
 
     def _refuse(self) -> None:
-        """Raises Inexpressible for what the library cannot say, and makes what stays."""
+        """Raises Inexpressible for what the library cannot say, before anything is made."""
         for position in self._order:
             node = self._program.nodes[position]
             if not isinstance(
@@ -170,8 +172,8 @@ class Evaluation:
                 raise Inexpressible("array libraries have no e4m3")
             if position in self._products:
                 self._library.refuse(self._program, self._products[position])
-            if isinstance(node.op, Load | Constant | Iota):
-                self._fix(position, node)
+            if isinstance(node.op, Load) and any(i.gather is not None for i in node.op.index):
+                raise Inexpressible(f"{node.op.tensor} is read at indices of another tensor")
         needed = self._intermediates()
         if needed > self._library.room:
             raise Inexpressible(
@@ -181,34 +183,36 @@ class Evaluation:
 
     def _intermediates(self) -> int:
         """Bytes of values at the moment when they are most."""
-        dying = self._last_uses()
         alive: dict[int, int] = {}
         most = 0
-        elsewhere = self._fixed.keys() | self._direct | self._done
+        elsewhere = {*filter(self._stays, self._order), *self._direct, *self._done}
         for position in self._order:
             node = self._program.nodes[position]
             if position not in elsewhere and not isinstance(node.op, Store):
                 extents = (self._program.axes[axis] for axis in node.axes)
                 alive[position] = prod(extents) * dtype_of(node.dtype).bytes
             most = max(most, sum(alive.values()))
-            for dead in dying.get(position, ()):
+            for dead in self._dying.get(position, ()):
                 alive.pop(dead, None)
         return most
 
-    def _fix(self, position: int, node: Node) -> None:
-        """Make a value that is the same in every run."""
-        xp, storage = self._library.xp, numpy_dtype(node.dtype)
-        if isinstance(node.op, Constant):
-            value = xp.asarray(from_float(np.asarray(node.op.value), node.dtype))
-            self._fixed[position] = Value((), value, node.dtype)
-        elif isinstance(node.op, Iota):
-            count = self._program.axes[node.op.axis]
-            self._fixed[position] = Value(node.axes, xp.arange(count, dtype=storage), node.dtype)
-        elif isinstance(node.op, Load):
-            if any(index.gather is not None for index in node.op.index):
-                raise Inexpressible(f"{node.op.tensor} is read at indices of another tensor")
-            if not any(any(pair) for pair in self._margins(node.op)):
-                self._fixed[position] = self._view(node)
+    def _stays(self, position: int) -> bool:
+        """Whether a value is the same in every run: a constant, or a view of an input."""
+        op = self._program.nodes[position].op
+        if isinstance(op, Load):
+            return not any(any(pair) for pair in self._margins(op))
+        return isinstance(op, Constant | Iota)
+
+    def _made(self, node: Node) -> Value:
+        """A value that stays."""
+        xp, op = self._library.xp, node.op
+        if isinstance(op, Constant):
+            value = from_float(np.asarray(op.value), node.dtype)
+            return Value((), xp.asarray(value), node.dtype)
+        if isinstance(op, Iota):
+            count = self._program.axes[op.axis]
+            return Value(node.axes, xp.arange(count, dtype=numpy_dtype(node.dtype)), node.dtype)
+        return self._view(node)
 
     def _evaluate(self, position: int) -> None:
         node = self._program.nodes[position]
