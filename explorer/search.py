@@ -269,7 +269,7 @@ class Search:
 
     def _note_baseline(self) -> None:
         """Keep what is known of the baseline with the job."""
-        if self.baseline is None or self.baseline is self._noted:
+        if self.baseline is None or self.baseline == self._noted:
             return
         self._noted = self.baseline
         options = json.loads(self.job.options) | {"baseline": self.baseline.to_facts()}
