@@ -46,6 +46,7 @@ def tune(
     model: str | Path | None = None,
     start_from: str | Path | None = None,
     replay: str | Path | None = None,
+    baseline: bool = True,
     progress: Callable[[Progress], None] | None = None,
     **arguments: Any,
 ) -> JobResult:
@@ -67,6 +68,7 @@ def tune(
         model=model,
         start_from=start_from,
         replay=replay,
+        baseline=baseline,
         progress=progress,
     )
 

@@ -6,14 +6,15 @@ Says it as values; words for people are the command line's. Knows no operator an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from explorer.baseline import Baseline
 from explorer.landscape import Difference, ValueEffect, beside, by_value, known_to
 from explorer.outcome import Outcome
-from explorer.recall import known_trials, open_store, store_exists
+from explorer.recall import known_baseline, known_trials, open_store, store_exists
 from explorer.workload import Workload
 from ir.schedule import Schedule, Value
 from ir.space import Decision, Space
@@ -39,7 +40,10 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """`remedies` are single changes that make a refused schedule legal."""
+    """`remedies` are single changes that make a refused schedule legal.
+
+    `baseline` is the array library's time of the program, where a job has measured it.
+    """
 
     schedule: Schedule
     broken: tuple[Broken, ...]
@@ -47,6 +51,7 @@ class Explanation:
     choices: tuple[Choice, ...]
     trials: tuple[Outcome, ...]
     neighbours: tuple[Difference, ...]
+    baseline: Baseline | None = None
 
 
 def explain(
@@ -81,7 +86,8 @@ def explain_known(
     if not store_exists(store):
         return explain(workload.space(), schedule)
     with open_store(store) as records:
-        return explain(workload.space(), schedule, known_trials(records, workload))
+        found = explain(workload.space(), schedule, known_trials(records, workload))
+        return replace(found, baseline=known_baseline(records, workload))
 
 
 def _broken(space: Space, schedule: Schedule) -> tuple[Broken, ...]:

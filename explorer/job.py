@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+from explorer.baseline import Baseline
 from explorer.budget import BATCH, Budget
 from explorer.errors import NothingValid
 from explorer.finals import ROUNDS
@@ -39,6 +40,7 @@ __all__ = [
     "plan_one",
     "recorded",
     "resume",
+    "run_beside_library",
     "run_plan",
     "run_schedule",
     "single",
@@ -64,6 +66,7 @@ def tune(
     model: str | Path | None = None,
     start_from: str | Path | None = None,
     replay: str | Path | None = None,
+    baseline: bool = True,
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> JobResult:
@@ -73,14 +76,16 @@ def tune(
     ("quick", "standard" or "deep"). Every trial is committed to `store` before `progress` hears
     of it. `model` is a trained cost model to start with, "none", or (None) the one that the
     package ships for the target. The fastest schedules of the records in `start_from` are measured
-    first. With `replay`, records answer instead of this machine, and nothing is stored.
+    first. Unless `baseline` is false, the program is also measured in the target's array library,
+    and again in turns with the finalists. With `replay`, records answer instead of this machine,
+    and nothing is stored.
     A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """
     budget = Budget.of(effort, trials, seconds, batch)
     plan = plan_one(
         operator, arguments, budget, target=target, threads=threads, pins=pins,
-        strategy=strategy, seed=seed, model=model, start_from=start_from,
+        strategy=strategy, seed=seed, model=model, start_from=start_from, baseline=baseline,
     )  # fmt: skip
     recordings: tuple[Recording, ...] = ()
     if replay is not None:
@@ -138,6 +143,7 @@ def plan_one(
     seed: int = 0,
     model: str | Path | None = None,
     start_from: str | Path | None = None,
+    baseline: bool = True,
 ) -> Plan:
     """The plan of one job; raises UsageError for wrong names and values."""
     workload = Workload.of(operator, arguments, target, threads)
@@ -146,6 +152,7 @@ def plan_one(
         operator, workload.arguments, target, threads, fixed, strategy, seed,
         model=None if model is None else str(model),
         start_from=None if start_from is None else str(start_from),
+        baseline=baseline,
     )  # fmt: skip
     return Plan((job,), budget)
 
@@ -202,19 +209,34 @@ def single(found: PlanResult) -> JobResult:
 
 def run_schedule(workload: Workload, schedule: Schedule, *, cache: Path | None = None) -> Outcome:
     """Rebuild, check and time one schedule; its hot-loop spills are noted as `spills`."""
+    return _run(workload, schedule, cache, False)[0]
+
+
+def run_beside_library(
+    workload: Workload, schedule: Schedule, *, cache: Path | None = None
+) -> tuple[Outcome, Baseline]:
+    """As `run_schedule`, in turns with the target's array library."""
+    outcome, baseline = _run(workload, schedule, cache, True)
+    return outcome, baseline or Baseline(why="there was no turn for it")
+
+
+def _run(
+    workload: Workload, schedule: Schedule, cache: Path | None, library: bool
+) -> tuple[Outcome, Baseline | None]:
     from explorer.runtime.once import spills_once
 
     workload.refuse_illegal(schedule)
     workload.refuse_unmeasurable()
     where = cache or cache_dir()
-    measurer = Measurer(workload.program, workload.target, workload.hardware, cache_dir=where)
-    with measurer:
-        (outcome,) = measurer.compete([schedule], ROUNDS)
+    program, hardware = workload.program, workload.hardware
+    with Measurer(program, workload.target, hardware, cache_dir=where, library=library) as measurer:
+        (outcome,) = measurer.compete([schedule], ROUNDS, library=library)
+        baseline = measurer.baseline
     if outcome.ok:
-        kernel = workload.backend.lower(workload.program, schedule, workload.hardware)
+        kernel = workload.backend.lower(program, schedule, hardware)
         spills = spills_once(kernel, cache_dir=where)
         outcome = replace(outcome, notes=(*outcome.notes, ("spills", spills)))
-    return outcome
+    return outcome, baseline
 
 
 def export_best(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -18,14 +17,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from explorer.baseline import Baseline, LibraryTimer
 from explorer.busy import ForeignLoad
 from explorer.disturbance import CROWDED, LOAD
 from explorer.errors import DeviceLost, WorkerError
 from explorer.expectation import Expectation
 from explorer.outcome import Outcome, Status
 from explorer.runtime.base import Binary
-from explorer.runtime.process import Answer, Died, Raised, Reply, Worker, process_server
+from explorer.runtime.process import (
+    Answer,
+    Died,
+    ProcessServer,
+    Raised,
+    Reply,
+    Worker,
+    process_server,
+)
 from explorer.runtime.workers import Compiled, Examination, Timing
+from explorer.samples import examined, merged
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import Hardware
@@ -34,6 +43,7 @@ _WORKERS = "explorer.runtime.workers"
 _MOST_COMPILERS = 16
 _ORACLE_DEADLINE = 900.0
 _READY_DEADLINE = 60.0
+_LIBRARY_DEADLINE = 15.0  # CuPy compiles a kernel for each kind of op
 _RESTARTS = 3  # attempts to get the timing worker back after it died
 _PAUSE = 1.0  # seconds between them
 _FINAL = Timing(fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"), sustained=True)
@@ -48,12 +58,19 @@ class Measuring(Protocol):
     best: float | None
     kernels: dict[str, Outcome]
 
+    @property
+    def baseline(self) -> Baseline | None:
+        """What is known of the library's time; None as long as it was not asked for."""
+        ...
+
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
         """Outcomes in the order of `schedules`."""
         ...
 
-    def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
-        """Outcomes of finalists."""
+    def compete(
+        self, schedules: Sequence[Schedule], rounds: int, library: bool = False
+    ) -> list[Outcome]:
+        """Outcomes of finalists; with `library` the baseline takes turns with them."""
         ...
 
     def rest(self) -> None:
@@ -68,7 +85,8 @@ class Measuring(Protocol):
 class Measurer:
     """Measures schedules of one program on this machine. Use as a context manager.
 
-    `runtime` is the runtime's name, where it differs from the backend's.
+    `runtime` is the runtime's name, where it differs from the backend's. With `library` the
+    baseline is measured before the first candidate.
     """
 
     def __init__(
@@ -84,6 +102,7 @@ class Measurer:
         compilers: int | None = None,
         runtime: str | None = None,
         timing: Timing | None = None,
+        library: bool = False,
     ) -> None:
         self._program = program
         self._hardware = hardware
@@ -103,6 +122,12 @@ class Measurer:
         self._doubtful = False  # whether the timing worker died, and has not answered since
         self._load = ForeignLoad()
         self._maker = self._start_oracle(seed)
+        self._cache_dir = cache_dir
+        self._alone: Worker | None = None  # examines the library where it needs its own process
+        self._library = LibraryTimer(self._ask_library)
+        self._wanted = library
+        if library:
+            self._library_server()
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
 
@@ -124,16 +149,22 @@ class Measurer:
         self.close()
 
     @property
+    def baseline(self) -> Baseline | None:
+        """What is known of the library's time."""
+        return self._library.result
+
+    @property
     def workers(self) -> tuple[Worker, ...]:
         """The worker processes of this job."""
-        timing = (self._examiner,) if self._examiner else ()
+        timing = (worker for worker in (self._examiner, self._alone) if worker)
         return (*self._compilers, self._maker, *timing)
 
     def rest(self) -> None:
         """Give back the device and the operands on it until the next call."""
-        if self._examiner is not None:
-            self._examiner.close()
-            self._examiner = None
+        for worker in (self._examiner, self._alone):
+            if worker is not None:
+                worker.close()
+        self._examiner = self._alone = None
 
     def close(self) -> None:
         """End all workers and remove the job's files."""
@@ -149,7 +180,11 @@ class Measurer:
         call, and as `crowded` if that left too few of them.
         """
         self._load.begin(self._pids())
-        for compiled in self._compile(schedules):
+        found = self._compile(schedules)
+        if self._wanted and self.baseline is None:
+            self._library.first()
+            self._load.begin(self._pids())
+        for compiled in found:
             key = compiled.outcome.kernel_key
             if key in self.kernels:
                 yield replace(self.kernels[key], copied=True)
@@ -161,8 +196,13 @@ class Measurer:
                 self.kernels[key] = outcome
             yield outcome
 
-    def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
-        """Finalists, measured in turns so that drift meets all alike; medians over all rounds."""
+    def compete(
+        self, schedules: Sequence[Schedule], rounds: int, library: bool = False
+    ) -> list[Outcome]:
+        """Finalists, measured in turns so that drift meets all alike; medians over all rounds.
+
+        With `library` the baseline has a turn in every round, as long as it has time for it.
+        """
         compiled = self._compile(schedules)
         self._load.begin(self._pids())
         turns: list[list[Outcome]] = [[] for _ in schedules]
@@ -171,7 +211,9 @@ class Measurer:
                 index = (place + number) % len(schedules)
                 if all(outcome.ok for outcome in turns[index]):
                     turns[index].append(self._outcome(compiled[index], _FINAL, None))
-        return [self._noted(_merge(outcomes)) for outcomes in turns]
+            if library:
+                self._library.turn(_FINAL)
+        return [self._noted(merged(outcomes)) for outcomes in turns]
 
     def _noted(self, outcome: Outcome) -> Outcome:
         share = self._load.share(self._pids())
@@ -183,7 +225,26 @@ class Measurer:
         return replace(outcome, notes=notes)
 
     def _pids(self) -> tuple[int, ...]:
-        return (self._server.pid, *(worker.pid for worker in self.workers if worker.pid))
+        servers = [self._server.pid]
+        if self._wanted:
+            servers.append(self._library_server().pid)
+        return (*servers, *(worker.pid for worker in self.workers if worker.pid))
+
+    def _library_server(self) -> ProcessServer:
+        """Where the library has as many threads as kernels have."""
+        return process_server(self._runtime, self._cache_dir, self._hardware.threads)
+
+    def _ask_library(self, timing: Timing) -> Reply:
+        """Have the library examined, by the timing worker if that has as many threads."""
+        if self._library_server() is self._server:
+            examiner = self._ready_examiner()
+            reply = examiner.ask(_LIBRARY_DEADLINE, "library", self._program, timing)
+            self._doubtful = isinstance(reply, Died)
+            return reply
+        if self._alone is None:
+            place, known = f"{_WORKERS}:LibraryExaminer", self._known_expectation()
+            self._alone = Worker(self._library_server(), place, known, self._runtime)
+        return self._alone.ask(_LIBRARY_DEADLINE, "library", self._program, timing)
 
     def _compile(self, schedules: Sequence[Schedule]) -> list[_Candidate]:
         """One candidate per schedule, compiled by whichever worker is free."""
@@ -212,18 +273,22 @@ class Measurer:
 
     def _ready_examiner(self) -> Worker:
         """The timing worker; the first call waits for the oracle. Raises DeviceLost."""
+        if self._examiner is None:
+            place, known = f"{_WORKERS}:Examiner", self._known_expectation()
+            self._examiner = Worker(self._server, place, known, self._runtime)
+        if self._doubtful:
+            self._wait_for(self._examiner)
+        return self._examiner
+
+    def _known_expectation(self) -> Expectation:
+        """The oracle's answer, waited for once; raises WorkerError."""
         if self._expectation is None:
             reply = self._maker.collect()
             self._maker.close()
             if not isinstance(reply, Answer):
                 raise WorkerError(f"{self._program.name}: the oracle failed: {_detail(reply)}")
             self._expectation = reply.value
-        if self._examiner is None:
-            place = f"{_WORKERS}:Examiner"
-            self._examiner = Worker(self._server, place, self._expectation, self._runtime)
-        if self._doubtful:
-            self._wait_for(self._examiner)
-        return self._examiner
+        return self._expectation
 
     def _wait_for(self, examiner: Worker) -> None:
         """After a death: the fresh worker must reach the device again; raises DeviceLost."""
@@ -242,16 +307,9 @@ class Measurer:
 
     def _judged(self, outcome: Outcome, seen: Examination) -> Outcome:
         """The outcome of an examined candidate; a time that the hardware cannot reach is not ok."""
-        outcome = replace(
-            outcome,
-            status=seen.status,
-            detail=seen.detail,
-            error=seen.error,
-            clock_ghz=seen.clock_ghz,
-        )
-        if seen.status != "ok":
+        outcome = examined(outcome, seen)
+        if not outcome.ok:
             return outcome
-        outcome = _with_samples(outcome, seen.samples)
         floor = roofline_seconds(self._program, self._hardware)
         if outcome.seconds is not None and outcome.seconds < floor:
             detail = f"{outcome.seconds:.3g} s; this hardware needs {floor:.3g} s at least"
@@ -305,29 +363,6 @@ def _finished(workers: Sequence[Worker]) -> list[Worker]:
     ready: list[Worker] = select.select(workers, [], [], wait)[0]
     now = time.monotonic()
     return ready or [worker for worker in workers if worker.deadline <= now]
-
-
-def _with_samples(outcome: Outcome, samples: Sequence[float]) -> Outcome:
-    """The outcome with median, quartiles and count of `samples`."""
-    if len(samples) < 2:
-        quartiles = (samples[0], samples[0])
-    else:
-        low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
-        quartiles = (low, high)
-    return replace(
-        outcome, seconds=statistics.median(samples), quartiles=quartiles, repeats=len(samples)
-    )
-
-
-def _merge(outcomes: Sequence[Outcome]) -> Outcome:
-    """One outcome of many turns: the first failure, or the median of the turns' medians."""
-    for outcome in outcomes:
-        if not outcome.ok:
-            return outcome
-    medians = [outcome.seconds for outcome in outcomes if outcome.seconds is not None]
-    merged = _with_samples(outcomes[-1], medians)
-    repeats = sum(outcome.repeats for outcome in outcomes)
-    return replace(merged, repeats=repeats, notes=(*merged.notes, ("turns", len(outcomes))))
 
 
 def roofline_seconds(program: Program, hardware: Hardware) -> float:

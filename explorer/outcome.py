@@ -21,6 +21,7 @@ Status = Literal[
     "below_roofline",
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
+TURNS = "turns"  # the note of how many rounds a median was taken over
 Note = tuple[str, str | int | float | bool]
 
 

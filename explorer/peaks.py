@@ -13,10 +13,16 @@ from pathlib import Path
 from explorer.busy import BUSY, ForeignLoad
 from explorer.runtime.process import Answer, Worker, process_server
 from explorer.settings import cache_dir
-from ir.target import Hardware
+from ir.target import Hardware, StatesPeaks, get_backend
 
 _RUNNER = "explorer.runtime.workers:Runner"
 _TIMEOUT = 30.0
+
+
+def stated_peaks(target: str, hardware: Hardware) -> dict[str, float]:
+    """What the target's backend knows of the machine by its facts; empty where that is nothing."""
+    backend = get_backend(target)
+    return dict(backend.peaks(hardware)) if isinstance(backend, StatesPeaks) else {}
 
 
 def measured_peaks(target: str, hardware: Hardware, cache: Path | None = None) -> dict[str, float]:

@@ -40,6 +40,7 @@ class JobPlan:
     weight: float = 1.0
     model: str | None = None
     start_from: str | None = None  # records whose fastest schedules are measured first
+    baseline: bool = True  # whether the target's array library is measured besides
 
     def __post_init__(self) -> None:
         if self.trials is not None and self.trials < 1:
@@ -133,8 +134,15 @@ _JOB = {
     "weight": float,
     "model": str,
     "start_from": str,
+    "baseline": bool,
 }
-_WORDS = {int: "a whole number", float: "a number", str: "a text", Mapping: "a table"}
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    Mapping: "a table",
+}
 
 
 def _plan(data: Mapping[str, Any]) -> Plan:
@@ -194,8 +202,8 @@ def _checked(table: object, known: Mapping[str, Any], place: str) -> dict[str, A
 
 
 def _fits(value: object, kind: Any) -> bool:
-    if isinstance(value, bool):
-        return False
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
     if kind is float:
         return isinstance(value, int | float)
     if kind is Sequence:

@@ -12,6 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from explorer.baseline import Baseline
 from explorer.errors import NothingValid
 from explorer.outcome import Outcome, Status
 from explorer.settings import records_location
@@ -167,6 +168,22 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
             "tune it first"
         )
     return record
+
+
+def incumbent(store: Store, workload: Workload, but: str) -> Record | None:
+    """The best record of this workload on this machine that is none of job `but`."""
+    return best_of(record for record in _trials(store, workload) if record.job != but)
+
+
+def known_baseline(store: Store, workload: Workload) -> Baseline | None:
+    """The array library's time as the newest job of this workload on this machine has it."""
+    for job in reversed(store.jobs()):
+        same = (job.operator, job.target) == (workload.operator, workload.target)
+        if same and json.loads(job.extents) == dict(workload.arguments):
+            options = json.loads(job.options)
+            if options.get("baseline") and options.get("hardware") == workload.hardware.key:
+                return Baseline.from_facts(options["baseline"])
+    return None
 
 
 def best_of(trials: Iterable[Record]) -> Record | None:

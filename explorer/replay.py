@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from explorer.baseline import Baseline
 from explorer.outcome import Outcome
 from explorer.recall import open_store, verdicts
 from explorer.workload import Workload
@@ -89,6 +90,7 @@ class Replayer:
 
     def __init__(self, recording: Recording) -> None:
         self._outcomes = recording.outcomes
+        self.baseline: Baseline | None = None
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
 
@@ -103,7 +105,9 @@ class Replayer:
                 self.kernels[outcome.kernel_key] = outcome
             yield outcome
 
-    def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
+    def compete(
+        self, schedules: Sequence[Schedule], rounds: int, library: bool = False
+    ) -> list[Outcome]:
         """The recorded outcomes again, in heats as in finals: there are no others."""
         return [self._outcome(schedule) for schedule in schedules]
 

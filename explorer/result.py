@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from explorer.baseline import Baseline
+from explorer.comparison import Comparison
 from explorer.outcome import Outcome
 from explorer.plan import Plan
 from ir.program import Program
@@ -16,7 +18,8 @@ class Progress:
 
     `trial` counts within the job, `trials` over all jobs of the run; `number` is the job's place in
     the plan. `replayed` trials of a resumed job were measured before the interruption. `regret` is
-    the search's own account of its model, where it keeps one.
+    the search's own account of its model, where it keeps one. `baseline` is the library's time as
+    measured before the first trial, None where it is not wanted.
     """
 
     trial: int
@@ -30,6 +33,7 @@ class Progress:
     trials: int = 0
     replayed: bool = False
     regret: float | None = None
+    baseline: Baseline | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +43,10 @@ class JobResult:
     `trials` were measured by this job, `known` were in the store before, `resumed` of the trials
     were measured before an interruption; `outcomes` counts statuses. `noise` is the usual distance
     of a candidate's quartiles as a share of its time, `foreign_load` the usual share of the
-    processors that other programs had. An interrupted job names the best as it stood, without
-    finals.
+    processors that other programs had. `beside_baseline` is the winner beside the library that
+    `baseline` tells of; `beside_incumbent` the fastest other finalist beside the best of earlier
+    searches, which stays the best if `kept`. An interrupted job names the best as it stood,
+    without finals.
     """
 
     job: str
@@ -56,6 +62,10 @@ class JobResult:
     resumed: int = 0
     noise: float | None = None
     foreign_load: float | None = None
+    baseline: Baseline | None = None
+    beside_baseline: Comparison | None = None
+    beside_incumbent: Comparison | None = None
+    kept: bool = False
 
     @property
     def gflops(self) -> float:

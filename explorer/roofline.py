@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from explorer.runtime.products import product_at
 from ir.program import Program
 
 PEAK_FLOPS = "peak_flops"  # operations a second
@@ -19,9 +20,39 @@ PEAK_BYTES = "peak_bytes"  # bytes a second between memory and processor
 _CACHES = ("l1_bytes", "l2_bytes", "l3_bytes")
 
 
+def operations(program: Program) -> dict[tuple[str, ...], int]:
+    """Arithmetic operations by the types that they work on.
+
+    Those of a matrix product count for the types of its factors, all others for f32, or f64 where
+    they compute in that.
+    """
+    found: dict[tuple[str, ...], int] = {}
+    for position, node in enumerate(program.nodes):
+        args = [program.nodes[arg] for arg in node.args]
+        count = node.op.flops([arg.type for arg in args], node.type, program.scope)
+        product = product_at(program, position)
+        if product is not None and product.rows and product.columns:
+            factors = (program.nodes[factor].dtype for factor in (product.left, product.right))
+            types = tuple(sorted(set(factors)))
+        else:
+            types = ("f64",) if node.dtype == "f64" else ("f32",)
+        if count:
+            found[types] = found.get(types, 0) + count
+    return found
+
+
+def _peak(types: tuple[str, ...], facts: Mapping[str, Any]) -> float:
+    """That of the faster type of two, to which a kernel may round; 0 if it is not known."""
+    peaks = [float(facts.get(f"{PEAK_FLOPS}.{dtype}") or 0) for dtype in types]
+    return max(peaks) if all(peaks) else float(facts.get(PEAK_FLOPS) or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
-    """Counts of one run of a program, and the machine's peaks where they are known."""
+    """Counts of one run of a program, and the machine's peaks where they are known.
+
+    `peak_flops` is what the units that the program needs do together.
+    """
 
     flops: int
     bytes: int
@@ -32,14 +63,16 @@ class Roofline:
     def of(cls, program: Program, facts: Mapping[str, Any]) -> Roofline:
         """From hardware facts, of which 0 means unknown.
 
-        A peak for the dtype of the program's inputs ("peak_flops.f32") goes before the general one.
+        Peaks for element types ("peak_flops.bf16") go before the general one. Units for different
+        types work side by side, so that the slowest of them decides.
         """
-        dtype = program.inputs[0].dtype if program.inputs else ""
-        flops = facts.get(f"{PEAK_FLOPS}.{dtype}") or facts.get(PEAK_FLOPS)
+        work = operations(program)
+        known = {types: _peak(types, facts) for types in work}
+        least = max((work[types] / peak for types, peak in known.items() if peak), default=0.0)
+        flops = program.flops / least if least and all(known.values()) else None
         cached = program.bytes <= max(int(facts.get(name, 0)) for name in _CACHES)
-        memory = None if cached else facts.get(PEAK_BYTES)
-        peaks = (float(peak or 0) or None for peak in (flops, memory))
-        return cls(program.flops, program.bytes, *peaks)
+        memory = None if cached else float(facts.get(PEAK_BYTES) or 0) or None
+        return cls(program.flops, program.bytes, flops, memory)
 
     @property
     def known(self) -> bool:

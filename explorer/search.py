@@ -17,13 +17,15 @@ from typing import Self
 import numpy as np
 
 from costmodel.saved import TrainedModel
+from explorer.baseline import Baseline
+from explorer.comparison import Settled, settle
 from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
 from explorer.finals import finals_size, heat
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
-from explorer.recall import FINAL, HEAT, known_trials, to_record
+from explorer.recall import FINAL, HEAT, incumbent, known_trials, to_record
 from explorer.settings import cache_dir
 from explorer.sharing import Pair, Sharing
 from explorer.strategies.base import find_strategy
@@ -46,7 +48,7 @@ class Search:
     measured is answered from the store as it is asked for again. `facts` are kept with a new job;
     `clock` gives the seconds of the search so far. `model` is a file to start with, "none", or
     (None) the package's own. `seeds` are measured first; `measurer` may answer instead of the
-    machine.
+    machine. With `baseline` the target's array library is measured as well.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Search:
         model: str | Path | None = None,
         seeds: Sequence[Schedule] = (),
         measurer: Measuring | None = None,
+        baseline: bool = False,
     ) -> None:
         make = find_strategy(strategy)
         began = time.monotonic()
@@ -91,7 +94,11 @@ class Search:
             workload.hardware,
             cache_dir=cache or cache_dir(),
             seed=seed,
+            library=baseline,
         )
+        self._wants_baseline = baseline
+        self._noted: Baseline | None = None
+        self.settled: Settled | None = None  # what the finals came to
         self.measurer.best = self.best_seconds
         self.measurer.kernels = self._kernels
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
@@ -128,6 +135,11 @@ class Search:
     def ranked(self) -> list[tuple[float, Schedule]]:
         """Good schedules with their times, the fastest first, one for each kernel."""
         return sorted(self._good.values(), key=lambda pair: pair[0])
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """What is known of the library's time; None before the first trial, or without one."""
+        return self.measurer.baseline
 
     @property
     def replaying(self) -> bool:
@@ -192,6 +204,7 @@ class Search:
             if outcome is None:
                 self.measurer.best = self.best_seconds
                 outcome = next(measured)
+                self._note_baseline()
                 if not outcome.copied:
                     self._tell_past()
                     self._add(schedule, outcome, self.strategy_name)
@@ -213,35 +226,58 @@ class Search:
         self._note(schedule, outcome)
 
     def finals(self) -> tuple[float, Schedule]:
-        """The best few re-measured in turns; the winner by median. Raises NothingValid."""
+        """The best few re-measured in turns with the incumbent and the baseline; the winner.
+
+        The fastest by median wins, unless the incumbent is within noise of it. Raises NothingValid.
+        """
         ranked = self.ranked()
         if not ranked:
             raise self.nothing_valid()
-        outcomes: list[Outcome] = []
         tried = heat(self.space, ranked)
         if tried:
-            found = self._again(tried, 1, outcomes, HEAT)
-            ranked = found or ranked
+            heated = list(zip(tried, self.measurer.compete(tried, 1), strict=True))
+            self._add_all(heated, HEAT)
+            ranked = _ranked(heated) or ranked
         count, rounds = finals_size(ranked[0][0])
-        found = self._again([schedule for _, schedule in ranked[:count]], rounds, outcomes, FINAL)
-        if not found:
+        best_before = self._incumbent()
+        finalists = [schedule for _, schedule in ranked[:count]]
+        if best_before is not None and best_before not in finalists:
+            finalists.append(best_before)
+        outcomes = self.measurer.compete(finalists, rounds, library=self._wants_baseline)
+        pairs = list(zip(finalists, outcomes, strict=True))
+        self.settled = settle(pairs, best_before, self.baseline)
+        self._note_baseline()
+        if self.settled is None:
+            self._add_all(pairs, FINAL)
             seen = "; ".join(outcome.detail or outcome.status for outcome in outcomes[:2])
             raise NothingValid(f"{self.workload.operator}: no finalist was right again: {seen}")
-        return found[0]
+        self._add_all(self.settled.finalists, FINAL)
+        return self.settled.outcome.seconds or 0.0, self.settled.schedule
 
-    def _again(
-        self, schedules: Sequence[Schedule], rounds: int, outcomes: list[Outcome], label: str
-    ) -> list[tuple[float, Schedule]]:
-        """Measure in turns and record; those that were right again, the fastest first."""
-        found = []
-        for schedule, outcome in zip(
-            schedules, self.measurer.compete(schedules, rounds), strict=True
-        ):
+    def _incumbent(self) -> Schedule | None:
+        """The best of earlier searches, if it is of this search's space; as one of its kernels."""
+        record = incumbent(self.store, self.workload, self.job.id)
+        if record is None:
+            return None
+        schedule = Schedule.from_json(record.schedule)
+        try:
+            if self.space.refusal(schedule) is not None:
+                return None
+        except UsageError:
+            return None  # of another space: pinned otherwise, or an older version's
+        return self._good.get(record.kernel_key or schedule.key, (0.0, schedule))[1]
+
+    def _note_baseline(self) -> None:
+        """Keep what is known of the baseline with the job."""
+        if self.baseline is None or self.baseline == self._noted:
+            return
+        self._noted = self.baseline
+        options = json.loads(self.job.options) | {"baseline": self.baseline.to_facts()}
+        self.job = self.store.update_job(self.job.id, self.job.state, json.dumps(options))
+
+    def _add_all(self, pairs: Sequence[Pair], label: str) -> None:
+        for schedule, outcome in pairs:
             self._add(schedule, outcome, label)
-            outcomes.append(outcome)
-            if outcome.ok and outcome.seconds is not None:
-                found.append((outcome.seconds, schedule))
-        return sorted(found, key=lambda pair: pair[0])
 
     def nothing_valid(self) -> NothingValid:
         """The error of a search that found nothing, with what it met."""
@@ -320,3 +356,9 @@ class Search:
         outcome = replace(outcome, notes=(*outcome.notes, elapsed))
         self.store.add(to_record(self.workload, schedule, outcome, self.job.id, strategy))
         self.sharing.know((schedule,))
+
+
+def _ranked(pairs: Sequence[Pair]) -> list[tuple[float, Schedule]]:
+    """Those that were right with their times, the fastest first."""
+    right = [(o.seconds, schedule) for schedule, o in pairs if o.ok and o.seconds is not None]
+    return sorted(right, key=lambda pair: pair[0])

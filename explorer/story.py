@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from explorer.baseline import Baseline
+from explorer.comparison import CHOSEN, INCUMBENT, Settled, settle
 from explorer.errors import NothingValid
 from explorer.interrupted import ELAPSED, outcome_of
 from explorer.outcome import Outcome
+from explorer.peaks import stated_peaks
 from explorer.recall import DECIDING, FINAL
 from explorer.roofline import Roofline
 from explorer.workload import Workload
@@ -71,8 +74,9 @@ class Story:
     @property
     def roofline(self) -> Roofline:
         """Of the machine that the job ran on."""
-        peaks = self.options.get("peaks", {})
-        return Roofline.of(self.workload.program, dict(self.hardware.facts) | peaks)
+        stated = stated_peaks(self.job.target, self.hardware)
+        facts = dict(self.hardware.facts) | stated | self.options.get("peaks", {})
+        return Roofline.of(self.workload.program, facts)
 
     def space(self) -> Space:
         """The whole space of that machine, without pins."""
@@ -84,8 +88,24 @@ class Story:
         return self.workload.backend.lower(program, schedule, self.hardware, full=True)
 
     @property
+    def baseline(self) -> Baseline | None:
+        """The array library's time of the program, if the job asked for it."""
+        facts = self.options.get("baseline")
+        return None if facts is None else Baseline.from_facts(facts)
+
+    @property
+    def settled(self) -> Settled | None:
+        """What the finals came to; None without them."""
+        before = (t.schedule for t in self.finals if dict(t.outcome.notes).get(INCUMBENT))
+        pairs = [(trial.schedule, trial.outcome) for trial in self.finals]
+        return settle(pairs, next(before, None), self.baseline)
+
+    @property
     def best(self) -> Trial:
-        """The fastest finalist, or without finals the fastest trial; raises NothingValid."""
+        """The winner of the finals, or without them the fastest trial; raises NothingValid."""
+        chosen = [trial for trial in self.finals if dict(trial.outcome.notes).get(CHOSEN)]
+        if chosen:
+            return chosen[-1]
         for group in (self.finals, self.trials):
             right = [trial for trial in group if trial.outcome.ok and trial.outcome.seconds]
             if right:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 import numpy as np
 
 from explorer.allocation import Course, next_turn
+from explorer.comparison import beside_baseline
 from explorer.errors import DeviceLost, NothingValid
 from explorer.interrupted import Interrupted, acknowledged
 from explorer.outcome import Outcome
@@ -148,6 +149,7 @@ class Run:
                 model=job.model,
                 seeds=_seeds(job, self._workloads[number]),
                 measurer=Replayer(self._recordings[number]) if self._recordings else None,
+                baseline=job.baseline,
                 resume=self._past.pop(number, None),
                 facts=self._facts(number),
                 clock=self._elapsed,
@@ -194,6 +196,7 @@ class Run:
                 trials=self._trials,
                 replayed=search.trials <= search.resumed,
                 regret=_regret(search),
+                baseline=search.baseline,
             )
         )
 
@@ -251,7 +254,8 @@ class Run:
     def _job_result(
         self, number: int, seconds: float, best: Schedule, interrupted: bool
     ) -> JobResult:
-        search = self._searches[number]
+        search, settled = self._searches[number], self._searches[number].settled
+        standing = beside_baseline(Outcome("ok", seconds), search.baseline)
         return JobResult(
             search.job.id,
             search.workload.program,
@@ -266,6 +270,10 @@ class Run:
             search.resumed,
             search.disturbance.noise,
             search.disturbance.foreign_load,
+            search.baseline,
+            settled.beside_baseline if settled else standing,
+            settled.beside_incumbent if settled else None,
+            settled is not None and settled.kept,
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ir.errors import UsageError
 
@@ -60,6 +60,15 @@ class Backend(Protocol):
 
     def standalone(self, kernel: Kernel) -> Standalone:
         """What makes a kernel that was lowered in `full` run without Tilewright."""
+        ...
+
+
+@runtime_checkable
+class StatesPeaks(Protocol):
+    """What a backend may offer besides: what the machine's data sheet says."""
+
+    def peaks(self, hardware: Hardware) -> Mapping[str, float]:
+        """Operations a second at most, by type of the factors: `peak_flops.DTYPE`."""
         ...
 
 

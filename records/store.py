@@ -226,12 +226,16 @@ class Store:
             connection.execute(update(jobs).where(mine).values(values))
             return True
 
-    def update_job(self, identifier: str, state: str) -> Job:
-        """Set a job's state; raises UnknownJob. Its time never goes back, even if the clock did."""
+    def update_job(self, identifier: str, state: str, options: str | None = None) -> Job:
+        """Set a job's state, and its options if given; raises UnknownJob.
+
+        Its time never goes back, even if the clock did.
+        """
         known = self.job(identifier)
         now = replace(known, updated=self._clock()).updated
-        job = replace(known, state=state, updated=max(now, known.updated))
-        values = {"state": job.state, "updated": job.updated}
+        kept = known.options if options is None else options
+        job = replace(known, state=state, options=kept, updated=max(now, known.updated))
+        values = {"state": job.state, "options": job.options, "updated": job.updated}
         with self._database.writing() as connection:
             connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))
         return job

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,9 +22,11 @@ from explorer.cli.app import (
     print_json,
     read_schedule,
 )
+from explorer.cli.baseline import missing_words, ratio_words
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
+    from explorer.baseline import Baseline
     from explorer.explanation import Choice, Explanation
     from explorer.landscape import Difference
     from explorer.outcome import Outcome
@@ -91,7 +94,8 @@ def _of_job(job: str, schedule: str, records: str | None) -> tuple[Workload, Exp
         story = read_story(store, job)
     chosen = read_schedule(schedule) if schedule not in ("", "best") else story.best_schedule
     trials = [(trial.schedule, trial.outcome) for trial in (*story.trials, *story.finals)]
-    return story.workload, explain_schedule(story.space(), chosen, trials)
+    found = explain_schedule(story.space(), chosen, trials)
+    return story.workload, replace(found, baseline=story.baseline)
 
 
 def _best(workload: Workload, records: str | None) -> Schedule:
@@ -133,8 +137,20 @@ def _print_text(workload: Workload, found: Explanation) -> None:
             print(f"    {effect}")
     for outcome in found.trials:
         print(f"measured: {_outcome(outcome, workload.program.flops)}")
+    if found.baseline is not None:
+        print(_baseline(found, found.baseline))
     if found.neighbours:
         _print_neighbours(found)
+
+
+def _baseline(found: Explanation, baseline: Baseline) -> str:
+    """The library's time beside the schedule's own, or why there is none."""
+    if baseline.seconds is None:
+        return missing_words(baseline)
+    times = [outcome.seconds for outcome in found.trials if outcome.ok and outcome.seconds]
+    ratio = ratio_words(min(times, default=None), baseline)
+    beside = f"; the schedule runs at {ratio}" if ratio else ""
+    return f"baseline: {baseline.library} takes {milliseconds(baseline.seconds)}{beside}"
 
 
 def _print_remedies(found: Explanation) -> None:
@@ -209,6 +225,7 @@ def _as_json(found: Explanation) -> dict[str, Any]:
         "decisions": [_choice_json(choice) for choice in found.choices],
         "trials": [{"status": o.status, "seconds": o.seconds} for o in found.trials],
         "neighbours": [_neighbour_json(neighbour) for neighbour in found.neighbours],
+        "baseline": None if found.baseline is None else found.baseline.to_facts(),
     }
 
 

@@ -16,10 +16,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from explorer.cli.app import milliseconds
 from explorer.cli.progress import Account, JobAccount
 from explorer.disturbance import warning
 
 if TYPE_CHECKING:
+    from explorer.baseline import Baseline
     from explorer.result import Progress
 
 REFRESH = 0.2  # seconds between two drawings, at least
@@ -102,21 +104,31 @@ def _single(job: JobAccount) -> Table:
     if job.share:
         possible = f"{job.roofline.seconds or 0:.3g} s at least, bound by {job.roofline.bound}"
         table.add_row("of peak", job.share, possible)
+    if job.baseline is not None:
+        table.add_row("baseline", *_baseline(job, job.baseline))
     if job.regret is not None:
         table.add_row("model", f"regret {100 * job.regret:.1f} %", "")
     return table
 
 
+def _baseline(job: JobAccount, baseline: Baseline) -> tuple[str, str]:
+    """The ratio to the library and its time, or why there is none."""
+    if baseline.seconds is None:
+        return "none", baseline.why
+    return job.beside or baseline.library, milliseconds(baseline.seconds)
+
+
 def _several(jobs: list[JobAccount]) -> Table:
     """A row for each job."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("job", "trials", "best", "of peak", "failed"):
+    for heading in ("job", "trials", "best", "of peak", "baseline", "failed"):
         table.add_column(heading, justify="left" if heading == "job" else "right")
     for job in jobs:
         failed = sum(job.outcomes.values()) - job.outcomes["ok"]
         share = job.share.partition(" of ")[0]
         best = job.speed.removeprefix("best ")
-        table.add_row(job.title, str(job.trials), best, share, str(failed) if failed else "")
+        count = str(failed) if failed else ""
+        table.add_row(job.title, str(job.trials), best, share, job.beside, count)
     return table
 
 

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from explorer.cli.app import milliseconds
+from explorer.cli.baseline import missing_words, ratio_words
 from explorer.disturbance import crowding, warning
 
 if TYPE_CHECKING:
+    from explorer.baseline import Baseline
     from explorer.plan import Plan
     from explorer.result import Progress
     from explorer.roofline import Roofline
@@ -41,6 +43,7 @@ class JobAccount:
     trials: int = 0
     best: float | None = None
     regret: float | None = None
+    baseline: Baseline | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -52,6 +55,11 @@ class JobAccount:
         """How near the best comes to what the machine can do; empty where that is not known."""
         share = None if self.best is None else self.roofline.share(self.best)
         return "" if share is None else f"{100 * share:.0f} % of the machine's peak"
+
+    @property
+    def beside(self) -> str:
+        """The best beside the library; empty where that has no time."""
+        return ratio_words(self.best, self.baseline)
 
 
 class Account:
@@ -69,7 +77,7 @@ class Account:
     def note(self, progress: Progress) -> None:
         job = self.jobs[progress.number]
         job.job, job.trials, job.best = progress.job, progress.trial, progress.best_seconds
-        job.regret = progress.regret
+        job.regret, job.baseline = progress.regret, progress.baseline
         job.outcomes[progress.outcome.status] += 1
         self.trials, self.elapsed = progress.trials, progress.elapsed
         if progress.replayed:
@@ -112,6 +120,7 @@ class Lines:
         self._account = account
         self._warned = False
         self._started = False
+        self._lacking: set[int] = set()  # jobs of which it was said that they have no baseline
 
     def __enter__(self) -> Lines:
         return self
@@ -127,6 +136,7 @@ class Lines:
             return
         self._start()
         self._warn()
+        self._say_lacking(progress.number, job)
         improved = job.best is not None and (before is None or job.best < before)
         if improved or progress.trials % LINE_EVERY == 0:
             print(self._line(progress, job), flush=True)
@@ -134,7 +144,7 @@ class Lines:
     def _line(self, progress: Progress, job: JobAccount) -> str:
         several = len(self._account.jobs) > 1
         title = f"{job.title}: " if several else ""
-        share = f", {job.share}" if job.share else ""
+        share = "".join(f", {words}" for words in (job.share, job.beside) if words)
         budget = self._account.plan.budget.trials
         return (
             f"{progress.elapsed:6.1f} s  trial {progress.trials:4d} of {budget}  "
@@ -146,6 +156,14 @@ class Lines:
         if self._account.replayed and not self._started:
             print(f"goes on after trial {self._account.replayed}", flush=True)
         self._started = True
+
+    def _say_lacking(self, number: int, job: JobAccount) -> None:
+        """Once for each job that has no baseline: why."""
+        if job.baseline is None or job.baseline.seconds is not None or number in self._lacking:
+            return
+        self._lacking.add(number)
+        title = f"{job.title}: " if len(self._account.jobs) > 1 else ""
+        print(f"{title}{missing_words(job.baseline)}", flush=True)
 
     def _warn(self) -> None:
         said = warning(self._account.crowding)

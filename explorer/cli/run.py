@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from explorer.cli import EXIT_DONE, EXIT_NOTHING
 from explorer.cli.app import (
@@ -21,6 +23,7 @@ from explorer.cli.app import (
     print_json,
     read_schedule,
 )
+from explorer.cli.baseline import beside_words
 
 if TYPE_CHECKING:
     from explorer.outcome import Outcome
@@ -34,23 +37,32 @@ def run(
     target: Target = "cpu",
     threads: Threads = None,
     records: Records = None,
+    baseline: Annotated[
+        bool, typer.Option("--baseline", help="time the target's array library in turns with it")
+    ] = False,
     form: OutputFormat = Format.text,
 ) -> int:
     """Rebuild, check and time one schedule.
 
     Counts register spills in hot loops too. Ends with code 3 if the kernel is not right.
     """
-    from explorer.job import run_schedule
+    from explorer.job import run_beside_library, run_schedule
     from explorer.recall import best_record
     from explorer.workload import Workload
 
     workload = Workload.of(operator, pairs(words), target, threads)
     chosen = read_schedule(schedule or best_record(workload, records).schedule)
-    outcome = run_schedule(workload, chosen)
+    if baseline:
+        outcome, library = run_beside_library(workload, chosen)
+    else:
+        outcome, library = run_schedule(workload, chosen), None
     if form is Format.json:
-        print_json(json.loads(outcome.to_json()) | {"schedule": json.loads(chosen.to_json())})
+        found = json.loads(outcome.to_json()) | {"schedule": json.loads(chosen.to_json())}
+        print_json(found | ({} if library is None else {"baseline": library.to_facts()}))
     else:
         _print_text(outcome, workload.program.flops)
+        if library is not None and outcome.ok:
+            print(beside_words(outcome, library))
     return EXIT_DONE if outcome.ok else EXIT_NOTHING
 
 

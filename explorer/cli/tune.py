@@ -24,6 +24,7 @@ from explorer.cli.app import (
     pairs,
     print_json,
 )
+from explorer.cli.baseline import result_facts, result_lines
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ Replay = Annotated[
     str | None,
     typer.Option(metavar="RECORDS", help="take outcomes from records; measure and store nothing"),
 ]
+BaselineOption = Annotated[
+    bool,
+    typer.Option(
+        "--baseline/--no-baseline", help="compare with the array library: cuBLAS, numpy's BLAS"
+    ),
+]
 Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
 
 _ALWAYS = {"resume", "records", "out", "plain", "form"}  # parameters that go with any others
@@ -89,6 +96,7 @@ def tune(
     records: Records = None,
     start_from: StartFrom = None,
     replay: Replay = None,
+    baseline: BaselineOption = True,
     out: Out = None,
     plain: Plain = False,
     form: OutputFormat = Format.text,
@@ -117,7 +125,7 @@ def tune(
     plan = job.plan_one(
         operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
         threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
-        model=model, start_from=start_from,
+        model=model, start_from=start_from, baseline=baseline,
     )  # fmt: skip
     if replay is None:
         return _search(plan, output)
@@ -185,10 +193,14 @@ def _search(
 
 
 def _peaks(workloads: Sequence[Workload], measured: bool) -> list[dict[str, float]]:
-    """What this machine can do at most; nothing of it where others measured."""
-    from explorer.peaks import measured_peaks
+    """What the machine can do at most; what can be measured of it only if it is this one."""
+    from explorer.peaks import measured_peaks, stated_peaks
 
-    return [measured_peaks(w.target, w.hardware) if measured else {} for w in workloads]
+    return [
+        stated_peaks(w.target, w.hardware)
+        | (measured_peaks(w.target, w.hardware) if measured else {})
+        for w in workloads
+    ]
 
 
 def _given(context: typer.Context) -> dict[str, str]:
@@ -284,6 +296,8 @@ def _print_text(found: PlanResult, result: JobResult) -> None:
         print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
     noise = "" if result.noise is None else f", quartiles {100 * result.noise:.1f} % apart"
     print(f"{speed(result.seconds, result.program.flops)}{noise}")
+    for line in result_lines(result):
+        print(line)
     print(f"schedule {result.best.to_json()}")
     print(f"job {result.job}", flush=True)
 
@@ -331,4 +345,4 @@ def _row(result: JobResult, files: tuple[str, ...]) -> dict[str, Any]:
         "interrupted": result.interrupted,
         "schedule": json.loads(result.best.to_json()),
         "files": files,
-    }
+    } | result_facts(result)

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from explorer.comparison import half_interval
 from explorer.disturbance import Disturbance, warning
-from explorer.finals import ROUNDS
 from explorer.landscape import by_value, importance, known_to
+from explorer.outcome import Outcome
 from explorer.report import charts
 from explorer.report.charts import Interval, Mark
 from explorer.report.units import TimeUnit, rate
@@ -22,7 +23,8 @@ from explorer.story import Story, Trial, word
 from ir.errors import TilewrightError
 
 DECISIONS = 6  # decisions that are shown value by value
-NOTCH = 1.57  # McGill, Tukey and Larsen, American Statistician 32, 1978: 95 % for a median
+COMPARABLE = 1.5  # times a finalist's time: others are too far away for one chart
+LIBRARY = "baseline"  # what the array library is called beside finalists
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,9 @@ def _tiles(story: Story, seconds: float, unit: TimeUnit) -> list[tuple[str, str]
     tiles = [("best time", unit.text(seconds)), ("rate", rate(program.flops / seconds))]
     if share is not None:
         tiles.append(("of the machine's peak", f"{share:.0%}"))
+    beside = None if story.settled is None else story.settled.beside_baseline
+    if beside is not None:
+        tiles.append((f"of the speed of {beside.name}", f"{beside.ratio:.2f}x"))
     first = next((trial.outcome.seconds for trial in story.trials if trial.outcome.ok), None)
     if first is not None:
         tiles.append(("times as fast as the first", f"{first / seconds:.2f}"))
@@ -169,36 +174,63 @@ def _finalists(story: Story, unit: TimeUnit) -> dict[str, Any]:
     """Medians with intervals, and whether the winner's lead is more than noise."""
     right = [trial for trial in story.finals if trial.outcome.ok and trial.outcome.seconds]
     ranked = sorted(right, key=lambda trial: trial.outcome.seconds or math.inf)
-    found = [_interval(trial, place) for place, trial in enumerate(ranked)]
-    if not found:
-        return {"finalists": "", "verdict": ""}
+    if not ranked:
+        return {"finalists": "", "verdict": "", "beside": []}
+    best = story.best
+    found = [
+        _interval(f"finalist {place}", trial.outcome, trial is best)
+        for place, trial in enumerate(ranked, start=1)
+    ]
     names = [
         (interval.name, trial.schedule.to_json())
         for interval, trial in zip(found, ranked, strict=True)
     ]
-    chart = charts.intervals(found, unit)
-    return {"finalists": chart, "verdict": _verdict(found), "finalist_schedules": names}
+    return {
+        "finalists": charts.intervals([*found, *_library(story, found)], unit),
+        "verdict": _verdict(found),
+        "finalist_schedules": names,
+        "beside": _beside(story),
+    }
 
 
-def _interval(trial: Trial, place: int) -> Interval:
-    outcome = trial.outcome
-    median = outcome.seconds or 0.0
-    low, high = outcome.quartiles or (median, median)
-    turns = int(dict(outcome.notes).get("turns") or max(1, min(outcome.repeats, ROUNDS)))
-    half = NOTCH * (high - low) / math.sqrt(turns)
-    low, high = max(0.0, median - half), median + half
-    return Interval(f"finalist {place + 1}", median, low, high, place == 0)
+def _library(story: Story, found: Sequence[Interval]) -> list[Interval]:
+    """The baseline as a line of the chart, unless finalists would shrink to dots beside it."""
+    baseline = story.baseline
+    if baseline is None or baseline.outcome is None or baseline.seconds is None:
+        return []
+    near = found[0].median / COMPARABLE < baseline.seconds < found[-1].median * COMPARABLE
+    return [_interval(LIBRARY, baseline.outcome, False)] if near else []
+
+
+def _interval(name: str, outcome: Outcome, best: bool) -> Interval:
+    median, half = outcome.seconds or 0.0, half_interval(outcome)
+    return Interval(name, median, max(0.0, median - half), median + half, best)
+
+
+def _beside(story: Story) -> list[str]:
+    """The winner beside the library, and the new finalists beside the best before them."""
+    lines = []
+    settled, baseline = story.settled, story.baseline
+    if settled is not None and settled.beside_baseline is not None:
+        lines.append(f"The winner: {settled.beside_baseline.words}.")
+    elif baseline is not None and baseline.why:
+        lines.append(f"There is no baseline: {baseline.why}.")
+    if settled is not None and settled.beside_incumbent is not None:
+        stays = "The best of earlier searches stays" if settled.kept else "It is beaten"
+        lines.append(f"The fastest new finalist: {settled.beside_incumbent.words}. {stays}.")
+    return lines
 
 
 def _verdict(found: Sequence[Interval]) -> str:
     alike = sum(other.low <= found[0].high for other in found[1:])
     if len(found) == 1:
         return "There was one finalist."
+    who = "winner" if found[0].best else "fastest"
     if not alike:
-        return "The winner's lead over all others is larger than the noise."
+        return f"The {who}'s lead over all others is larger than the noise."
     if alike == len(found) - 1:
-        return "None of the others can be told from the winner by these times."
-    return f"{alike} of the other {len(found) - 1} cannot be told from the winner by these times."
+        return f"None of the others can be told from the {who} by these times."
+    return f"{alike} of the other {len(found) - 1} cannot be told from the {who} by these times."
 
 
 def _decisions(story: Story, best: Trial) -> list[tuple[str, str, str]]:

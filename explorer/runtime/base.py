@@ -5,11 +5,11 @@ A runtime lives in worker processes only. It knows kernels and arrays; no progra
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -17,6 +17,9 @@ from explorer.check import Bounds, Verdict
 from ir.errors import MissingTarget
 from ir.kernel import Argument, Kernel
 from ir.target import Hardware
+
+if TYPE_CHECKING:
+    from ir.program import Program
 
 Array = NDArray[Any]
 
@@ -128,6 +131,27 @@ class MeasuresPeaks(Protocol):
 
     def peaks(self, hardware: Hardware, cache_dir: Path) -> dict[str, float]:
         """Operations a second (`peak_flops`, or `peak_flops.DTYPE`) and bytes (`peak_bytes`)."""
+        ...
+
+
+class LibraryLaunch(Launch, Protocol):
+    """A program on its operands, evaluated op by op by an array library called `name`."""
+
+    name: str
+
+
+@runtime_checkable
+class HasLibrary(Protocol):
+    """What a runtime may offer besides: its device's array library, as a baseline of kernels."""
+
+    def prepare_library(self) -> None:
+        """Make a worker process ready that runs no kernels, only the library."""
+        ...
+
+    def library(
+        self, program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> LibraryLaunch:
+        """The program on arrays of `place` and `empty`; raises Inexpressible, MissingTarget."""
         ...
 
 

@@ -12,17 +12,18 @@ import os
 import platform
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from explorer.check import Bounds, Verdict, poison
-from explorer.runtime.base import Array, Binary, CompileError
+from explorer.runtime.base import Array, Binary, CompileError, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
 from explorer.runtime.memory import aligned_empty, read_only_copy
 from ir.kernel import Argument, Kernel
+from ir.program import Program
 from ir.target import Hardware
 from ir.targets.cpu.pool import SYMBOLS, pool_llvm
 
@@ -71,6 +72,16 @@ class CpuRuntime:
         from explorer.runtime.cpu_peaks import measure_peaks
 
         return measure_peaks(hardware, cache_dir)
+
+    def prepare_library(self) -> None:
+        """Nothing: BLAS has its own threads, which may run on all processors."""
+
+    def library(
+        self, program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> LibraryLaunch:
+        from explorer.runtime.numpy_library import NumpyLaunch
+
+        return NumpyLaunch(program, inputs, outputs)
 
     def assemble(self, texts: Sequence[str]) -> bytes:
         return assemble(texts)

@@ -10,23 +10,25 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from explorer.check import Bounds, Verdict, poison_bits
 from explorer.runtime import nvrtc
-from explorer.runtime.base import Array, Binary
+from explorer.runtime.base import Array, Binary, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
+from explorer.runtime.cuda_judge import judge
 from explorer.runtime.launching import Configuration, configuration
 from explorer.runtime.tensor_map import encode
-from ir.dtypes import is_float, numpy_dtype
+from ir.dtypes import numpy_dtype
 from ir.errors import MissingTarget
 from ir.kernel import Argument, Kernel
+from ir.program import Program
 
 _SHARED_ATTRIBUTE = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 _PLAIN_SHARED = 48 << 10
@@ -132,6 +134,16 @@ class CudaRuntime:
         plan = json.loads(texts[1])
         return nvrtc.compile_text(texts[0], plan["arch"], plan["options"])[0]
 
+    def prepare_library(self) -> None:
+        self.prepare()
+
+    def library(
+        self, program: Program, inputs: Mapping[str, Array], outputs: Mapping[str, Array]
+    ) -> LibraryLaunch:
+        from explorer.runtime.cupy_library import CupyLaunch
+
+        return CupyLaunch(program, inputs, outputs)
+
     def load(self, binary: Binary) -> CudaKernel:
         return CudaKernel(binary)
 
@@ -157,7 +169,7 @@ class CudaRuntime:
 
     def judge(self, bounds: Bounds, array: Array) -> Verdict:
         """Bounds.judge with the comparison on the device; words are numpy's."""
-        return _judge(bounds, array)
+        return judge(cupy(), bounds, array)
 
     def clock_ghz(self) -> float | None:
         """The clock of the processors now."""
@@ -188,58 +200,6 @@ def _guarded(make: Any) -> Array:
     except cupy().cuda.memory.OutOfMemoryError as error:
         raise MemoryError(f"the GPU has too little memory: {error}") from None
     return array
-
-
-_bounds: dict[int, tuple[Bounds, Any, Any, Any]] = {}
-
-
-def _device_bounds(bounds: Bounds) -> tuple[Any, Any, Any]:
-    """Low, high and picked indices on the device, uploaded once."""
-    if id(bounds) not in _bounds:
-        xp = cupy()
-        picks = (
-            None if bounds.picks is None else tuple(xp.asarray(np.asarray(p)) for p in bounds.picks)
-        )
-        _bounds[id(bounds)] = (bounds, xp.asarray(bounds.low), xp.asarray(bounds.high), picks)
-    return _bounds[id(bounds)][1:]
-
-
-def _widened(array: Any, dtype: str) -> Any:
-    xp = cupy()
-    if dtype == "bf16":
-        return (array.astype(xp.uint32) << 16).view(xp.float32)
-    if dtype == "e4m3":
-        return xp.asarray(_e4m3_table())[array]
-    return array.astype(xp.float32) if dtype == "f16" else array
-
-
-@cache
-def _e4m3_table() -> Any:
-    from ir.dtypes import to_float
-
-    return to_float(np.arange(256, dtype=np.uint8), "e4m3").astype(np.float32)
-
-
-def _judge(bounds: Bounds, array: Any) -> Verdict:
-    xp = cupy()
-    low, high, picks = _device_bounds(bounds)
-    known = array if picks is None else array[xp.ix_(*picks)]
-    if not is_float(bounds.dtype):
-        right = bool((known == low).all())
-        return Verdict(0.0) if right else bounds.judge(xp.asnumpy(array))
-    value = _widened(known, bounds.dtype)
-    inside = bool(((value >= low) & (value <= high)).all())
-    if inside and picks is not None:
-        inside = not bool(xp.isnan(_widened(array, bounds.dtype)).any())
-    if not inside:
-        return bounds.judge(xp.asnumpy(array))
-    step = max(1, value.size // 16384)
-    have = xp.asnumpy(value.reshape(-1)[::step]).astype(np.float64)
-    want = bounds.reference.reshape(-1)[::step].astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        error = np.abs(have - want) / (np.abs(want) + bounds.scale)
-    error[have == want] = 0.0
-    return Verdict(float(np.max(np.nan_to_num(error, nan=np.inf), initial=0.0)))
 
 
 # --- loaded kernels -----------------------------------------------------------------------------
@@ -297,10 +257,7 @@ class CudaKernel:
     def bind(self, operands: Sequence[Array]) -> CudaLaunch:
         """Attach arrays with a device pointer (CuPy's, or torch's by its array interface)."""
         arrays = [_as_cupy(operand) for operand in operands]
-        sets = [self.calls(arrays)]
-        for number in range(1, _sets(arrays)):
-            sets.append(self.calls([_twin(array, number) for array in arrays]))
-        return CudaLaunch(tuple(sets), self)
+        return CudaLaunch(tuple(map(self.calls, operand_sets(arrays))), self)
 
     def calls(self, operands: Sequence[Any]) -> tuple[_Call, ...]:
         """The launches of one run on CuPy arrays, in order: each has `run(stream)`."""
@@ -367,6 +324,12 @@ def _twin(array: Any, number: int) -> Any:
     return _twins[key][1]
 
 
+def operand_sets(arrays: list[Any]) -> list[list[Any]]:
+    """The operands, and as many copies of them as together exceed the L2 cache."""
+    others = range(1, _sets(arrays))
+    return [arrays, *([_twin(array, number) for array in arrays] for number in others)]
+
+
 def _sets(arrays: list[Any]) -> int:
     """Operand sets that together exceed the L2 cache."""
     total = sum(array.nbytes for array in arrays)
@@ -387,11 +350,22 @@ def _workspace(argument: Argument) -> Any:
     return have
 
 
-class CudaLaunch:
-    """A kernel with its operand sets; a call returns seconds of device time."""
+class Queued(Protocol):
+    """Work that a stream can be given."""
 
-    def __init__(self, sets: tuple[tuple[_Call, ...], ...], kernel: CudaKernel) -> None:
-        self._sets, self._kernel = sets, kernel
+    def run(self, stream: int) -> None:
+        """Queue it once."""
+        ...
+
+
+class CudaLaunch:
+    """Work on each of its operand sets; a call returns seconds of device time.
+
+    `keep` is what must live as long.
+    """
+
+    def __init__(self, sets: tuple[tuple[Queued, ...], ...], keep: object) -> None:
+        self._sets, self._keep = sets, keep
         self._stream = cupy().cuda.Stream(non_blocking=True)
         self._events = (cupy().cuda.Event(), cupy().cuda.Event())
         self._graph: Any = None
@@ -406,8 +380,11 @@ class CudaLaunch:
 
     def _timed(self, times: int) -> float:
         cupy().cuda.Device().synchronize()
-        if times > 1 and self._last < _GRAPH_BELOW:
+        if times > 1 and self._short():
             return self._replayed(times)
+        return self._run_times(times)
+
+    def _run_times(self, times: int) -> float:
         first, last = self._events
         first.record(self._stream)
         for number in range(times):
@@ -418,18 +395,31 @@ class CudaLaunch:
         return self._last * times
 
     def _run(self, number: int) -> None:
+        """Queue a run on one operand set."""
+        self._queue(number)
+
+    def _queue(self, number: int) -> None:
         for call in self._sets[number % len(self._sets)]:
             call.run(self._stream.ptr)
+
+    def _short(self) -> bool:
+        """Whether a run is so short that the host's time for launching it would count."""
+        return self._last < _GRAPH_BELOW
+
+    def _captured(self, numbers: range) -> Any:
+        """A graph of runs on those operand sets, launched once."""
+        self._stream.begin_capture()
+        for number in numbers:
+            self._queue(number)
+        graph = self._stream.end_capture()
+        graph.upload(self._stream)
+        graph.launch(self._stream)
+        return graph
 
     def _replayed(self, times: int) -> float:
         """By a captured graph, so that the host's time between launches does not count."""
         if self._graph is None:
-            self._stream.begin_capture()
-            for number in range(_GRAPH_RUNS):
-                self._run(number)
-            self._graph = self._stream.end_capture()
-            self._graph.upload(self._stream)
-            self._graph.launch(self._stream)
+            self._graph = self._captured(range(_GRAPH_RUNS))
         first, last = self._events
         rounds = -(-times // _GRAPH_RUNS)
         first.record(self._stream)

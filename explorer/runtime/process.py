@@ -62,9 +62,10 @@ class ProcessServer:
     """The parent's end of one `explorer.runtime.server` process.
 
     `folder` is for files that workers share; the server removes it when this process is gone.
+    `threads` are those of numpy's BLAS in its workers.
     """
 
-    def __init__(self, runtime: str, cache_dir: Path) -> None:
+    def __init__(self, runtime: str, cache_dir: Path, threads: int = 1) -> None:
         ours, theirs = socket.socketpair()
         self.folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
         facts: dict[str, object] = {
@@ -74,13 +75,13 @@ class ProcessServer:
         }
         facts["folder"] = str(self.folder)
         command = [sys.executable, "-c", _BOOT, json.dumps(sys.path)]
-        threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         self._process = subprocess.Popen(
             [*command, str(theirs.fileno()), json.dumps(facts)],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env=os.environ | threads,
+            env=os.environ | dict.fromkeys(names, str(threads)),
             start_new_session=True,
         )
         theirs.close()
@@ -132,18 +133,18 @@ class ProcessServer:
 
 
 @cache
-def _server(runtime: str, cache_dir: Path, parent: int) -> ProcessServer:
-    server = ProcessServer(runtime, cache_dir)
+def _server(runtime: str, cache_dir: Path, threads: int, parent: int) -> ProcessServer:
+    server = ProcessServer(runtime, cache_dir, threads)
     atexit.register(server.close)
     return server
 
 
-def process_server(runtime: str, cache_dir: Path) -> ProcessServer:
-    """The server of this process for one runtime, started on first use."""
-    server = _server(runtime, cache_dir, os.getpid())
+def process_server(runtime: str, cache_dir: Path, threads: int = 1) -> ProcessServer:
+    """The server of this process for one runtime and BLAS of `threads`, started on first use."""
+    server = _server(runtime, cache_dir, threads, os.getpid())
     if not server.alive:
         _server.cache_clear()
-        server = _server(runtime, cache_dir, os.getpid())
+        server = _server(runtime, cache_dir, threads, os.getpid())
     return server
 
 

@@ -15,12 +15,23 @@ from pathlib import Path
 from explorer.check import Bounds, Verdict
 from explorer.expectation import SETS, Expectation
 from explorer.outcome import Status
-from explorer.runtime.base import Array, Binary, Launch, MeasuresPeaks, Runtime, get_runtime
+from explorer.runtime.base import (
+    Array,
+    Binary,
+    HasLibrary,
+    Launch,
+    MeasuresPeaks,
+    Runtime,
+    get_runtime,
+)
+from explorer.runtime.eager import Inexpressible
 from ir.errors import Refusal
 from ir.kernel import Argument, Kernel
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import Backend, Hardware, get_backend
+
+_DROWSY = 0.05  # seconds; OpenBLAS's threads spin for 2^26 clocks before they sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,7 @@ class Examiner:
 
     def __init__(self, expectation: Expectation, runtime: str) -> None:
         self._runtime: Runtime = get_runtime(runtime)
-        self._runtime.prepare()
+        self._prepare()
         self._expectation = expectation
         place, sets = self._runtime.place, range(SETS)
         self._inputs = [
@@ -112,6 +123,9 @@ class Examiner:
             for number in sets
         ]
 
+    def _prepare(self) -> None:
+        self._runtime.prepare()
+
     def ready(self) -> None:
         """Nothing to do: an answer shows that the device could be prepared."""
 
@@ -123,6 +137,18 @@ class Examiner:
             return self._examine(launches, best, timing)
         finally:
             kernel.close()
+
+    def library(self, program: Program, timing: Timing) -> tuple[str, Examination]:
+        """Check and time the program in the runtime's array library, whose name is given too.
+
+        Raises Inexpressible where there is no such library, or no way to say the program.
+        """
+        if not isinstance(self._runtime, HasLibrary):
+            raise Inexpressible(f"{self._runtime.name} has no array library")
+        launches = [
+            self._runtime.library(program, inputs, self._outputs) for inputs in self._inputs
+        ]
+        return launches[0].name, self._examine(launches, None, timing)
 
     def _examine(
         self, launches: Sequence[Launch], best: float | None, timing: Timing
@@ -174,6 +200,20 @@ class Examiner:
             if argument.name not in have:
                 raise LookupError(f"the program has no tensor {argument.name}")
         return [have[argument.name] for argument in binary.operands]
+
+
+class LibraryExaminer(Examiner):
+    """Examines the library alone, in a process where it has as many threads as kernels have."""
+
+    def _prepare(self) -> None:
+        if isinstance(self._runtime, HasLibrary):
+            self._runtime.prepare_library()
+
+    def library(self, program: Program, timing: Timing) -> tuple[str, Examination]:
+        """As `Examiner.library`; waits until the library's threads have gone to sleep."""
+        found = super().library(program, timing)
+        time.sleep(_DROWSY)
+        return found
 
 
 def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> tuple[float, ...]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from explorer.baseline import Baseline
 from explorer.budget import Budget
 from explorer.cli.panel import REFRESH, LivePanel
 from explorer.cli.progress import Account, Lines
@@ -75,6 +77,34 @@ def test_without_peak_regret_or_time_limit_nothing_is_made_up() -> None:
         text = panel_text(panel)
     for word in ("peak", "regret", "left", "other programs"):
         assert word not in text
+
+
+LIBRARY = Baseline("cuBLAS (CuPy 14.2)", Outcome("ok", 1.5e-3))
+NONE = Baseline(why="array libraries have no carry")
+
+
+def test_the_best_stands_beside_the_library() -> None:
+    with panel_of(account()) as panel:
+        panel.show(told(1, None, status="crash", baseline=LIBRARY))
+        assert re.search(r"baseline +cuBLAS \(CuPy 14\.2\) +1\.500 ms", panel_text(panel))
+        panel.show(told(2, 1e-3, baseline=LIBRARY))
+        assert re.search(r"baseline +1\.50x cuBLAS \(CuPy 14\.2\) +1\.500 ms", panel_text(panel))
+        panel.show(told(3, 1e-3, baseline=NONE))
+        assert re.search(r"baseline +none +array libraries have no carry", panel_text(panel))
+
+
+def test_lines_say_the_ratio_and_once_that_there_is_none(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Lines(account(jobs=2)) as lines:
+        lines.show(told(1, 1e-3, trials=1, baseline=LIBRARY))
+        lines.show(told(1, 1e-3, number=1, trials=2, baseline=NONE))
+        lines.show(told(2, 5e-4, number=1, trials=3, baseline=NONE))
+    first, missing, second, third = capsys.readouterr().out.splitlines()
+    assert first.endswith("50 % of the machine's peak, 1.50x cuBLAS (CuPy 14.2)")
+    assert missing == "op1 m=8: no baseline: array libraries have no carry"
+    assert second.endswith("50 % of the machine's peak")
+    assert "0.5000 ms" in third
 
 
 def test_several_jobs() -> None:

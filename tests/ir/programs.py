@@ -105,3 +105,42 @@ def programs(draw: st.DrawFn) -> Program:
         values: tuple[Value, ...] = (4, True, "whole")
         g.pin("tile.a.1", draw(st.sampled_from(values)))
     return g.program()
+
+
+def indirect() -> Program:
+    """Rows of a tensor at indices that another tensor holds."""
+    g = Graph("indirect")
+    m, n = g.axes(m=4, n=6)
+    rows = g.input("I", (m,), "i32")
+    g.output("Y", g.tensor("X", (9, n.extent), "f32")[rows, n])
+    return g.program()
+
+
+def streamed() -> Program:
+    """A sum of exponentials with the running maximum carried along."""
+    g = Graph("streamed")
+    m, n = g.axes(m=4, n=6)
+    x = g.input("X", (m, n), "f32")
+    top = carry("max", x, n)
+    g.output("Y", carry("sum", exp(x - now(top)), n, factor=exp(prior(top) - now(top))))
+    return g.program()
+
+
+def whole_sum() -> Program:
+    """Everything in one number, beside a number of the whole."""
+    g = Graph("whole_sum")
+    m, n = g.axes(m=4, n=6)
+    x = g.input("X", (m, n), "f32")
+    total = reduce("sum", x, (m, n))
+    g.output("Y", total, "f32")
+    g.output("Z", x * total + 1.0, "bf16")
+    return g.program()
+
+
+def outer() -> Program:
+    """A sum over an axis that only one factor has, stored the other way round."""
+    g = Graph("outer")
+    m, n, k = g.axes(m=4, n=6, k=5)
+    product = contract(g.input("A", (m, k), "f16"), g.input("B", (n,), "f16"), over=k)
+    g.output("C", product, "f16", (n, m))
+    return g.program()

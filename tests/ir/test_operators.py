@@ -107,7 +107,7 @@ def _scaled(x: dict[str, Array], activation: str = "none", **_: Any) -> Array:
 
 _SMALL = {"m": 7, "n": 5, "k": 6}
 _HEADS = {"b": 2, "heads": 4, "sq": 5, "d": 3}
-_CASES: list[tuple[str, Callable[..., Array], dict[str, Any]]] = [
+CASES: list[tuple[str, Callable[..., Array], dict[str, Any]]] = [
     ("matmul", _matmul, _SMALL),
     ("matmul", _matmul, _SMALL | {"ta": True, "dtype": "bf16"}),
     ("matmul", _matmul, _SMALL | {"tb": True, "dtype": "bf16", "out": "f32"}),
@@ -142,7 +142,7 @@ _CASES: list[tuple[str, Callable[..., Array], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "reference", "arguments"), _CASES)
+@pytest.mark.parametrize(("name", "reference", "arguments"), CASES)
 def test_the_oracle_agrees_with_plain_numpy(
     name: str, reference: Callable[..., Array], arguments: dict[str, Any]
 ) -> None:
@@ -159,7 +159,7 @@ def test_the_oracle_agrees_with_plain_numpy(
 
 
 def test_every_operator_is_tested_here() -> None:
-    assert {name for name, _, _ in _CASES} == set(operator_names())
+    assert {name for name, _, _ in CASES} == set(operator_names())
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
+from explorer.baseline import Baseline
 from explorer.outcome import Outcome
 from ir.schedule import Schedule
 
@@ -21,11 +22,22 @@ def by_key(schedule: Schedule) -> Outcome:
 
 
 class ScriptedDevice:
-    """See `explorer.measure.Measuring`; `final` answers in the finals, if it differs."""
+    """See `explorer.measure.Measuring`; `final` answers in the finals, if it differs.
 
-    def __init__(self, rule: Rule = by_key, final: Rule | None = None) -> None:
+    `library` is the baseline of those who ask for one, `contested` what it is after the finals.
+    """
+
+    def __init__(
+        self,
+        rule: Rule = by_key,
+        final: Rule | None = None,
+        library: Baseline | None = None,
+        contested: Baseline | None = None,
+    ) -> None:
         self.rule = rule
         self.final = final or rule
+        self.library, self.contested = library, contested
+        self.baseline: Baseline | None = None
         self.measured: list[Schedule] = []
         self.finalists: list[Schedule] = []
         self.best: float | None = None
@@ -34,6 +46,7 @@ class ScriptedDevice:
 
     def __call__(self, *arguments: Any, **options: Any) -> Self:
         """Stands in for the class as well."""
+        self.baseline = self.library if options.get("library") else None
         return self
 
     def __enter__(self) -> Self:
@@ -58,8 +71,12 @@ class ScriptedDevice:
                 self.kernels[outcome.kernel_key] = outcome
             yield outcome
 
-    def compete(self, schedules: Sequence[Schedule], rounds: int) -> list[Outcome]:
+    def compete(
+        self, schedules: Sequence[Schedule], rounds: int, library: bool = False
+    ) -> list[Outcome]:
         self.finalists = list(schedules)
+        if library:
+            self.baseline = self.contested or self.baseline
         return [self.final(schedule) for schedule in schedules]
 
     def rest(self) -> None:

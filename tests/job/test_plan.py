@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,17 @@ def test_a_file_becomes_a_plan(file: Path) -> None:
     assert (plan.horizon(0), plan.horizon(1)) == (48, 12)
 
 
+def test_a_job_may_do_without_a_baseline() -> None:
+    jobs = [{"operator": "matmul"}, {"operator": "softmax", "baseline": True}]
+    plan = plan_of({"defaults": {"baseline": False}, "job": jobs})
+    assert [job.baseline for job in plan.jobs] == [False, True]
+    assert Plan.from_json(plan.to_json()) == plan
+    older = json.loads(plan.to_json())
+    for stored in older["jobs"]:
+        del stored["baseline"]
+    assert all(job.baseline for job in Plan.from_json(json.dumps(older)).jobs)
+
+
 def test_an_effort_is_meant_for_each_job() -> None:
     jobs = {"effort": "quick", "job": [{"operator": "matmul"}, {"operator": "softmax"}]}
     budget = plan_of(jobs).budget
@@ -93,6 +105,7 @@ def test_an_effort_is_meant_for_each_job() -> None:
         ("[job]\noperator = 'x'", "must be an array of tables, written [[job]]"),
         ("job = [3]", "[[job]] 1 must be a table, not 3"),
         ("trials = true", "trials=True must be a whole number"),
+        ("[[job]]\noperator = 'x'\nbaseline = 1", "baseline=1 must be true or false"),
         (
             "objective = 'sum'\n[[job]]\noperator = 'x'",
             "no objective 'sum'; there are total",

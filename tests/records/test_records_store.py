@@ -127,6 +127,13 @@ class StoreContract:
         with pytest.raises(InvalidRecord):
             store.update_job(job.id, "asleep")
 
+    def test_options_of_a_job_may_grow(self, store: Store) -> None:
+        job = store.new_job("matmul", "{}", "cpu", '{"trials": 256}')
+        grown = store.update_job(job.id, "running", '{"trials": 256, "baseline": {}}')
+        assert grown.options == '{"baseline":{},"trials":256}'
+        assert store.job(job.id) == grown
+        assert store.update_job(job.id, "done").options == grown.options
+
     def test_job_is_found_by_its_beginning(self, store: Store) -> None:
         first = store.new_job("matmul", "{}", "cpu")
         for name in ("qb1", "qb2", "qb", "x%"):

@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from explorer import cli, job
+from explorer.baseline import Baseline
 from explorer.errors import NothingValid
 from explorer.landscape import importance
 from explorer.outcome import Outcome
@@ -304,6 +305,40 @@ def test_older_records_are_placed_by_the_clock(story_store: Path, tmp_path: Path
             new.add(replace(record, notes="{}", created=created.isoformat()))
         story = read_story(new)
     assert [round(trial.elapsed) for trial in story.trials] == list(range(80))
+
+
+def library(seconds: float) -> Baseline:
+    notes = (("turns", 5),)
+    return Baseline("BLAS (arrays 1)", Outcome("ok", seconds, (seconds, seconds), 9, notes=notes))
+
+
+NEAR, FAR = library(2.5e-6), library(9e-5)
+
+
+@pytest.mark.parametrize(
+    ("library", "shown"),
+    [
+        (NEAR, r"The winner: [\d.]+x BLAS \(arrays 1\).*joint noise [\d.]+ %"),
+        (FAR, r"The winner: [\d.]+x BLAS"),
+        (Baseline(why="there is no such <thing>"), "no baseline: there is no such &lt;thing&gt;"),
+    ],
+)
+def test_the_baseline_stands_beside_the_finalists(
+    library: Baseline, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.db"
+    monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice(timed, library=library))
+    found = job.tune("matmul", EXTENTS, trials=12, strategy="random", store=path)
+    job.tune("matmul", EXTENTS, trials=12, strategy="random", store=path, seed=1)
+    with Store(path) as store:
+        story, first = read_story(store), read_story(store, found.job)
+    text = render(story)
+    assert re.search(shown, text)
+    assert ("of the speed of BLAS" in text) is (library.seconds is not None)
+    assert (">baseline</text>" in text) is (library is NEAR)
+    assert "The fastest new finalist:" in text
+    assert "The fastest new finalist:" not in render(first)
+    assert first.best_schedule == found.best
 
 
 def test_a_peak_for_the_dtype_goes_first(story: Story) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from explorer import cli
 from explorer.check import Bounds, poison, tolerance
-from explorer.runtime import cuda, nvrtc
+from explorer.runtime import cuda, cuda_judge, nvrtc
 from explorer.runtime.base import CompileError, get_runtime
 from explorer.runtime.cuda import CudaRuntime
 from explorer.runtime.tensor_map import ALIGNMENT, SIZE, encode
@@ -174,7 +174,7 @@ class Stand:
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[CudaRuntime]:
     monkeypatch.setattr(cuda, "cupy", Stand)
     yield CudaRuntime()
-    cuda._bounds.clear()
+    cuda_judge._bounds.clear()
 
 
 @pytest.mark.parametrize("dtype", sorted(DTYPES))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ir.errors import UsageError
 from ir.kernel import Kernel, Standalone
 from ir.program import Program
@@ -9,7 +11,7 @@ from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import Hardware
 from ir.targets.cuda.engines import route_of, space_of
-from ir.targets.cuda.hardware import device_hardware
+from ir.targets.cuda.hardware import device_hardware, stated_peaks
 from ir.targets.cuda.kernels import lower_all
 from ir.targets.cuda.scalars import STORAGE
 
@@ -25,6 +27,10 @@ class CudaBackend:
     def hardware(self, threads: int | None = None) -> Hardware:
         """Facts of the first CUDA device; raises MissingTarget."""
         return device_hardware()
+
+    def peaks(self, hardware: Hardware) -> Mapping[str, float]:
+        """What the card's data sheet says of each type."""
+        return stated_peaks(hardware)
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""

@@ -13,6 +13,17 @@ _ATTRIBUTES = {
 }  # fmt: skip
 _OLDEST_DRIVER = 12000
 _FLOPS_PER_SM_CLOCK = 8192  # fp8 on sm_90, the fastest type there is: no kernel may beat it
+# Operations of one SM in one clock, by architecture and type of the factors, from NVIDIA's white
+# papers (dense; tensor cores where they have the type). Everything but products counts as f32.
+_RATES: dict[tuple[int, int], dict[str, int]] = {
+    (8, 0): {"i8": 4096, "u8": 4096, "bf16": 2048, "f16": 2048, "tf32": 1024, "f32": 128,
+             "f64": 128},
+    (8, 6): {"i8": 2048, "u8": 2048, "bf16": 1024, "f16": 1024, "tf32": 512, "f32": 256, "f64": 4},
+    (8, 9): {"e4m3": 2048, "i8": 2048, "u8": 2048, "bf16": 1024, "f16": 1024, "tf32": 512,
+             "f32": 256, "f64": 4},
+    (9, 0): {"e4m3": 8192, "i8": 8192, "u8": 8192, "bf16": 4096, "f16": 4096, "tf32": 2048,
+             "f32": 256, "f64": 256},
+}  # fmt: skip
 KNOWN = {
     "h200": ("NVIDIA H200", 132, 232448, 60 << 20, 1980000, 9, 0, 141 << 30),
     "h100": ("NVIDIA H100 80GB HBM3", 132, 232448, 50 << 20, 1980000, 9, 0, 80 << 30),
@@ -38,6 +49,16 @@ def _record(label: str, facts: dict[str, int]) -> Hardware:
     arch = f"sm_{facts['major']}{facts['minor']}" + ("a" if facts["major"] >= 9 else "")
     pairs: list[tuple[str, int | float | str]] = [*sorted(facts.items()), ("peak_flops", peak)]
     return Hardware("cuda", label, (arch,), 1, tuple(pairs))
+
+
+def stated_peaks(hardware: Hardware) -> dict[str, float]:
+    """Operations a second by type at the highest clock, bytes a second; without what is unknown."""
+    facts = dict(hardware.facts)
+    rates = _RATES.get((int(facts.get("major", 0)), int(facts.get("minor", 0))), {})
+    clocks = float(facts.get("sms", 0)) * float(facts.get("clock_khz", 0)) * 1e3
+    found = {f"peak_flops.{dtype}": clocks * rate for dtype, rate in rates.items()}
+    memory = float(facts.get("memory_clock_khz", 0)) * 1e3 * float(facts.get("memory_bus_bits", 0))
+    return found | ({"peak_bytes": 2 * memory / 8} if memory else {})  # two transfers a clock
 
 
 def device_hardware(device: int = 0) -> Hardware:

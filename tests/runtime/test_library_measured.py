@@ -1,0 +1,79 @@
+"""The baseline measured for real: in worker processes, with as many threads as kernels have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from explorer.measure import Measurer
+from explorer.runtime.eager import Inexpressible
+from explorer.runtime.process import Answer, Worker, process_server
+from explorer.runtime.workers import Examiner, Timing
+from ir.registry import load_operator
+from tests.runtime.fake_backend import HARDWARE, schedule
+
+PLACE = "tests.runtime.fake_backend:FakeBackend"
+
+
+def measurer(program: Any, cache: Path, threads: int = 1) -> Measurer:
+    hardware = replace(HARDWARE, threads=threads)
+    return Measurer(
+        program, PLACE, hardware, cache_dir=cache, runtime="cpu", compilers=1, library=True,
+        timing=Timing(budget=0.005),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_it_is_measured_before_the_first_candidate_and_in_turns(
+    threads: int, tmp_path: Path
+) -> None:
+    """Whatever became of the candidates: here they are kernels of another program, and wrong."""
+    program = load_operator("matmul").build(m=96, n=80, k=64)
+    with measurer(program, tmp_path, threads) as one:
+        assert one.baseline is None
+        list(one.measure([schedule("good")]))
+        first = one.baseline
+        assert first is not None
+        assert first.seconds
+        assert first.outcome is not None
+        assert (first.outcome.error or 0.0) < 1e-4
+        list(one.measure([schedule("good")]))
+        assert one.baseline is first
+        one.compete([schedule("good")], 3)
+        assert one.baseline is first
+        one.compete([schedule("good")], 3, library=True)
+        assert one.baseline is not first
+        assert one.baseline.outcome is not None
+        assert dict(one.baseline.outcome.notes)["turns"] == 3
+        processes = {worker.pid for worker in one.workers}
+        assert len(processes) == len(one.workers) == 3 + (threads > 1)
+
+
+def test_the_library_has_as_many_threads_as_the_kernels(tmp_path: Path) -> None:
+    for threads in (1, 2):
+        server = process_server("cpu", tmp_path, threads)
+        worker = Worker(server, "os:getenv", "OPENBLAS_NUM_THREADS")
+        try:
+            assert worker.ask(30.0, "strip") == Answer(str(threads))
+        finally:
+            worker.close()
+
+
+def test_a_program_that_it_cannot_say_has_a_reason(tmp_path: Path) -> None:
+    program = load_operator("matmul").build(m=1024, n=1024, k=1024, dtype="i8")
+    with measurer(program, tmp_path) as one:
+        list(one.measure([schedule("good")]))
+        assert one.baseline is not None
+        assert (one.baseline.seconds, one.baseline.library) == (None, "")
+        assert "plain loops" in one.baseline.why
+
+
+def test_a_runtime_without_a_library_has_a_reason() -> None:
+    examiner: Any = object.__new__(Examiner)
+    examiner._runtime = SimpleNamespace(name="toy")
+    with pytest.raises(Inexpressible, match="toy has no array library"):
+        examiner.library(None, Timing())
