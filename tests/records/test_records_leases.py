@@ -227,15 +227,3 @@ def test_a_zombie_is_gone() -> None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     os.waitpid(pid, 0)
-
-
-def test_a_claim_is_cheap(path: Path) -> None:
-    """Generous, for busy machines; about 1 ms where it is quiet."""
-    with Store(path) as store:
-        took = []
-        for batch in range(20):
-            names = [f"{batch:032}{number:032}" for number in range(16)]
-            began = time.perf_counter()
-            store.claim(names, "one", 60)
-            took.append(time.perf_counter() - began)
-    assert min(took) < 0.003

@@ -158,15 +158,3 @@ def test_workers_end_with_the_measurer(cache: Path) -> None:
         assert len(pids) >= 2
     for pid in pids:
         assert not Path(f"/proc/{pid}").exists()
-
-
-def test_small_candidates_cost_little(cache: Path) -> None:
-    with make(cache) as measurer:
-        batch = [schedule("good", variant) for variant in range(17)]
-        list(measurer.measure(batch))
-        forget(measurer)
-        start = time.perf_counter()
-        outcomes = list(measurer.measure(batch[1:]))
-        spent = time.perf_counter() - start
-    timed = sum(0.005 + outcome.compile_seconds for outcome in outcomes)
-    assert (spent - timed) / 16 < 0.02  # 2 ms on a quiet machine
