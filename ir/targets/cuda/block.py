@@ -27,15 +27,19 @@ from ir.rewrite.streaming import stream
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.stages import is_reduction, reduced_axes
+from ir.target import Hardware
 from ir.targets.cuda import scalars
+from ir.targets.cuda.block_options import PREFETCH, option_decisions, options_of
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import WARP, Share, blocked
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.loops import TileBody
+from ir.targets.cuda.overlap import NAME as EARLY
 from ir.targets.cuda.overlap import await_kernel_before, starts_early
 from ir.targets.cuda.passes import find_passes
-from ir.targets.cuda.registers import Team
+from ir.targets.cuda.readers import read_again
+from ir.targets.cuda.registers import SCRATCH_BYTES, Team
 from ir.targets.cuda.writer import Writer
 
 MAX_THREADS = 1024
@@ -43,6 +47,7 @@ MAX_REGISTERS = 128  # of one value in one thread
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
 MAX_TILE = 1 << 15
 SCRATCH_LIMIT = 224 << 10  # bytes through which warps combine their parts
+SCRATCH_ROOM = 32 << 10  # of which reductions after one another have places of their own
 
 
 def power_above(extent: int) -> int:
@@ -127,8 +132,8 @@ class BlockKernel:
 
     kind = "block"
 
-    def __init__(self, program: Program, mark: str) -> None:
-        self.program, self.mark = program, mark
+    def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
+        self.program, self.mark, self.hardware = program, mark, hardware
         self.shape = BlockShape(program)
         if not self.shape.loops:
             raise Refusal("loops", "its reductions cannot share one kernel")
@@ -158,7 +163,13 @@ class BlockKernel:
         found.append(
             Decision(self.name("vector"), vectors, "layout", self.shape.lanes[0],
                      "neighbours along it in one access of a thread"))  # fmt: skip
-        return found
+        return found + list(self.options)
+
+    @cached_property
+    def options(self) -> tuple[Decision, ...]:
+        """Choices beside the tile; none means nothing to this program."""
+        found = option_decisions(self.program, self.hardware, self.name, self.shape.lanes[0])
+        return tuple(found)
 
     def _reach(self, axis: str, extent: int) -> int:
         """The largest tile of an axis: the whole of it, or more where all axes are tiny."""
@@ -175,6 +186,9 @@ class BlockKernel:
             ("walk", "axes that are walked belong to one chain of sums", self._loops_fit),
             ("grid", "less than 2^31 blocks", self._grid_fits),
         )
+        if any(decision.name == self.name(PREFETCH) for decision in self.options):
+            rules += (("prefetch", "kernels ask before their turn only if they start early",
+                       self._prefetch_fits),)  # fmt: skip
         return [
             Constraint(self.name(name), needs, check, self._explain(name))
             for name, needs, check in rules
@@ -260,12 +274,17 @@ class BlockKernel:
                 blocks = blocks * np.ceil(extent / self._tile(columns, axis))
         return blocks < 2**31
 
+    def _prefetch_fits(self, columns: Columns) -> Any:
+        wanted = columns[self.name(PREFETCH)] > 0
+        return ~wanted | (columns[EARLY] > 0 if EARLY in columns else False)
+
     # -- seeds
 
     def seeds(self) -> list[dict[str, Value]]:
         """Rows spread over a block or a warp, whole where they fit, and walked."""
+        last = {option.name: option.domain[-1] for option in self.options}
         return [
-            self._seed(threads, own, whole)
+            self._seed(threads, own, whole) | last
             for threads, own, whole in (
                 (128, 8, True), (256, 16, True), (256, 32, True), (512, 16, True), (128, 8, False),
                 (256, 16, False), (32, 8, True), (1024, 32, True),
@@ -316,21 +335,39 @@ class _BlockLowering:
         self.program = shape.streamed(self.looped)
         self.w = Writer()
         self.early = starts_early(values)
+        self.options = options_of(values, kernel.name)
 
     def run(self) -> Launch:
-        team = Team("thread", self.frame.team, "tw_sync();", "tw_shared_base()")
-        evaluator = Evaluator(self.program, self.w, self.frame, self.tiles, team)
+        evaluator = self._evaluator()
         self.w.line("const i32 thread = tw_thread();")
         evaluator.declare_threads()
         grid = self._origins(evaluator)
+        if self.early and self.options.prefetch:
+            self._prefetch(evaluator)
         await_kernel_before(self.w, self.early)
         body = TileBody(evaluator, find_passes(self.program, self.looped), self.looped)
+        if self.options.first:
+            body.load_first()
         body.emit(lambda number: self._loop(evaluator, body))
-        shared = evaluator.scratch_registers * self.frame.team * 8
+        shared = evaluator.scratch_registers * self.frame.team * SCRATCH_BYTES
         head = kernel_head(self.program, self.name, self.frame.team, "")
         text = f"{head} {{\n{self.w.text}}}\n"
         parameters = tuple(Parameter(spec.name) for spec in self.program.tensors)
         return Launch(self.name, text, grid, self.frame.team, shared, parameters, early=self.early)
+
+    def _evaluator(self) -> Evaluator:
+        team = Team("thread", self.frame.team, "tw_sync();", "tw_shared_base()")
+        evaluator = Evaluator(self.program, self.w, self.frame, self.tiles, team)
+        evaluator.room = SCRATCH_ROOM
+        if self.options.keep:
+            evaluator.kept = read_again(self.program)
+        return evaluator
+
+    def _prefetch(self, evaluator: Evaluator) -> None:
+        """Ask for the first tile of what no other block reads."""
+        for position, node in enumerate(self.program.nodes):
+            if isinstance(node.op, Load) and evaluator.read_once(position):
+                evaluator.prefetch(position)
 
     def _origins(self, evaluator: Evaluator) -> int:
         """Declare where this block's tile starts; returns the number of blocks."""

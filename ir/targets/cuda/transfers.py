@@ -115,7 +115,7 @@ class Transfers(Registers):
         offset = self._offset(self.access(position), points[0])
         size = len(points) * dtype_of(node.dtype).bytes
         outside = scalars.literal(op.fill or 0, node.dtype)
-        once = "_stream" if self._read_once(position) else ""
+        once = "_stream" if self.read_once(position) else ""
         targets = [self.element(fragment, point) for point in points]
         if size < 4 or (dtype_of(node.dtype).bytes == 8):
             raw = f"{pointer}[{offset}]"
@@ -138,7 +138,20 @@ class Transfers(Registers):
                 for target in targets:
                     self.w.line(f"{target} = {outside};")
 
-    def _read_once(self, position: int) -> bool:
+    def prefetch(self, position: int) -> None:
+        """Ask the L2 cache for a load's tile."""
+        access = self.access(position)
+        if not access.plain:
+            return
+        digits = self.own(self.nodes[position].axes)
+        with self.w.block(""):
+            pointer = self._pointer(access, "const ")
+            with self.each_vector(digits, self._width(access, digits)) as points:
+                condition = self._load_condition(position, access, points[0])
+                ask = f"tw_prefetch({pointer} + ({self._offset(access, points[0])}));"
+                self.w.line(f"if ({condition}) {ask}" if condition else ask)
+
+    def read_once(self, position: int) -> bool:
         """Whether no other tile reads these elements: every parallel axis is indexed."""
         stores = [set(store.axes) for _, store in self.program.stores()]
         common = set.intersection(*stores) if stores else set()

@@ -281,6 +281,9 @@ TW_INLINE void tw_store_shared_2(u32 address, u32 v) {
 TW_INLINE void tw_store_shared_1(u32 address, u32 v) {
   asm volatile("st.shared.b8 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
+//@ tw_prefetch
+// Asks the L2 cache, where all writes meet, for the line of `address`.
+TW_INLINE void tw_prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 //@ tw_load_16
 TW_INLINE tw_vec16 tw_load_16(const void* address) {
   tw_vec16 v;
