@@ -7,8 +7,7 @@ exact products alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -28,26 +27,19 @@ from ir.schedule import Value
 from ir.space import Constraint
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
-from ir.targets.cuda import scalars
-from ir.targets.cuda.block_options import PREFETCH, option_decisions, options_of
-from ir.targets.cuda.bounds import loop_bounds
-from ir.targets.cuda.evaluate import Evaluator
-from ir.targets.cuda.frame import WARP, Share, blocked
-from ir.targets.cuda.launch import Launch, Parameter
-from ir.targets.cuda.loops import TileBody
-from ir.targets.cuda.overlap import NAME as EARLY
-from ir.targets.cuda.overlap import await_kernel_before, starts_early
+from ir.targets.cuda.block_lower import BlockLowering
+from ir.targets.cuda.block_options import AHEAD, PREFETCH, WALKERS, chosen, option_decisions
+from ir.targets.cuda.block_rules import OptionRules
+from ir.targets.cuda.frame import WARP
+from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.passes import find_passes
-from ir.targets.cuda.readers import read_again
-from ir.targets.cuda.registers import SCRATCH_BYTES, Team
-from ir.targets.cuda.writer import Writer
+from ir.targets.cuda.registers import SCRATCH_BYTES
 
 MAX_THREADS = 1024
 MAX_REGISTERS = 128  # of one value in one thread
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
 MAX_TILE = 1 << 15
 SCRATCH_LIMIT = 224 << 10  # bytes through which warps combine their parts
-SCRATCH_ROOM = 32 << 10  # of which reductions after one another have places of their own
 
 
 def power_above(extent: int) -> int:
@@ -186,13 +178,10 @@ class BlockKernel:
             ("walk", "axes that are walked belong to one chain of sums", self._loops_fit),
             ("grid", "less than 2^31 blocks", self._grid_fits),
         )
-        if any(decision.name == self.name(PREFETCH) for decision in self.options):
-            rules += (("prefetch", "kernels ask before their turn only if they start early",
-                       self._prefetch_fits),)  # fmt: skip
         return [
             Constraint(self.name(name), needs, check, self._explain(name))
             for name, needs, check in rules
-        ]
+        ] + OptionRules(self).constraints()
 
     def _explain(self, name: str) -> Any:
         def explain(values: Mapping[str, Value]) -> str:
@@ -201,7 +190,7 @@ class BlockKernel:
                 f"{a} {values[self.name(f'tile.{a}')]}/{values[self.name(f'own.{a}')]}"
                 for a in axes
             )
-            threads = self._threads(values)
+            threads = self.threads(values)
             return f"{self.program.name}: tile/own {shares}; {threads} threads"
 
         return explain
@@ -212,7 +201,8 @@ class BlockKernel:
     def _own(self, columns: Any, axis: str) -> Any:
         return columns[self.name(f"own.{axis}")]
 
-    def _threads(self, columns: Any) -> Any:
+    def threads(self, columns: Any) -> Any:
+        """Threads of a block."""
         total: Any = 1
         for axis in self.program.axes:
             total = total * (self._tile(columns, axis) // self._own(columns, axis))
@@ -232,30 +222,32 @@ class BlockKernel:
         return passed
 
     def _threads_fit(self, columns: Columns) -> Any:
-        threads = self._threads(columns)
+        threads = self.threads(columns)
         return (threads >= WARP) & (threads <= MAX_THREADS)
+
+    def count(self, columns: Columns, axes: Iterable[str]) -> Any:
+        """Registers of a value over `axes` in one thread."""
+        found: Any = np.ones(columns.rows, dtype=np.int64)
+        for axis in axes:
+            found = found * self._own(columns, axis)
+        return found
+
+    def held(self, columns: Columns) -> Any:
+        """Registers of all values that a thread may hold at a time, roughly."""
+        return sum(self.count(columns, domain) for domain in self.shape.domains)
 
     def _registers_fit(self, columns: Columns) -> Any:
         passed: Any = True
-        total: Any = 0
         for domain in self.shape.domains:
-            count: Any = 1
-            for axis in domain:
-                count = count * self._own(columns, axis)
-            passed = passed & (count <= MAX_REGISTERS)
-            total = total + count
+            passed = passed & (self.count(columns, domain) <= MAX_REGISTERS)
         for body in self.shape.bodies:
-            count = 1
-            for axis in body:
-                count = count * self._own(columns, axis)
-            passed = passed & (count <= 8 * MAX_REGISTERS)
-        budget = np.minimum(MAX_ALL, 49152 // np.maximum(1, self._threads(columns)))
+            passed = passed & (self.count(columns, body) <= 8 * MAX_REGISTERS)
+        threads = self.threads(columns)
         for result in self.shape.results:
-            count = 1
-            for axis in result:
-                count = count * self._own(columns, axis)
-            passed = passed & (count * self._threads(columns) * 8 <= SCRATCH_LIMIT)
-        return passed & (total <= budget)
+            scratch = self.count(columns, result) * threads * SCRATCH_BYTES
+            passed = passed & (scratch <= SCRATCH_LIMIT)
+        budget = np.minimum(MAX_ALL, 49152 // np.maximum(1, threads))
+        return passed & (self.held(columns) <= budget)
 
     def _loops_fit(self, columns: Columns) -> Any:
         passed: Any = np.zeros(columns.rows, dtype=bool)
@@ -274,20 +266,19 @@ class BlockKernel:
                 blocks = blocks * np.ceil(extent / self._tile(columns, axis))
         return blocks < 2**31
 
-    def _prefetch_fits(self, columns: Columns) -> Any:
-        wanted = columns[self.name(PREFETCH)] > 0
-        return ~wanted | (columns[EARLY] > 0 if EARLY in columns else False)
-
     # -- seeds
 
     def seeds(self) -> list[dict[str, Value]]:
-        """Rows spread over a block or a warp, whole where they fit, and walked."""
-        last = {option.name: option.domain[-1] for option in self.options}
+        """Rows spread over a block or a warp, whole where they fit, and walked; tiles walked."""
+        deep = {AHEAD: 3, PREFETCH: 2}
         return [
-            self._seed(threads, own, whole) | last
-            for threads, own, whole in (
-                (128, 8, True), (256, 16, True), (256, 32, True), (512, 16, True), (128, 8, False),
-                (256, 16, False), (32, 8, True), (1024, 32, True),
+            self._seed(threads, own, whole) | chosen(self.options, self.name, changed)
+            for threads, own, whole, changed in (
+                (128, 8, True, {}), (256, 16, True, {}), (256, 32, True, {}),
+                (512, 16, True, {PREFETCH: 1}), (128, 32, True, {WALKERS: 4, AHEAD: 3}),
+                (256, 16, True, {WALKERS: 4, AHEAD: 2}), (128, 8, False, {}),
+                (256, 16, False, deep), (512, 32, False, deep), (1024, 16, False, deep), (32, 8, True, {}),
+                (1024, 32, True, {}),
             )
         ]  # fmt: skip
 
@@ -317,107 +308,4 @@ class BlockKernel:
     # -- lowering
 
     def lower(self, values: Mapping[str, Value], name: str) -> Launch:
-        return _BlockLowering(self, values, name).run()
-
-
-class _BlockLowering:
-    def __init__(self, kernel: BlockKernel, values: Mapping[str, Value], name: str) -> None:
-        self.kernel, self.name = kernel, name
-        shape, axes = kernel.shape, kernel.program.axes
-        self.tiles = {a: int(values[kernel.name(f"tile.{a}")]) for a in axes}
-        own = {a: int(values[kernel.name(f"own.{a}")]) for a in axes}
-        lanes, vector = str(values[kernel.name("lanes")]), int(values[kernel.name("vector")])
-        order = [lanes, *(axis for axis in axes if axis != lanes)]
-        self.frame = blocked(
-            Share(a, self.tiles[a], own[a], vector if a == lanes else 1) for a in order
-        )
-        self.looped = frozenset(a for a in shape.reduced if self.tiles[a] < axes[a])
-        self.program = shape.streamed(self.looped)
-        self.w = Writer()
-        self.early = starts_early(values)
-        self.options = options_of(values, kernel.name)
-
-    def run(self) -> Launch:
-        evaluator = self._evaluator()
-        self.w.line("const i32 thread = tw_thread();")
-        evaluator.declare_threads()
-        grid = self._origins(evaluator)
-        if self.early and self.options.prefetch:
-            self._prefetch(evaluator)
-        await_kernel_before(self.w, self.early)
-        body = TileBody(evaluator, find_passes(self.program, self.looped), self.looped)
-        if self.options.first:
-            body.load_first()
-        body.emit(lambda number: self._loop(evaluator, body))
-        shared = evaluator.scratch_registers * self.frame.team * SCRATCH_BYTES
-        head = kernel_head(self.program, self.name, self.frame.team, "")
-        text = f"{head} {{\n{self.w.text}}}\n"
-        parameters = tuple(Parameter(spec.name) for spec in self.program.tensors)
-        return Launch(self.name, text, grid, self.frame.team, shared, parameters, early=self.early)
-
-    def _evaluator(self) -> Evaluator:
-        team = Team("thread", self.frame.team, "tw_sync();", "tw_shared_base()")
-        evaluator = Evaluator(self.program, self.w, self.frame, self.tiles, team)
-        evaluator.room = SCRATCH_ROOM
-        if self.options.keep:
-            evaluator.kept = read_again(self.program)
-        return evaluator
-
-    def _prefetch(self, evaluator: Evaluator) -> None:
-        """Ask for the first tile of what no other block reads."""
-        for position, node in enumerate(self.program.nodes):
-            if isinstance(node.op, Load) and evaluator.read_once(position):
-                evaluator.prefetch(position)
-
-    def _origins(self, evaluator: Evaluator) -> int:
-        """Declare where this block's tile starts; returns the number of blocks."""
-        free = [a for a in self.program.axes if a not in self.kernel.shape.reduced]
-        return declare_tiles(self.w, evaluator, [(a, self.tiles[a]) for a in free], "tw_block_x()")
-
-    @contextmanager
-    def _loop(self, evaluator: Evaluator, body: TileBody) -> Iterator[None]:
-        later = []
-        with ExitStack() as stack:
-            for axis in self.program.axes:
-                if axis in self.looped:
-                    low, high = loop_bounds(evaluator, axis)
-                    variable = self.w.name(f"{axis}_at")
-                    head = f"for (i32 {variable} = {low}; {variable} < {high}; "
-                    stack.enter_context(self.w.block(f"{head}{variable} += {self.tiles[axis]})"))
-                    evaluator.origins[axis] = variable
-                    later.append(f"{variable} != {low}")
-            body.later = " || ".join(later)
-            yield
-
-
-def declare_tiles(w: Writer, evaluator: Evaluator, tiles: list[tuple[str, int]], block: str) -> int:
-    """Split a block's number into tile origins, the last axis fastest; returns how many."""
-    axes = evaluator.program.axes
-    total = 1
-    rest = block
-    for axis, tile in reversed(tiles):
-        count = -(-axes[axis] // tile)
-        total *= count
-        if count == 1:
-            continue
-        number = w.name(f"{axis}_tile")
-        w.line(f"const i32 {number} = ({rest}) % {count};")
-        rest = f"({rest}) / {count}"
-        origin = w.name(f"{axis}_first")
-        w.line(f"const i32 {origin} = {number} * {tile};")
-        evaluator.origins[axis] = origin
-    return total
-
-
-def kernel_head(program: Program, name: str, threads: int, extra: str, resident: int = 0) -> str:
-    """The signature of a kernel on plain pointers.
-
-    With `resident`, it may take registers as long as so many blocks fit a processor.
-    """
-    parameters = []
-    for spec in program.tensors:
-        constness = "const " if spec.role == "input" else ""
-        storage = scalars.STORAGE[spec.dtype]
-        parameters.append(f"{constness}{storage}* __restrict__ {spec.name}")
-    bounds = f"__launch_bounds__({threads}{f', {resident}' if resident else ''})"
-    return f"TW_KERNEL {bounds} {extra}{name}({', '.join(parameters)})"
+        return BlockLowering(self, values, name).run()

@@ -301,6 +301,7 @@ class Evaluator(Transfers):
         start = self.scratch_registers * size
         if start + count * size > self.room:
             self.scratch_registers = max(self.scratch_registers, count)
+            self.shared_place = True
             return 0, False
         self.scratch_registers += count
         return start, not self.looping

@@ -181,7 +181,7 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
             values |= seeds[number % len(seeds)]
         joined.append(values)
     if program.flops <= SHORT * program.bytes:  # what starting early costs or saves shows
-        late = {NAME: False} | {name: False for kernel in kernels for name in _asking(kernel)}
+        late = {NAME: False} | {name: 0 for kernel in kernels for name in _asking(kernel)}
         joined += [{**values, **late} for values in joined]
     choices = choices_of(program, kernels)
     splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]

@@ -26,6 +26,7 @@ class TileBody:
         self.e, self.passes, self.looped = evaluator, passes, looped
         self.program, self.nodes = evaluator.program, evaluator.program.nodes
         evaluator.looped = looped
+        self.stream = False  # whether what is stored is the first to leave the L2 cache
         self.later = "true"  # whether this is not the first block of a walk: nothing to correct
 
     def emit(self, loop: Loop) -> None:
@@ -44,7 +45,7 @@ class TileBody:
                 self.e.fragment(position)
 
     def store(self, position: int) -> None:
-        self.e.store(position)
+        self.e.store(position, self.stream)
 
     def _pass(self, number: int, one: Pass, loop: Loop) -> None:
         self._hoist(one)

@@ -66,6 +66,7 @@ class Registers:
         self.looped: frozenset[str] = frozenset()
         self.scratch_registers = 0
         self.exchanges = 0  # reductions that went through shared memory
+        self.shared_place = False  # whether two of them use one place
         self.looping = False  # whether what is written now is repeated
         self._thread_parts: dict[str, str] = {}
         writer.reserve("thread", *(spec.name for spec in program.tensors))

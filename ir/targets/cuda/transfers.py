@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.ops.store import Store
+from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.access import Access, load_access, store_access
-from ir.targets.cuda.frame import Digit
-from ir.targets.cuda.registers import Fragment, Point, Registers, times
+from ir.targets.cuda.frame import Digit, Frame
+from ir.targets.cuda.registers import Fragment, Point, Registers, Team, number_of, times
+from ir.targets.cuda.writer import Writer
+
+LEAST_COPY = 4  # bytes of the smallest asynchronous copy
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Where a load's tile waits in shared memory: the address of the first thread's first part."""
+
+    address: str
 
 
 class Transfers(Registers):
-    """Moves values between memory and registers."""
+    """Moves values between memory and registers.
+
+    `staged` are loads whose tiles wait in shared memory, each thread's part for itself.
+    """
+
+    def __init__(
+        self, program: Program, writer: Writer, frame: Frame, tiles: Mapping[str, int], team: Team
+    ) -> None:
+        super().__init__(program, writer, frame, tiles, team)
+        self.staged: dict[int, Staged] = {}
 
     def fragment(self, position: int) -> Fragment:
         """The node's value in registers."""
@@ -66,6 +87,9 @@ class Transfers(Registers):
         if not access.plain:
             return self._gather(position, access)
         fragment = self.new(access.tensor, node.axes, node.dtype)
+        if position in self.staged:
+            self._take(position, fragment)
+            return fragment
         width = self._width(access, fragment.digits)
         with self.w.block(""):
             pointer = self._pointer(access, "const ")
@@ -73,6 +97,53 @@ class Transfers(Registers):
                 condition = self._load_condition(position, access, points[0])
                 self._load_vector(position, fragment, points, pointer, condition)
         return fragment
+
+    def width(self, position: int) -> int:
+        """Neighbours that a load takes at a time."""
+        return self._width(self.access(position), self.own(self.nodes[position].axes))
+
+    def copy_ahead(self, position: int, staged: Staged) -> None:
+        """Copy a load's tile to shared memory asynchronously, each thread its own part."""
+        node, access = self.nodes[position], self.access(position)
+        digits, width = self.own(node.axes), self.width(position)
+        size = width * dtype_of(node.dtype).bytes
+        with self.w.block(""):
+            pointer = self._pointer(access, "const ")
+            with self.each_vector(digits, width) as points:
+                condition = self._load_condition(position, access, points[0])
+                source = f"{pointer} + ({self._offset(access, points[0])})"
+                bytes_ = f"{condition} ? {size} : 0" if condition else str(size)
+                place = self._place_of(staged, digits, points[0], width, size)
+                self.w.line(f"tw_copy_async_{size}({place}, {source}, {bytes_});")
+
+    def _place_of(
+        self, staged: Staged, digits: tuple[Digit, ...], point: Point, width: int, size: int
+    ) -> str:
+        """Shared address of one vector: those of all threads lie side by side."""
+        number = f"({number_of(digits, point)}) / {width}"
+        thread = times(self.team.thread, size)
+        return f"{staged.address} + {number} * {self.team.size * size} + {thread}"
+
+    def _take(self, position: int, fragment: Fragment) -> None:
+        """Registers from what was copied; what lies outside was filled with zeros."""
+        node, op = self.nodes[position], self.nodes[position].op
+        assert isinstance(op, Load)
+        width = self.width(position)
+        size = width * dtype_of(node.dtype).bytes
+        kind = {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[size]
+        with self.each_vector(fragment.digits, width) as points:
+            words = self.w.name("w")
+            place = self._place_of(self.staged[position], fragment.digits, points[0], width, size)
+            self.w.line(f"const {kind} {words} = tw_load_shared_{size}({place});")
+            condition = ""
+            if op.fill:
+                condition = self._load_condition(position, self.access(position), points[0])
+            for i, point in enumerate(points):
+                word = words if size == 4 else f"{words}.w[{i * size // width // 4}]"
+                value = scalars.unpack(word, i, node.dtype)
+                if condition:
+                    value = f"{condition} ? {value} : {scalars.literal(op.fill or 0, node.dtype)}"
+                self.w.line(f"{self.element(fragment, point)} = {value};")
 
     def _width(self, access: Access, digits: tuple[Digit, ...]) -> int:
         if any(self.ragged(d.axis) for d in digits[:1]) and digits:

@@ -1,0 +1,144 @@
+"""What the choices of a block kernel beside its tile need: rules over columns of schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
+from ir.schedule import Value
+from ir.space import Columns, Constraint
+from ir.targets.cuda.block_lower import SCRATCH_ROOM
+from ir.targets.cuda.block_options import AHEAD, PREFETCH, WALKERS, copies_words
+from ir.targets.cuda.overlap import NAME as EARLY
+from ir.targets.cuda.registers import SCRATCH_BYTES
+from ir.targets.cuda.transfers import LEAST_COPY
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.block import BlockKernel
+
+Array = NDArray[np.float64]
+THREADS = 2048  # of a processor
+REGISTERS = 65536  # of a processor
+OWN_REGISTERS = 40  # of a thread, beside its values
+RESERVED = 1024  # bytes of shared memory that each block takes
+
+
+class OptionRules:
+    """Rules of one kernel's choices; a rule stands only where its decision does."""
+
+    def __init__(self, kernel: BlockKernel) -> None:
+        self.kernel, self.program = kernel, kernel.program
+        self.offered = {decision.name for decision in kernel.options}
+
+    def constraints(self) -> list[Constraint]:
+        rules = {
+            PREFETCH: ("kernels ask before their turn if they start early, for several steps if "
+                       "they walk", self._prefetch),
+            AHEAD: ("words of a walk along one axis, or of tiles that blocks walk, are copied "
+                    "ahead", self._ahead),
+            WALKERS: ("blocks that walk have two tiles or more and fit their processor",
+                      self._walkers),
+        }  # fmt: skip
+        found = [
+            Constraint(self.kernel.name(name), needs, check, self._explain)
+            for name, (needs, check) in rules.items()
+            if self.kernel.name(name) in self.offered
+        ]
+        if self.kernel.name(AHEAD) in self.offered:
+            needs = "what is ahead fits the shared memory"
+            found.append(Constraint(self.kernel.name("shared"), needs, self._shared, self._room))
+        return found
+
+    def _explain(self, values: Mapping[str, Value]) -> str:
+        name = self.kernel.name
+        chosen = [f"{n} {values[name(n)]}" for n in (PREFETCH, AHEAD, WALKERS) if name(n) in values]
+        early = f", early {values[EARLY]}" if EARLY in values else ""
+        tiles = ", ".join(f"{a} {values[name(f'tile.{a}')]}" for a in self.program.axes)
+        return f"{', '.join(chosen)}{early}; tiles {tiles}, {self.kernel.threads(values)} threads"
+
+    def _room(self, values: Mapping[str, Value]) -> str:
+        ahead = int(values[self.kernel.name(AHEAD)])
+        have = self.kernel.hardware["shared_bytes"]
+        return f"{ahead} steps and scratch in each of the blocks of {have:,} bytes"
+
+    def _value(self, columns: Columns, stem: str) -> Any:
+        name = self.kernel.name(stem)
+        return columns[name] if name in self.offered else np.zeros(columns.rows, dtype=np.int64)
+
+    # -- checks
+
+    def _prefetch(self, columns: Columns) -> Any:
+        steps = self._value(columns, PREFETCH)
+        walks = (self._value(columns, WALKERS) > 0) | (self._walked(columns) == 1)
+        early = columns[EARLY] > 0 if EARLY in columns else np.ones(columns.rows, dtype=bool)
+        return (steps == 0) | (early & ((steps == 1) | walks))
+
+    def _ahead(self, columns: Columns) -> Any:
+        walked = self._walked(columns)
+        walks = (walked == 1) | ((walked == 0) & (self._value(columns, WALKERS) > 0))
+        return (self._value(columns, AHEAD) == 0) | (walks & self._words(columns))
+
+    def _walked(self, columns: Columns) -> Any:
+        """How many axes are walked."""
+        found: Any = np.zeros(columns.rows, dtype=np.int64)
+        for axis in self.kernel.shape.reduced:
+            found = found + (columns[self.kernel.name(f"tile.{axis}")] < self.program.axes[axis])
+        return found
+
+    def _words(self, columns: Columns) -> Any:
+        """Whether some load is taken in 4 bytes or more at a time."""
+        found: Any = np.zeros(columns.rows, dtype=bool)
+        vector = columns[self.kernel.name("vector")]
+        for position in self._copied:
+            op = self.program.nodes[position].op
+            assert isinstance(op, Load)
+            size = dtype_of(self.program.nodes[position].dtype).bytes
+            for axis in (a for a, c in op.index[-1].terms if c == 1):
+                along = columns.is_(self.kernel.name("lanes"), axis)
+                found = found | (along & (vector * size >= LEAST_COPY))
+            found = found | (size == LEAST_COPY)
+        return found
+
+    @cached_property
+    def _copied(self) -> tuple[int, ...]:
+        """Loads that may be ahead."""
+        nodes = range(len(self.program.nodes))
+        return tuple(position for position in nodes if copies_words(self.program, position))
+
+    def _walkers(self, columns: Columns) -> Any:
+        walkers = self._value(columns, WALKERS)
+        threads = self.kernel.threads(columns)
+        tiles: Any = np.ones(columns.rows)
+        for axis, extent in self.program.axes.items():
+            if axis not in self.kernel.shape.reduced:
+                tiles = tiles * np.ceil(extent / columns[self.kernel.name(f"tile.{axis}")])
+        held = self.kernel.held(columns) + OWN_REGISTERS
+        enough = (tiles > walkers * self.kernel.hardware["sms"]) & (tiles < 2**30)
+        fits = (threads * walkers <= THREADS) & (held * threads * walkers <= REGISTERS)
+        return (walkers == 0) | (enough & fits)
+
+    def _shared(self, columns: Columns) -> Any:
+        have = self.kernel.hardware["shared_bytes"]
+        blocks = np.maximum(self._value(columns, WALKERS), 1)
+        fits = (self.bytes(columns) + RESERVED) * blocks <= have + RESERVED
+        return (self._value(columns, AHEAD) == 0) | fits
+
+    def bytes(self, columns: Columns) -> Any:
+        """Shared memory of a block, at most: the ring, and where warps meet."""
+        threads = self.kernel.threads(columns)
+        ring: Any = np.zeros(columns.rows)
+        for position in self._copied:
+            node = self.program.nodes[position]
+            ring = ring + self.kernel.count(columns, node.axes) * dtype_of(node.dtype).bytes
+        scratch: Any = np.zeros(columns.rows)
+        for result in self.kernel.shape.results:
+            scratch = np.maximum(scratch, self.kernel.count(columns, result))
+        scratch = np.maximum(scratch * threads * SCRATCH_BYTES, SCRATCH_ROOM)
+        crossing = scratch if self.kernel.shape.results else 0
+        return ring * threads * self._value(columns, AHEAD) + crossing
