@@ -28,7 +28,7 @@ from ir.space import Constraint
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.block_lower import BlockLowering
-from ir.targets.cuda.block_options import AHEAD, PREFETCH, WALKERS, chosen, option_decisions
+from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, WALKERS, chosen, option_decisions
 from ir.targets.cuda.block_rules import OptionRules
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch
@@ -277,8 +277,9 @@ class BlockKernel:
                 (128, 8, True, {}), (256, 16, True, {}), (256, 32, True, {}),
                 (512, 16, True, {PREFETCH: 1}), (128, 32, True, {WALKERS: 4, AHEAD: 3}),
                 (256, 16, True, {WALKERS: 4, AHEAD: 2}), (128, 8, False, {}),
-                (256, 16, False, deep), (512, 32, False, deep), (1024, 16, False, deep), (32, 8, True, {}),
-                (1024, 32, True, {}),
+                (256, 16, False, deep), (512, 32, False, deep), (1024, 16, False, deep),
+                (512, 32, False, deep | {PARTS: 8}), (256, 16, False, deep | {PARTS: 16}),
+                (32, 8, True, {}), (1024, 32, True, {}),
             )
         ]  # fmt: skip
 

@@ -13,11 +13,13 @@ from ir.schedule import Value
 from ir.targets.cuda import scalars
 from ir.targets.cuda.ahead import Ahead, can_be_ahead
 from ir.targets.cuda.block_options import options_of
+from ir.targets.cuda.block_parts import FLAG_BYTES, Parts
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Share, blocked
-from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.loops import TileBody
+from ir.targets.cuda.merging import ARRIVALS, SHARES
 from ir.targets.cuda.overlap import await_kernel_before, starts_early
 from ir.targets.cuda.passes import find_passes, needed
 from ir.targets.cuda.readers import read_again
@@ -55,39 +57,48 @@ class BlockLowering:
             self.total *= count
         self.varying = {a for a, count in zip(self.free, counts, strict=True) if count > 1}
         walkers = self.options.walkers * kernel.hardware["sms"]
-        self.grid = min(self.total, walkers) if walkers else self.total
+        self.grid = min(self.total, walkers) if walkers else self.total * self.options.parts
         self.e = self._evaluator()
         self.body = TileBody(self.e, find_passes(self.program, self.looped), self.looped)
         self.body.stream = self.options.stream
+        self.rooms: tuple[Room, ...] = ()
 
     def _evaluator(self) -> Evaluator:
         team = Team("thread", self.frame.team, "tw_sync();", "tw_shared_base()")
         evaluator = Evaluator(self.program, self.w, self.frame, self.tiles, team)
         evaluator.room = SCRATCH_ROOM
+        evaluator.alone = True
         if self.options.keep:
             evaluator.kept = read_again(self.program)
         return evaluator
 
     def run(self) -> Launch:
         e, w = self.e, self.w
-        ring = self._ring_bytes()
-        if ring:
-            e.team = replace(e.team, scratch=f"tw_shared_base() + {ring}")
+        before = self._ring_bytes() + (FLAG_BYTES if self.options.parts > 1 else 0)
+        if before:
+            e.team = replace(e.team, scratch=f"tw_shared_base() + {before}")
         w.line("const i32 thread = tw_thread();")
         e.declare_threads()
         if self.options.walkers:
             self._walk_tiles()
+        elif self.options.parts > 1:
+            self._share_walk()
         else:
             self._origins("tw_block_x()")
             self._begin()
             self._body()
-        shared = ring + e.scratch_registers * self.frame.team * SCRATCH_BYTES
-        head = kernel_head(self.program, self.name, self.frame.team, "", self.options.walkers)
-        text = f"{head} {{\n{w.text}}}\n"
-        parameters = tuple(Parameter(spec.name) for spec in self.program.tensors)
-        return Launch(
-            self.name, text, self.grid, self.frame.team, shared, parameters, early=self.early
+        shared = before + e.scratch_registers * self.frame.team * SCRATCH_BYTES
+        words = [f"u32* {name}" for name in (SHARES, ARRIVALS)[: len(self.rooms)]]
+        head = kernel_head(
+            self.program, self.name, self.frame.team, "", self.options.walkers, words
         )
+        text = f"{head} {{\n{w.text}}}\n"
+        names = [spec.name for spec in self.program.tensors]
+        names += [room.argument for room in self.rooms]
+        return Launch(
+            self.name, text, self.grid, self.frame.team, shared, tuple(map(Parameter, names)),
+            rooms=self.rooms, early=self.early,
+        )  # fmt: skip
 
     def _begin(self) -> None:
         """What comes before the first access to memory."""
@@ -157,6 +168,33 @@ class BlockLowering:
             if isinstance(node.op, Load) and not node.args and fixed:
                 self.e.fragment(position)
 
+    def _share_walk(self) -> None:
+        """One part of a tile's walk; the last block of a tile adds the parts and stores."""
+        w = self.w
+        w.reserve(SHARES, ARRIVALS)
+        w.line(f"const i32 tile = tw_block_x() % {self.total};")
+        w.line(f"const i32 part = tw_block_x() / {self.total};")
+        self._origins("tile")
+        self._begin()
+        if self.options.first:
+            self.body.load_first()
+        self.body.run_passes(self._loop)
+        flag = f"tw_shared_base() + {self._ring_bytes()}"
+        parts = Parts(self.e, self.options.parts, self.total, "tile", "part", flag)
+        results = self.body.passes.passes[0].reductions
+        self.rooms = parts.rooms(self.name, results)
+        with parts.last(results):
+            self.body.finish()
+
+    def _bounds(self, axis: str) -> tuple[str, str]:
+        """First point and end of this block's walk along an axis, as text."""
+        low, high = loop_bounds(self.e, axis)
+        count, tile = self.options.parts, self.tiles[axis]
+        if count == 1:
+            return low, high
+        points = -(-self.program.axes[axis] // (tile * count)) * tile
+        return f"max({low}, part * {points})", f"min({high}, (part + 1) * {points})"
+
     # -- what is ahead
 
     def _prefetch(self) -> None:
@@ -167,7 +205,7 @@ class BlockLowering:
                 with self._elsewhere(f"block + step * {self.grid}"):
                     self._ask()
             elif walks:
-                low, high = loop_bounds(self.e, walks)
+                low, high = self._bounds(walks)
                 with self._at_step(walks, f"{low} + step * {self.tiles[walks]}", high):
                     self._ask()
             else:
@@ -229,7 +267,7 @@ class BlockLowering:
             for axis in self.program.axes:
                 if axis not in self.looped:
                     continue
-                low, high = loop_bounds(self.e, axis)
+                low, high = self._bounds(axis)
                 tile = self.tiles[axis]
                 if ring is not None:
                     stack.enter_context(self.w.block(""))
@@ -255,8 +293,15 @@ class BlockLowering:
             yield
 
 
-def kernel_head(program: Program, name: str, threads: int, extra: str, resident: int = 0) -> str:
-    """The signature of a kernel on plain pointers.
+def kernel_head(
+    program: Program,
+    name: str,
+    threads: int,
+    extra: str,
+    resident: int = 0,
+    more: Sequence[str] = (),
+) -> str:
+    """The signature of a kernel on plain pointers, then `more` parameters.
 
     With `resident`, it may take registers as long as so many blocks fit a processor.
     """
@@ -266,4 +311,4 @@ def kernel_head(program: Program, name: str, threads: int, extra: str, resident:
         storage = scalars.STORAGE[spec.dtype]
         parameters.append(f"{constness}{storage}* __restrict__ {spec.name}")
     bounds = f"__launch_bounds__({threads}{f', {resident}' if resident else ''})"
-    return f"TW_KERNEL {bounds} {extra}{name}({', '.join(parameters)})"
+    return f"TW_KERNEL {bounds} {extra}{name}({', '.join([*parameters, *more])})"

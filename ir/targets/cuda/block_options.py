@@ -15,11 +15,12 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.access import load_access
+from ir.targets.cuda.block_parts import shared_walks
 from ir.targets.cuda.readers import loaded_late, read_again
 from ir.targets.cuda.transfers import LEAST_COPY
 
 KEEP, LOADS, STORES = "keep", "loads", "stores"
-PREFETCH, WALKERS, AHEAD = "prefetch", "walkers", "ahead"
+PREFETCH, WALKERS, AHEAD, PARTS = "prefetch", "walkers", "ahead", "parts"
 NEEDED, FIRST = "needed", "first"
 PLAIN, STREAM = "plain", "stream"
 
@@ -36,6 +37,7 @@ class Options:
     prefetch: int
     walkers: int
     ahead: int
+    parts: int
 
 
 def options_of(values: Mapping[str, Value], name: Name) -> Options:
@@ -46,6 +48,7 @@ def options_of(values: Mapping[str, Value], name: Name) -> Options:
         prefetch=int(values.get(name(PREFETCH), 0)),
         walkers=int(values.get(name(WALKERS), 0)),
         ahead=int(values.get(name(AHEAD), 0)),
+        parts=int(values.get(name(PARTS), 1)),
     )
 
 
@@ -70,6 +73,9 @@ def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str
     if any(copies_words(program, position) for position in range(len(program.nodes))):
         offer(AHEAD, (0, 1, 2, 3, 4, 6), "pipeline",
               "steps of a walk whose loads are under way in shared memory")  # fmt: skip
+    if shared_walks(program):
+        offer(PARTS, (1, 2, 4, 8, 16, 32, 64), "split",
+              "blocks that share a walk; the last of them to arrive adds the parts")  # fmt: skip
     if hardware["major"] >= 9 and any(isinstance(node.op, Load) for node in program.nodes):
         offer(PREFETCH, (0, 1, 2, 4), "pipeline",
               "first steps that are asked for while the kernel before still runs")  # fmt: skip

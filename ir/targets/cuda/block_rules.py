@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,10 @@ from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.schedule import Value
 from ir.space import Columns, Constraint
+from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.block_lower import SCRATCH_ROOM
-from ir.targets.cuda.block_options import AHEAD, PREFETCH, WALKERS, copies_words
+from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, WALKERS, copies_words
+from ir.targets.cuda.block_parts import FLAG_BYTES, shared_walks
 from ir.targets.cuda.overlap import NAME as EARLY
 from ir.targets.cuda.registers import SCRATCH_BYTES
 from ir.targets.cuda.transfers import LEAST_COPY
@@ -42,6 +44,7 @@ class OptionRules:
                        "they walk", self._prefetch),
             AHEAD: ("words of a walk along one axis, or of tiles that blocks walk, are copied "
                     "ahead", self._ahead),
+            PARTS: ("blocks share the walk of one axis if each has a step", self._parts),
             WALKERS: ("blocks that walk have two tiles or more and fit their processor",
                       self._walkers),
         }  # fmt: skip
@@ -57,7 +60,9 @@ class OptionRules:
 
     def _explain(self, values: Mapping[str, Value]) -> str:
         name = self.kernel.name
-        chosen = [f"{n} {values[name(n)]}" for n in (PREFETCH, AHEAD, WALKERS) if name(n) in values]
+        chosen = [
+            f"{n} {values[name(n)]}" for n in (PREFETCH, AHEAD, WALKERS, PARTS) if name(n) in values
+        ]
         early = f", early {values[EARLY]}" if EARLY in values else ""
         tiles = ", ".join(f"{a} {values[name(f'tile.{a}')]}" for a in self.program.axes)
         return f"{', '.join(chosen)}{early}; tiles {tiles}, {self.kernel.threads(values)} threads"
@@ -111,13 +116,28 @@ class OptionRules:
         nodes = range(len(self.program.nodes))
         return tuple(position for position in nodes if copies_words(self.program, position))
 
-    def _walkers(self, columns: Columns) -> Any:
-        walkers = self._value(columns, WALKERS)
-        threads = self.kernel.threads(columns)
+    def _parts(self, columns: Columns) -> Any:
+        parts = self._value(columns, PARTS)
+        alone = (self._walked(columns) == 1) & (self._value(columns, WALKERS) == 0)
+        shares: Any = np.zeros(columns.rows, dtype=bool)
+        for axis in shared_walks(self.program):
+            tile = columns[self.kernel.name(f"tile.{axis}")]
+            steps = np.ceil(self.program.axes[axis] / tile)
+            shares = shares | ((tile < self.program.axes[axis]) & (steps >= parts))
+        fits = self._tiles(columns) * parts < 2**31
+        return (parts == 1) | (alone & shares & fits)
+
+    def _tiles(self, columns: Columns) -> Any:
         tiles: Any = np.ones(columns.rows)
         for axis, extent in self.program.axes.items():
             if axis not in self.kernel.shape.reduced:
                 tiles = tiles * np.ceil(extent / columns[self.kernel.name(f"tile.{axis}")])
+        return tiles
+
+    def _walkers(self, columns: Columns) -> Any:
+        walkers = self._value(columns, WALKERS)
+        threads = self.kernel.threads(columns)
+        tiles = self._tiles(columns)
         held = self.kernel.held(columns) + OWN_REGISTERS
         enough = (tiles > walkers * self.kernel.hardware["sms"]) & (tiles < 2**30)
         fits = (threads * walkers <= THREADS) & (held * threads * walkers <= REGISTERS)
@@ -131,14 +151,43 @@ class OptionRules:
 
     def bytes(self, columns: Columns) -> Any:
         """Shared memory of a block, at most: the ring, and where warps meet."""
-        threads = self.kernel.threads(columns)
         ring: Any = np.zeros(columns.rows)
         for position in self._copied:
             node = self.program.nodes[position]
-            ring = ring + self.kernel.count(columns, node.axes) * dtype_of(node.dtype).bytes
-        scratch: Any = np.zeros(columns.rows)
-        for result in self.kernel.shape.results:
-            scratch = np.maximum(scratch, self.kernel.count(columns, result))
-        scratch = np.maximum(scratch * threads * SCRATCH_BYTES, SCRATCH_ROOM)
-        crossing = scratch if self.kernel.shape.results else 0
-        return ring * threads * self._value(columns, AHEAD) + crossing
+            size = self.kernel.count(columns, node.axes) * dtype_of(node.dtype).bytes
+            ring = ring + size * self._moves(columns, node.axes)
+        threads = self.kernel.threads(columns)
+        both = ring * self._value(columns, AHEAD) + self._scratch(columns)
+        return both * threads + FLAG_BYTES
+
+    def _moves(self, columns: Columns, axes: Sequence[str]) -> Any:
+        """Whether a value over `axes` is another one in each step of a walk."""
+        walked = self._walked(columns)
+        found: Any = np.zeros(columns.rows, dtype=bool)
+        for axis in axes:
+            short = columns[self.kernel.name(f"tile.{axis}")] < self.program.axes[axis]
+            reduced = axis in self.kernel.shape.reduced
+            found = found | (short & ((walked == 1) if reduced else (walked == 0)))
+        return found
+
+    def _scratch(self, columns: Columns) -> Any:
+        """Bytes of a thread's places: one for each reduction and axis, while there is room."""
+        room = SCRATCH_ROOM // np.maximum(self.kernel.threads(columns), 1)
+        most: Any = np.zeros(columns.rows)
+        all_places: Any = np.zeros(columns.rows)
+        for reductions in self._reductions:
+            counts = [(self.kernel.count(columns, axes), over) for axes, over in reductions]
+            total = sum(count * over for count, over in counts)
+            all_places = np.maximum(all_places, total * SCRATCH_BYTES)
+            for count, _ in counts:
+                most = np.maximum(most, count * SCRATCH_BYTES)
+        return np.maximum(most, np.minimum(all_places, room))
+
+    @cached_property
+    def _reductions(self) -> tuple[tuple[tuple[tuple[str, ...], int], ...], ...]:
+        """For each set of axes that may be walked, its reductions: (axes, how many are reduced)."""
+        programs = [self.kernel.shape.streamed(looped) for looped in self.kernel.shape.loops]
+        return tuple(
+            tuple((n.axes, len(reduced_axes(n))) for n in program.nodes if is_reduction(n))
+            for program in programs
+        )

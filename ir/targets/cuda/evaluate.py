@@ -19,7 +19,7 @@ from ir.scalar import COMBINES, LOWEST
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import WARP
-from ir.targets.cuda.readers import behind_decisions
+from ir.targets.cuda.readers import behind_decisions, only_stored
 from ir.targets.cuda.registers import SCRATCH_BYTES, Fragment, Point, number_of
 from ir.targets.cuda.transfers import Transfers
 
@@ -32,6 +32,12 @@ class Evaluator(Transfers):
 
     kept: frozenset[int] = frozenset()  # elementwise values that are held for their later readers
     room = 0  # bytes of shared memory in which reductions across warps need not share a place
+
+    alone = False  # whether results that are only stored are combined by those who store them
+
+    @cached_property
+    def only_stored(self) -> frozenset[int]:
+        return only_stored(self.program)
 
     @cached_property
     def delicate(self) -> frozenset[int]:
@@ -277,19 +283,26 @@ class Evaluator(Transfers):
                 place = f"({number_of(partial.digits, point)}) * {team.size} + {thread}"
                 self.w.line(f"{scratch}[{place}] = {self.element(partial, point)};")
             self.w.line(team.sync)
-            first = self.w.name("first")
             own = f"({thread} / {weight}) % {size}"
-            self.w.line(f"const i32 {first} = {thread} - ({own}) * {weight};")
-            with self.each(partial.digits) as point:
-                target = self.element(partial, point)
-                place = f"({number_of(partial.digits, point)}) * {team.size} + {first}"
-                values = [f"{scratch}[{place} + {step * weight}]" for step in range(size)]
-                text = values[0]
-                for value in values[1:]:
-                    text = self.combine(
-                        self.kind(position), text, value, self.nodes[position].dtype
-                    )
-                self.w.line(f"{target} = {text};")
+            alone = self.alone and position in self.only_stored
+            with self.w.block(f"if ({own} == 0)" if alone else ""):
+                first = self.w.name("first")
+                self.w.line(f"const i32 {first} = {thread} - ({own}) * {weight};")
+                self._gather_parts(position, partial, scratch, first, weight, size)
+
+    def _gather_parts(
+        self, position: int, partial: Fragment, scratch: str, first: str, weight: int, size: int
+    ) -> None:
+        """Combine what the threads that share a point wrote, in the order of their numbers."""
+        kind, dtype = self.kind(position), self.nodes[position].dtype
+        with self.each(partial.digits) as point:
+            target = self.element(partial, point)
+            place = f"({number_of(partial.digits, point)}) * {self.team.size} + {first}"
+            values = [f"{scratch}[{place} + {step * weight}]" for step in range(size)]
+            text = values[0]
+            for value in values[1:]:
+                text = self.combine(kind, text, value, dtype)
+            self.w.line(f"{target} = {text};")
 
     def _place(self, count: int) -> tuple[int, bool]:
         """First byte of a scratch place of `count` registers; whether nobody may still read there.

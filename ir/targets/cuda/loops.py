@@ -30,8 +30,16 @@ class TileBody:
         self.later = "true"  # whether this is not the first block of a walk: nothing to correct
 
     def emit(self, loop: Loop) -> None:
+        self.run_passes(loop)
+        self.finish()
+
+    def run_passes(self, loop: Loop) -> None:
+        """All passes over the looped axes."""
         for number, one in enumerate(self.passes.passes):
             self._pass(number, one, loop)
+
+    def finish(self) -> None:
+        """The stores of what the passes left."""
         for store in self.passes.after:
             self.store(store)
 

@@ -59,6 +59,27 @@ def loaded_late(program: Program) -> frozenset[int]:
     return frozenset(p for p in loads if p not in early) if early else frozenset()
 
 
+def only_stored(program: Program) -> frozenset[int]:
+    """Reductions whose results are stored and nothing else: no other part of a tile reads them.
+
+    What is stored lies along the results' own axes, so one holder of each is enough.
+    """
+    found = set()
+    for position, node in enumerate(program.nodes):
+        if is_reduction(node) and _stays(program, position, frozenset(node.axes)):
+            found.add(position)
+    return frozenset(found)
+
+
+def _stays(program: Program, position: int, axes: frozenset[str]) -> bool:
+    """Whether all that is made of a value lies within `axes` and ends at stores."""
+    users = [program.nodes[user] for user in program.users(position)]
+    plain = all(
+        isinstance(user.op, Map | Cast | Store) and set(user.axes) <= axes for user in users
+    )
+    return plain and all(_stays(program, user, axes) for user in program.users(position))
+
+
 def _ends(program: Program) -> dict[int, frozenset[int]]:
     """For each node, the reductions and stores that its elementwise readers end at."""
     ends: dict[int, frozenset[int]] = {}

@@ -110,6 +110,15 @@ class Registers:
         step = self.step(axis, point)
         return f"({self.base(axis)} + {step})" if step else self.base(axis)
 
+    def place_in_tile(self, axes: Iterable[str], point: Point) -> str:
+        """Number of a point among those of the tile, the last axis fastest."""
+        number = ""
+        for axis in axes:
+            own, step = self._thread_parts.get(axis, ""), self.step(axis, point)
+            here = " + ".join(part for part in (own, step) if part) or "0"
+            number = f"({number}) * {self.tiles[axis]} + {here}" if number else here
+        return number or "0"
+
     def placed(self, axes: Iterable[str]) -> None:
         """Refusal for axes whose points lie in no register or thread of the frame."""
         for axis in axes:
