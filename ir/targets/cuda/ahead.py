@@ -1,15 +1,15 @@
-"""Loads of later steps of a loop, under way in shared memory while the present one is computed.
+"""Loads of later steps of a loop, under way while the present one is computed.
 
-Each thread copies what it will read itself, by cp.async, so no step waits for other threads. A ring
-holds as many steps as are ahead: what a step leaves free is filled at once for the step that many
-later.
+Each thread asks for what it will read itself, so no step waits for other threads. A ring in shared
+memory, filled by cp.async, holds as many steps as are ahead: what a step leaves free is filled at
+once for the step that many later. One step can wait in registers instead, as it lies in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
@@ -50,7 +50,7 @@ class Ahead:
         return sum(step_bytes(self.evaluator, position) for position in self.loads)
 
     def begin(self) -> None:
-        """Declare the ring."""
+        """Declare where the steps wait."""
         w = self.evaluator.w
         w.line(f"const u32 ring = tw_shared_address(tw_shared_base()) + {self.start};")
         w.line("u32 slot = 0;")
@@ -93,3 +93,43 @@ class Ahead:
             start = f"ring + {slot} * {self.step}u" if self.depth > 1 else "ring"
             yield position, Staged(f"{start} + {offset}" if offset else start)
             offset += step_bytes(self.evaluator, position)
+
+
+@dataclass(frozen=True)
+class NextInRegisters:
+    """The loads of the next step, in registers: what `Ahead` is, one deep."""
+
+    evaluator: Evaluator
+    loads: Sequence[int]
+    places: dict[int, Staged] = field(default_factory=dict)
+    depth: int = 1
+    bytes: int = 0
+
+    def begin(self) -> None:
+        """Declare where the step waits."""
+        for position in self.loads:
+            self.places[position] = self.evaluator.declare_words(position)
+
+    @contextmanager
+    def first(self, step: str) -> Iterator[str]:
+        """What is written inside asks for the first step; its number is given."""
+        with self.evaluator.w.block(""):
+            yield "0"
+
+    def copy(self, slot: str) -> None:
+        """Ask for all loads at the evaluator's origins."""
+        for position, place in self.places.items():
+            self.evaluator.fetch_ahead(position, place)
+
+    def take(self) -> None:
+        """Form the loads of the present step."""
+        for position, place in self.places.items():
+            self.evaluator.staged[position] = place
+            self.evaluator.fragment(position)
+            del self.evaluator.staged[position]
+
+    def turn(self) -> None:
+        """Nothing to end."""
+
+    def end(self) -> None:
+        """Nothing is under way."""

@@ -28,7 +28,16 @@ from ir.space import Constraint
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.block_lower import BlockLowering
-from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, WALKERS, chosen, option_decisions
+from ir.targets.cuda.block_options import (
+    AHEAD,
+    PARTS,
+    PREFETCH,
+    REGISTERS,
+    WAITS,
+    WALKERS,
+    chosen,
+    option_decisions,
+)
 from ir.targets.cuda.block_rules import OptionRules
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch
@@ -270,15 +279,16 @@ class BlockKernel:
 
     def seeds(self) -> list[dict[str, Value]]:
         """Rows spread over a block or a warp, whole where they fit, and walked; tiles walked."""
-        deep = {AHEAD: 3, PREFETCH: 2}
+        deep: dict[str, Value] = {AHEAD: 3}
+        near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
         return [
             self._seed(threads, own, whole) | chosen(self.options, self.name, changed)
             for threads, own, whole, changed in (
                 (128, 8, True, {}), (256, 16, True, {}), (256, 32, True, {}),
-                (512, 16, True, {PREFETCH: 1}), (128, 32, True, {WALKERS: 4, AHEAD: 3}),
+                (512, 16, True, {}), (128, 32, True, {WALKERS: 4, AHEAD: 3}),
                 (256, 16, True, {WALKERS: 4, AHEAD: 2}), (128, 8, False, {}),
-                (256, 16, False, deep), (512, 32, False, deep), (1024, 16, False, deep),
-                (512, 32, False, deep | {PARTS: 8}), (256, 16, False, deep | {PARTS: 16}),
+                (256, 16, False, deep), (512, 32, False, near), (1024, 16, False, near),
+                (512, 32, False, near | {PARTS: 4}), (256, 32, False, near | {PARTS: 8}),
                 (32, 8, True, {}), (1024, 32, True, {}),
             )
         ]  # fmt: skip

@@ -11,8 +11,8 @@ from ir.ops.load import Load
 from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda import scalars
-from ir.targets.cuda.ahead import Ahead, can_be_ahead
-from ir.targets.cuda.block_options import options_of
+from ir.targets.cuda.ahead import Ahead, NextInRegisters, can_be_ahead
+from ir.targets.cuda.block_options import REGISTERS, options_of
 from ir.targets.cuda.block_parts import FLAG_BYTES, Parts
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
@@ -231,13 +231,13 @@ class BlockLowering:
         """The axis that is walked, if it is one."""
         return next(iter(self.looped)) if len(self.looped) == 1 else ""
 
-    def _tile_ring(self) -> Ahead | None:
+    def _tile_ring(self) -> Ahead | NextInRegisters | None:
         if self.looped or not self.options.walkers:
             return None
         loads = [p for p, node in enumerate(self.program.nodes) if self.varying & set(node.axes)]
         return self._ring(loads)
 
-    def _walk_ring(self, number: int) -> Ahead | None:
+    def _walk_ring(self, number: int) -> Ahead | NextInRegisters | None:
         axis = self._walk_axis()
         if not axis:
             return None
@@ -246,9 +246,13 @@ class BlockLowering:
         inside = needed(self.program, roots, frozenset(one.reductions))
         return self._ring([p for p in inside if axis in self.program.nodes[p].axes])
 
-    def _ring(self, positions: Sequence[int]) -> Ahead | None:
+    def _ring(self, positions: Sequence[int]) -> Ahead | NextInRegisters | None:
         loads = [position for position in positions if can_be_ahead(self.e, position)]
-        return Ahead(self.e, loads, self.options.ahead) if loads and self.options.ahead else None
+        if not loads or not self.options.ahead:
+            return None
+        if self.options.waits == REGISTERS:
+            return NextInRegisters(self.e, loads)
+        return Ahead(self.e, loads, self.options.ahead)
 
     def _ring_bytes(self) -> int:
         """Shared memory of the largest ring."""

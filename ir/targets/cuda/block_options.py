@@ -21,6 +21,7 @@ from ir.targets.cuda.transfers import LEAST_COPY
 
 KEEP, LOADS, STORES = "keep", "loads", "stores"
 PREFETCH, WALKERS, AHEAD, PARTS = "prefetch", "walkers", "ahead", "parts"
+WAITS, SHARED, REGISTERS = "waits", "shared", "registers"
 NEEDED, FIRST = "needed", "first"
 PLAIN, STREAM = "plain", "stream"
 
@@ -37,6 +38,7 @@ class Options:
     prefetch: int
     walkers: int
     ahead: int
+    waits: str
     parts: int
 
 
@@ -48,6 +50,7 @@ def options_of(values: Mapping[str, Value], name: Name) -> Options:
         prefetch=int(values.get(name(PREFETCH), 0)),
         walkers=int(values.get(name(WALKERS), 0)),
         ahead=int(values.get(name(AHEAD), 0)),
+        waits=str(values.get(name(WAITS), SHARED)),
         parts=int(values.get(name(PARTS), 1)),
     )
 
@@ -72,7 +75,9 @@ def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str
           "blocks of a processor that walk the tiles; 0: a block for each tile")  # fmt: skip
     if any(copies_words(program, position) for position in range(len(program.nodes))):
         offer(AHEAD, (0, 1, 2, 3, 4, 6), "pipeline",
-              "steps of a walk whose loads are under way in shared memory")  # fmt: skip
+              "steps of a walk whose loads are under way")  # fmt: skip
+        offer(WAITS, (SHARED, REGISTERS), "pipeline",
+              "where the loads of later steps wait")  # fmt: skip
     if shared_walks(program):
         offer(PARTS, (1, 2, 4, 8, 16, 32, 64), "split",
               "blocks that share a walk; the last of them to arrive adds the parts")  # fmt: skip

@@ -15,7 +15,8 @@ from ir.schedule import Value
 from ir.space import Columns, Constraint
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.block_lower import SCRATCH_ROOM
-from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, WALKERS, copies_words
+from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, WAITS, WALKERS, copies_words
+from ir.targets.cuda.block_options import REGISTERS as IN_REGISTERS
 from ir.targets.cuda.block_parts import FLAG_BYTES, shared_walks
 from ir.targets.cuda.overlap import NAME as EARLY
 from ir.targets.cuda.registers import SCRATCH_BYTES
@@ -44,6 +45,7 @@ class OptionRules:
                        "they walk", self._prefetch),
             AHEAD: ("words of a walk along one axis, or of tiles that blocks walk, are copied "
                     "ahead", self._ahead),
+            WAITS: ("one step that is ahead may wait in registers, if they suffice", self._waits),
             PARTS: ("blocks share the walk of one axis if each has a step", self._parts),
             WALKERS: ("blocks that walk have two tiles or more and fit their processor",
                       self._walkers),
@@ -116,6 +118,18 @@ class OptionRules:
         nodes = range(len(self.program.nodes))
         return tuple(position for position in nodes if copies_words(self.program, position))
 
+    def _waits(self, columns: Columns) -> Any:
+        """A word of what waits holds an element or several: at most what its values hold."""
+        held = columns.is_(self.kernel.name(WAITS), IN_REGISTERS)
+        words: Any = np.zeros(columns.rows)
+        for position in self._copied:
+            node = self.program.nodes[position]
+            size = self.kernel.count(columns, node.axes) * dtype_of(node.dtype).bytes
+            words = words + size * self._moves(columns, node.axes) // LEAST_COPY
+        total = (self.kernel.held(columns) + words + OWN_REGISTERS) * self.kernel.threads(columns)
+        fits = total * np.maximum(self._value(columns, WALKERS), 1) <= REGISTERS
+        return ~held | ((self._value(columns, AHEAD) == 1) & fits)
+
     def _parts(self, columns: Columns) -> Any:
         parts = self._value(columns, PARTS)
         alone = (self._walked(columns) == 1) & (self._value(columns, WALKERS) == 0)
@@ -157,6 +171,8 @@ class OptionRules:
             size = self.kernel.count(columns, node.axes) * dtype_of(node.dtype).bytes
             ring = ring + size * self._moves(columns, node.axes)
         threads = self.kernel.threads(columns)
+        if self.kernel.name(WAITS) in self.offered:
+            ring = ring * ~columns.is_(self.kernel.name(WAITS), IN_REGISTERS)
         both = ring * self._value(columns, AHEAD) + self._scratch(columns)
         return both * threads + FLAG_BYTES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
@@ -20,15 +21,19 @@ LEAST_COPY = 4  # bytes of the smallest asynchronous copy
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Where a load's tile waits in shared memory: the address of the first thread's first part."""
+    """Where a load's tile waits for its step: in shared memory, or, with `words`, in registers.
 
-    address: str
+    `address` is that of the first thread's first part, `words` a name of an array.
+    """
+
+    address: str = ""
+    words: str = ""
 
 
 class Transfers(Registers):
     """Moves values between memory and registers.
 
-    `staged` are loads whose tiles wait in shared memory, each thread's part for itself.
+    `staged` are loads whose tiles wait somewhere, each thread's part for itself.
     """
 
     def __init__(
@@ -116,6 +121,37 @@ class Transfers(Registers):
                 place = self._place_of(staged, digits, points[0], width, size)
                 self.w.line(f"tw_copy_async_{size}({place}, {source}, {bytes_});")
 
+    def declare_words(self, position: int) -> Staged:
+        """Registers for a load's tile as it lies in memory."""
+        node = self.nodes[position]
+        digits, width = self.own(node.axes), self.width(position)
+        name = self.w.name(f"{self.label_of(position)}_ahead")
+        count = prod(digit.size for digit in digits) // width
+        self.w.line(f"{_kind(width * dtype_of(node.dtype).bytes)} {name}[{count}];")
+        return Staged(words=name)
+
+    def fetch_ahead(self, position: int, staged: Staged) -> None:
+        """Load a tile into registers as it lies in memory, with zeros outside."""
+        node, access = self.nodes[position], self.access(position)
+        digits, width = self.own(node.axes), self.width(position)
+        size = width * dtype_of(node.dtype).bytes
+        once = "_stream" if self.read_once(position) else ""
+        with self.w.block(""):
+            pointer = self._pointer(access, "const ")
+            with self.each_vector(digits, width) as points:
+                condition = self._load_condition(position, access, points[0])
+                target = f"{staged.words}[({number_of(digits, points[0])}) / {width}]"
+                offset = self._offset(access, points[0])
+                value = f"tw_load_{size}{once}({pointer} + ({offset}))"
+                if condition:
+                    value = f"{condition} ? {value} : {_kind(size)}{{}}"
+                self.w.line(f"{target} = {value};")
+
+    def label_of(self, position: int) -> str:
+        op = self.nodes[position].op
+        assert isinstance(op, Load)
+        return op.tensor
+
     def _place_of(
         self, staged: Staged, digits: tuple[Digit, ...], point: Point, width: int, size: int
     ) -> str:
@@ -130,11 +166,16 @@ class Transfers(Registers):
         assert isinstance(op, Load)
         width = self.width(position)
         size = width * dtype_of(node.dtype).bytes
-        kind = {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[size]
+        staged = self.staged[position]
         with self.each_vector(fragment.digits, width) as points:
             words = self.w.name("w")
-            place = self._place_of(self.staged[position], fragment.digits, points[0], width, size)
-            self.w.line(f"const {kind} {words} = tw_load_shared_{size}({place});")
+            if staged.words:
+                number = number_of(fragment.digits, points[0])
+                value = f"{staged.words}[({number}) / {width}]"
+            else:
+                place = self._place_of(staged, fragment.digits, points[0], width, size)
+                value = f"tw_load_shared_{size}({place})"
+            self.w.line(f"const {_kind(size)} {words} = {value};")
             condition = ""
             if op.fill:
                 condition = self._load_condition(position, self.access(position), points[0])
@@ -197,7 +238,7 @@ class Transfers(Registers):
                 self.w.line(f"{target} = {text};")
             return
         words = self.w.name("w")
-        kind = {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[size]
+        kind = _kind(size)
         with self.w.block(f"if ({condition})" if condition else ""):
             self.w.line(f"const {kind} {words} = tw_load_{size}{once}({pointer} + ({offset}));")
             for i, target in enumerate(targets):
@@ -304,6 +345,11 @@ class Transfers(Registers):
             and (not others or any(digit.stride(axis) for axis in others))
         ]
         return " && ".join(conditions)
+
+
+def _kind(size: int) -> str:
+    """The type of `size` loaded bytes."""
+    return {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[size]
 
 
 def reach(
