@@ -23,13 +23,16 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.streaming import stream
-from ir.schedule import Value
-from ir.space import Constraint
+from ir.schedule import Schedule, Value
+from ir.space import Constraint, Space
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.block_lower import BlockLowering
 from ir.targets.cuda.block_options import (
     AHEAD,
+    KEEP,
+    LOADS,
+    NEEDED,
     PARTS,
     PREFETCH,
     REGISTERS,
@@ -278,11 +281,20 @@ class BlockKernel:
     # -- seeds
 
     def seeds(self) -> list[dict[str, Value]]:
-        """Rows spread over a block or a warp, whole where they fit, and walked; tiles walked."""
+        """Columns where sums run across lanes; then rows spread over a block or a warp, whole where
+        they fit, and walked; tiles walked."""
         deep: dict[str, Value] = {AHEAD: 3}
         near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
-        return [
-            self._seed(threads, own, whole) | chosen(self.options, self.name, changed)
+        columns = [
+            self._with_options(self._columns(across, threads, own), changed)
+            for across, threads, own, changed in (
+                (4, 1024, 2, near), (16, 512, 4, near | {PARTS: 8}), (4, 512, 8, near),
+                (8, 512, 4, near | {PARTS: 4}), (16, 512, 4, deep | {PARTS: 4}),
+            )
+            if self._sums_across
+        ]  # fmt: skip
+        return columns + [
+            self._with_options(self._seed(threads, own, whole), changed)
             for threads, own, whole, changed in (
                 (128, 8, True, {}), (256, 16, True, {}), (256, 32, True, {}),
                 (512, 16, True, {}), (128, 32, True, {WALKERS: 4, AHEAD: 3}),
@@ -293,14 +305,52 @@ class BlockKernel:
             )
         ]  # fmt: skip
 
+    @property
+    def _sums_across(self) -> bool:
+        """Whether what is reduced does not lie along the lanes."""
+        return bool(self.shape.reduced) and self.shape.lanes[0] not in self.shape.reduced
+
+    @cached_property
+    def _widest(self) -> int:
+        """Elements of the largest tensor in one access."""
+        largest = max(self.program.tensors, key=lambda spec: prod(spec.shape))
+        return 16 // dtype_of(largest.dtype).bytes
+
+    def _columns(self, across: int, threads: int, own: int) -> dict[str, Value]:
+        """`across` threads side by side along the lanes, the others below one another."""
+        axes, lane = self.program.axes, self.shape.lanes[0]
+        below = max(self.shape.reduced, key=lambda axis: axes[axis])
+        vector = min(self._widest, power_above(axes[lane]))
+        across = max(1, min(across, power_above(axes[lane]) // vector))
+        values: dict[str, Value] = {self.name("lanes"): lane, self.name("vector"): vector}
+        for axis in axes:
+            tile, mine = 1, 1
+            if axis == lane:
+                tile, mine = across * vector, vector
+            elif axis == below:
+                mine = min(own, power_above(axes[axis]))
+                tile = min(mine * (threads // across), power_above(axes[axis]), MAX_TILE)
+            values[self.name(f"tile.{axis}")] = tile
+            values[self.name(f"own.{axis}")] = mine
+        return values
+
+    def _with_options(
+        self, values: dict[str, Value], changed: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        """The values with what `changed` says of the choices, or as much of it as is legal."""
+        space = Space("cuda", tuple(self.decisions()), tuple(self.constraints()))
+        never: dict[str, Value] = {KEEP: False, LOADS: NEEDED}
+        for more in (changed, {**changed, **never}, {}):
+            found = values | chosen(self.options, self.name, more)
+            if space.refusal(Schedule.of("cuda", found)) is None:
+                return found
+        return values | chosen(self.options, self.name, never)
+
     def _seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
         lane = self.shape.lanes[0]
         axes = self.program.axes
-        size = max(
-            [dtype_of(s.dtype).bytes for s in self.program.tensors if len(s.shape) > 0] or [4]
-        )
         values: dict[str, Value] = {self.name("lanes"): lane}
-        vector = min(16 // size, power_above(axes[lane]), own)
+        vector = min(self._widest, power_above(axes[lane]), own)
         values[self.name("vector")] = vector
         left_threads, left_own = threads, own
         order = [lane, *(axis for axis in axes if axis != lane)]

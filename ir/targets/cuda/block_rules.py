@@ -15,10 +15,21 @@ from ir.schedule import Value
 from ir.space import Columns, Constraint
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.block_lower import SCRATCH_ROOM
-from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, WAITS, WALKERS, copies_words
+from ir.targets.cuda.block_options import (
+    AHEAD,
+    FIRST,
+    KEEP,
+    LOADS,
+    PARTS,
+    PREFETCH,
+    WAITS,
+    WALKERS,
+    copies_words,
+)
 from ir.targets.cuda.block_options import REGISTERS as IN_REGISTERS
 from ir.targets.cuda.block_parts import FLAG_BYTES, shared_walks
 from ir.targets.cuda.overlap import NAME as EARLY
+from ir.targets.cuda.readers import loaded_late, read_again
 from ir.targets.cuda.registers import SCRATCH_BYTES
 from ir.targets.cuda.transfers import LEAST_COPY
 
@@ -29,6 +40,7 @@ Array = NDArray[np.float64]
 THREADS = 2048  # of a processor
 REGISTERS = 65536  # of a processor
 OWN_REGISTERS = 40  # of a thread, beside its values
+LEAST_REGISTERS = 24  # the same where a compiler that has to can do with few
 RESERVED = 1024  # bytes of shared memory that each block takes
 
 
@@ -41,6 +53,8 @@ class OptionRules:
 
     def constraints(self) -> list[Constraint]:
         rules = {
+            KEEP: ("values are kept where several readers of one walk share them", self._keep),
+            LOADS: ("loads come first where no walk changes them", self._first),
             PREFETCH: ("kernels ask before their turn if they start early, for several steps if "
                        "they walk", self._prefetch),
             AHEAD: ("words of a walk along one axis, or of tiles that blocks walk, are copied "
@@ -62,9 +76,8 @@ class OptionRules:
 
     def _explain(self, values: Mapping[str, Value]) -> str:
         name = self.kernel.name
-        chosen = [
-            f"{n} {values[name(n)]}" for n in (PREFETCH, AHEAD, WALKERS, PARTS) if name(n) in values
-        ]
+        stems = (KEEP, LOADS, PREFETCH, AHEAD, WAITS, WALKERS, PARTS)
+        chosen = [f"{stem} {values[name(stem)]}" for stem in stems if name(stem) in values]
         early = f", early {values[EARLY]}" if EARLY in values else ""
         tiles = ", ".join(f"{a} {values[name(f'tile.{a}')]}" for a in self.program.axes)
         return f"{', '.join(chosen)}{early}; tiles {tiles}, {self.kernel.threads(values)} threads"
@@ -79,6 +92,39 @@ class OptionRules:
         return columns[name] if name in self.offered else np.zeros(columns.rows, dtype=np.int64)
 
     # -- checks
+
+    def _keep(self, columns: Columns) -> Any:
+        walks = self._walks_that_keep
+        return (self._value(columns, KEEP) == 0) | self._walks_one_of(columns, walks)
+
+    def _first(self, columns: Columns) -> Any:
+        wanted = columns.is_(self.kernel.name(LOADS), FIRST)
+        return ~wanted | self._walks_one_of(columns, self._walks_with_fixed_loads)
+
+    @cached_property
+    def _walks_that_keep(self) -> tuple[frozenset[str], ...]:
+        shape = self.kernel.shape
+        return tuple(looped for looped in shape.loops if read_again(shape.streamed(looped)))
+
+    @cached_property
+    def _walks_with_fixed_loads(self) -> tuple[frozenset[str], ...]:
+        found = []
+        for looped in self.kernel.shape.loops:
+            program = self.kernel.shape.streamed(looped)
+            if any(not looped & set(program.nodes[p].axes) for p in loaded_late(program)):
+                found.append(looped)
+        return tuple(found)
+
+    def _walks_one_of(self, columns: Columns, walks: Sequence[frozenset[str]]) -> Any:
+        """Whether the axes that are walked are one of these sets."""
+        found: Any = np.zeros(columns.rows, dtype=bool)
+        for looped in walks:
+            here: Any = np.ones(columns.rows, dtype=bool)
+            for axis in self.kernel.shape.reduced:
+                short = columns[self.kernel.name(f"tile.{axis}")] < self.program.axes[axis]
+                here = here & (short if axis in looped else ~short)
+            found = found | here
+        return found
 
     def _prefetch(self, columns: Columns) -> Any:
         steps = self._value(columns, PREFETCH)
@@ -126,7 +172,7 @@ class OptionRules:
             node = self.program.nodes[position]
             size = self.kernel.count(columns, node.axes) * dtype_of(node.dtype).bytes
             words = words + size * self._moves(columns, node.axes) // LEAST_COPY
-        total = (self.kernel.held(columns) + words + OWN_REGISTERS) * self.kernel.threads(columns)
+        total = (self.kernel.held(columns) + words + LEAST_REGISTERS) * self.kernel.threads(columns)
         fits = total * np.maximum(self._value(columns, WALKERS), 1) <= REGISTERS
         return ~held | ((self._value(columns, AHEAD) == 1) & fits)
 
