@@ -288,7 +288,7 @@ class BlockKernel:
         columns = [
             self._with_options(self._columns(across, threads, own), changed)
             for across, threads, own, changed in (
-                (4, 1024, 2, near), (16, 512, 4, near | {PARTS: 8}), (4, 512, 8, near),
+                (4, 1024, 2, near), (4, 512, 8, near), (16, 512, 4, near | {PARTS: 8}),
                 (8, 512, 4, near | {PARTS: 4}), (16, 512, 4, deep | {PARTS: 4}),
             )
             if self._sums_across
