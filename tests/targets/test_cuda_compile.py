@@ -189,6 +189,29 @@ def test_memory_is_read_and_written_16_bytes_at_a_time(
         assert not [op for op in found if op.startswith(("LDL", "STL"))]
 
 
+@needs_disassembler
+def test_softmax_takes_few_instructions_an_element() -> None:
+    """One exponential each, no division, and what is written leaves the cache first."""
+    program = built("softmax", {"m": 4096, "n": 4096, "dtype": "bf16"})
+    space = BACKEND.space(program, HARDWARE)
+    rows = [space.schedule(row) for row in space.seed_rows(np.random.default_rng(0))]
+    schedule = next(s for s in rows if s["tile.n"] == 4096 and s["own.n"] == 16)
+    found = opcodes(compiled(BACKEND.lower(program, schedule, HARDWARE))[0])
+    assert found["MUFU.EX2"] == 16
+    assert not [op for op in found if op.startswith("FCHK")]
+    assert all(".EF" in op for op in found if op.startswith("STG"))
+    assert sum(found.values()) < 24 * 16
+
+
+@pytest.mark.parametrize("name", ["softmax", "layernorm", "rmsnorm", "row_sum", "column_sum"])
+def test_no_seed_that_memory_limits_spills(name: str) -> None:
+    """Those of tiles that are walked, rings, and walks that blocks share among them."""
+    with ThreadPoolExecutor(2) as pool:
+        kernels = seeds(name, {"m": 4096, "n": 4096, "dtype": "bf16"}, 14)
+        for _, found in pool.map(compiled, kernels):
+            assert (found.stack, found.spill_stores, found.spill_loads) == (0, 0, 0)
+
+
 def test_errors_of_the_compiler_are_told_in_a_line() -> None:
     from explorer.runtime.base import CompileError
 

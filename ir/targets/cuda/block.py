@@ -7,8 +7,7 @@ exact products alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -24,19 +23,29 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.streaming import stream
-from ir.schedule import Value
-from ir.space import Constraint
+from ir.schedule import Schedule, Value
+from ir.space import Constraint, Space
 from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda import scalars
-from ir.targets.cuda.bounds import loop_bounds
-from ir.targets.cuda.evaluate import Evaluator
-from ir.targets.cuda.frame import WARP, Share, blocked
-from ir.targets.cuda.launch import Launch, Parameter
-from ir.targets.cuda.loops import TileBody
-from ir.targets.cuda.overlap import await_kernel_before, starts_early
+from ir.target import Hardware
+from ir.targets.cuda.block_lower import BlockLowering
+from ir.targets.cuda.block_options import (
+    AHEAD,
+    KEEP,
+    LOADS,
+    NEEDED,
+    PARTS,
+    PREFETCH,
+    REGISTERS,
+    WAITS,
+    WALKERS,
+    chosen,
+    option_decisions,
+)
+from ir.targets.cuda.block_rules import OptionRules
+from ir.targets.cuda.frame import WARP
+from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.passes import find_passes
-from ir.targets.cuda.registers import Team
-from ir.targets.cuda.writer import Writer
+from ir.targets.cuda.registers import SCRATCH_BYTES
 
 MAX_THREADS = 1024
 MAX_REGISTERS = 128  # of one value in one thread
@@ -127,8 +136,8 @@ class BlockKernel:
 
     kind = "block"
 
-    def __init__(self, program: Program, mark: str) -> None:
-        self.program, self.mark = program, mark
+    def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
+        self.program, self.mark, self.hardware = program, mark, hardware
         self.shape = BlockShape(program)
         if not self.shape.loops:
             raise Refusal("loops", "its reductions cannot share one kernel")
@@ -158,7 +167,13 @@ class BlockKernel:
         found.append(
             Decision(self.name("vector"), vectors, "layout", self.shape.lanes[0],
                      "neighbours along it in one access of a thread"))  # fmt: skip
-        return found
+        return found + list(self.options)
+
+    @cached_property
+    def options(self) -> tuple[Decision, ...]:
+        """Choices beside the tile; none means nothing to this program."""
+        found = option_decisions(self.program, self.hardware, self.name, self.shape.lanes[0])
+        return tuple(found)
 
     def _reach(self, axis: str, extent: int) -> int:
         """The largest tile of an axis: the whole of it, or more where all axes are tiny."""
@@ -178,7 +193,7 @@ class BlockKernel:
         return [
             Constraint(self.name(name), needs, check, self._explain(name))
             for name, needs, check in rules
-        ]
+        ] + OptionRules(self).constraints()
 
     def _explain(self, name: str) -> Any:
         def explain(values: Mapping[str, Value]) -> str:
@@ -187,7 +202,7 @@ class BlockKernel:
                 f"{a} {values[self.name(f'tile.{a}')]}/{values[self.name(f'own.{a}')]}"
                 for a in axes
             )
-            threads = self._threads(values)
+            threads = self.threads(values)
             return f"{self.program.name}: tile/own {shares}; {threads} threads"
 
         return explain
@@ -198,7 +213,8 @@ class BlockKernel:
     def _own(self, columns: Any, axis: str) -> Any:
         return columns[self.name(f"own.{axis}")]
 
-    def _threads(self, columns: Any) -> Any:
+    def threads(self, columns: Any) -> Any:
+        """Threads of a block."""
         total: Any = 1
         for axis in self.program.axes:
             total = total * (self._tile(columns, axis) // self._own(columns, axis))
@@ -218,30 +234,32 @@ class BlockKernel:
         return passed
 
     def _threads_fit(self, columns: Columns) -> Any:
-        threads = self._threads(columns)
+        threads = self.threads(columns)
         return (threads >= WARP) & (threads <= MAX_THREADS)
+
+    def count(self, columns: Columns, axes: Iterable[str]) -> Any:
+        """Registers of a value over `axes` in one thread."""
+        found: Any = np.ones(columns.rows, dtype=np.int64)
+        for axis in axes:
+            found = found * self._own(columns, axis)
+        return found
+
+    def held(self, columns: Columns) -> Any:
+        """Registers of all values that a thread may hold at a time, roughly."""
+        return sum(self.count(columns, domain) for domain in self.shape.domains)
 
     def _registers_fit(self, columns: Columns) -> Any:
         passed: Any = True
-        total: Any = 0
         for domain in self.shape.domains:
-            count: Any = 1
-            for axis in domain:
-                count = count * self._own(columns, axis)
-            passed = passed & (count <= MAX_REGISTERS)
-            total = total + count
+            passed = passed & (self.count(columns, domain) <= MAX_REGISTERS)
         for body in self.shape.bodies:
-            count = 1
-            for axis in body:
-                count = count * self._own(columns, axis)
-            passed = passed & (count <= 8 * MAX_REGISTERS)
-        budget = np.minimum(MAX_ALL, 49152 // np.maximum(1, self._threads(columns)))
+            passed = passed & (self.count(columns, body) <= 8 * MAX_REGISTERS)
+        threads = self.threads(columns)
         for result in self.shape.results:
-            count = 1
-            for axis in result:
-                count = count * self._own(columns, axis)
-            passed = passed & (count * self._threads(columns) * 8 <= SCRATCH_LIMIT)
-        return passed & (total <= budget)
+            scratch = self.count(columns, result) * threads * SCRATCH_BYTES
+            passed = passed & (scratch <= SCRATCH_LIMIT)
+        budget = np.minimum(MAX_ALL, 49152 // np.maximum(1, threads))
+        return passed & (self.held(columns) <= budget)
 
     def _loops_fit(self, columns: Columns) -> Any:
         passed: Any = np.zeros(columns.rows, dtype=bool)
@@ -263,23 +281,76 @@ class BlockKernel:
     # -- seeds
 
     def seeds(self) -> list[dict[str, Value]]:
-        """Rows spread over a block or a warp, whole where they fit, and walked."""
-        return [
-            self._seed(threads, own, whole)
-            for threads, own, whole in (
-                (128, 8, True), (256, 16, True), (256, 32, True), (512, 16, True), (128, 8, False),
-                (256, 16, False), (32, 8, True), (1024, 32, True),
+        """Columns where sums run across lanes; then rows spread over a block or a warp, whole where
+        they fit, and walked; tiles walked."""
+        deep: dict[str, Value] = {AHEAD: 3}
+        near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
+        columns = [
+            self._with_options(self._columns(across, threads, own), changed)
+            for across, threads, own, changed in (
+                (4, 1024, 2, near), (4, 512, 8, near), (16, 512, 4, near | {PARTS: 8}),
+                (8, 512, 4, near | {PARTS: 4}), (16, 512, 4, deep | {PARTS: 4}),
+            )
+            if self._sums_across
+        ]  # fmt: skip
+        return columns + [
+            self._with_options(self._seed(threads, own, whole), changed)
+            for threads, own, whole, changed in (
+                (128, 8, True, {}), (256, 16, True, {}), (256, 32, True, {}),
+                (512, 16, True, {}), (128, 32, True, {WALKERS: 4, AHEAD: 3}),
+                (256, 16, True, {WALKERS: 4, AHEAD: 2}), (128, 8, False, {}),
+                (256, 16, False, deep), (512, 32, False, near), (1024, 16, False, near),
+                (512, 32, False, near | {PARTS: 4}), (256, 32, False, near | {PARTS: 8}),
+                (32, 8, True, {}), (1024, 32, True, {}),
             )
         ]  # fmt: skip
+
+    @property
+    def _sums_across(self) -> bool:
+        """Whether what is reduced does not lie along the lanes."""
+        return bool(self.shape.reduced) and self.shape.lanes[0] not in self.shape.reduced
+
+    @cached_property
+    def _widest(self) -> int:
+        """Elements of the largest tensor in one access."""
+        largest = max(self.program.tensors, key=lambda spec: prod(spec.shape))
+        return 16 // dtype_of(largest.dtype).bytes
+
+    def _columns(self, across: int, threads: int, own: int) -> dict[str, Value]:
+        """`across` threads side by side along the lanes, the others below one another."""
+        axes, lane = self.program.axes, self.shape.lanes[0]
+        below = max(self.shape.reduced, key=lambda axis: axes[axis])
+        vector = min(self._widest, power_above(axes[lane]))
+        across = max(1, min(across, power_above(axes[lane]) // vector))
+        values: dict[str, Value] = {self.name("lanes"): lane, self.name("vector"): vector}
+        for axis in axes:
+            tile, mine = 1, 1
+            if axis == lane:
+                tile, mine = across * vector, vector
+            elif axis == below:
+                mine = min(own, power_above(axes[axis]))
+                tile = min(mine * (threads // across), power_above(axes[axis]), MAX_TILE)
+            values[self.name(f"tile.{axis}")] = tile
+            values[self.name(f"own.{axis}")] = mine
+        return values
+
+    def _with_options(
+        self, values: dict[str, Value], changed: Mapping[str, Value]
+    ) -> dict[str, Value]:
+        """The values with what `changed` says of the choices, or as much of it as is legal."""
+        space = Space("cuda", tuple(self.decisions()), tuple(self.constraints()))
+        never: dict[str, Value] = {KEEP: False, LOADS: NEEDED}
+        for more in (changed, {**changed, **never}, {}):
+            found = values | chosen(self.options, self.name, more)
+            if space.refusal(Schedule.of("cuda", found)) is None:
+                return found
+        return values | chosen(self.options, self.name, never)
 
     def _seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
         lane = self.shape.lanes[0]
         axes = self.program.axes
-        size = max(
-            [dtype_of(s.dtype).bytes for s in self.program.tensors if len(s.shape) > 0] or [4]
-        )
         values: dict[str, Value] = {self.name("lanes"): lane}
-        vector = min(16 // size, power_above(axes[lane]), own)
+        vector = min(self._widest, power_above(axes[lane]), own)
         values[self.name("vector")] = vector
         left_threads, left_own = threads, own
         order = [lane, *(axis for axis in axes if axis != lane)]
@@ -298,89 +369,4 @@ class BlockKernel:
     # -- lowering
 
     def lower(self, values: Mapping[str, Value], name: str) -> Launch:
-        return _BlockLowering(self, values, name).run()
-
-
-class _BlockLowering:
-    def __init__(self, kernel: BlockKernel, values: Mapping[str, Value], name: str) -> None:
-        self.kernel, self.name = kernel, name
-        shape, axes = kernel.shape, kernel.program.axes
-        self.tiles = {a: int(values[kernel.name(f"tile.{a}")]) for a in axes}
-        own = {a: int(values[kernel.name(f"own.{a}")]) for a in axes}
-        lanes, vector = str(values[kernel.name("lanes")]), int(values[kernel.name("vector")])
-        order = [lanes, *(axis for axis in axes if axis != lanes)]
-        self.frame = blocked(
-            Share(a, self.tiles[a], own[a], vector if a == lanes else 1) for a in order
-        )
-        self.looped = frozenset(a for a in shape.reduced if self.tiles[a] < axes[a])
-        self.program = shape.streamed(self.looped)
-        self.w = Writer()
-        self.early = starts_early(values)
-
-    def run(self) -> Launch:
-        team = Team("thread", self.frame.team, "tw_sync();", "tw_shared_base()")
-        evaluator = Evaluator(self.program, self.w, self.frame, self.tiles, team)
-        self.w.line("const i32 thread = tw_thread();")
-        evaluator.declare_threads()
-        grid = self._origins(evaluator)
-        await_kernel_before(self.w, self.early)
-        body = TileBody(evaluator, find_passes(self.program, self.looped), self.looped)
-        body.emit(lambda number: self._loop(evaluator, body))
-        shared = evaluator.scratch_registers * self.frame.team * 8
-        head = kernel_head(self.program, self.name, self.frame.team, "")
-        text = f"{head} {{\n{self.w.text}}}\n"
-        parameters = tuple(Parameter(spec.name) for spec in self.program.tensors)
-        return Launch(self.name, text, grid, self.frame.team, shared, parameters, early=self.early)
-
-    def _origins(self, evaluator: Evaluator) -> int:
-        """Declare where this block's tile starts; returns the number of blocks."""
-        free = [a for a in self.program.axes if a not in self.kernel.shape.reduced]
-        return declare_tiles(self.w, evaluator, [(a, self.tiles[a]) for a in free], "tw_block_x()")
-
-    @contextmanager
-    def _loop(self, evaluator: Evaluator, body: TileBody) -> Iterator[None]:
-        later = []
-        with ExitStack() as stack:
-            for axis in self.program.axes:
-                if axis in self.looped:
-                    low, high = loop_bounds(evaluator, axis)
-                    variable = self.w.name(f"{axis}_at")
-                    head = f"for (i32 {variable} = {low}; {variable} < {high}; "
-                    stack.enter_context(self.w.block(f"{head}{variable} += {self.tiles[axis]})"))
-                    evaluator.origins[axis] = variable
-                    later.append(f"{variable} != {low}")
-            body.later = " || ".join(later)
-            yield
-
-
-def declare_tiles(w: Writer, evaluator: Evaluator, tiles: list[tuple[str, int]], block: str) -> int:
-    """Split a block's number into tile origins, the last axis fastest; returns how many."""
-    axes = evaluator.program.axes
-    total = 1
-    rest = block
-    for axis, tile in reversed(tiles):
-        count = -(-axes[axis] // tile)
-        total *= count
-        if count == 1:
-            continue
-        number = w.name(f"{axis}_tile")
-        w.line(f"const i32 {number} = ({rest}) % {count};")
-        rest = f"({rest}) / {count}"
-        origin = w.name(f"{axis}_first")
-        w.line(f"const i32 {origin} = {number} * {tile};")
-        evaluator.origins[axis] = origin
-    return total
-
-
-def kernel_head(program: Program, name: str, threads: int, extra: str, resident: int = 0) -> str:
-    """The signature of a kernel on plain pointers.
-
-    With `resident`, it may take registers as long as so many blocks fit a processor.
-    """
-    parameters = []
-    for spec in program.tensors:
-        constness = "const " if spec.role == "input" else ""
-        storage = scalars.STORAGE[spec.dtype]
-        parameters.append(f"{constness}{storage}* __restrict__ {spec.name}")
-    bounds = f"__launch_bounds__({threads}{f', {resident}' if resident else ''})"
-    return f"TW_KERNEL {bounds} {extra}{name}({', '.join(parameters)})"
+        return BlockLowering(self, values, name).run()

@@ -18,6 +18,8 @@ from ir.program import Program
 from ir.space import Columns
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
+from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, STORES, STREAM, WALKERS
+from ir.targets.cuda.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.splits import LAST, MERGE
 from ir.targets.cuda.tensor import TensorKernel
 from ir.targets.cuda.tensor_rules import TensorRules
@@ -31,6 +33,8 @@ MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 THREADS_PER_PROCESSOR = 2048.0
+TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 200.0  # of a step of a walk: its loads' latency, or the rest
+STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
 
 
 def least_clocks(program: Program, hardware: Hardware) -> float:
@@ -183,20 +187,22 @@ class BlockCosts:
         tiles, own = self._sizes(columns, "tile"), self._sizes(columns, "own")
         axes, reduced = self.program.axes, self.kernel.shape.reduced
         threads = _product([tiles[a] / own[a] for a in axes], columns.rows)
-        blocks = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in reduced],
-                          columns.rows)  # fmt: skip
-        trips = _product([np.ceil(axes[a] / tiles[a]) for a in reduced], columns.rows)
+        whole = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in reduced],
+                         columns.rows)  # fmt: skip
+        steps = _product([np.ceil(axes[a] / tiles[a]) for a in reduced], columns.rows)
         held = self._registers(own, columns.rows)
-        resident = np.minimum(THREADS_PER_PROCESSOR / threads, 65536 / (threads * (held + 32)))
-        resident = np.clip(np.floor(resident), 1.0, 32.0)
+        blocks, trips = self._shares(columns, whole, steps)
+        resident = self._resident(columns, threads, held)
         waves = blocks / resident / self.hardware["sms"]
         moved = self._moved(columns, tiles, own)
         busy = np.minimum(resident * threads / 1024.0, 1.0) * np.minimum(waves, 1.0)
-        traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"]
+        traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
         work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
         rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
-        per_trip = np.ceil(waves) * trips * 600.0
+        wait = np.where(self._option(columns, AHEAD, 0) > 0, AHEAD_CLOCKS, TRIP_CLOCKS)
+        meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
         clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), work * rounds)
+        clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
         vector = _array(columns[self.kernel.name("vector")])
         return {
             "threads": _log(threads), "blocks": _log(blocks), "trips": _log(trips),
@@ -204,8 +210,39 @@ class BlockCosts:
             "balance": 1.0 / rounds, "vector": vector, "busy": busy,
             "moved": _log(moved / self.program.bytes), "work": _log(work / traffic),
             **self._roles(columns, tiles, own),
-            "clocks": np.maximum(clocks, per_trip) + FILL_CLOCKS, "traffic": traffic,
+            "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
+
+    def _option(self, columns: Columns, stem: str, otherwise: int) -> Array:
+        """Values of a choice that this kernel may lack."""
+        name = self.kernel.name(stem)
+        return _array(columns[name]) if name in columns else np.full(columns.rows, otherwise)
+
+    def _shares(self, columns: Columns, tiles: Array, steps: Array) -> tuple[Array, Array]:
+        """Blocks, and the steps that each of them goes through."""
+        walkers, parts = self._option(columns, WALKERS, 0), self._option(columns, PARTS, 1)
+        blocks = np.where(walkers > 0, walkers * self.hardware["sms"], tiles * parts)
+        return blocks, np.ceil(tiles * parts / blocks) * np.ceil(steps / parts)
+
+    @cached_property
+    def _rules(self) -> OptionRules:
+        return OptionRules(self.kernel)
+
+    def _resident(self, columns: Columns, threads: Array, held: Array) -> Array:
+        """Blocks of a processor at a time: its threads, registers, shared memory, or as chosen."""
+        shared = self._rules.bytes(columns) + RESERVED
+        room = self.hardware["shared_bytes"] + RESERVED
+        found = np.minimum(THREADS_PER_PROCESSOR / threads, 65536 / (threads * (held + 32)))
+        found = np.clip(np.floor(np.minimum(found, room / shared)), 1.0, 32.0)
+        walkers = self._option(columns, WALKERS, 0)
+        return np.asarray(np.where(walkers > 0, walkers, found))
+
+    def _hints(self, columns: Columns) -> Array:
+        """What the hints of memory accesses make of their time."""
+        name = self.kernel.name(STORES)
+        streams = columns.is_(name, STREAM) if name in columns else np.zeros(columns.rows)
+        asks = (self._option(columns, PREFETCH, 0) > 0) & (self._option(columns, AHEAD, 0) == 0)
+        return np.asarray(1.0 - STREAM_GAIN * streams + PREFETCH_LOSS * asks)
 
     def _registers(self, own: dict[str, Array], rows: int) -> Array:
         """Registers of the values that a thread holds."""

@@ -18,6 +18,7 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
+from ir.targets.cuda.block_options import PREFETCH
 from ir.targets.cuda.cut import FMA, MMA, WGMMA, cut_program
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
@@ -97,9 +98,9 @@ def is_light(program: Program) -> bool:
 def _kernel(part: Program, number: int, count: int, hardware: Hardware, engine: str) -> AnyKernel:
     mark = f".{number}" if count > 1 else ""
     try:
-        return KINDS[engine](part, mark, hardware) if engine in KINDS else BlockKernel(part, mark)
+        return KINDS.get(engine, BlockKernel)(part, mark, hardware)
     except Refusal:
-        return BlockKernel(part, mark)
+        return BlockKernel(part, mark, hardware)
 
 
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
@@ -180,13 +181,20 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
             values |= seeds[number % len(seeds)]
         joined.append(values)
     if program.flops <= SHORT * program.bytes:  # what starting early costs or saves shows
-        joined += [{**values, NAME: False} for values in joined]
+        late = {NAME: False} | {name: 0 for kernel in kernels for name in _asking(kernel)}
+        joined += [{**values, **late} for values in joined]
     choices = choices_of(program, kernels)
     splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]
     splits = splits[:: max(1, len(splits) // 8)]
     if len(choices) > 1 and _merge(program, kernels, choices[1].partition(":")[0]) is not None:
         splits += [{**values, MERGE: LAST} for values in splits]
     return tuple(joined + splits)
+
+
+def _asking(kernel: AnyKernel) -> list[str]:
+    """Decisions that have to be off in a kernel that does not start early."""
+    wanted = kernel.name(PREFETCH)
+    return [decision.name for decision in kernel.decisions() if decision.name == wanted]
 
 
 def lower_all(

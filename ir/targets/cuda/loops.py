@@ -13,6 +13,7 @@ from ir.ops.reduce import Carry, Now, Prior
 from ir.stages import is_reduction
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.passes import Pass, Passes, needed
+from ir.targets.cuda.readers import loaded_late
 from ir.targets.cuda.registers import Fragment
 
 Loop = Callable[[int], AbstractContextManager[None]]
@@ -25,21 +26,39 @@ class TileBody:
         self.e, self.passes, self.looped = evaluator, passes, looped
         self.program, self.nodes = evaluator.program, evaluator.program.nodes
         evaluator.looped = looped
+        self.stream = False  # whether what is stored is the first to leave the L2 cache
         self.later = "true"  # whether this is not the first block of a walk: nothing to correct
 
     def emit(self, loop: Loop) -> None:
+        self.run_passes(loop)
+        self.finish()
+
+    def run_passes(self, loop: Loop) -> None:
+        """All passes over the looped axes."""
         for number, one in enumerate(self.passes.passes):
             self._pass(number, one, loop)
+
+    def finish(self) -> None:
+        """The stores of what the passes left."""
         for store in self.passes.after:
             self.store(store)
 
+    def load_first(self) -> None:
+        """Form the loads that no loop changes ahead of everything, those of reductions first."""
+        late = loaded_late(self.program)
+        loads = [p for p, node in enumerate(self.nodes) if isinstance(node.op, Load)]
+        for position in sorted(loads, key=lambda p: p in late):
+            node = self.nodes[position]
+            if not node.args and not self.looped & set(node.axes):
+                self.e.fragment(position)
+
     def store(self, position: int) -> None:
-        self.e.store(position)
+        self.e.store(position, self.stream)
 
     def _pass(self, number: int, one: Pass, loop: Loop) -> None:
         self._hoist(one)
         states = {position: self.open(position) for position in one.reductions}
-        with loop(number), self.e.scope():
+        with loop(number), self.e.scope(), self.e.repeating(bool(self.looped)):
             for position in one.reductions:
                 self.advance(position, states[position])
             for store in one.stores:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from math import prod
 
 from ir.program import Program
-from ir.targets.cuda.block import kernel_head
+from ir.targets.cuda.block_lower import kernel_head
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.mma_computed import Computed

@@ -16,6 +16,8 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import Digit, Frame
 from ir.targets.cuda.writer import Writer
 
+SCRATCH_BYTES = 8  # of a thread for one register that crosses warps
+
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
@@ -47,7 +49,7 @@ class Team:
     thread: str
     size: int
     sync: str
-    scratch: str  # address of `size` * 8 bytes for each register that crosses warps
+    scratch: str  # address of `size` * SCRATCH_BYTES for each register that crosses warps
 
 
 class Registers:
@@ -63,6 +65,9 @@ class Registers:
         self.fixed: dict[Digit, str] = {}
         self.looped: frozenset[str] = frozenset()
         self.scratch_registers = 0
+        self.exchanges = 0  # reductions that went through shared memory
+        self.shared_place = False  # whether two of them use one place
+        self.looping = False  # whether what is written now is repeated
         self._thread_parts: dict[str, str] = {}
         writer.reserve("thread", *(spec.name for spec in program.tensors))
 
@@ -104,6 +109,15 @@ class Registers:
     def coordinate(self, axis: str, point: Point) -> str:
         step = self.step(axis, point)
         return f"({self.base(axis)} + {step})" if step else self.base(axis)
+
+    def place_in_tile(self, axes: Iterable[str], point: Point) -> str:
+        """Number of a point among those of the tile, the last axis fastest."""
+        number = ""
+        for axis in axes:
+            own, step = self._thread_parts.get(axis, ""), self.step(axis, point)
+            here = " + ".join(part for part in (own, step) if part) or "0"
+            number = f"({number}) * {self.tiles[axis]} + {here}" if number else here
+        return number or "0"
 
     def placed(self, axes: Iterable[str]) -> None:
         """Refusal for axes whose points lie in no register or thread of the frame."""
@@ -173,6 +187,13 @@ class Registers:
         saved, self.values = self.values, dict(self.values)
         yield
         self.values = saved
+
+    @contextmanager
+    def repeating(self, repeated: bool) -> Iterator[None]:
+        """What is written inside runs more than once, if `repeated`."""
+        saved, self.looping = self.looping, self.looping or repeated
+        yield
+        self.looping = saved
 
     def element(self, fragment: Fragment, point: Point) -> str:
         index = number_of(fragment.digits, point)

@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.ops.store import Store
+from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.access import Access, load_access, store_access
-from ir.targets.cuda.frame import Digit
-from ir.targets.cuda.registers import Fragment, Point, Registers, times
+from ir.targets.cuda.frame import Digit, Frame
+from ir.targets.cuda.registers import Fragment, Point, Registers, Team, number_of, times
+from ir.targets.cuda.writer import Writer
+
+LEAST_COPY = 4  # bytes of the smallest asynchronous copy
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Where a load's tile waits for its step: in shared memory, or, with `words`, in registers.
+
+    `address` is that of the first thread's first part, `words` a name of an array.
+    """
+
+    address: str = ""
+    words: str = ""
 
 
 class Transfers(Registers):
-    """Moves values between memory and registers."""
+    """Moves values between memory and registers.
+
+    `staged` are loads whose tiles wait somewhere, each thread's part for itself.
+    """
+
+    def __init__(
+        self, program: Program, writer: Writer, frame: Frame, tiles: Mapping[str, int], team: Team
+    ) -> None:
+        super().__init__(program, writer, frame, tiles, team)
+        self.staged: dict[int, Staged] = {}
 
     def fragment(self, position: int) -> Fragment:
         """The node's value in registers."""
@@ -66,6 +92,9 @@ class Transfers(Registers):
         if not access.plain:
             return self._gather(position, access)
         fragment = self.new(access.tensor, node.axes, node.dtype)
+        if position in self.staged:
+            self._take(position, fragment)
+            return fragment
         width = self._width(access, fragment.digits)
         with self.w.block(""):
             pointer = self._pointer(access, "const ")
@@ -73,6 +102,89 @@ class Transfers(Registers):
                 condition = self._load_condition(position, access, points[0])
                 self._load_vector(position, fragment, points, pointer, condition)
         return fragment
+
+    def width(self, position: int) -> int:
+        """Neighbours that a load takes at a time."""
+        return self._width(self.access(position), self.own(self.nodes[position].axes))
+
+    def copy_ahead(self, position: int, staged: Staged) -> None:
+        """Copy a load's tile to shared memory asynchronously, each thread its own part."""
+        node, access = self.nodes[position], self.access(position)
+        digits, width = self.own(node.axes), self.width(position)
+        size = width * dtype_of(node.dtype).bytes
+        with self.w.block(""):
+            pointer = self._pointer(access, "const ")
+            with self.each_vector(digits, width) as points:
+                condition = self._load_condition(position, access, points[0])
+                source = f"{pointer} + ({self._offset(access, points[0])})"
+                bytes_ = f"{condition} ? {size} : 0" if condition else str(size)
+                place = self._place_of(staged, digits, points[0], width, size)
+                self.w.line(f"tw_copy_async_{size}({place}, {source}, {bytes_});")
+
+    def declare_words(self, position: int) -> Staged:
+        """Registers for a load's tile as it lies in memory."""
+        node = self.nodes[position]
+        digits, width = self.own(node.axes), self.width(position)
+        name = self.w.name(f"{self.label_of(position)}_ahead")
+        count = prod(digit.size for digit in digits) // width
+        self.w.line(f"{_kind(width * dtype_of(node.dtype).bytes)} {name}[{count}];")
+        return Staged(words=name)
+
+    def fetch_ahead(self, position: int, staged: Staged) -> None:
+        """Load a tile into registers as it lies in memory, with zeros outside."""
+        node, access = self.nodes[position], self.access(position)
+        digits, width = self.own(node.axes), self.width(position)
+        size = width * dtype_of(node.dtype).bytes
+        once = "_stream" if self.read_once(position) else ""
+        with self.w.block(""):
+            pointer = self._pointer(access, "const ")
+            with self.each_vector(digits, width) as points:
+                condition = self._load_condition(position, access, points[0])
+                target = f"{staged.words}[({number_of(digits, points[0])}) / {width}]"
+                offset = self._offset(access, points[0])
+                value = f"tw_load_{size}{once}({pointer} + ({offset}))"
+                if condition:
+                    value = f"{condition} ? {value} : {_kind(size)}{{}}"
+                self.w.line(f"{target} = {value};")
+
+    def label_of(self, position: int) -> str:
+        op = self.nodes[position].op
+        assert isinstance(op, Load)
+        return op.tensor
+
+    def _place_of(
+        self, staged: Staged, digits: tuple[Digit, ...], point: Point, width: int, size: int
+    ) -> str:
+        """Shared address of one vector: those of all threads lie side by side."""
+        number = f"({number_of(digits, point)}) / {width}"
+        thread = times(self.team.thread, size)
+        return f"{staged.address} + {number} * {self.team.size * size} + {thread}"
+
+    def _take(self, position: int, fragment: Fragment) -> None:
+        """Registers from what was copied; what lies outside was filled with zeros."""
+        node, op = self.nodes[position], self.nodes[position].op
+        assert isinstance(op, Load)
+        width = self.width(position)
+        size = width * dtype_of(node.dtype).bytes
+        staged = self.staged[position]
+        with self.each_vector(fragment.digits, width) as points:
+            words = self.w.name("w")
+            if staged.words:
+                number = number_of(fragment.digits, points[0])
+                value = f"{staged.words}[({number}) / {width}]"
+            else:
+                place = self._place_of(staged, fragment.digits, points[0], width, size)
+                value = f"tw_load_shared_{size}({place})"
+            self.w.line(f"const {_kind(size)} {words} = {value};")
+            condition = ""
+            if op.fill:
+                condition = self._load_condition(position, self.access(position), points[0])
+            for i, point in enumerate(points):
+                word = words if size == 4 else f"{words}.w[{i * size // width // 4}]"
+                value = scalars.unpack(word, i, node.dtype)
+                if condition:
+                    value = f"{condition} ? {value} : {scalars.literal(op.fill or 0, node.dtype)}"
+                self.w.line(f"{self.element(fragment, point)} = {value};")
 
     def _width(self, access: Access, digits: tuple[Digit, ...]) -> int:
         if any(self.ragged(d.axis) for d in digits[:1]) and digits:
@@ -115,7 +227,7 @@ class Transfers(Registers):
         offset = self._offset(self.access(position), points[0])
         size = len(points) * dtype_of(node.dtype).bytes
         outside = scalars.literal(op.fill or 0, node.dtype)
-        once = "_stream" if self._read_once(position) else ""
+        once = "_stream" if self.read_once(position) else ""
         targets = [self.element(fragment, point) for point in points]
         if size < 4 or (dtype_of(node.dtype).bytes == 8):
             raw = f"{pointer}[{offset}]"
@@ -126,7 +238,7 @@ class Transfers(Registers):
                 self.w.line(f"{target} = {text};")
             return
         words = self.w.name("w")
-        kind = {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[size]
+        kind = _kind(size)
         with self.w.block(f"if ({condition})" if condition else ""):
             self.w.line(f"const {kind} {words} = tw_load_{size}{once}({pointer} + ({offset}));")
             for i, target in enumerate(targets):
@@ -138,7 +250,20 @@ class Transfers(Registers):
                 for target in targets:
                     self.w.line(f"{target} = {outside};")
 
-    def _read_once(self, position: int) -> bool:
+    def prefetch(self, position: int) -> None:
+        """Ask the L2 cache for a load's tile."""
+        access = self.access(position)
+        if not access.plain:
+            return
+        digits = self.own(self.nodes[position].axes)
+        with self.w.block(""):
+            pointer = self._pointer(access, "const ")
+            with self.each_vector(digits, self._width(access, digits)) as points:
+                condition = self._load_condition(position, access, points[0])
+                ask = f"tw_prefetch({pointer} + ({self._offset(access, points[0])}));"
+                self.w.line(f"if ({condition}) {ask}" if condition else ask)
+
+    def read_once(self, position: int) -> bool:
         """Whether no other tile reads these elements: every parallel axis is indexed."""
         stores = [set(store.axes) for _, store in self.program.stores()]
         common = set.intersection(*stores) if stores else set()
@@ -220,6 +345,11 @@ class Transfers(Registers):
             and (not others or any(digit.stride(axis) for axis in others))
         ]
         return " && ".join(conditions)
+
+
+def _kind(size: int) -> str:
+    """The type of `size` loaded bytes."""
+    return {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[size]
 
 
 def reach(

@@ -41,16 +41,17 @@ TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __re
   }
   {
     f32* scratch = (f32*)(tw_shared_base());
-    tw_sync();
     #pragma unroll
     for (i32 i_5 = 0; i_5 < 4; i_5++) {
       scratch[(i_5) * 256 + thread] = sum_1[i_5];
     }
     tw_sync();
-    const i32 first = thread - ((thread / 32) % 8) * 32;
-    #pragma unroll
-    for (i32 i_6 = 0; i_6 < 4; i_6++) {
-      sum_1[i_6] = (((((((scratch[(i_6) * 256 + first + 0] + scratch[(i_6) * 256 + first + 32]) + scratch[(i_6) * 256 + first + 64]) + scratch[(i_6) * 256 + first + 96]) + scratch[(i_6) * 256 + first + 128]) + scratch[(i_6) * 256 + first + 160]) + scratch[(i_6) * 256 + first + 192]) + scratch[(i_6) * 256 + first + 224]);
+    if ((thread / 32) % 8 == 0) {
+      const i32 first = thread - ((thread / 32) % 8) * 32;
+      #pragma unroll
+      for (i32 i_6 = 0; i_6 < 4; i_6++) {
+        sum_1[i_6] = (((((((scratch[(i_6) * 256 + first + 0] + scratch[(i_6) * 256 + first + 32]) + scratch[(i_6) * 256 + first + 64]) + scratch[(i_6) * 256 + first + 96]) + scratch[(i_6) * 256 + first + 128]) + scratch[(i_6) * 256 + first + 160]) + scratch[(i_6) * 256 + first + 192]) + scratch[(i_6) * 256 + first + 224]);
+      }
     }
   }
   if ((thread / 16) % 2 == 0 && thread / 32 == 0) {

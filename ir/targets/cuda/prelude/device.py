@@ -281,6 +281,9 @@ TW_INLINE void tw_store_shared_2(u32 address, u32 v) {
 TW_INLINE void tw_store_shared_1(u32 address, u32 v) {
   asm volatile("st.shared.b8 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
+//@ tw_prefetch
+// Asks the L2 cache, where all writes meet, for the line of `address`.
+TW_INLINE void tw_prefetch(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 //@ tw_load_16
 TW_INLINE tw_vec16 tw_load_16(const void* address) {
   tw_vec16 v;
@@ -303,7 +306,11 @@ TW_INLINE tw_vec8 tw_load_8(const void* address) {
   return v;
 }
 //@ tw_load_8_stream
-TW_INLINE tw_vec8 tw_load_8_stream(const void* address) { return tw_load_8(address); }
+TW_INLINE tw_vec8 tw_load_8_stream(const void* address) {
+  tw_vec8 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(v.w[0]), "=r"(v.w[1]) : "l"(address));
+  return v;
+}
 //@ tw_load_4
 TW_INLINE u32 tw_load_4(const void* address) {
   u32 v;
@@ -311,7 +318,11 @@ TW_INLINE u32 tw_load_4(const void* address) {
   return v;
 }
 //@ tw_load_4_stream
-TW_INLINE u32 tw_load_4_stream(const void* address) { return tw_load_4(address); }
+TW_INLINE u32 tw_load_4_stream(const void* address) {
+  u32 v;
+  asm volatile("ld.global.nc.L1::no_allocate.b32 %0, [%1];" : "=r"(v) : "l"(address));
+  return v;
+}
 //@ tw_load_2
 TW_INLINE u32 tw_load_2(const void* address) { return *(const u16*)address; }
 //@ tw_load_2_stream
@@ -326,6 +337,7 @@ TW_INLINE void tw_store_16(void* address, tw_vec16 v) {
                "r"(v.w[3]) : "memory");
 }
 //@ tw_store_16_stream
+// Written and not read soon: the first to leave L2.
 TW_INLINE void tw_store_16_stream(void* address, tw_vec16 v) {
   asm volatile("st.global.cs.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(v.w[0]), "r"(v.w[1]), "r"(v.w[2]),
                "r"(v.w[3]) : "memory");
@@ -335,11 +347,15 @@ TW_INLINE void tw_store_8(void* address, u32 a, u32 b) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(a), "r"(b) : "memory");
 }
 //@ tw_store_8_stream
-TW_INLINE void tw_store_8_stream(void* address, u32 a, u32 b) { tw_store_8(address, a, b); }
+TW_INLINE void tw_store_8_stream(void* address, u32 a, u32 b) {
+  asm volatile("st.global.cs.v2.b32 [%0], {%1, %2};" ::"l"(address), "r"(a), "r"(b) : "memory");
+}
 //@ tw_store_4
 TW_INLINE void tw_store_4(void* address, u32 v) { *(u32*)address = v; }
 //@ tw_store_4_stream
-TW_INLINE void tw_store_4_stream(void* address, u32 v) { *(u32*)address = v; }
+TW_INLINE void tw_store_4_stream(void* address, u32 v) {
+  asm volatile("st.global.cs.b32 [%0], %1;" ::"l"(address), "r"(v) : "memory");
+}
 //@ tw_store_2
 TW_INLINE void tw_store_2(void* address, u32 v) { *(u16*)address = (u16)v; }
 //@ tw_store_2_stream

@@ -1,0 +1,111 @@
+"""Who reads the values of a program: which are worth holding, and which have to be exact.
+
+Facts of the graph alone; knows neither registers nor text.
+"""
+
+from __future__ import annotations
+
+from ir.dtypes import is_float
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.store import Store
+from ir.program import Program
+from ir.stages import is_reduction
+
+_DECIDING = frozenset({"floor", "lt", "le", "eq", "shr", "bitand"})
+
+
+def behind_decisions(program: Program) -> frozenset[int]:
+    """Nodes from which something whole is made: a comparison, an index, an integer.
+
+    Their last bit may be the difference between one result and the next.
+    """
+    found: set[int] = set()
+    pending = []
+    for position, node in enumerate(program.nodes):
+        whole = isinstance(node.op, Cast) and not is_float(node.dtype)
+        whole |= isinstance(node.op, Store) and not is_float(node.dtype)
+        deciding = isinstance(node.op, Map) and node.op.function in _DECIDING
+        if whole or deciding or isinstance(node.op, Load):
+            pending.append(position)
+    while pending:
+        for arg in program.nodes[pending.pop()].args:
+            if arg not in found:
+                found.add(arg)
+                pending.append(arg)
+    return frozenset(found)
+
+
+def read_again(program: Program) -> frozenset[int]:
+    """Elementwise values that several readers lead to different reductions and stores."""
+    ends = _ends(program)
+    found = set()
+    for position, node in enumerate(program.nodes):
+        if not isinstance(node.op, Map | Cast) or _of_coordinates(program, position):
+            continue
+        readers = {ends[user] for user in program.users(position)}
+        if len(readers) > 1:
+            found.add(position)
+    return frozenset(found)
+
+
+def loaded_late(program: Program) -> frozenset[int]:
+    """Loads that no reduction of the program waits for, though something else does."""
+    early: set[int] = set()
+    for position, node in enumerate(program.nodes):
+        if is_reduction(node):
+            early |= _made_of(program, position)
+    loads = [p for p, n in enumerate(program.nodes) if isinstance(n.op, Load) and not n.args]
+    return frozenset(p for p in loads if p not in early) if early else frozenset()
+
+
+def only_stored(program: Program) -> frozenset[int]:
+    """Reductions whose results are stored and nothing else: no other part of a tile reads them.
+
+    What is stored lies along the results' own axes, so one holder of each is enough.
+    """
+    found = set()
+    for position, node in enumerate(program.nodes):
+        if is_reduction(node) and _stays(program, position, frozenset(node.axes)):
+            found.add(position)
+    return frozenset(found)
+
+
+def _stays(program: Program, position: int, axes: frozenset[str]) -> bool:
+    """Whether all that is made of a value lies within `axes` and ends at stores."""
+    users = [program.nodes[user] for user in program.users(position)]
+    plain = all(
+        isinstance(user.op, Map | Cast | Store) and set(user.axes) <= axes for user in users
+    )
+    return plain and all(_stays(program, user, axes) for user in program.users(position))
+
+
+def _ends(program: Program) -> dict[int, frozenset[int]]:
+    """For each node, the reductions and stores that its elementwise readers end at."""
+    ends: dict[int, frozenset[int]] = {}
+    for position in reversed(range(len(program.nodes))):
+        node = program.nodes[position]
+        if is_reduction(node) or not isinstance(node.op, Map | Cast):
+            ends[position] = frozenset({position})
+        else:
+            ends[position] = frozenset().union(*(ends[u] for u in program.users(position)))
+    return ends
+
+
+def _made_of(program: Program, position: int) -> set[int]:
+    found: set[int] = set()
+    pending = [position]
+    while pending:
+        here = pending.pop()
+        if here not in found:
+            found.add(here)
+            pending.extend(program.nodes[here].args)
+    return found
+
+
+def _of_coordinates(program: Program, position: int) -> bool:
+    """Made of coordinates and constants alone."""
+    node = program.nodes[position]
+    if isinstance(node.op, Constant | Iota):
+        return True
+    return isinstance(node.op, Map | Cast) and all(_of_coordinates(program, a) for a in node.args)
