@@ -29,7 +29,7 @@ class Meeting:
     flag: str
 
     @contextmanager
-    def last(self, w: Writer, fragments: Sequence[tuple[Fragment, str]]) -> Iterator[None]:
+    def whole(self, w: Writer, fragments: Sequence[tuple[Fragment, str]]) -> Iterator[None]:
         """What is written inside is done by the last block, on the whole sums.
 
         `fragments`: accumulators with their register type.

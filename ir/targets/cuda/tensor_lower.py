@@ -14,8 +14,8 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.hilbert import hilbert_order
-from ir.targets.cuda.launch import Launch, Parameter, Room
-from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
+from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.merging import Meeting
 from ir.targets.cuda.multicast import peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
@@ -23,6 +23,7 @@ from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
+from ir.targets.cuda.tensor_merge import meeting_of, rooms_of, whole_waves
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.writer import Writer
 
@@ -58,9 +59,10 @@ class TensorLowering:
         for spec in tensors:
             constness = "const " if spec.role == "input" else ""
             words.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {spec.name}")
-        rooms = self._rooms()
+        tiles = self._total() // self.plan.parts * self.plan.cluster_size
+        rooms = rooms_of(self.plan, tiles, self.name)
         parameters += [Parameter(room.argument) for room in rooms]
-        words += [f"u32* {name}" for name in (SHARES, ARRIVALS)[: len(rooms)]]
+        words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
         cluster = self.plan.cluster_size
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         bounds = f"__launch_bounds__({self.plan.threads}, 1)"
@@ -107,32 +109,17 @@ class TensorLowering:
             total *= extent
         return total
 
-    def _rooms(self) -> tuple[Room, ...]:
-        """Memory through which the parts of sums meet."""
-        plan = self.plan
-        if plan.parts == 1:
-            return ()
-        tiles = self._total() // plan.parts * plan.cluster_size
-        sums = tiles * plan.tile_rows * plan.tile_columns * len(plan.roles.outer)
-        return (
-            Room(f"{self.name}.{SHARES}", 4 * sums * plan.parts),
-            Room(f"{self.name}.{ARRIVALS}", 4 * tiles, clean=True),
-        )
-
     def meeting(self) -> Meeting:
         """Where the parts of the present tile meet."""
-        plan, size = self.plan, self.plan.cluster_size
+        size = self.plan.cluster_size
         tile = f"({self.whole} * {size} + rank)" if size > 1 else self.whole
-        flag = f"tw_shared_base() + {plan.offsets['arrived']}"
-        flag += "" if plan.cooperative else " + 16 * member"
-        return Meeting(
-            plan.parts, self.part, tile, plan.frame.team, self._team_sync(), f"(u32*)({flag})"
-        )
+        return meeting_of(self.plan, tile, self.part, self._team_sync())
 
     def _grid(self) -> int:
         clusters = self._total()
         if self.plan.processors:
-            clusters = min(clusters, self.plan.processors // self.plan.cluster_size)
+            there = self.plan.processors // self.plan.cluster_size
+            clusters = min(clusters, whole_waves(self.plan, there))
         return clusters * self.plan.cluster_size
 
     def _decode(self, w: Writer, tile: str) -> dict[str, str]:

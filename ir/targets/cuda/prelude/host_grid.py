@@ -44,13 +44,21 @@ static Left run_cluster() {
   }
   return ENDED;
 }
-// The latest cluster that can go on does, and then again the latest; whether any did.
-static bool run_latest(std::vector<size_t>& slots) {
-  for (size_t i = residents.size(); i-- > 0 && !aborted;) {
+static u64 dice;  // the same numbers in every launch
+static size_t below(size_t count) {
+  dice = dice * 6364136223846793005ull + 1442695040888963407ull;  // D. Knuth's MMIX
+  return (dice >> 33) % count;
+}
+// One cluster that can go on does, whichever the dice choose; whether any did.
+static bool run_one(std::vector<size_t>& slots) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < residents.size(); i++)
+    order.insert(order.begin() + below(order.size() + 1), i);
+  for (size_t i : order) {
     exchange(residents[i]);
     Left left = run_cluster();
     exchange(residents[i]);
-    if (left == STUCK) continue;
+    if (left == STUCK && !aborted) continue;
     if (left == ENDED) {
       slots.push_back(residents[i].slot);
       residents.erase(residents.begin() + i);
@@ -150,8 +158,8 @@ static bool fits() {
       fault("launch: grid (%u,%u,%u) is no multiple of the cluster", g[0], g[1], g[2]);
   return faults.empty();
 }
-// Clusters start in order. With late stores several are there at a time, and the later ones go
-// first; otherwise each ends before the next one starts: what waits for a later one waits forever.
+// Clusters start in order. With late stores several are there at a time and run in any order;
+// otherwise each ends before the next one starts: what waits for a later one waits forever.
 static void run_grid() {
   const u32 *g = launch->grid, *c = launch->cluster;
   const u64 x = g[0] / c[0], y = g[1] / c[1], total = x * y * (g[2] / c[2]);
@@ -159,6 +167,7 @@ static void run_grid() {
   std::vector<size_t> slots;
   for (size_t slot = most; slot-- > 0;) slots.push_back(slot);
   u64 next = 0;
+  dice = 1;
   residents.clear();
   residents.reserve(most);  // copies of them would lose what points to them
   while (!aborted && (next < total || !residents.empty())) {
@@ -171,7 +180,7 @@ static void run_grid() {
                                              (u32)(next / x / y) * c[2]});
       exchange(residents.back());
     }
-    bool moved = run_latest(slots);
+    bool moved = run_one(slots);
     if (!started && !moved && !aborted) {
       exchange(residents.front());
       report_deadlock();
