@@ -30,6 +30,13 @@ SMALL_TILES: dict[str, Any] = {
     "promotion": 256, "stream": "none", "epilogue": "tma", "epilogue_slots": 1, "early": True,
 }  # fmt: skip
 
+SHARED: tuple[dict[str, Any], ...] = (
+    {"split": "k:4"},
+    {"split": "k:2", "cluster": "1x2"},
+    {"split": "k:4", "consumers": 2, "partition": "whole"},
+    {"split": "k:2", "epilogue": "direct", "processors": 0},
+)
+
 
 def lowered(program: Program, **changed: Any) -> Kernel:
     schedule = Schedule.of("cuda", {**SMALL_TILES, "processors": 18, **changed})
@@ -45,14 +52,7 @@ def test_sums_are_right_whatever_comes_first(arguments: dict[str, Any], merge: s
     program = built("matmul", PLAIN | arguments)
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = evaluate(program, inputs)
-    for number, changed in enumerate(
-        (
-            {"split": "k:4"},
-            {"split": "k:2", "cluster": "1x2"},
-            {"split": "k:4", "consumers": 2, "partition": "whole"},
-            {"split": "k:2", "epilogue": "direct", "processors": 0},
-        )
-    ):
+    for number, changed in enumerate(SHARED):
         kernel = lowered(program, merge=merge, **changed)
         for mode in (QUICK[number], 6, 15):
             assert not problems(program, kernel, inputs, wanted, mode), (changed, mode)

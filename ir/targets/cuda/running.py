@@ -27,7 +27,7 @@ class Turnstile(Meeting):
     @contextmanager
     def whole(self, w: Writer, fragments: Sums) -> Iterator[None]:
         """What is written inside is done by the block of the last part, on the whole sums."""
-        place = declare_place(w, self, fragments)
+        place = declare_sum(w, self, fragments)
         count = f"{ARRIVALS} + {self.tile}"
         with w.block(f"if ({self.part} > 0)"):
             w.line(f"if (thread == 0) tw_await({count}, {self.part});")
@@ -54,7 +54,7 @@ class Gathering(Turnstile):
     @contextmanager
     def whole(self, w: Writer, fragments: Sums) -> Iterator[None]:
         """What is written inside is done by the last block to add, on the whole sums."""
-        place = declare_place(w, self, fragments)
+        place = declare_sum(w, self, fragments)
         self.arrive(w)
         with w.block(f"if ({self.first})"):
             store_sums(w, self, fragments, place)
@@ -115,7 +115,7 @@ class GatheringInPlace(Gathering):
             w.line(f"{self._came}[0] = {self._came}[1] = 0;")
 
 
-def declare_place(w: Writer, meeting: Meeting, fragments: Sums) -> str:
+def declare_sum(w: Writer, meeting: Meeting, fragments: Sums) -> str:
     """Declare where this thread's quads of the tile's sum begin; returns the name."""
     total = sum(fragment.count for fragment, _ in fragments)
     name = w.name("sum")

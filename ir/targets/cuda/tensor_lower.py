@@ -25,6 +25,7 @@ from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
 from ir.targets.cuda.tensor_merge import meeting_of, rooms_of, whole_waves
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
+from ir.targets.cuda.tensor_rings import HELD
 from ir.targets.cuda.writer import Writer
 
 TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
@@ -301,6 +302,10 @@ class TensorLowering:
             origins[axis] = name
         return origins
 
+    def present(self, ring: Ring) -> str:
+        """The slot that is used, as text."""
+        return f"{ring.name}_slot" if ring.stages > 1 else "0"
+
     def state(self, w: Writer) -> None:
         for ring in self.plan.rings:
             w.line(f"i32 {ring.name}_slot = 0; u32 {ring.name}_phase = 0;")
@@ -326,7 +331,7 @@ class TensorLowering:
                 w.line("const u64 passing = tw_evict_first();")
             await_kernel_before(w, plan.early)
             with self.tiles(w, evaluator):
-                held = [ring for ring in plan.rings if ring.name == "held"]
+                held = [ring for ring in plan.rings if ring.name == HELD]
                 for ring in held:
                     self._fill(w, ring, evaluator.origins)
                 for rings in self.uses:
@@ -428,8 +433,9 @@ class TensorLowering:
                 self._skip_others(w)
                 self._take_turn(w)
             for ring in plan.rings:
-                if ring.name == "held":
-                    w.line(f"tw_barrier_wait({self.full(ring, '0')}, held_phase);")
+                if ring.name == HELD:
+                    slot = self.present(ring)
+                    w.line(f"tw_barrier_wait({self.full(ring, slot)}, held_phase);")
             body.emit(lambda number: body.walk(number))
         if body.store_used:
             with w.block("if (lane == 0)"):
@@ -446,7 +452,7 @@ class TensorLowering:
         """Tiles go round the consumers; the rings move on by what the others use."""
         with w.block(f"if (++turn % {self.plan.consumers} != member)"):
             for ring in self.plan.rings:
-                many = "1" if ring.name == "held" else f"blocks * {self._passes_using(ring)}"
+                many = "1" if ring.name == HELD else f"blocks * {self._passes_using(ring)}"
                 w.line(f"{ring.name}_slot += {many};")
                 w.line(f"{ring.name}_phase ^= ({ring.name}_slot / {ring.stages}) & 1;")
                 w.line(f"{ring.name}_slot %= {ring.stages};")
