@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ir.schedule import Value
 from ir.targets.cuda.tensor_plan import LINE, ROWS
+from ir.targets.cuda.tensor_rings import HELD, extra_names
 
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor import TensorKernel
@@ -24,6 +25,7 @@ class Seeds:
         if self.kernel.roles.inner:
             shapes = ((128, 2, 128), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64))
             rows = [self._chained(*shape) for shape in shapes]
+            rows += [values | self._held_ahead() for values in rows[:2] if self._held_ahead()]
         else:
             rows = [
                 self._plain(128, 256, 2, 4, "1x1", "rows8"),
@@ -43,6 +45,8 @@ class Seeds:
                 self._plain(128, 128, 1, 4, "1x1", "columns"),
                 self._plain(64, 16, 1, 12, "1x1", "rows"),
                 self._plain(64, 8, 1, 12, "1x1", "rows"),
+                self._plain(128, 256, 2, 4, "2x1", "patch16x8"),
+                self._plain(256, 128, 2, 4, "1x1", "patch8x16"),
             ]
             if self.kernel.turned is not None:
                 rows += [
@@ -115,6 +119,11 @@ class Seeds:
             "epilogue_slots": 2 if epilogue == "tma" else 1, "promotion": 256, "stream": "none",
         }  # fmt: skip
         return {self.kernel.name(name): value for name, value in pairs.items()}
+
+    def _held_ahead(self) -> dict[str, Value]:
+        """A second slot for what a tile holds: the next tile's comes while this one ends."""
+        names = dict(extra_names(self.kernel.program, self.kernel.roles))
+        return {self.kernel.name(names[HELD]): 1} if HELD in names else {}
 
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
         values = self._split_tile(self.kernel.roles.rows, rows) or {}
