@@ -18,7 +18,6 @@ from ir.targets.cuda.loops import Loop, TileBody
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment, Point, Team
-from ir.targets.cuda.running import GatheringInPlace
 from ir.targets.cuda.tensor_plan import ROWS, Ring
 from ir.targets.cuda.tensor_rings import HELD
 from ir.targets.cuda.tensor_store import TensorStore
@@ -177,7 +176,7 @@ class TensorBody(TileBody):
         return self.writer.used
 
     def emit(self, loop: Loop) -> None:
-        """Passes, then what is stored: by the block that has the whole sums, where there is one."""
+        """Passes, then what is stored: by the block that has the whole sums."""
         for number, one in enumerate(self.passes.passes):
             self._pass(number, one, loop)
         with self._whole_sums():
@@ -193,10 +192,7 @@ class TensorBody(TileBody):
             (self.e.values[position], scalars.register_type(self.nodes[position].dtype))
             for position in self.t.outer
         ]
-        meeting = self.lowering.meeting()
-        if isinstance(meeting, GatheringInPlace):
-            self.writer.adds_unless = meeting.first
-        with meeting.whole(self.e.w, sums):
+        with self.lowering.meeting().whole(self.e.w, sums):
             yield
 
     @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ir.targets.cuda.launch import Room
 from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
-from ir.targets.cuda.running import Gathering, GatheringInPlace, Turnstile
+from ir.targets.cuda.running import Gathering, Turnstile
 from ir.targets.cuda.splits import ATOMICS, LAST, TURNSTILE
 from ir.targets.cuda.tensor_plan import Plan
 
@@ -18,22 +18,19 @@ def rooms_of(plan: Plan, tiles: int, name: str) -> tuple[Room, ...]:
     if plan.parts == 1:
         return ()
     sums = 4 * tiles * plan.tile_rows * plan.tile_columns * len(plan.roles.outer)
-    shares = Room(f"{name}.{SHARES}", sums * (plan.parts if plan.merge == LAST else 1))
-    counts = 2 if plan.merge == ATOMICS else 1
-    arrivals = Room(f"{name}.{ARRIVALS}", 4 * counts * tiles, clean=True)
-    return (arrivals,) if plan.in_place else (shares, arrivals)
+    every = plan.parts if plan.merge == LAST else 1
+    return (
+        Room(f"{name}.{SHARES}", sums * every, clean=plan.merge == ATOMICS),
+        Room(f"{name}.{ARRIVALS}", 4 * tiles, clean=True),
+    )
 
 
 def meeting_of(plan: Plan, tile: str, part: str, sync: str) -> Meeting:
     """How the parts of tile number `tile` meet, of which this block has number `part`."""
     flag = f"tw_shared_base() + {plan.offsets['arrived']}"
     flag += "" if plan.cooperative else " + 16 * member"
-    kind: type[Meeting] = Meeting
-    if plan.merge == TURNSTILE:
-        kind = Turnstile
-    elif plan.merge == ATOMICS:
-        kind = GatheringInPlace if plan.in_place else Gathering
-    return kind(plan.parts, part, tile, plan.frame.team, sync, f"(u32*)({flag})")
+    kinds = {LAST: Meeting, TURNSTILE: Turnstile, ATOMICS: Gathering}
+    return kinds[plan.merge](plan.parts, part, tile, plan.frame.team, sync, f"(u32*)({flag})")
 
 
 def whole_waves(plan: Plan, clusters: int) -> int:

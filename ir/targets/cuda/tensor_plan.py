@@ -22,7 +22,7 @@ from ir.targets.cuda.overlap import starts_early
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.roles import Roles
-from ir.targets.cuda.splits import ATOMICS, merge_of, parts_of
+from ir.targets.cuda.splits import merge_of, parts_of
 from ir.targets.cuda.tensor_rings import HELD, extra_names, rings_of
 
 GROUP = 128  # threads of a warp group
@@ -122,15 +122,6 @@ class Plan:
     def step(self) -> int:
         """Summed points of one wgmma."""
         return WGMMA_KINDS[self.kind].k
-
-    @cached_property
-    def in_place(self) -> bool:
-        """Whether blocks add their parts to the outputs themselves: these are the sums, as such."""
-        if self.parts == 1 or self.merge != ATOMICS or self.epilogue != "tma":
-            return False
-        sums = {product.position for product in self.roles.outer}
-        stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
-        return all(node.args[0] in sums and node.dtype in ("f32", "i32") for node in stores)
 
     # -- the frame
 

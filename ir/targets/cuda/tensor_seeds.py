@@ -25,7 +25,7 @@ class Seeds:
         if self.kernel.roles.inner:
             shapes = ((128, 2, 128), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64))
             rows = [self._chained(*shape) for shape in shapes]
-            rows += [values | self._held_ahead() for values in rows[:2] if self._held_ahead()]
+            rows += [values | more for values in rows[:2] for more in self._rings()]
         else:
             rows = [
                 self._plain(128, 256, 2, 4, "1x1", "rows8"),
@@ -120,10 +120,15 @@ class Seeds:
         }  # fmt: skip
         return {self.kernel.name(name): value for name, value in pairs.items()}
 
-    def _held_ahead(self) -> dict[str, Value]:
-        """A second slot for what a tile holds: the next tile's comes while this one ends."""
-        names = dict(extra_names(self.kernel.program, self.kernel.roles))
-        return {self.kernel.name(names[HELD]): 1} if HELD in names else {}
+    def _rings(self) -> list[dict[str, Value]]:
+        """Other depths of rings: what a tile holds twice, so that the next tile's comes while this
+        one ends; and a shorter ring behind it.
+        """
+        found: list[dict[str, Value]] = []
+        for name, stem in extra_names(self.kernel.program, self.kernel.roles):
+            choice = {self.kernel.name(stem): 1 if name == HELD else -1}
+            found += [{**one, **choice} for one in ({}, *found)]
+        return found
 
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
         values = self._split_tile(self.kernel.roles.rows, rows) or {}

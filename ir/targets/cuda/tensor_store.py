@@ -29,7 +29,6 @@ class TensorStore:
         self.lowering, self.e, self.plan = lowering, evaluator, lowering.plan
         self.nodes = lowering.program.nodes
         self.used = False
-        self.adds_unless = ""  # where a tile is added to what is there, but for the first time
 
     def store(self, position: int) -> None:
         self.e.form_without(position, self.plan.roles.columns)
@@ -77,12 +76,8 @@ class TensorStore:
         w.line("tw_fence_async();")
         w.line(f"tw_group_sync({STORE_BARRIER} + member, {GROUP});")
         with w.block("if (lane == 0)"):
-            copy = f"_{len(where)}d(&{name}, {buffer}, {', '.join(where)});"
-            if self.adds_unless:
-                w.line(f"if ({self.adds_unless}) tw_tma_store{copy}")
-                w.line(f"else tw_tma_add{copy}")
-            else:
-                w.line(f"tw_tma_store{copy}")
+            place = ", ".join(where)
+            w.line(f"tw_tma_store_{len(where)}d(&{name}, {buffer}, {place});")
             w.line("tw_store_commit();")
 
     def _buffer(self) -> str:

@@ -370,9 +370,6 @@ TW_INLINE void tw_await(const u32* address, u32 least) {
 TW_INLINE void tw_publish(u32* address, u32 value) {
   asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
-//@ tw_fence_async_global
-// Orders ordinary accesses to global memory with those of TMA.
-TW_INLINE void tw_fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
 //@ tw_add_16
 // Adds four values to memory, each atomically.
 TW_INLINE void tw_add_16(f32* address, f32 a, f32 b, f32 c, f32 d) {

@@ -275,8 +275,6 @@ TW_INLINE u32 tw_count(u32* address) { return rt_count(address); }
 TW_INLINE void tw_await(const u32* address, u32 least) { rt_await(address, least); }
 //@ tw_publish
 TW_INLINE void tw_publish(u32* address, u32 value) { rt_publish(address, value); }
-//@ tw_fence_async_global
-TW_INLINE void tw_fence_async_global() {}
 //@ tw_add_16
 TW_INLINE void tw_add_16(f32* address, f32 a, f32 b, f32 c, f32 d) {
   f32 v[4] = {a, b, c, d};
