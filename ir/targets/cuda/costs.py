@@ -32,7 +32,7 @@ L2_BYTES_PER_CLOCK = 48.0  # into one processor
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
-MEET_CLOCKS = 1500.0  # from a block's count to another one's next step
+MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
 THREADS_PER_PROCESSOR = 2048.0
 
 

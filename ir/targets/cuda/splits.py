@@ -69,7 +69,8 @@ def merge_decision(program: Program, roles: Roles, axis: str) -> Decision | None
         "who adds the parts of a sum: a second kernel, the last block to arrive, every block "
         "atomically, or every block in its turn"
     )
-    return Decision(MERGE, (KERNEL, LAST, ATOMICS, TURNSTILE), "split", axis, why, KERNEL)
+    ways = (KERNEL, LAST, ATOMICS, TURNSTILE)
+    return Decision(MERGE, ways, "split", axis, why, KERNEL, unsaid=KERNEL)
 
 
 def merge_of(values: Mapping[str, Value]) -> str:
