@@ -13,7 +13,7 @@ from ir.targets.cuda.hardware import device_hardware
 from ir.targets.cuda.kernels import lower_all
 from ir.targets.cuda.scalars import STORAGE
 
-GENERATOR = "2"
+GENERATOR = "3"
 
 
 class CudaBackend:
