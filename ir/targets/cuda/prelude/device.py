@@ -350,8 +350,6 @@ TW_INLINE void tw_store_1(void* address, u32 v) { *(u8*)address = (u8)v; }
 TW_INLINE void tw_store_1_stream(void* address, u32 v) { *(u8*)address = (u8)v; }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { atomicAdd((f32*)address, v); }
-//@ tw_fence_device
-TW_INLINE void tw_fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 //@ tw_count
 TW_INLINE u32 tw_count(u32* address) {
   u32 before;

@@ -267,8 +267,6 @@ TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 2); }
 TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 1); }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { rt_add_f32(address, v); }
-//@ tw_fence_device
-TW_INLINE void tw_fence_device() {}
 //@ tw_count
 TW_INLINE u32 tw_count(u32* address) { return rt_count(address); }
 //@ tw_await
