@@ -29,7 +29,7 @@ class Decision:
 
     With `when`, it is in force only where another decision, which stands before it and is always
     in force, has that value; elsewhere it keeps its first value, so that no two rows mean the same.
-    `before` is what a schedule means that was written before there was this choice.
+    `unsaid` is what a schedule means that was written before there was this choice.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Decision:
     why: str
     initial: Value | None = None
     when: tuple[str, Value] | None = None
-    before: Value | None = None
+    unsaid: Value | None = None
 
     def __post_init__(self) -> None:
         if not self.domain or len(set(self.domain)) != len(self.domain):
@@ -50,7 +50,7 @@ class Decision:
             raise ValueError(f"{self.name}: values are Python integers, strings or booleans")
         if self.group not in GROUPS:
             raise ValueError(f"{self.name}: group {self.group!r} is none of {', '.join(GROUPS)}")
-        for what, value in (("initial value", self.initial), ("value before", self.before)):
+        for what, value in (("initial value", self.initial), ("value unsaid", self.unsaid)):
             if value is not None and value not in self.domain:
                 raise ValueError(f"{self.name}: {what} {value!r} is not in the domain")
 

@@ -156,7 +156,7 @@ class Space:
         """The row of `schedule`. UsageError if a name or value is not of this space or a pin.
 
         It may leave out what is not in force, what others depend on if that has an initial value,
-        and what has a value for its silence: a schedule from before there was a choice stays one.
+        and what has a value unsaid: a schedule from before there was a choice stays one.
         """
         if schedule.target != self.target:
             raise UsageError(f"a schedule for {schedule.target!r} in a space for {self.target!r}")
@@ -179,10 +179,10 @@ class Space:
         parents = {decision.when[0] for decision in self.decisions if decision.when}
         found: dict[str, Value] = {}
         for decision in self.decisions:
-            if decision.before is not None:
-                found[decision.name] = decision.before
-            elif decision.name in parents and decision.initial is not None:
+            if decision.name in parents and decision.initial is not None:
                 found[decision.name] = decision.initial
+            if decision.unsaid is not None:
+                found[decision.name] = decision.unsaid
             if decision.when is not None:
                 parent, value = decision.when
                 if {**found, **given}.get(parent, value) != value:

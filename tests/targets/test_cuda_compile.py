@@ -91,6 +91,18 @@ def test_the_first_seeds_neither_spill_nor_serialise(name: str, arguments: dict[
         assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
 
 
+@pytest.mark.parametrize("merge", ["last", "atomics", "turnstile"])
+@pytest.mark.parametrize("dtype", ["bf16", "i8"])
+def test_parts_of_a_sum_neither_spill_nor_serialise(merge: str, dtype: str) -> None:
+    program = built("matmul", {"m": 256, "n": 512, "k": 8192, "dtype": dtype, "tb": True})
+    space = space_of(program, "wgmma").pin(merge=merge)
+    schedules = [space.schedule(row) for row in space.seed_rows(np.random.default_rng(0))]
+    split = [schedule for schedule in schedules if schedule["split"] != "none"]
+    for schedule in split[:2]:
+        _, found = compiled(BACKEND.lower(program, schedule, HARDWARE))
+        assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
+
+
 def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
     program = built("matmul", BIG)
     (kernel,) = kernels_of(program, HARDWARE)
@@ -117,6 +129,7 @@ def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
         {"tile.n": 96, "tile.k": 128, "stages": 3},
         {"partition": "whole", "tile.m": 64},
         {"epilogue": "direct", "epilogue_slots": 1},
+        {"raster": "patch8x16"},
     ],
 )
 def test_machine_code_is_what_was_meant(changed: dict[str, Any]) -> None:

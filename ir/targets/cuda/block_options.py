@@ -61,7 +61,7 @@ def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str
 
     def offer(stem: str, domain: tuple[Value, ...], group: str, why: str) -> None:
         first = domain[0]
-        found.append(Decision(name(stem), domain, group, axis, why, first, before=first))
+        found.append(Decision(name(stem), domain, group, axis, why, first, unsaid=first))
 
     if read_again(program):
         offer(KEEP, (False, True), "binding",

@@ -20,8 +20,10 @@ from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, STORES, STREAM, WALKERS
 from ir.targets.cuda.block_rules import RESERVED, OptionRules
-from ir.targets.cuda.splits import LAST, MERGE
+from ir.targets.cuda.raster import PATCHES
+from ir.targets.cuda.splits import ATOMICS, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_rules import TensorRules
 
 Array = NDArray[np.float64]
@@ -32,6 +34,7 @@ L2_BYTES_PER_CLOCK = 48.0  # into one processor
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
+MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
 THREADS_PER_PROCESSOR = 2048.0
 TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 200.0  # of a step of a walk: its loads' latency, or the rest
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
@@ -79,15 +82,39 @@ class TensorCosts(TensorRules):
         )
         rasters = {"rows": 1, "rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
                    "columns": -1, "columns4": -4, "columns8": -8, "columns16": -16}  # fmt: skip
+        rasters |= {name: rows for name, (rows, _) in PATCHES.items()}
         found["raster"] = columns.lookup(self.name("raster"), rasters)
+        found["raster.across"] = columns.lookup(self.name("raster"), _ACROSS)
         found["parts"] = _log(self._parts(columns))
         found["promotion"] = _array(self._value(columns, "promotion"))
         for side in ("rows", "columns"):
             found[f"streams.{side}"] = _array(self._is(columns, "stream", side))
-        last = columns.is_(MERGE, LAST) if MERGE in columns else np.zeros(columns.rows)
-        found["merges.last"] = _array(last)
+        for way in (LAST, ATOMICS, TURNSTILE):
+            found[f"merges.{way}"] = self._merges(columns, way)
+        for number in (HELD, "streamed"):
+            found[f"extra.{number}"] = np.zeros(columns.rows)
+        for ring, stem in extra_names(self.program, self.roles):
+            found[f"extra.{HELD if ring == HELD else 'streamed'}"] += self._value(columns, stem)
         found["unit"] = np.ones(columns.rows)
         return found
+
+    def _merges(self, columns: Columns, way: str) -> Array:
+        return _array(columns.is_(MERGE, way)) if MERGE in columns else np.zeros(columns.rows)
+
+    def _merging(self, columns: Columns, rows: Array, wide: Array) -> Array:
+        """Clocks from the end of a tile's products to its whole sums."""
+        parts = self._parts(columns)
+        once = 4.0 * rows * wide * len(self.roles.outer) / L2_BYTES_PER_CLOCK
+        ways = {
+            LAST: (1.0 + parts) * once + MEET_CLOCKS,
+            ATOMICS: 2.0 * once + 2.0 * MEET_CLOCKS,
+            TURNSTILE: parts * (2.0 * once + MEET_CLOCKS),
+        }
+        kernel = np.full(columns.rows, SPLIT_CLOCKS)
+        found = sum(
+            (self._merges(columns, way) * (clocks - kernel) for way, clocks in ways.items()), kernel
+        )
+        return np.where(parts > 1, found, 0.0)
 
     def _parts(self, columns: Columns) -> Array:
         """Blocks among which the sum of one tile is split."""
@@ -139,9 +166,10 @@ class TensorCosts(TensorRules):
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
-        again = (self._parts(columns) > 1) * SPLIT_CLOCKS
-        clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + again
+        merging = self._merging(columns, rows, wide)
+        clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + merging
         return {
+            "merging": merging / clocks,
             "waves": _log(waves),
             "balance": waves / rounds,
             "bound": _log(macs / fetched),
@@ -160,6 +188,10 @@ class TensorCosts(TensorRules):
         length = self._length() * self.size
         in_flight = np.minimum(tiles, float(self.hardware["sms"]))
         raster = np.abs(columns.lookup(self.name("raster"), _GROUPS))
+        across = columns.lookup(self.name("raster"), _ACROSS)
+        raster = np.where(
+            across > 0, np.minimum(raster, in_flight / np.maximum(across, 1.0)), raster
+        )
         deep = np.where(raster > 1, np.minimum(raster, in_flight), np.sqrt(in_flight))
         wave = (deep * rows + in_flight / deep * wide) * length
         fits = wave <= 0.7 * self.hardware["l2_bytes"]
@@ -170,6 +202,8 @@ class TensorCosts(TensorRules):
 
 _GROUPS = {"rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
            "columns4": 4, "columns8": 8, "columns16": 16}  # fmt: skip
+_GROUPS |= {name: rows for name, (rows, _) in PATCHES.items()}
+_ACROSS = {name: across for name, (_, across) in PATCHES.items()}
 
 
 class BlockCosts:

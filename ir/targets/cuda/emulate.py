@@ -43,7 +43,8 @@ _CLUSTER = re.compile(r"__cluster_dims__\(([^)]*)\)")
 class Mode:
     """When asynchronous work happens. `matrix`: wgmma at "issue" or at "wait"; `load`: TMA loads
     and cp.async at "issue", or once everybody is "stuck" (cp.async: at its wait); `store`: bulk
-    stores at "issue" or at "wait"; `order` of threads, "forward" or "reverse".
+    stores at "issue" or at "wait", and then clusters run side by side, not one after another;
+    `order` of threads, "forward" or "reverse".
     """
 
     matrix: str = "issue"

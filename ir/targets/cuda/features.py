@@ -30,6 +30,8 @@ TENSOR_NAMES = (
     "persistent", "registers", "raster", "parts", "shared", "resident", "accumulators",
     "cluster.down", "cluster.across", "waves", "balance", "bound", "memory", "store",
     "promotion", "streams.rows", "streams.columns", "merges.last", "warps", "fragments", "unit",
+    "merges.atomics", "merges.turnstile", "merging", "raster.across", "extra.held",
+    "extra.streamed",
 )  # fmt: skip
 BLOCK_NAMES = (
     "threads", "blocks", "trips", "held", "resident", "waves", "balance", "vector", "busy",

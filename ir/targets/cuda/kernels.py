@@ -25,17 +25,20 @@ from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import (
+    ATOMICS,
     KERNEL,
     LAST,
     MERGE,
+    TURNSTILE,
     WHOLE,
     merge_decision,
-    merges_last,
+    merge_of,
     split_choices,
     split_program,
     translated,
 )
 from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.tensor_rules import CLUSTERS
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {WGMMA: TensorKernel, MMA: MmaKernel}
@@ -141,7 +144,8 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
     if len(choices) > 1 and isinstance(kernels[0], TensorKernel):
         axis = choices[1].partition(":")[0]
         found.append(_whole_parts(program, choices))
-        found += [_merged_once()] if _merge(program, kernels, axis) is not None else []
+        if _merge(program, kernels, axis) is not None:
+            found += [_merged_once(), _parts_in_a_wave(choices)]
     return tuple(found)
 
 
@@ -170,6 +174,27 @@ def _merged_once() -> Constraint:
     return Constraint("merge", "a sum in one part is not merged", check, explain)
 
 
+def _parts_in_a_wave(choices: tuple[str, ...]) -> Constraint:
+    """What waits for the part before it must not wait for a cluster that is not launched yet."""
+    parts = {choice: int(choice.partition(":")[2]) for choice in choices if choice != WHOLE}
+    sizes = {name: prod(map(int, name.split("x"))) for name in CLUSTERS}
+
+    def check(columns: Columns) -> Any:
+        processors = columns["processors"]
+        need = columns.lookup("split", parts) * columns.lookup("cluster", sizes)
+        return ~columns.is_(MERGE, TURNSTILE) | (processors == 0) | (need <= processors)
+
+    def explain(values: Mapping[str, Value]) -> str:
+        size = sizes[str(values["cluster"])]
+        return (
+            f"split {values['split']} in clusters of {size}: {parts[str(values['split'])] * size} "
+            f"blocks wait for each other, {values['processors']} run at a time"
+        )
+
+    needs = "a wave has room for all parts of a tile that wait for each other"
+    return Constraint("turnstile", needs, check, explain)
+
+
 def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
     """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too."""
     lists = [kernel.seeds() for kernel in kernels]
@@ -187,7 +212,9 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
     splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]
     splits = splits[:: max(1, len(splits) // 8)]
     if len(choices) > 1 and _merge(program, kernels, choices[1].partition(":")[0]) is not None:
-        splits += [{**values, MERGE: LAST} for values in splits]
+        splits += [
+            {**values, MERGE: way} for way in (LAST, ATOMICS, TURNSTILE) for values in splits
+        ]
     return tuple(joined + splits)
 
 
@@ -203,7 +230,7 @@ def lower_all(
     """The kernel text of a whole program; `values` are those of the engine's decisions."""
     kernels = kernels_of(program, hardware, engine)
     choice = str(values.get("split", WHOLE))
-    if choice != WHOLE and not merges_last(values):
+    if choice != WHOLE and merge_of(values) == KERNEL:
         kernels, values = _split(program, choice, values, hardware, engine)
     launches = [kernel.lower(values, kernel.program.name.replace(".", "_")) for kernel in kernels]
     arch = hardware.isa[0]

@@ -17,9 +17,10 @@ from ir.targets.cuda.mma_plan import depth_domain, make_mma_plan
 from ir.targets.cuda.mma_roles import find_mma_roles, has_mma
 from ir.targets.cuda.mma_rules import MmaRules
 from ir.targets.cuda.mma_seeds import mma_seeds
+from ir.targets.cuda.raster import BANDS, PATCHES
 from ir.targets.cuda.roles import Roles
 
-RASTERS = ("rows", "columns", "rows4", "rows8", "rows16", "columns4", "columns8", "columns16")
+RASTERS = (*BANDS, *PATCHES)
 
 
 class MmaKernel(MmaRules):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -17,6 +17,7 @@ from ir.target import Hardware
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
 from ir.targets.cuda.mma_plan import COLUMNS, PAD, ROWS, depth_domain
+from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import side
 
@@ -240,8 +241,10 @@ class MmaRules:
         alone = self._value(columns, "warps.depth") == 1
         passed = alone | columns.is_(self.name("epilogue"), "staged")
         passed &= (self._steps(columns) > 1) | (self._value(columns, "fragments") == 1)
-        one = (self._tiles(columns, "rows") == 1) | (self._tiles(columns, "columns") == 1)
-        return passed & (~one | columns.is_(self.name("raster"), "rows"))
+        rows, across = self._tiles(columns, "rows"), self._tiles(columns, "columns")
+        raster = partial(columns.is_, self.name("raster"))
+        passed &= ((rows > 1) & (across > 1)) | raster("rows")
+        return passed & patches_fit(raster, rows, across)
 
     def _tiles(self, columns: Columns, along: str) -> Any:
         """Tiles along the rows or the columns of the output."""

@@ -1,7 +1,8 @@
 """The decision to split a summed axis over blocks: partial sums in memory, and who adds them.
 
 Where a kernel adds them, the split program is cut like any other; its product takes the decisions
-of the whole one, and the kernels that merge take their first choice. The other way is `merging`.
+of the whole one, and the kernels that merge take their first choice. `merging` and `running` have
+the other ways.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ir.targets.cuda.products import volume
 from ir.targets.cuda.roles import Roles
 
 WHOLE = "none"
-MERGE, KERNEL, LAST = "merge", "kernel", "last"
+MERGE = "merge"
+KERNEL, LAST, ATOMICS, TURNSTILE = "kernel", "last", "atomics", "turnstile"
 PARTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
 GRAIN = 64  # parts are whole multiples of this many points
 FEWEST = 257  # points that a part must have to be a kernel of its own
@@ -63,18 +65,24 @@ def merge_decision(program: Program, roles: Roles, axis: str) -> Decision | None
     sums = {n for n, node in enumerate(program.nodes) if is_reduction(node)}
     if sums != products:
         return None
-    why = "who adds the parts of a sum: a second kernel, or the last block to arrive"
-    return Decision(MERGE, (KERNEL, LAST), "split", axis, why, KERNEL)
+    why = (
+        "who adds the parts of a sum: a second kernel, the last block to arrive, every block "
+        "atomically, or every block in its turn"
+    )
+    ways = (KERNEL, LAST, ATOMICS, TURNSTILE)
+    return Decision(MERGE, ways, "split", axis, why, KERNEL, unsaid=KERNEL)
 
 
-def merges_last(values: Mapping[str, Value]) -> bool:
-    return values.get(MERGE, KERNEL) == LAST
+def merge_of(values: Mapping[str, Value]) -> str:
+    """How the parts meet; schedules from before there was a choice have a second kernel."""
+    return str(values.get(MERGE, KERNEL))
 
 
 def parts_of(values: Mapping[str, Value]) -> int:
     """Parts that the blocks of one kernel add among themselves."""
     choice = str(values.get("split", WHOLE))
-    return int(choice.partition(":")[2]) if choice != WHOLE and merges_last(values) else 1
+    inside = choice != WHOLE and merge_of(values) != KERNEL
+    return int(choice.partition(":")[2]) if inside else 1
 
 
 def translated(values: Mapping[str, Value], choice: str, mark: str) -> dict[str, Value]:

@@ -14,23 +14,15 @@ from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.launch import Launch
+from ir.targets.cuda.raster import BANDS, PATCHES
 from ir.targets.cuda.roles import Roles, find_roles
 from ir.targets.cuda.tensor_lower import TensorLowering
 from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
+from ir.targets.cuda.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.tensor_rules import CLUSTERS, TensorRules
 from ir.targets.cuda.tensor_seeds import Seeds
 
-RASTERS = (
-    "rows",
-    "columns",
-    "rows4",
-    "rows8",
-    "rows16",
-    "columns4",
-    "columns8",
-    "columns16",
-    "hilbert",
-)
+RASTERS = (*BANDS, "hilbert", *PATCHES)
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
 
 
@@ -106,6 +98,10 @@ class TensorKernel(TensorRules):
         found += [
             Decision(self.name(name), domain, group, owner, why)
             for name, domain, group, why in rows
+        ]
+        found += [
+            extra_decision(name, stem, self.mark, owner)
+            for name, stem in extra_names(self.program, self.roles)
         ]
         return found
 

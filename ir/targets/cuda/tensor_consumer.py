@@ -19,6 +19,7 @@ from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment, Point, Team
 from ir.targets.cuda.tensor_plan import ROWS, Ring
+from ir.targets.cuda.tensor_rings import HELD
 from ir.targets.cuda.tensor_store import TensorStore
 from ir.targets.cuda.writer import Writer
 
@@ -75,7 +76,7 @@ class TensorEvaluator(Evaluator):
             for side in ("a", "b"):
                 tile = self.plan.operand(product, side)
                 ring = self.plan.ring_of(tile.position) if tile else None
-                if ring is not None and ring.name != "held" and ring not in found:
+                if ring is not None and ring.name != HELD and ring not in found:
                     found.append(ring)
         return found
 
@@ -191,7 +192,7 @@ class TensorBody(TileBody):
             (self.e.values[position], scalars.register_type(self.nodes[position].dtype))
             for position in self.t.outer
         ]
-        with self.lowering.meeting().last(self.e.w, sums):
+        with self.lowering.meeting().whole(self.e.w, sums):
             yield
 
     @contextmanager
@@ -204,7 +205,7 @@ class TensorBody(TileBody):
             self.later = "block > 0"
             yield
         self.lowering.uses[number] = self.t.used
-        held = [r for r in self.plan.rings if r.name == "held"]
+        held = [r for r in self.plan.rings if r.name == HELD]
         pending = self._pending(number)
         if pending:
             w.line("tw_wgmma_wait<0>();")
@@ -216,7 +217,7 @@ class TensorBody(TileBody):
             if not self.plan.cooperative:
                 self.lowering.pass_turn(w)
             for ring in held:
-                self.lowering.release(w, ring, "0")
+                self.lowering.release(w, ring, self.lowering.present(ring))
                 self.lowering.advance_ring(w, ring)
 
     def _pending(self, number: int) -> list[Ring]:

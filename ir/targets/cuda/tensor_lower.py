@@ -14,8 +14,8 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.hilbert import hilbert_order
-from ir.targets.cuda.launch import Launch, Parameter, Room
-from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
+from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.merging import Meeting
 from ir.targets.cuda.multicast import peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
@@ -23,7 +23,9 @@ from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
+from ir.targets.cuda.tensor_merge import meeting_of, rooms_of, whole_waves
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
+from ir.targets.cuda.tensor_rings import HELD
 from ir.targets.cuda.writer import Writer
 
 TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
@@ -58,9 +60,10 @@ class TensorLowering:
         for spec in tensors:
             constness = "const " if spec.role == "input" else ""
             words.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {spec.name}")
-        rooms = self._rooms()
+        tiles = self._total() // self.plan.parts * self.plan.cluster_size
+        rooms = rooms_of(self.plan, tiles, self.name)
         parameters += [Parameter(room.argument) for room in rooms]
-        words += [f"u32* {name}" for name in (SHARES, ARRIVALS)[: len(rooms)]]
+        words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
         cluster = self.plan.cluster_size
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         bounds = f"__launch_bounds__({self.plan.threads}, 1)"
@@ -107,32 +110,17 @@ class TensorLowering:
             total *= extent
         return total
 
-    def _rooms(self) -> tuple[Room, ...]:
-        """Memory through which the parts of sums meet."""
-        plan = self.plan
-        if plan.parts == 1:
-            return ()
-        tiles = self._total() // plan.parts * plan.cluster_size
-        sums = tiles * plan.tile_rows * plan.tile_columns * len(plan.roles.outer)
-        return (
-            Room(f"{self.name}.{SHARES}", 4 * sums * plan.parts),
-            Room(f"{self.name}.{ARRIVALS}", 4 * tiles, clean=True),
-        )
-
     def meeting(self) -> Meeting:
         """Where the parts of the present tile meet."""
-        plan, size = self.plan, self.plan.cluster_size
+        size = self.plan.cluster_size
         tile = f"({self.whole} * {size} + rank)" if size > 1 else self.whole
-        flag = f"tw_shared_base() + {plan.offsets['arrived']}"
-        flag += "" if plan.cooperative else " + 16 * member"
-        return Meeting(
-            plan.parts, self.part, tile, plan.frame.team, self._team_sync(), f"(u32*)({flag})"
-        )
+        return meeting_of(self.plan, tile, self.part, self._team_sync())
 
     def _grid(self) -> int:
         clusters = self._total()
         if self.plan.processors:
-            clusters = min(clusters, self.plan.processors // self.plan.cluster_size)
+            there = self.plan.processors // self.plan.cluster_size
+            clusters = min(clusters, whole_waves(self.plan, there))
         return clusters * self.plan.cluster_size
 
     def _decode(self, w: Writer, tile: str) -> dict[str, str]:
@@ -314,6 +302,10 @@ class TensorLowering:
             origins[axis] = name
         return origins
 
+    def present(self, ring: Ring) -> str:
+        """The slot that is used, as text."""
+        return f"{ring.name}_slot" if ring.stages > 1 else "0"
+
     def state(self, w: Writer) -> None:
         for ring in self.plan.rings:
             w.line(f"i32 {ring.name}_slot = 0; u32 {ring.name}_phase = 0;")
@@ -339,7 +331,7 @@ class TensorLowering:
                 w.line("const u64 passing = tw_evict_first();")
             await_kernel_before(w, plan.early)
             with self.tiles(w, evaluator):
-                held = [ring for ring in plan.rings if ring.name == "held"]
+                held = [ring for ring in plan.rings if ring.name == HELD]
                 for ring in held:
                     self._fill(w, ring, evaluator.origins)
                 for rings in self.uses:
@@ -441,8 +433,9 @@ class TensorLowering:
                 self._skip_others(w)
                 self._take_turn(w)
             for ring in plan.rings:
-                if ring.name == "held":
-                    w.line(f"tw_barrier_wait({self.full(ring, '0')}, held_phase);")
+                if ring.name == HELD:
+                    slot = self.present(ring)
+                    w.line(f"tw_barrier_wait({self.full(ring, slot)}, held_phase);")
             body.emit(lambda number: body.walk(number))
         if body.store_used:
             with w.block("if (lane == 0)"):
@@ -459,7 +452,7 @@ class TensorLowering:
         """Tiles go round the consumers; the rings move on by what the others use."""
         with w.block(f"if (++turn % {self.plan.consumers} != member)"):
             for ring in self.plan.rings:
-                many = "1" if ring.name == "held" else f"blocks * {self._passes_using(ring)}"
+                many = "1" if ring.name == HELD else f"blocks * {self._passes_using(ring)}"
                 w.line(f"{ring.name}_slot += {many};")
                 w.line(f"{ring.name}_phase ^= ({ring.name}_slot / {ring.stages}) & 1;")
                 w.line(f"{ring.name}_slot %= {ring.stages};")

@@ -22,7 +22,8 @@ from ir.targets.cuda.overlap import starts_early
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.roles import Roles
-from ir.targets.cuda.splits import parts_of
+from ir.targets.cuda.splits import merge_of, parts_of
+from ir.targets.cuda.tensor_rings import HELD, extra_names, rings_of
 
 GROUP = 128  # threads of a warp group
 ROWS = 64  # rows of one wgmma
@@ -68,6 +69,8 @@ class Plan:
     stream: str
     early: bool
     parts: int
+    merge: str
+    extras: Mapping[str, int]  # slots by ring
 
     # -- tiles
 
@@ -182,21 +185,14 @@ class Plan:
     @cached_property
     def rings(self) -> tuple[Ring, ...]:
         """Rings in the order in which a block uses them; the one that is held comes first."""
-        walked = set(self.roles.walked)
-        held: dict[int, OperandTile] = {}
-        parts: dict[str, dict[int, OperandTile]] = {"inner": {}, "outer": {}, "late": {}}
-        for product in (*self.roles.inner, *self.roles.outer):
-            if product in self.roles.inner:
-                part = "inner"
-            else:
-                part = "outer" if self.direct(product) else "late"
-            for side in ("a", "b"):
-                tile = self.operand(product, side)
-                if tile is not None:
-                    varies = walked & set(self.program.nodes[tile.position].axes)
-                    (parts[part] if varies else held)[tile.position] = tile
-        found = [Ring("held", tuple(held.values()), 1)] if held else []
-        found += [Ring(n, tuple(o.values()), self.stages) for n, o in parts.items() if o]
+        found = []
+        for name, operands in rings_of(self.program, self.roles).items():
+            tiles = tuple(
+                operand_tile(self.program, position, product.over, self.tiles)
+                for position, product in operands.items()
+            )
+            slots = (1 if name == HELD else self.stages) + self.extras.get(name, 0)
+            found.append(Ring(name, tiles, slots))
         return tuple(found)
 
     def ring_of(self, position: int) -> Ring:
@@ -307,10 +303,14 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         if axis not in tiles:
             tiles[axis] = int(value(f"tile.{axis}"))
     rows, columns = str(value("cluster")).split("x")
+    extras = {
+        ring: int(values.get(f"{stem}{mark}", 0)) for ring, stem in extra_names(program, roles)
+    }
     return Plan(
         program, roles, tiles, int(value("consumers")), str(value("partition")),
         int(value("stages")), (int(rows), int(columns)), str(value("raster")),
         int(value("processors")), str(value("registers")), str(value("epilogue")),
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
-        str(value("stream")), starts_early(values), parts_of(values),
+        str(value("stream")), starts_early(values), parts_of(values), merge_of(values),
+        extras,
     )  # fmt: skip

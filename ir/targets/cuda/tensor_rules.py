@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -19,8 +19,10 @@ from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
+from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixed_tiles
+from ir.targets.cuda.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.tensor_seeds import RESERVED
 
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
@@ -242,9 +244,8 @@ class TensorRules:
         def needed(roles: Roles) -> Any:
             rows, cols = self._side(columns, roles.rows), self._side(columns, roles.columns)
             walk = self._tile(columns, roles.main_walk)
-            stages = self._value(columns, "stages")
             total: Any = np.zeros(columns.rows, dtype=np.int64)
-            for operand, over in self._operands(roles):
+            for operand, over, slots in self._slots(columns, roles):
                 count: Any = np.full(columns.rows, self.size, dtype=np.int64)
                 op_axes = self.program.nodes[operand].axes
                 inner = self._line_axis(operand)
@@ -255,8 +256,6 @@ class TensorRules:
                         tile = -(-np.maximum(tile, 1) // points) * points
                     count = count * tile
                 count = -(-count // 1)
-                held = not set(roles.walked) & set(op_axes)
-                slots = 1 if held else stages
                 total = total + -(-(count * slots) // 1024) * 1024
             lines = np.where(
                 self._output_turned(roles), cols // self._consumers(columns, "columns"), ROWS
@@ -268,6 +267,18 @@ class TensorRules:
             return total + np.where(use, buffer * slots, 0)
 
         return self._by_swap(columns, needed)
+
+    def _slots(
+        self, columns: Columns, roles: Roles
+    ) -> Iterator[tuple[int, frozenset[str], Any]]:  # fmt: skip
+        """Loaded operands, what is summed over, and the slots of their ring."""
+        extras = dict(extra_names(self.program, self.roles))
+        for name, operands in rings_of(self.program, roles).items():
+            slots = 1 if name == HELD else self._value(columns, "stages")
+            if name in extras:
+                slots = slots + self._value(columns, extras[name])
+            for operand, product in operands.items():
+                yield operand, frozenset(product.over), slots
 
     def _operands(self, roles: Roles) -> list[tuple[int, frozenset[str]]]:
         found: dict[int, frozenset[str]] = {}
@@ -386,7 +397,31 @@ class TensorRules:
                 columns, lambda roles: self._tile_count(columns, roles.columns) == 1
             )
         passed &= ~(lone_row | lone_column) | self._is(columns, "raster", "rows")
+        rows, across = self._cluster_tiles(columns)
+        passed &= patches_fit(partial(self._is, columns, "raster"), rows, across)
+        for name, stem in extra_names(self.program, self.roles):
+            if name == HELD:
+                batches = prod(self.program.axes[axis] for axis in self.roles.batch)
+                several = self._waits_for_its_next_tile(columns, rows * across * batches)
+                passed &= several | (self._value(columns, stem) == 0)
         return passed & (~self._is(columns, "raster", "hilbert") | self._walks_a_curve(columns))
+
+    def _cluster_tiles(self, columns: Columns) -> tuple[Any, Any]:
+        """Tiles of clusters along the rows and along the columns, as the grid has them."""
+        name = self.name("cluster")
+        down = columns.lookup(name, {c: int(c.split("x")[0]) for c in CLUSTERS})
+        wide = columns.lookup(name, {c: int(c.split("x")[1]) for c in CLUSTERS})
+        rows = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.rows))
+        if self.roles.inner:
+            return -(-rows // down), np.ones(columns.rows)
+        across = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.columns))
+        return -(-rows // down), -(-across // wide)
+
+    def _waits_for_its_next_tile(self, columns: Columns, tiles: Any) -> Any:
+        """Whether blocks walk several tiles, of which the next one's operands may come early."""
+        processors = self._value(columns, "processors")
+        sizes = {c: prod(map(int, c.split("x"))) for c in CLUSTERS}
+        return (processors > 0) & (tiles * columns.lookup(self.name("cluster"), sizes) > processors)
 
     def _walks_a_curve(self, columns: Columns) -> Any:
         """Whether the grid is short enough for a table of its tiles."""

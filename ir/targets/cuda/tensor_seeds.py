@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ir.schedule import Value
 from ir.targets.cuda.tensor_plan import LINE, ROWS
+from ir.targets.cuda.tensor_rings import HELD, extra_names
 
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor import TensorKernel
@@ -24,6 +25,7 @@ class Seeds:
         if self.kernel.roles.inner:
             shapes = ((128, 2, 128), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64))
             rows = [self._chained(*shape) for shape in shapes]
+            rows += [values | more for values in rows[:2] for more in self._rings()]
         else:
             rows = [
                 self._plain(128, 256, 2, 4, "1x1", "rows8"),
@@ -43,6 +45,8 @@ class Seeds:
                 self._plain(128, 128, 1, 4, "1x1", "columns"),
                 self._plain(64, 16, 1, 12, "1x1", "rows"),
                 self._plain(64, 8, 1, 12, "1x1", "rows"),
+                self._plain(128, 256, 2, 4, "2x1", "patch16x8"),
+                self._plain(256, 128, 2, 4, "1x1", "patch8x16"),
             ]
             if self.kernel.turned is not None:
                 rows += [
@@ -115,6 +119,16 @@ class Seeds:
             "epilogue_slots": 2 if epilogue == "tma" else 1, "promotion": 256, "stream": "none",
         }  # fmt: skip
         return {self.kernel.name(name): value for name, value in pairs.items()}
+
+    def _rings(self) -> list[dict[str, Value]]:
+        """Other depths of rings: what a tile holds twice, so that the next tile's comes while this
+        one ends; and a shorter ring behind it.
+        """
+        found: list[dict[str, Value]] = []
+        for name, stem in extra_names(self.kernel.program, self.kernel.roles):
+            choice = {self.kernel.name(stem): 1 if name == HELD else -1}
+            found += [{**one, **choice} for one in ({}, *found)]
+        return found
 
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
         values = self._split_tile(self.kernel.roles.rows, rows) or {}

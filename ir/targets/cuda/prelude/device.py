@@ -366,13 +366,35 @@ TW_INLINE void tw_store_1(void* address, u32 v) { *(u8*)address = (u8)v; }
 TW_INLINE void tw_store_1_stream(void* address, u32 v) { *(u8*)address = (u8)v; }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { atomicAdd((f32*)address, v); }
-//@ tw_fence_device
-TW_INLINE void tw_fence_device() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 //@ tw_count
 TW_INLINE u32 tw_count(u32* address) {
   u32 before;
   asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;" : "=r"(before) : "l"(address) : "memory");
   return before;
+}
+//@ tw_await
+// Until the count is at least `least`; what its writers did before is visible then.
+TW_INLINE void tw_await(const u32* address, u32 least) {
+  u32 found;
+  do {
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(found) : "l"(address) : "memory");
+  } while (found < least);
+}
+//@ tw_publish
+TW_INLINE void tw_publish(u32* address, u32 value) {
+  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+//@ tw_add_16
+// Adds four values to memory, each atomically.
+TW_INLINE void tw_add_16(f32* address, f32 a, f32 b, f32 c, f32 d) {
+  asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(address), "f"(a), "f"(b), "f"(c),
+               "f"(d) : "memory");
+}
+TW_INLINE void tw_add_16(i32* address, i32 a, i32 b, i32 c, i32 d) {
+  i32 v[4] = {a, b, c, d};
+#pragma unroll
+  for (int i = 0; i < 4; i++)
+    asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(address + i), "r"(v[i]) : "memory");
 }
 //@ tw_shuffle_f32
 TW_INLINE f32 tw_shuffle_f32(f32 value, i32 mask) { return __shfl_xor_sync(0xffffffffu, value, mask); }

@@ -10,6 +10,7 @@ import re
 from functools import cache
 
 from ir.targets.cuda.prelude import (
+    host_grid,
     host_machine,
     host_matrix,
     host_memory,
@@ -67,7 +68,15 @@ def host_wrapper(name: str) -> str | None:
 
 def runtime_text() -> str:
     """C++ of the machine: no kernel's text, so that one object serves them all."""
-    parts = (host_machine, host_memory, host_tensor, host_matrix, host_schedule, host_signals)
+    parts = (
+        host_machine,
+        host_memory,
+        host_tensor,
+        host_matrix,
+        host_schedule,
+        host_grid,
+        host_signals,
+    )
     return "".join(part.TEXT for part in parts)
 
 

@@ -36,7 +36,7 @@ static const u32 GRANULE = 16;
 static const size_t STACK = 128 << 10;
 static const size_t MOST_FAULTS = 24;
 
-enum Wait { RUNNING, MEETING, BARRIER, TRY, NAMED, CLUSTER, MATRIX, REGISTERS, TURN };
+enum Wait { RUNNING, MEETING, BARRIER, TRY, NAMED, CLUSTER, MATRIX, REGISTERS, TURN, COUNT };
 enum Mode { LAZY_MATRIX = 1, LAZY_LOAD = 2, LAZY_STORE = 4, REVERSE = 8 };
 
 struct Dim {
@@ -157,6 +157,7 @@ static std::vector<std::string> faults;
 static std::vector<std::pair<const char*, std::string>> kinds;
 static u64 cluster_generation, cluster_arrivals, events, quiet_reads;
 static bool aborted;
+static bool handover;  // something that other clusters wait for has happened
 static double deadline;
 static void* main_saved;
 #if !defined(RT_SWITCH)

@@ -171,6 +171,23 @@ extern "C" void rt_store(const char* what, void* address, const void* from, u32 
   if (u8* p = reach(address, bytes, bytes, true, what)) memcpy(p, from, bytes);
 }
 
+// ---------------------------------------------------------------- what blocks tell each other
+static u32 counted(u64 address) { return *(volatile u32*)address; }
+extern "C" void rt_await(const u32* address, u32 least) {
+  if (!reach(address, 4, 4, false, "tw_await")) return;
+  if (counted((u64)address) < least) block(COUNT, "tw_await", (u64)address, 0, least);
+}
+extern "C" u32 rt_count(u32* address) {
+  if (!reach(address, 4, 4, true, "tw_count")) return 0;
+  handover = true;
+  return (*address)++;
+}
+extern "C" void rt_publish(u32* address, u32 value) {
+  if (!reach(address, 4, 4, true, "tw_publish")) return;
+  handover = true;
+  *address = value;
+}
+
 // ---------------------------------------------------------------- mbarriers
 static const u64 BARRIER_MARK = 0x6d62617272696572ull;
 static Barrier* barrier_of(Cta* cta, u32 address, const char* what) {

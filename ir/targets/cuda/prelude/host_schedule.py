@@ -1,4 +1,4 @@
-"""C++ of the host machine, part 5: barriers of threads, registers, exit, scheduling, grids."""
+"""C++ of the host machine, part 5: barriers of threads, registers, exit, scheduling."""
 
 TEXT = r"""
 // ---------------------------------------------------------------- blocks and clusters
@@ -124,6 +124,7 @@ static bool ready(Fiber* f) {
     case CLUSTER: return cluster_generation != f->token;
     case MATRIX: return f->team->full >= f->token;
     case REGISTERS: return f->cta->free_registers >= f->token;
+    case COUNT: return counted(f->token) >= f->parity;
     case RUNNING:
     case TURN: return true;
   }
@@ -131,9 +132,9 @@ static bool ready(Fiber* f) {
 }
 static bool run_warp(Warp* w) {  // its lanes, until all wait
   bool moved = false, again = true;
-  while (again && !aborted) {
+  while (again && !aborted && !handover) {
     again = false;
-    for (u32 i = 0; i < w->lanes && !aborted; i++) {
+    for (u32 i = 0; i < w->lanes && !aborted && !handover; i++) {
       Fiber* f = w->first + (launch->mode & REVERSE ? w->lanes - 1 - i : i);
       if (f->done || !ready(f)) continue;
       bool turn = f->wait == TURN;
@@ -147,9 +148,9 @@ static bool run_warp(Warp* w) {  // its lanes, until all wait
 static bool run_cta(size_t index) {
   bool moved = false, again = true;
   size_t per = warps.size() / ctas.size();
-  while (again && !aborted) {
+  while (again && !aborted && !handover) {
     again = false;
-    for (size_t i = 0; i < per && !aborted; i++) {
+    for (size_t i = 0; i < per && !aborted && !handover; i++) {
       size_t w = index * per + (launch->mode & REVERSE ? per - 1 - i : i);
       again = run_warp(&warps[w]) || again;
     }
@@ -190,6 +191,9 @@ static std::string waiting_words(const Fiber& f) {
   if (f.wait == MATRIX)
     snprintf(text, sizeof text, ": %llu of %llu wgmma issued by the whole group", f.team->full,
              f.token);
+  if (f.wait == COUNT)
+    snprintf(text, sizeof text, ": %u of %u counted, and no block that runs goes on",
+             counted(f.token), f.parity);
   if (f.wait == MEETING) snprintf(text, sizeof text, ": lanes %#x are there", f.warp->mask);
   return std::string(f.where) + text;
 }
@@ -233,116 +237,5 @@ static void report_deadlock() {
   snprintf(where, sizeof where, "%s: cluster of block (%u,%u,%u)", launch->name, b.x, b.y, b.z);
   fault_text("deadlock", body, where);
   aborted = true;
-}
-static void run_cluster() {
-  u64 passes = 0;
-  while (!aborted) {
-    bool moved = false, alive = false;
-    for (size_t i = 0; i < ctas.size(); i++)
-      moved = run_cta(launch->mode & REVERSE ? ctas.size() - 1 - i : i) || moved;
-    for (auto& c : ctas) alive = alive || c.alive;
-    if (!alive) return;
-    if (++passes % 256 == 0) overtime("the kernel");
-    if (moved || release_load() || poke()) continue;
-    if (!aborted) report_deadlock();
-  }
-}
-
-// ---------------------------------------------------------------- launch
-static u8* shared_pages(u32 rank) {  // 256 KiB of each, the pages around it forbidden
-  static std::vector<u8*> pages;
-  const size_t size = 256 << 10, guard = 64 << 10;
-  while (pages.size() <= rank) {
-    u8* at = (u8*)mmap(nullptr, size + 2 * guard, PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    mprotect(at + guard, size, PROT_READ | PROT_WRITE);
-    pages.push_back(at + guard);
-  }
-  return pages[rank];
-}
-static void make_cta(u32 rank, Dim block) {
-  Cta& c = ctas[rank];
-  c = Cta();
-  c.block = block;
-  c.rank = rank;
-  c.memory = shared_pages(rank);
-  c.bytes = launch->shared;
-  c.alive = c.threads = launch->block;
-  memset(c.memory, 0xff, c.bytes);
-  u32 granules = c.bytes / GRANULE + 2;
-  c.slots.assign(2 * granules, 0);
-  c.unfenced.assign(granules, 0);
-  c.readers.assign(granules, 0);
-  c.landing.assign(granules, 0);
-}
-static void make_threads(u32 rank) {
-  u32 per_warps = (launch->block + 31) / 32, per_teams = (launch->block + 127) / 128;
-  Dim grid = {launch->grid[0], launch->grid[1], launch->grid[2]}, size = {launch->block, 1, 1};
-  for (u32 i = 0; i < launch->block; i++) {
-    size_t number = (size_t)rank * launch->block + i;
-    Fiber& f = fibers[number];
-    f = Fiber();
-    f.thread = {i, 0, 0};
-    f.block = ctas[rank].block;
-    f.grid = grid;
-    f.size = size;
-    f.stack = stack_of(number);
-    f.cta = &ctas[rank];
-    f.index = i;
-    f.lane = i % 32;
-    f.dirty_limit = 1024;
-    f.warp = &warps[rank * per_warps + i / 32];
-    f.team = &teams[rank * per_teams + i / 128];
-    if (i % 32 == 0) {
-      *f.warp = Warp();
-      f.warp->cta = f.cta;
-      f.warp->index = i / 32;
-      f.warp->first = &f;
-      f.warp->registers = launch->registers;
-    }
-    if (i % 128 == 0) {
-      *f.team = Team();
-      f.team->cta = f.cta;
-      f.team->index = i / 128;
-    }
-    f.warp->full |= 1u << f.lane;
-    f.warp->lanes++;
-    f.team->threads++;
-    prepare(&f);
-  }
-}
-static void launch_cluster(Dim first) {
-  const u32* c = launch->cluster;
-  u32 count = c[0] * c[1] * c[2];
-  ctas.resize(count);
-  warps.resize(count * ((launch->block + 31) / 32));
-  teams.resize(count * ((launch->block + 127) / 128));
-  fibers.resize((size_t)count * launch->block);
-  loads.clear();
-  cluster_generation = cluster_arrivals = quiet_reads = 0;
-  for (u32 r = 0; r < count; r++) {
-    make_cta(r, {first.x + r % c[0], first.y + r / c[0] % c[1], first.z + r / (c[0] * c[1])});
-    make_threads(r);
-  }
-  run_cluster();
-}
-static bool fits() {
-  const u32 *g = launch->grid, *c = launch->cluster;
-  u32 count = c[0] * c[1] * c[2];
-  if (launch->block < 1 || launch->block > 1024)
-    fault("launch: %u threads in a block", launch->block);
-  if (launch->shared > 232448)
-    fault("launch: %u bytes of shared memory, 232448 are there", launch->shared);
-  if (!count || count > 16) fault("launch: a cluster of %u blocks", count);
-  for (int d = 0; d < 3; d++)
-    if (!g[d] || !c[d] || g[d] % c[d])
-      fault("launch: grid (%u,%u,%u) is no multiple of the cluster", g[0], g[1], g[2]);
-  return faults.empty();
-}
-static void run_grid() {
-  const u32 *g = launch->grid, *c = launch->cluster;
-  for (u32 z = 0; z < g[2]; z += c[2])
-    for (u32 y = 0; y < g[1]; y += c[1])
-      for (u32 x = 0; x < g[0] && !aborted; x += c[0]) launch_cluster({x, y, z});
 }
 """

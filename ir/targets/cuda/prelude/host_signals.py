@@ -1,4 +1,4 @@
-"""C++ of the host machine, part 6: what ends a kernel before it ends the process, and launch."""
+"""C++ of the host machine, part 7: what ends a kernel before it ends the process, and launch."""
 
 TEXT = r"""
 #include <link.h>

@@ -269,10 +269,23 @@ TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 2); }
 TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 1); }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { rt_add_f32(address, v); }
-//@ tw_fence_device
-TW_INLINE void tw_fence_device() {}
 //@ tw_count
-TW_INLINE u32 tw_count(u32* address) { return (*address)++; }
+TW_INLINE u32 tw_count(u32* address) { return rt_count(address); }
+//@ tw_await
+TW_INLINE void tw_await(const u32* address, u32 least) { rt_await(address, least); }
+//@ tw_publish
+TW_INLINE void tw_publish(u32* address, u32 value) { rt_publish(address, value); }
+//@ tw_add_16
+TW_INLINE void tw_add_16(f32* address, f32 a, f32 b, f32 c, f32 d) {
+  f32 v[4] = {a, b, c, d};
+  for (i32 i = 0; i < 4; i++) rt_add_f32(address + i, v[i]);
+}
+TW_INLINE void tw_add_16(i32* address, i32 a, i32 b, i32 c, i32 d) {
+  i32 v[4] = {a, b, c, d}, there[4];
+  rt_load("tw_add_16", address, there, 16);
+  for (i32 i = 0; i < 4; i++) v[i] += there[i];
+  rt_store("tw_add_16", address, v, 16);
+}
 //@ tw_shuffle_f32
 TW_INLINE f32 NAME(f32 value, i32 mask) {
   rt_shuffle("NAME", &value, 4, (i32)rt_lane() ^ mask);
