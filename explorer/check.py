@@ -75,7 +75,7 @@ class Bounds:
         allowed = tolerance(dtype, length)
         with np.errstate(invalid="ignore"):
             room = allowed * (np.abs(reference) + scale)
-            low, high = reference - room, reference + room
+            low, high = np.asarray(reference - room), np.asarray(reference + room)
         exact_inf = np.isinf(reference)
         low[exact_inf] = high[exact_inf] = reference[exact_inf]
         wide = np.float64 if dtype == "f64" else np.float32

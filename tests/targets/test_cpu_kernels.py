@@ -43,6 +43,10 @@ UNSEEN: tuple[tuple[str, dict[str, object]], ...] = (
     ("two_layers", {"m": 30, "f": 70, "d": 40, "o": 50}),
     ("packed_int4", {"m": 20, "n": 33, "k": 40}),
     ("matmul_f64", {"m": 33, "n": 45, "k": 29}),
+    ("gate_and_up", {"m": 30, "n": 50, "k": 40}),
+    ("divergence", {"m": 13, "n": 300}),
+    ("three_sums", {"m": 50, "n": 70}),
+    ("turned", {"a": 7, "b": 12, "c": 20}),
 )
 
 

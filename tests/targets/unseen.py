@@ -1,4 +1,5 @@
-"""Operators that no other file knows: gathers, soft caps, f64, chained products, packed int4."""
+"""Operators that no other file knows: gathers, soft caps, f64, chained products, packed int4, two
+readings of one tensor, scalars, copies."""
 
 from __future__ import annotations
 
@@ -97,3 +98,41 @@ def matmul_f64(g: Graph, m: int, n: int, k: int) -> None:
     rows, columns, depth = g.axes(m=m, n=n, k=k)
     a, b = g.input("A", (rows, depth), "f64"), g.input("B", (depth, columns), "f64")
     g.output("C", contract(a, b, over=depth))
+
+
+@operator
+def gate_and_up(g: Graph, m: int, n: int, k: int) -> None:
+    """gelu(X G) * (X U), where one tensor holds the rows of G and then those of U."""
+    rows, columns, depth = g.axes(m=m, n=n, k=k)
+    x, w = g.input("X", (rows, depth), "f32"), g.tensor("W", (2 * n, k), "f32")
+    gate = contract(x, w[columns, depth], over=depth)
+    g.output("Y", gelu(gate) * contract(x, w[columns + n, depth], over=depth))
+
+
+@operator
+def divergence(g: Graph, m: int, n: int) -> None:
+    """Kullback-Leibler divergence of the softmax of P from that of Q, for each row."""
+    rows, columns = g.axes(m=m, n=n)
+    p, q = (g.input(name, (rows, columns), "f32") for name in "PQ")
+    top_p, top_q = reduce("max", p, columns), reduce("max", q, columns)
+    log_p = p - top_p - log(reduce("sum", exp(p - top_p), columns))
+    log_q = q - top_q - log(reduce("sum", exp(q - top_q), columns))
+    g.output("KL", reduce("sum", exp(log_p) * (log_p - log_q), columns))
+
+
+@operator
+def three_sums(g: Graph, m: int, n: int) -> None:
+    """Sums of the rows, of the columns, and of all squares: a scalar."""
+    rows, columns = g.axes(m=m, n=n)
+    x = g.input("X", (rows, columns), "f32")
+    g.output("R", reduce("sum", x, columns))
+    g.output("C", reduce("sum", x, rows))
+    g.output("T", reduce("sum", x * x, (rows, columns)))
+
+
+@operator
+def turned(g: Graph, a: int, b: int, c: int) -> None:
+    """A copy with its axes in another order, which computes nothing."""
+    first, second, third = g.axes(a=a, b=b, c=c)
+    x = g.input("X", (first, second, third), "f32")
+    g.output("Y", x, dims=(third, first, second))
