@@ -24,6 +24,7 @@ from explorer.cli.app import (
 
 if TYPE_CHECKING:
     from explorer.outcome import Outcome
+    from ir.program import Program
 
 
 @app.command()
@@ -50,17 +51,19 @@ def run(
     if form is Format.json:
         print_json(json.loads(outcome.to_json()) | {"schedule": json.loads(chosen.to_json())})
     else:
-        _print_text(outcome, workload.program.flops)
+        _print_text(outcome, workload.program)
     return EXIT_DONE if outcome.ok else EXIT_NOTHING
 
 
-def _print_text(outcome: Outcome, flops: int) -> None:
+def _print_text(outcome: Outcome, program: Program) -> None:
+    from explorer.cli.progress import rate
+
     if outcome.seconds is None or not outcome.ok:
         print(f"{outcome.status}: {outcome.detail}")
         return
     low, high = outcome.quartiles or (outcome.seconds, outcome.seconds)
     print(
         f"ok: {milliseconds(outcome.seconds)} (quartiles {milliseconds(low)} and "
-        f"{milliseconds(high)}), {flops / outcome.seconds / 1e9:.1f} GFLOP/s"
+        f"{milliseconds(high)}), {rate(outcome.seconds, program)}"
     )
     print(f"register spills in hot loops: {dict(outcome.notes).get('spills', 'not known')}")

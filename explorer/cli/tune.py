@@ -283,7 +283,7 @@ def _print_text(found: PlanResult, result: JobResult) -> None:
     else:
         print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
     noise = "" if result.noise is None else f", quartiles {100 * result.noise:.1f} % apart"
-    print(f"{speed(result.seconds, result.program.flops)}{noise}")
+    print(f"{speed(result.seconds, result.program)}{noise}")
     print(f"schedule {result.best.to_json()}")
     print(f"job {result.job}", flush=True)
 
