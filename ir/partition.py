@@ -385,7 +385,7 @@ class _Partition:
 
     def _acyclic(self, stages: list[Stage]) -> bool:
         """Whether no stage waits for itself by way of others."""
-        return nx.is_directed_acyclic_graph(self._waits(stages))
+        return bool(nx.is_directed_acyclic_graph(self._waits(stages)))
 
     def _waits(self, stages: list[Stage]) -> nx.DiGraph:
         """Which stage reads what another writes."""
