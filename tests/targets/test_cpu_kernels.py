@@ -105,6 +105,20 @@ def test_split_reductions_are_right(
     assert measure(spec, arguments, cache, 4, {"split": choice}) == []
 
 
+needs_tiles = pytest.mark.skipif(
+    "amx" not in " ".join(get_backend("cpu").hardware(1).isa), reason="no matrix-tile unit here"
+)
+
+
+@needs_tiles
+@pytest.mark.parametrize("k", [48, 80, 208])
+def test_a_sum_that_ends_inside_a_tile_of_whole_vectors(k: int, cache: Path) -> None:
+    """Both operands are zero beyond it: what else lay in their panels may be NaN."""
+    pins = {"instruction.s0": "tdpbf16ps", "pack.s0.A": "1", "rows.s0": 1}
+    arguments: dict[str, object] = {"m": 64, "n": 64, "k": k, "dtype": "bf16"}
+    assert measure("matmul", arguments, cache, 5, pins) == []
+
+
 def test_one_thread(cache: Path) -> None:
     backend = get_backend("cpu")
     hardware = backend.hardware(1)
