@@ -14,6 +14,7 @@ from ir import (
     operator,
     reduce,
     relu,
+    rsqrt,
     tanh,
     where,
 )
@@ -136,3 +137,34 @@ def turned(g: Graph, a: int, b: int, c: int) -> None:
     first, second, third = g.axes(a=a, b=b, c=c)
     x = g.input("X", (first, second, third), "f32")
     g.output("Y", x, dims=(third, first, second))
+
+
+@operator
+def norm_of_sum(g: Graph, m: int, n: int, k: int) -> None:
+    """layernorm(X W + R) along n: results are combined over columns of a product."""
+    rows, columns, depth = g.axes(m=m, n=n, k=k)
+    x, w = g.input("X", (rows, depth), "bf16"), g.input("W", (depth, columns), "bf16")
+    h = contract(x, w, over=depth) + g.input("R", (rows, columns), "bf16")
+    centred = h - reduce("sum", h, columns) / n
+    scale = rsqrt(reduce("sum", centred * centred, columns) / n + 1e-5)
+    g.output("Y", centred * scale, "bf16")
+
+
+@operator
+def router(g: Graph, b: int, m: int, n: int, k: int) -> None:
+    """softmax over the batch axis of products, which no tile holds whole."""
+    batch, rows, columns, depth = g.axes(b=b, m=m, n=n, k=k)
+    x = g.input("X", (batch, rows, depth), "bf16")
+    h = contract(x, g.input("W", (batch, columns, depth), "bf16"), over=depth)
+    e = exp(h - reduce("max", h, batch))
+    g.output("Y", e / reduce("sum", e, batch), "bf16")
+
+
+@operator
+def channels_first(g: Graph, b: int, n: int, c: int, f: int) -> None:
+    """A convolution along the last axis, three points wide, of signals, channels first."""
+    batch, place, channel, filters, tap = g.axes(b=b, p=n, c=c, f=f, r=3)
+    x = g.tensor("X", (b, c, n), "bf16", fill=0)
+    w = g.input("W", (filters, channel, tap), "bf16")
+    y = contract(x[batch, channel, place + tap - 1], w, over=(channel, tap))
+    g.output("Y", y, "bf16", (batch, filters, place))
