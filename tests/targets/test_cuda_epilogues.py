@@ -60,7 +60,7 @@ def test_epilogues_mean_their_program(case: Case, pins: dict[str, Any]) -> None:
 def test_a_tile_holds_what_results_are_combined_over() -> None:
     space = BACKEND.space(built(*NORM), HARDWARE).pin(engine="wgmma")
     rows = space.sample(np.random.default_rng(0), 100)
-    assert min(space.schedule(row)["tile.n"] for row in rows) >= 128
+    assert min(int(space.schedule(row)["tile.n"]) for row in rows) >= 128
     assert len(space.seed_rows(np.random.default_rng(0))) >= 3
     whole = next(c for c in space.constraints if c.name == "whole")
     assert whole.needs == "a tile holds the axes that results are combined over"
