@@ -47,6 +47,7 @@ UNSEEN: tuple[tuple[str, dict[str, object]], ...] = (
     ("divergence", {"m": 13, "n": 300}),
     ("three_sums", {"m": 50, "n": 70}),
     ("turned", {"a": 7, "b": 12, "c": 20}),
+    ("experts", {"blocks": 3, "m": 16, "n": 48, "k": 48}),
 )
 
 
@@ -103,6 +104,18 @@ def test_split_reductions_are_right(
     spec: str, arguments: dict[str, object], choice: str, cache: Path
 ) -> None:
     assert measure(spec, arguments, cache, 4, {"split": choice}) == []
+
+
+@pytest.mark.parametrize("pins", [
+    {"lane.s0": "n", "pack.s0.W": "1"},
+    {"lane.s0": "m", "pack.s0.W": "0"},
+    {"lane.s0": "b", "row.s0": "m", "pack.s0.X": "1"},
+    {"lane.s0": "b", "row.s0": "n", "pack.s0.W": "2"},
+], ids=str)  # fmt: skip
+def test_looked_up_and_batched_operands_are_packed(pins: dict[str, object], cache: Path) -> None:
+    file = Path(__file__).with_name("unseen.py")
+    arguments: dict[str, object] = {"blocks": 3, "m": 16, "n": 48, "k": 48}
+    assert measure(f"{file}:experts", arguments, cache, 3, pins) == []
 
 
 needs_tiles = pytest.mark.skipif(

@@ -168,3 +168,13 @@ def channels_first(g: Graph, b: int, n: int, c: int, f: int) -> None:
     w = g.input("W", (filters, channel, tap), "bf16")
     y = contract(x[batch, channel, place + tap - 1], w, over=(channel, tap))
     g.output("Y", y, "bf16", (batch, filters, place))
+
+
+@operator
+def experts(g: Graph, blocks: int, m: int, n: int, k: int, count: int = 4) -> None:
+    """Each block of rows times the matrix of its expert, which an index names."""
+    block, rows, columns, depth = g.axes(b=blocks, m=m, n=n, k=k)
+    chosen = g.input("chosen", (block,), "i32")
+    x, w = g.input("X", (block, rows, depth), "bf16"), g.tensor("W", (count, n, k), "bf16")
+    product = contract(x, w[chosen, columns, depth], over=depth)
+    g.output("Y", product, "bf16", (block, rows, columns))

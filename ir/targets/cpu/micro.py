@@ -129,6 +129,11 @@ class StageEmitter:
             return node in self.plan.buffers
         return node in self.plan.buffers or self._packed(node)
 
+    def looks_up(self, node: int) -> bool:
+        """Whether a load is read at indices that tiles hold, not from what was packed of it."""
+        here = self.nodes[node]
+        return isinstance(here.op, Load) and bool(here.args) and not self._packed(node)
+
     def _rereads(self, node: int) -> bool:
         return False
 

@@ -168,7 +168,9 @@ class _Packer(StageEmitter):
         scalar = Type(self.target.scalar)
         group = scalar.bytes * self.depth
         extent = self.low.program.axes.get(self.main, 1)
-        if self.depth == 1 or group != 4 or not self.is_leaf(node) or extent % self.depth:
+        if self.depth == 1 or group != 4 or extent % self.depth:
+            return None
+        if not self.is_leaf(node) or self.looks_up(node):
             return None
         source = self.access(node)
         if source.scalar != self.target.scalar or source.stride(self.main) != scalar.bytes:
