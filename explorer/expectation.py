@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
+from math import prod, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.check import Bounds
-from ir.ops.base import TensorSpec
+from ir.dtypes import NARROW, is_float
+from ir.ops.base import Rounding, TensorSpec
+from ir.ops.load import Load
+from ir.ops.map import Cast
 from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.store import Store
 from ir.program import Node, Program
 
 Array = NDArray[Any]
@@ -35,6 +39,7 @@ class Expectation:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     length: int
+    roundings: int
     picks: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
 
     def input(self, number: int, name: str) -> Array:
@@ -44,8 +49,12 @@ class Expectation:
 
     def bounds(self, number: int, spec: TensorSpec) -> Bounds:
         """What output `spec` may be for set `number`."""
-        reference = np.load(_file(self.folder, number, spec.name))
-        return Bounds.around(reference, spec.dtype, self.length, dict(self.picks).get(spec.name))
+        exact, *others = (
+            np.load(_file(self.folder, number, spec.name, turn))
+            for turn in range(1 + self.roundings)
+        )
+        picks = dict(self.picks).get(spec.name)
+        return Bounds.around(exact, spec.dtype, self.length, picks, others)
 
 
 class ExpectationMaker:
@@ -58,29 +67,67 @@ class ExpectationMaker:
 
     def make(self) -> Expectation:
         """Draw inputs, ask the oracle, save both."""
-        from ir.oracle import evaluate, random_inputs  # only here: the other users read files
+        from ir.oracle import random_inputs  # only here: the other users read files
 
         rng = np.random.default_rng(self._seed)
         picked = sample_axes(self._program, rng)
         for number in range(SETS):
             inputs = random_inputs(self._program, rng)
             self._save(number, inputs)
-            self._save(number, evaluate(self._program, inputs, restrict=picked or None))
+            for turn, outputs in enumerate(references(self._program, inputs, picked)):
+                self._save(number, outputs, turn)
         return Expectation(
             self._folder,
             self._program.inputs,
             self._program.outputs,
             reduction_length(self._program),
+            len(roundings(self._program)),
             _picks(self._program, picked),
         )
 
-    def _save(self, number: int, arrays: Mapping[str, Array]) -> None:
+    def _save(self, number: int, arrays: Mapping[str, Array], turn: int = 0) -> None:
         for name, array in arrays.items():
-            np.save(_file(self._folder, number, name), array)
+            np.save(_file(self._folder, number, name, turn), array)
 
 
-def _file(folder: str, number: int, name: str) -> Path:
-    return Path(folder) / f"{number}.{name}.npy"
+def _file(folder: str, number: int, name: str, turn: int = 0) -> Path:
+    return Path(folder) / (f"{number}.{turn}.{name}.npy" if turn else f"{number}.{name}.npy")
+
+
+def references(
+    program: Program, inputs: Mapping[str, Array], picked: Mapping[str, Array] | None = None
+) -> list[dict[str, Array]]:
+    """The exact outputs, and those with the roundings that the program asks for on the way."""
+    from ir.oracle import evaluate
+
+    ways = (None, *roundings(program))
+    return [evaluate(program, inputs, picked or None, rounding=way) for way in ways]
+
+
+def roundings(program: Program) -> tuple[Rounding, ...]:
+    """The ways in which values inside a program may differ from the exact ones.
+
+    What only outputs see is their own rounding, which `tolerance` admits. A value just beside a
+    whole number may be truncated to either side, so there it is moved both ways.
+    """
+    nodes, ways = program.nodes, set()
+    for position, node in enumerate(nodes):
+        if isinstance(node.op, Load) and node.dtype == "tf32":
+            ways.add(0.0)
+        if not isinstance(node.op, Cast):
+            continue
+        source = nodes[node.args[0]].dtype
+        if is_float(source) and not is_float(node.dtype):
+            step = 2e-13 if source == "f64" else 2e-6  # some ulps for a term of a sum
+            ways |= {way * step * sqrt(reduction_length(program)) for way in (1, -1)}
+        elif node.dtype in NARROW and source != node.dtype and not _stored(program, position):
+            ways.add(0.0)
+    return tuple(Rounding(shift) for shift in sorted(ways) if shift or len(ways) == 1)
+
+
+def _stored(program: Program, position: int) -> bool:
+    """Whether only outputs read a value."""
+    return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))
 
 
 def output_axes(program: Program) -> tuple[str, ...]:

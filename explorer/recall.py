@@ -35,8 +35,6 @@ def open_store(where: str | Path | None = None, *, read_only: bool = False) -> S
     With `read_only` it must be there, and is left as it is.
     """
     location = str(where) if where is not None else records_location()
-    if where is None and not read_only and _is_file(location):
-        Path(location).parent.mkdir(parents=True, exist_ok=True)
     return Store(location, read_only=read_only)
 
 

@@ -36,6 +36,7 @@ from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Job, Store
 
+_SHOWN = 200  # letters of a failure in a message
 BARREN = 32  # batches of kernels that ran before, after which a step gives up
 
 
@@ -79,6 +80,7 @@ class Search:
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials, seeds=seeds)
         self.prior = self._use_prior(model)
         self.outcomes: Counter[str] = Counter()
+        self._last_failure = ""
         self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
         self._kernels: dict[str, Outcome] = {}
@@ -221,6 +223,7 @@ class Search:
 
     def _count(self, schedule: Schedule, outcome: Outcome) -> None:
         self.outcomes[outcome.status] += 1
+        self._last_failure = "" if outcome.ok else outcome.detail
         self.disturbance.note(outcome)
         self._remember(outcome)
         self._note(schedule, outcome)
@@ -286,7 +289,8 @@ class Search:
         met = (
             f"none of {tried} candidates was valid ({counts})" if tried else "nothing was measured"
         )
-        return NothingValid(f"{name}: {met}; try more trials, more seconds or fewer pins")
+        last = f"; the last: {self._last_failure[:_SHOWN]}" if self._last_failure else ""
+        return NothingValid(f"{name}: {met}{last}; try more trials, more seconds or fewer pins")
 
     def close(self) -> None:
         """End the workers, let go of what is leased, and note the job's state."""

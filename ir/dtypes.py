@@ -48,6 +48,9 @@ DTYPES: dict[str, DType] = {
 }
 
 
+NARROW = ("bf16", "f16", "e4m3", "tf32")  # floats whose rounding shows
+
+
 def dtype_of(name: str) -> DType:
     """Return the type called `name`; raises ProgramError with the known names."""
     try:
@@ -102,6 +105,15 @@ def from_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
     quiet = np.where(np.isnan(array), np.uint32(0x7FC0), rounded)
     return quiet.astype(np.uint16)
+
+
+def rounded(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """The nearest numbers that float dtype `name` has, as float64."""
+    if name != "tf32":
+        return to_float(from_float(array, name), name)
+    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
+    kept = (bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))) & np.uint32(0xFFFFE000)
+    return kept.view(np.float32).astype(np.float64)
 
 
 def _e4m3_values() -> NDArray[Any]:

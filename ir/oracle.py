@@ -15,7 +15,7 @@ import numpy as np
 from ir.dtypes import dtype_of, is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
-from ir.ops.base import Array, Environment, TileArray
+from ir.ops.base import Array, Environment, Rounding, TileArray
 from ir.ops.load import Load
 from ir.ops.map import Map
 from ir.ops.product import product_sum
@@ -34,15 +34,17 @@ def evaluate(
     restrict: Mapping[str, Array] | None = None,
     *,
     block: int = 0,
+    rounding: Rounding | None = None,
 ) -> dict[str, Array]:
     """The outputs for `inputs` (in storage dtype), unrounded: float64, int64 or bool.
 
     `restrict` gives, for some output axes, the sorted indices to evaluate; the results have only
     these. `block` is the block along streamed axes (0: a third, so that states are rescaled).
+    With a `rounding`, casts on the way round as they do in kernels.
     """
     _check_inputs(program, inputs)
     coordinates = _coordinates(program, restrict or {})
-    whole = _Evaluation(program, inputs, coordinates, block)
+    whole = _Evaluation(program, inputs, coordinates, block, rounding)
     results: dict[str, Array] = {
         store.tensor: np.empty(
             tuple(len(coordinates[axis]) for axis in store.axes),
@@ -171,12 +173,13 @@ class _Evaluation:
 
     def __init__(
         self, program: Program, arrays: Mapping[str, Array], coordinates: dict[str, Array],
-        block: int,
+        block: int, rounding: Rounding | None = None,
     ) -> None:  # fmt: skip
         self.program = program
         self.arrays = arrays
         self.coordinates = coordinates
         self.block = block
+        self.rounding = rounding
         self.known: dict[int, TileArray] = {}
         self.parent: _Evaluation | None = None
         self.axis = ""
@@ -188,7 +191,7 @@ class _Evaluation:
     ) -> _Evaluation:
         """The same at a part of `axis`; nodes in `running` have values of their own there."""
         coordinates = {**self.coordinates, axis: self.coordinates[axis][part]}
-        child = _Evaluation(self.program, self.arrays, coordinates, self.block)
+        child = _Evaluation(self.program, self.arrays, coordinates, self.block, self.rounding)
         child.parent, child.axis, child.running = self, axis, running
         return child
 
@@ -209,8 +212,11 @@ class _Evaluation:
         if isinstance(node.op, Reduce):
             return self.reduced(position, node.op.kind, node.op.over)
         args = [self.value(arg) for arg in node.args]
-        scope = self.program.scope
-        return node.op.meaning(args, Environment(scope, self.arrays, self.coordinates))
+        return node.op.meaning(args, self._environment())
+
+    def _environment(self) -> Environment:
+        scope, rounding = self.program.scope, self.rounding
+        return Environment(scope, self.arrays, self.coordinates, rounding=rounding)
 
     def reduced(self, position: int, kind: str, over: tuple[str, ...]) -> TileArray:
         """The first operand of a reduction, reduced; a product is summed without forming it."""
@@ -218,8 +224,7 @@ class _Evaluation:
         if kind == "sum" and _fused(self.program, body) and body not in self.known:
             left, right = (self.value(arg) for arg in self.program.nodes[body].args)
             return product_sum(left, right, over)
-        environment = Environment(self.program.scope, self.arrays, self.coordinates)
-        return Reduce(kind, over).meaning([self.value(body)], environment)
+        return Reduce(kind, over).meaning([self.value(body)], self._environment())
 
     def _stream(self, position: int) -> None:
         """Evaluate all carries that advance together with the one at `position`."""

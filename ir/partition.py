@@ -345,8 +345,10 @@ class _Partition:
                 result.node, stage
             )
             if frozenset(stage.domain) == domain and independent and self._placeable(result, stage):
-                stages[i] = replace(stage, body_results=(*stage.body_results, result))
-                return
+                joined = replace(stage, body_results=(*stage.body_results, result))
+                if self._acyclic([*stages[:i], joined, *stages[i + 1 :]]):
+                    stages[i] = joined
+                    return
         name = f"s{len(stages)}"
         stages.append(Stage(name, self.sort(domain), (), (), (result,), ()))
 
@@ -381,12 +383,20 @@ class _Partition:
                 pending.extend(self.nodes[current].args)
         return False
 
-    def _ordered(self, stages: list[Stage]) -> tuple[Stage, ...]:
-        staged = StagedProgram(self.program, tuple(stages))
+    def _acyclic(self, stages: list[Stage]) -> bool:
+        """Whether no stage waits for itself by way of others."""
+        return bool(nx.is_directed_acyclic_graph(self._waits(stages)))
+
+    def _waits(self, stages: list[Stage]) -> nx.DiGraph:
+        """Which stage reads what another writes."""
         graph = nx.DiGraph()
         graph.add_nodes_from(range(len(stages)))
-        for user, table in enumerate(staged.uses):
+        for user, table in enumerate(StagedProgram(self.program, tuple(stages)).uses):
             graph.add_edges_from((owner, user) for owner in table)
+        return graph
+
+    def _ordered(self, stages: list[Stage]) -> tuple[Stage, ...]:
+        graph = self._waits(stages)
         first = {i: min((r.node for r in s.written), default=0) for i, s in enumerate(stages)}
         order = list(nx.lexicographical_topological_sort(graph, key=lambda i: first[i]))
         return tuple(replace(stages[i], name=f"s{n}") for n, i in enumerate(order))

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from explorer.landscape import Difference
     from explorer.outcome import Outcome
     from explorer.workload import Workload
+    from ir.program import Program
     from ir.schedule import Schedule
     from ir.space import Space
 
@@ -136,7 +137,7 @@ def _print_text(workload: Workload, found: Explanation) -> None:
         if effect:
             print(f"    {effect}")
     for outcome in found.trials:
-        print(f"measured: {_outcome(outcome, workload.program.flops)}")
+        print(f"measured: {_outcome(outcome, workload.program)}")
     if found.baseline is not None:
         print(_baseline(found, found.baseline))
     if found.neighbours:
@@ -199,12 +200,12 @@ def _neighbour(neighbour: Difference, mine: float | None) -> str:
     return f"{changes}: {milliseconds(outcome.seconds)}{compared}"
 
 
-def _outcome(outcome: Outcome, flops: int) -> str:
+def _outcome(outcome: Outcome, program: Program) -> str:
     from explorer.cli.progress import rate
 
     if not outcome.ok or outcome.seconds is None:
         return f"{outcome.status}: {outcome.detail}"
-    return f"{milliseconds(outcome.seconds)}, {rate(outcome.seconds, flops)}"
+    return f"{milliseconds(outcome.seconds)}, {rate(outcome.seconds, program)}"
 
 
 def _shown(value: object) -> str:

@@ -23,6 +23,16 @@ LINE_EVERY = 32
 TERA = 10_000  # GFLOP/s from which they are told in thousands
 
 
+class Work(Protocol):
+    """What one run of a kernel does, at least."""
+
+    @property
+    def flops(self) -> int: ...
+
+    @property
+    def bytes(self) -> int: ...
+
+
 class Display(Protocol):
     """How progress is shown. Used as a context around the run."""
 
@@ -48,7 +58,7 @@ class JobAccount:
 
     @property
     def speed(self) -> str:
-        return speed(self.best, self.roofline.flops)
+        return speed(self.best, self.roofline)
 
     @property
     def share(self) -> str:
@@ -172,16 +182,18 @@ class Lines:
             print(f"warning: {said}", flush=True)
 
 
-def speed(seconds: float | None, flops: int) -> str:
+def speed(seconds: float | None, work: Work) -> str:
     """Best time and rate, for people."""
     if seconds is None:
         return "nothing valid yet"
-    return f"best {milliseconds(seconds)}, {rate(seconds, flops)}"
+    return f"best {milliseconds(seconds)}, {rate(seconds, work)}"
 
 
-def rate(seconds: float, flops: int) -> str:
-    """Operations a second with a fitting unit."""
-    giga = flops / seconds / 1e9
+def rate(seconds: float, work: Work) -> str:
+    """Operations a second with a fitting unit; of what computes nothing, bytes of its tensors."""
+    if not work.flops:
+        return f"{work.bytes / seconds / 1e9:.1f} GB/s"
+    giga = work.flops / seconds / 1e9
     return f"{giga / 1e3:.1f} TFLOP/s" if giga >= TERA else f"{giga:.1f} GFLOP/s"
 
 

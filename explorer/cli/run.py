@@ -27,6 +27,7 @@ from explorer.cli.baseline import beside_words
 
 if TYPE_CHECKING:
     from explorer.outcome import Outcome
+    from ir.program import Program
 
 
 @app.command()
@@ -60,19 +61,21 @@ def run(
         found = json.loads(outcome.to_json()) | {"schedule": json.loads(chosen.to_json())}
         print_json(found | ({} if library is None else {"baseline": library.to_facts()}))
     else:
-        _print_text(outcome, workload.program.flops)
+        _print_text(outcome, workload.program)
         if library is not None and outcome.ok:
             print(beside_words(outcome, library))
     return EXIT_DONE if outcome.ok else EXIT_NOTHING
 
 
-def _print_text(outcome: Outcome, flops: int) -> None:
+def _print_text(outcome: Outcome, program: Program) -> None:
+    from explorer.cli.progress import rate
+
     if outcome.seconds is None or not outcome.ok:
         print(f"{outcome.status}: {outcome.detail}")
         return
     low, high = outcome.quartiles or (outcome.seconds, outcome.seconds)
     print(
         f"ok: {milliseconds(outcome.seconds)} (quartiles {milliseconds(low)} and "
-        f"{milliseconds(high)}), {flops / outcome.seconds / 1e9:.1f} GFLOP/s"
+        f"{milliseconds(high)}), {rate(outcome.seconds, program)}"
     )
     print(f"register spills in hot loops: {dict(outcome.notes).get('spills', 'not known')}")

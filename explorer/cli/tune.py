@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -226,8 +227,13 @@ def _refuse_others(given: dict[str, str], allowed: set[str], why: str) -> None:
 
 def _refuse_folder(out: Path | None) -> None:
     """Raises UsageError now for what would fail after the search."""
-    if out is not None and out.exists() and not out.is_dir():
+    if out is None:
+        return
+    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not nearest.is_dir():
         raise UsageError(f"--out {out}: a file is in the way; name a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UsageError(f"--out {out}: {nearest} cannot be written; name another folder")
 
 
 def _display(
@@ -295,7 +301,7 @@ def _print_text(found: PlanResult, result: JobResult) -> None:
     else:
         print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
     noise = "" if result.noise is None else f", quartiles {100 * result.noise:.1f} % apart"
-    print(f"{speed(result.seconds, result.program.flops)}{noise}")
+    print(f"{speed(result.seconds, result.program)}{noise}")
     for line in result_lines(result):
         print(line)
     print(f"schedule {result.best.to_json()}")

@@ -83,7 +83,13 @@ def _link(linker: str, source: Path, library: Path) -> None:
     except OSError as error:
         raise ExportError(f"{linker}: {error.strerror}") from None
     if done.returncode:
-        raise ExportError(f"{linker}: {done.stderr.strip().splitlines()[-1:] or 'failed'}")
+        raise ExportError(f"{linker}: {_complaint(done.stderr)}")
+
+
+def _complaint(words: str) -> str:
+    """The last line that says why; the compiler's own, behind the linker's, does not."""
+    lines = [line for line in words.splitlines() if line.strip() and "ld returned" not in line]
+    return lines[-1] if lines else "failed, without a word"
 
 
 def source_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object]) -> str:

@@ -21,6 +21,7 @@ from explorer.report.charts import Interval, Mark
 from explorer.report.units import TimeUnit, rate
 from explorer.story import Story, Trial, word
 from ir.errors import TilewrightError
+from ir.program import Program
 
 DECISIONS = 6  # decisions that are shown value by value
 COMPARABLE = 1.5  # times a finalist's time: others are too far away for one chart
@@ -79,7 +80,7 @@ def _tiles(story: Story, seconds: float, unit: TimeUnit) -> list[tuple[str, str]
     share = story.roofline.share(seconds)
     right = sum(trial.outcome.ok for trial in story.trials)
     elapsed = max((trial.elapsed for trial in story.trials), default=0.0)
-    tiles = [("best time", unit.text(seconds)), ("rate", rate(program.flops / seconds))]
+    tiles = [("best time", unit.text(seconds)), ("rate", _rate(program, seconds))]
     if share is not None:
         tiles.append(("of the machine's peak", f"{share:.0%}"))
     beside = None if story.settled is None else story.settled.beside_baseline
@@ -94,6 +95,11 @@ def _tiles(story: Story, seconds: float, unit: TimeUnit) -> list[tuple[str, str]
     if noise is not None:
         tiles.append(("noise of a trial", f"{noise:.1%}"))
     return tiles
+
+
+def _rate(program: Program, seconds: float) -> str:
+    """Operations a second; of what computes nothing, bytes of its tensors."""
+    return rate(program.flops / seconds) if program.flops else rate(program.bytes / seconds, "B")
 
 
 def _disturbance(story: Story) -> Disturbance:
@@ -154,7 +160,7 @@ def _by_spread(effects: Mapping[str, Sequence[Any]]) -> list[str]:
 
 def _roofline(story: Story, unit: TimeUnit) -> dict[str, Any]:
     roof = story.roofline
-    if not roof.known:
+    if not roof.known or not roof.flops:
         return {"roofline": "", "bound": ""}
     times = [t.outcome.seconds for t in story.trials if t.outcome.ok and t.outcome.seconds]
     return {"roofline": charts.roofline(roof, times, unit), "bound": roof.bound}

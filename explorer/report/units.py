@@ -33,9 +33,9 @@ class TimeUnit:
         return f"{self.number(seconds)} {self.name}"
 
 
-def rate(flops_a_second: float) -> str:
-    """Operations a second, in the unit that fits."""
-    for scale, name in ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s")):
-        if flops_a_second >= scale:
-            return f"{flops_a_second / scale:.4g} {name}"
-    return f"{flops_a_second:.4g} FLOP/s"
+def rate(each_second: float, what: str = "FLOP") -> str:
+    """Operations (or what else is counted) a second, in the unit that fits."""
+    for scale, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if each_second >= scale:
+            return f"{each_second / scale:.4g} {prefix}{what}/s"
+    return f"{each_second:.4g} {what}/s"

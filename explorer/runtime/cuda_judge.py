@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from explorer.check import Bounds, Verdict
+from explorer.check import Bounds, Verdict, whole
 from ir.dtypes import is_float, to_float
 
 _bounds: dict[int, tuple[Bounds, Any, Any, Any]] = {}
@@ -41,7 +41,8 @@ def judge(xp: Any, bounds: Bounds, array: Any) -> Verdict:
     low, high, picks = _device_bounds(xp, bounds)
     known = array if picks is None else array[xp.ix_(*picks)]
     if not is_float(bounds.dtype):
-        right = bool((known == low).all())
+        found = whole(known)
+        right = bool(((found >= whole(low)) & (found <= whole(high))).all())
         return Verdict(0.0) if right else bounds.judge(xp.asnumpy(array))
     value = _widened(xp, known, bounds.dtype)
     inside = bool(((value >= low) & (value <= high)).all())

@@ -41,6 +41,17 @@ class Scope:
         return tuple(self.extents[axis] for axis in axes)
 
 
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """Values as a right kernel may have them, instead of the exact ones.
+
+    Casts to narrow floats round, tensors of tf32 are read with the bits that products see, and what
+    is truncated to an integer was `shift` of its size (and of the rms of its tile) larger before.
+    """
+
+    shift: float = 0.0
+
+
 @dataclass(slots=True)
 class Environment:
     """State of one numpy evaluation: `coordinates` holds the indices evaluated on each axis."""
@@ -49,6 +60,7 @@ class Environment:
     arrays: Mapping[str, Array]
     coordinates: Mapping[str, Array]
     outputs: dict[str, Array] = field(default_factory=dict)
+    rounding: Rounding | None = None
 
 
 @dataclass(frozen=True, slots=True)

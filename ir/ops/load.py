@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ir.dtypes import dtype_of, to_float
+from ir.dtypes import dtype_of, rounded, to_float
 from ir.errors import ProgramError
 from ir.ops.base import Array, Environment, Scope, TileArray, TileType
 
@@ -80,10 +80,14 @@ class Load:
             )
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        found = self._sliced(args, env) or self._looked_up(args, env)
+        if env.rounding is None or env.scope.tensors[self.tensor].dtype != "tf32":
+            return found
+        return TileArray(found.axes, rounded(found.array, "tf32"))
+
+    def _looked_up(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        """Any case, by arrays of indices."""
         spec = env.scope.tensors[self.tensor]
-        plain = self._sliced(args, env)
-        if plain is not None:
-            return plain
         types = [TileType(arg.axes, "i64") for arg in args]
         axes = self.infer(types, env.scope).axes
         subscripts, inside = [], np.ones((1,) * len(axes), dtype=bool)

@@ -8,9 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from ir.dtypes import dtype_of, is_float, promote
+from ir.dtypes import NARROW, dtype_of, is_float, promote, rounded
 from ir.errors import ProgramError
-from ir.ops.base import Environment, Scope, TileArray, TileType, union_axes, volume
+from ir.ops.base import (
+    Array,
+    Environment,
+    Rounding,
+    Scope,
+    TileArray,
+    TileType,
+    union_axes,
+    volume,
+)
 from ir.scalar import scalar_function
 
 
@@ -87,7 +96,7 @@ class Iota:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion to `dtype`. The oracle keeps full precision: rounding is the kernel's error."""
+    """Conversion to `dtype`. The oracle rounds to integers only, unless it is given a Rounding."""
 
     dtype: str
     name: ClassVar[str] = "cast"
@@ -100,11 +109,22 @@ class Cast:
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         array = args[0].array
+        if env.rounding is not None:
+            array = self._rounded(array, env.rounding)
         if not is_float(self.dtype) and array.dtype.kind == "f":
             array = np.trunc(array).astype(np.int64)
         elif is_float(self.dtype):
             array = array.astype(np.float64, copy=False)
         return TileArray(args[0].axes, array)
+
+    def _rounded(self, array: Array, rounding: Rounding) -> Array:
+        """What may stand where the exact value is `array`, still to be truncated."""
+        if is_float(self.dtype):
+            return rounded(array, self.dtype) if self.dtype in NARROW else array
+        if array.dtype.kind != "f" or np.array_equal(array, np.trunc(array)):
+            return array  # arithmetic on whole numbers is exact
+        size = np.abs(array) + np.sqrt(np.mean(np.square(array)))
+        return np.asarray(array + rounding.shift * size)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return 0

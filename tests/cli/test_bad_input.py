@@ -47,6 +47,7 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
         "the schedule leaves open",
     ),
     "out": (("tune", *MATMUL, "--out", "taken"), "--out taken: a file is in the way"),
+    "out below": (("tune", *MATMUL, "--out", "taken/x/y"), "--out taken/x/y: a file is in the way"),
 }
 
 
@@ -192,3 +193,24 @@ def test_defects_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("explorer.workload.load_operator", broken)
     with pytest.raises(ZeroDivisionError):
         cli.invoke(["show", *MATMUL])
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_search(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("explorer.cli.tune.os.access", lambda *_: False)
+    assert cli.invoke(["tune", *MATMUL, "--out", str(store.parent / "kernel")]) == cli.EXIT_USAGE
+    assert "cannot be written; name another folder" in capsys.readouterr().err
+    assert not store.exists()
+
+
+def test_the_users_own_store_where_no_folder_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "taken").write_text("")
+    monkeypatch.delenv("TILEWRIGHT_RECORDS", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "taken" / "share"))
+    assert cli.invoke(["tune", *MATMUL, "--trials", "1"]) == cli.EXIT_STORE
+    message = capsys.readouterr().err
+    assert message.startswith("tilewright: ")
+    assert "is not a folder: name a file in a folder for the records" in message

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from ir.layout.widths import decode
-from ir.targets.cuda.emulate import MODES, CompileError, emulate
+from ir.targets.cuda.emulate import MODES, CompileError, emulate, make_room
 from tests.cuda import kernels
 from tests.cuda.run import Arrays, gemm_arrays, in_modes, needs_compiler, small
 
@@ -103,3 +105,14 @@ TW_KERNEL peek(const u32* scratch, u32* out) {
 def test_a_text_that_is_no_cpp_is_refused_with_the_compilers_words() -> None:
     with pytest.raises(CompileError, match="error"):
         emulate("TW_KERNEL broken() { nonsense; }", kernels.plan("broken", []), {})
+
+
+def test_room_is_made_beside_another_process_that_makes_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel may be gone between being listed and being looked at, as a dangling link is."""
+    monkeypatch.setattr("ir.targets.cuda.emulate.KEPT", 2)
+    (tmp_path / "kernel-a.so").symlink_to(tmp_path / "gone")
+    (tmp_path / "kernel-b.so").touch()
+    make_room(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kernel-b.so"]

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir.dtypes import DTYPES, compute_dtype, dtype_of, from_float, numpy_dtype, promote, to_float
+from ir.dtypes import (
+    DTYPES,
+    compute_dtype,
+    dtype_of,
+    from_float,
+    numpy_dtype,
+    promote,
+    rounded,
+    to_float,
+)
 from ir.errors import ProgramError
 
 FLOATS = tuple(name for name, dtype in DTYPES.items() if dtype.kind == "float")
@@ -113,3 +122,12 @@ def test_tf32_is_stored_as_f32_and_computes_in_it() -> None:
 def test_an_unknown_type_is_refused_with_those_there_are() -> None:
     with pytest.raises(ProgramError, match=r"unknown dtype 'e5m2': known are .*e4m3.*tf32"):
         dtype_of("e5m2")
+
+
+def test_rounding_goes_to_the_nearest_number_with_ties_to_even() -> None:
+    step = 2.0**-10
+    values = np.array([1 + 0.4 * step, 1 + 0.5 * step, 1 + 1.5 * step, -1 - 0.6 * step, np.inf])
+    wanted = [1, 1, 1 + 2 * step, -1 - step, np.inf]
+    assert rounded(values, "tf32").tolist() == wanted
+    assert rounded(values, "f16").tolist() == wanted
+    assert rounded(np.array([1 + 2.0**-9]), "bf16").tolist() == [1.0]

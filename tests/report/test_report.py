@@ -20,6 +20,7 @@ import pytest
 
 from explorer import cli, job
 from explorer.baseline import Baseline
+from explorer.budget import Budget
 from explorer.errors import NothingValid
 from explorer.landscape import importance
 from explorer.outcome import Outcome
@@ -86,6 +87,22 @@ def test_charts_are_sound_xml_with_a_mark_for_every_trial(page: str, story: Stor
         for node in chart.iter("circle"):
             assert 0 <= float(node.get("cx", -1)) <= width
             assert 0 <= float(node.get("cy", -1)) <= height
+
+
+def test_the_rate_of_a_copy_is_told_in_bytes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fixed = Outcome("ok", 1e-3, (1e-3, 1e-3), 9)
+    monkeypatch.setattr(
+        "explorer.search.Measurer", ScriptedDevice(lambda s: replace(fixed, kernel_key=s.key))
+    )
+    copy = f"{Path(__file__).parents[1]}/targets/unseen.py:turned"
+    plan = job.plan_one(copy, {"a": 64, "b": 128, "c": 128}, Budget(4, None, 4))
+    job.run_plan(plan, store=tmp_path / "records.db", peaks=[{"peak_flops.f32": 4e11}])
+    with Store(tmp_path / "records.db") as store:
+        told = content(read_story(store))
+    assert ("rate", "8.389 GB/s") in told["tiles"]
+    assert told["roofline"] == ""
 
 
 def test_failures_stand_by_kind_with_an_example(story: Story) -> None:

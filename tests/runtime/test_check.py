@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 
 from explorer.check import Bounds, poison, tolerance
-from explorer.expectation import ExpectationMaker, reduction_length, sample_axes
+from explorer.expectation import (
+    ExpectationMaker,
+    reduction_length,
+    references,
+    roundings,
+    sample_axes,
+)
+from ir import Graph, absolute, cast, contract, load_operator, operator, reduce, relu, where
 from ir.dtypes import DTYPES, from_float, numpy_dtype
-from ir.registry import load_operator
+from ir.inputs import random_inputs
+from ir.ops.base import Rounding
 from tests.runtime.fake_backend import PROGRAM
 
 FLOATS = ("f64", "f32", "f16", "bf16")
@@ -84,3 +92,77 @@ def test_expectation_holds_two_sets(tmp_path: Path) -> None:
         bounds = made.bounds(number, made.outputs[0])
         assert bounds.judge((2 * given).astype(np.float32)).right
     assert not np.array_equal(made.input(0, "A"), made.input(1, "A"))
+
+
+@operator
+def two_products(g: Graph, m: int, n: int, k: int) -> None:
+    """Rounded to bf16 on the way, stored as f32."""
+    rows, hidden, depth, out = g.axes(m=m, n=n, k=k, o=k)
+    x, w = g.input("X", (rows, depth), "bf16"), g.input("W", (depth, hidden), "bf16")
+    h = relu(contract(x, w, over=depth))
+    g.output("Y", contract(cast(h, "bf16"), g.input("U", (hidden, out), "bf16"), over=hidden))
+
+
+@operator
+def quantised(g: Graph, m: int, n: int) -> None:
+    """Rows as i8 with a scale for each, and which elements are positive."""
+    rows, columns = g.axes(m=m, n=n)
+    x = g.input("X", (rows, columns), "f32")
+    scaled = x / (reduce("max", absolute(x), columns) / 127.0)
+    g.output("Q", cast(scaled + where(x >= 0.0, 0.5, -0.5), "i8"))
+    g.output("P", cast(where(x >= 0.0, 1.0, 0.0), "i8"))
+
+
+def test_what_a_program_rounds_on_its_way_is_admitted_and_no_more() -> None:
+    program = two_products.build(m=40, n=200, k=30)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    exact, rounded = (found["Y"] for found in references(program, inputs))
+    output = rounded.astype(np.float32)
+    assert not Bounds.around(exact, "f32", 200, None).judge(output).right
+    bounds = Bounds.around(exact, "f32", 200, None, [rounded])
+    assert bounds.judge(output).right
+    assert bounds.judge(exact.astype(np.float32)).right
+    output[7, 9] += 0.02 * bounds.scale
+    assert "1 of 1200 elements wrong, first at [7, 9]" in bounds.judge(output).detail
+
+
+def test_truncation_beside_a_whole_number_may_go_either_way() -> None:
+    program = quantised.build(m=64, n=1000)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    exact, *moved = references(program, inputs)
+    of_q, of_p = (
+        Bounds.around(exact[name], "i8", 1000, None, [found[name] for found in moved])
+        for name in "QP"
+    )
+    loose = of_q.low != of_q.high
+    assert 0 < loose.sum() < 0.01 * loose.size
+    assert (of_p.low == of_p.high).all()  # whole numbers are exact
+    for bound in (of_q.low, of_q.high):
+        assert of_q.judge(bound).right
+    assert not of_q.judge((of_q.high + loose).astype(np.int8)).right
+    assert not of_q.judge(np.where(loose, of_q.low, of_q.low - 1).astype(np.int8)).right
+
+
+def test_roundings_are_those_that_others_than_outputs_see() -> None:
+    def of(name: str, **arguments: object) -> tuple[Rounding, ...]:
+        return roundings(load_operator(name).build(**arguments))
+
+    assert of("matmul", m=8, n=8, k=8, dtype="bf16") == ()
+    assert of("softmax", m=8, n=8) == ()
+    assert of("matmul", m=8, n=8, k=8, dtype="tf32") == (Rounding(),)
+    assert of("attention", b=1, heads=1, sq=8, d=8, dtype="bf16") == (Rounding(),)
+    down, up = roundings(quantised.build(m=4, n=16))
+    assert down.shift == -up.shift == pytest.approx(-8e-6)
+
+
+def test_an_expectation_knows_the_roundings(tmp_path: Path) -> None:
+    program = quantised.build(m=64, n=1000)
+    made = ExpectationMaker(program, 1, str(tmp_path)).make()
+    bounds = made.bounds(1, made.outputs[0])
+    assert (bounds.low < bounds.high).any()
+
+
+def test_a_scalar_has_bounds() -> None:
+    bounds = Bounds.around(np.asarray(-np.inf), "f32", 4, None)
+    assert bounds.judge(np.asarray(-np.inf, np.float32)).right
+    assert not bounds.judge(np.asarray(0.0, np.float32)).right

@@ -92,6 +92,13 @@ def test_failure_leaves_nothing(tmp_path: Path) -> None:
             kernel("good"), {}, tmp_path / "out", linker="no-such-linker",
             cache_dir=tmp_path / "cache",
         )  # fmt: skip
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\necho 'ld: no space' >&2\necho 'cc: ld returned 1' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(ExportError, match=f"^{broken}: ld: no space$"):
+        export(
+            kernel("good"), {}, tmp_path / "out", linker=str(broken), cache_dir=tmp_path / "cache"
+        )
     assert not list(tmp_path.glob("out/*"))
     assert not list(tmp_path.glob(".export-*"))
 

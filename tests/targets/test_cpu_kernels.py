@@ -43,6 +43,11 @@ UNSEEN: tuple[tuple[str, dict[str, object]], ...] = (
     ("two_layers", {"m": 30, "f": 70, "d": 40, "o": 50}),
     ("packed_int4", {"m": 20, "n": 33, "k": 40}),
     ("matmul_f64", {"m": 33, "n": 45, "k": 29}),
+    ("gate_and_up", {"m": 30, "n": 50, "k": 40}),
+    ("divergence", {"m": 13, "n": 300}),
+    ("three_sums", {"m": 50, "n": 70}),
+    ("turned", {"a": 7, "b": 12, "c": 20}),
+    ("experts", {"blocks": 3, "m": 16, "n": 48, "k": 48}),
 )
 
 
@@ -99,6 +104,32 @@ def test_split_reductions_are_right(
     spec: str, arguments: dict[str, object], choice: str, cache: Path
 ) -> None:
     assert measure(spec, arguments, cache, 4, {"split": choice}) == []
+
+
+@pytest.mark.parametrize("pins", [
+    {"lane.s0": "n", "pack.s0.W": "1"},
+    {"lane.s0": "m", "pack.s0.W": "0"},
+    {"lane.s0": "b", "row.s0": "m", "pack.s0.X": "1"},
+    {"lane.s0": "b", "row.s0": "n", "pack.s0.W": "2"},
+], ids=str)  # fmt: skip
+def test_looked_up_and_batched_operands_are_packed(pins: dict[str, object], cache: Path) -> None:
+    file = Path(__file__).with_name("unseen.py")
+    arguments: dict[str, object] = {"blocks": 3, "m": 16, "n": 48, "k": 48}
+    assert measure(f"{file}:experts", arguments, cache, 3, pins) == []
+
+
+needs_tiles = pytest.mark.skipif(
+    "amx" not in " ".join(get_backend("cpu").hardware(1).isa), reason="no matrix-tile unit here"
+)
+
+
+@needs_tiles
+@pytest.mark.parametrize("k", [48, 80, 208])
+def test_a_sum_that_ends_inside_a_tile_of_whole_vectors(k: int, cache: Path) -> None:
+    """Both operands are zero beyond it: what else lay in their panels may be NaN."""
+    pins = {"instruction.s0": "tdpbf16ps", "pack.s0.A": "1", "rows.s0": 1}
+    arguments: dict[str, object] = {"m": 64, "n": 64, "k": k, "dtype": "bf16"}
+    assert measure("matmul", arguments, cache, 5, pins) == []
 
 
 def test_one_thread(cache: Path) -> None:

@@ -1,4 +1,5 @@
-"""Operators that no other file knows: gathers, soft caps, f64, chained products, packed int4."""
+"""Operators that no other file knows: gathers, soft caps, f64, chained products, packed int4, two
+readings of one tensor, scalars, copies."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from ir import (
     operator,
     reduce,
     relu,
+    rsqrt,
     tanh,
     where,
 )
@@ -97,3 +99,82 @@ def matmul_f64(g: Graph, m: int, n: int, k: int) -> None:
     rows, columns, depth = g.axes(m=m, n=n, k=k)
     a, b = g.input("A", (rows, depth), "f64"), g.input("B", (depth, columns), "f64")
     g.output("C", contract(a, b, over=depth))
+
+
+@operator
+def gate_and_up(g: Graph, m: int, n: int, k: int) -> None:
+    """gelu(X G) * (X U), where one tensor holds the rows of G and then those of U."""
+    rows, columns, depth = g.axes(m=m, n=n, k=k)
+    x, w = g.input("X", (rows, depth), "f32"), g.tensor("W", (2 * n, k), "f32")
+    gate = contract(x, w[columns, depth], over=depth)
+    g.output("Y", gelu(gate) * contract(x, w[columns + n, depth], over=depth))
+
+
+@operator
+def divergence(g: Graph, m: int, n: int) -> None:
+    """Kullback-Leibler divergence of the softmax of P from that of Q, for each row."""
+    rows, columns = g.axes(m=m, n=n)
+    p, q = (g.input(name, (rows, columns), "f32") for name in "PQ")
+    top_p, top_q = reduce("max", p, columns), reduce("max", q, columns)
+    log_p = p - top_p - log(reduce("sum", exp(p - top_p), columns))
+    log_q = q - top_q - log(reduce("sum", exp(q - top_q), columns))
+    g.output("KL", reduce("sum", exp(log_p) * (log_p - log_q), columns))
+
+
+@operator
+def three_sums(g: Graph, m: int, n: int) -> None:
+    """Sums of the rows, of the columns, and of all squares: a scalar."""
+    rows, columns = g.axes(m=m, n=n)
+    x = g.input("X", (rows, columns), "f32")
+    g.output("R", reduce("sum", x, columns))
+    g.output("C", reduce("sum", x, rows))
+    g.output("T", reduce("sum", x * x, (rows, columns)))
+
+
+@operator
+def turned(g: Graph, a: int, b: int, c: int) -> None:
+    """A copy with its axes in another order, which computes nothing."""
+    first, second, third = g.axes(a=a, b=b, c=c)
+    x = g.input("X", (first, second, third), "f32")
+    g.output("Y", x, dims=(third, first, second))
+
+
+@operator
+def norm_of_sum(g: Graph, m: int, n: int, k: int) -> None:
+    """layernorm(X W + R) along n: results are combined over columns of a product."""
+    rows, columns, depth = g.axes(m=m, n=n, k=k)
+    x, w = g.input("X", (rows, depth), "bf16"), g.input("W", (depth, columns), "bf16")
+    h = contract(x, w, over=depth) + g.input("R", (rows, columns), "bf16")
+    centred = h - reduce("sum", h, columns) / n
+    scale = rsqrt(reduce("sum", centred * centred, columns) / n + 1e-5)
+    g.output("Y", centred * scale, "bf16")
+
+
+@operator
+def router(g: Graph, b: int, m: int, n: int, k: int) -> None:
+    """softmax over the batch axis of products, which no tile holds whole."""
+    batch, rows, columns, depth = g.axes(b=b, m=m, n=n, k=k)
+    x = g.input("X", (batch, rows, depth), "bf16")
+    h = contract(x, g.input("W", (batch, columns, depth), "bf16"), over=depth)
+    e = exp(h - reduce("max", h, batch))
+    g.output("Y", e / reduce("sum", e, batch), "bf16")
+
+
+@operator
+def channels_first(g: Graph, b: int, n: int, c: int, f: int) -> None:
+    """A convolution along the last axis, three points wide, of signals, channels first."""
+    batch, place, channel, filters, tap = g.axes(b=b, p=n, c=c, f=f, r=3)
+    x = g.tensor("X", (b, c, n), "bf16", fill=0)
+    w = g.input("W", (filters, channel, tap), "bf16")
+    y = contract(x[batch, channel, place + tap - 1], w, over=(channel, tap))
+    g.output("Y", y, "bf16", (batch, filters, place))
+
+
+@operator
+def experts(g: Graph, blocks: int, m: int, n: int, k: int, count: int = 4) -> None:
+    """Each block of rows times the matrix of its expert, which an index names."""
+    block, rows, columns, depth = g.axes(b=blocks, m=m, n=n, k=k)
+    chosen = g.input("chosen", (block,), "i32")
+    x, w = g.input("X", (block, rows, depth), "bf16"), g.tensor("W", (count, n, k), "bf16")
+    product = contract(x, w[chosen, columns, depth], over=depth)
+    g.output("Y", product, "bf16", (block, rows, columns))

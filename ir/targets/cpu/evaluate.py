@@ -44,6 +44,10 @@ class Leaves(Protocol):
         """Whether `node` is read from memory here."""
         ...
 
+    def looks_up(self, node: int) -> bool:
+        """Whether `node` is read here at indices that tiles hold."""
+        ...
+
 
 class Evaluator:
     """Values at one site. `bound` holds values that are already in registers."""
@@ -212,7 +216,7 @@ class Evaluator:
     def _read(self, node: int, i: int, j: int) -> Value:
         access = self.leaves.access(node)
         op = self.program.nodes[node].op
-        if isinstance(op, Load) and self.program.nodes[node].args:
+        if isinstance(op, Load) and self.leaves.looks_up(node):
             return self._indirect(node, op, access, i, j)
         pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
         stride = access.stride(self.lane)

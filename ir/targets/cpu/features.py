@@ -75,7 +75,7 @@ class Features:
             "program.stages": len(facts),
             "program.products": sum(stage.shape.product for stage in facts),
             "program.narrowest": narrow,
-            "program.heaviest": facts[0].weight / sum(stage.weight for stage in facts),
+            "program.heaviest": facts[0].weight / max(1.0, sum(stage.weight for stage in facts)),
             "machine.threads": hardware.threads,
             "machine.lanes": self.decisions.vector.lanes,
             "machine.l1": log2(hardware["l1_bytes"]),

@@ -120,12 +120,19 @@ class StageEmitter:
     # -- leaves
 
     def is_leaf(self, node: int) -> bool:
+        op = self.nodes[node].op
+        if isinstance(op, Load):  # also where the stage is a copy, which writes what it loads
+            return True
         if node in self.own or (node in self.written and not self._rereads(node)):
             return False
-        op = self.nodes[node].op
         if isinstance(op, Prior):
             return node in self.plan.buffers
-        return isinstance(op, Load) or node in self.plan.buffers or self._packed(node)
+        return node in self.plan.buffers or self._packed(node)
+
+    def looks_up(self, node: int) -> bool:
+        """Whether a load is read at indices that tiles hold, not from what was packed of it."""
+        here = self.nodes[node]
+        return isinstance(here.op, Load) and bool(here.args) and not self._packed(node)
 
     def _rereads(self, node: int) -> bool:
         return False

@@ -15,7 +15,7 @@ from ir.targets.cpu.pads import Pad
 from ir.targets.cpu.plan import Buffer, Pack, main_reduction, round_up
 
 if TYPE_CHECKING:
-    from ir.targets.cpu.lower import Lowering
+    from ir.targets.cpu.lower import Lowering, Region
 
 
 class _Packer(StageEmitter):
@@ -120,9 +120,21 @@ class _Packer(StageEmitter):
                 self._vector(site, origin, strip.count)
                 if strip.count < step:
                     self._zeros(site, origin)
+        if not self.by_lane and extent % step == 0 and extent % self.binding.depth:
+            self._zeros_behind(site, region, extent)
+
+    def _zeros_behind(self, site: dict[str, Position], region: Region, extent: int) -> None:
+        """Zeros beyond an extent of whole vectors, if this is the region that ends there."""
+        ends = region.size == extent if region.exact else self.b.compare("eq", region.high, extent)
+        if isinstance(ends, Value):
+            with self.b.branch(ends):
+                self._zeros(site, extent)
+        elif ends:
+            self._zeros(site, extent)
 
     def _zeros(self, site: dict[str, Position], origin: Index) -> None:
-        """Zero what the instruction reads beyond the vector that holds the tail."""
+        """Zero what the instruction reads beyond the vector at `origin`, which holds the tail, or
+        from `origin` on where the extent has no such tail."""
         unit = self.binding.lane_step if self.by_lane else self.binding.depth
         if self.by_lane and self.binding.tiled:
             unit = self.lanes
@@ -156,7 +168,9 @@ class _Packer(StageEmitter):
         scalar = Type(self.target.scalar)
         group = scalar.bytes * self.depth
         extent = self.low.program.axes.get(self.main, 1)
-        if self.depth == 1 or group != 4 or not self.is_leaf(node) or extent % self.depth:
+        if self.depth == 1 or group != 4 or extent % self.depth:
+            return None
+        if not self.is_leaf(node) or self.looks_up(node):
             return None
         source = self.access(node)
         if source.scalar != self.target.scalar or source.stride(self.main) != scalar.bytes:

@@ -167,7 +167,10 @@ def _packed_dtype(plan: Plan, stage: Stage, node: int) -> str:
 def _pack_digits(
     plan: Plan, stage: Stage, node: int, path: tuple[Loop, ...]
 ) -> tuple[tuple[str, int, int], ...]:
-    """Lane operand: [rest][lane panel][reduced][k / d][lane][d]; row operand: [rest][row][k]."""
+    """Lane operand: [rest][lane panel][reduced][k / d][lane][d]; row operand: [rest][row][k].
+
+    Rows of an operand that has lanes too are among the rest.
+    """
     binding = plan.bindings[stage.name]
     axes = plan.staged.program.nodes[node].axes
     main = main_reduction(plan.staged, stage)
@@ -177,6 +180,8 @@ def _pack_digits(
     digits = [(a, plan.size(a, path), 1) for a in rest]
     depth = binding.dot.depth
     if lane in axes:
+        if row in axes:
+            digits.append((row, round_up(plan.size(row, path), binding.row_step), 1))
         panel = min(binding.lane_step, round_up(plan.size(lane, path), binding.vector.lanes))
         if binding.tiled:
             panel = binding.vector.lanes

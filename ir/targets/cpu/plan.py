@@ -203,9 +203,15 @@ def blocks_of(
 
 
 def operand_name(staged: StagedProgram, node: int) -> str:
-    """How decisions call an operand: its tensor, or v<node>."""
-    op = staged.program.nodes[node].op
-    return op.tensor if isinstance(op, Load) else f"v{node}"
+    """How decisions call an operand: its tensor, or v<node>; a tensor that is read in several
+    ways keeps its name for the first, the others are <tensor>_v<node>."""
+    nodes = staged.program.nodes
+    op = nodes[node].op
+    if not isinstance(op, Load):
+        return f"v{node}"
+    earlier = (other.op for other in nodes[:node])
+    again = any(isinstance(other, Load) and other.tensor == op.tensor for other in earlier)
+    return f"{op.tensor}_v{node}" if again else op.tensor
 
 
 def all_buffers(plan: Plan) -> list[Buffer]:

@@ -132,7 +132,9 @@ def _cuts_apart(program: Program, first: int, second: int) -> bool:
     product = product_of(program, first)
     heavy = product is not None and bool(product.rows and product.columns)
     if heavy and after & set(early.axes):
-        return volume(program, tuple(before)) > WHOLE
+        assert product is not None
+        kept = _walked_later(program, first, after) or _in_one_tile(program, product, after)
+        return volume(program, tuple(before)) > WHOLE or not kept
     if after & set(early.axes) and not before & after:
         return volume(program, tuple(before)) > WHOLE
     body = {axis for arg in late.args for axis in program.nodes[arg].axes}
@@ -140,6 +142,23 @@ def _cuts_apart(program: Program, first: int, second: int) -> bool:
     own = product_of(program, second)
     return bool(wider and own is not None and own.rows and own.columns and not heavy
                 and not before & after)  # fmt: skip
+
+
+def _walked_later(program: Program, first: int, axes: set[str]) -> bool:
+    """Whether a product that is made of `first` sums over `axes`: they go by block by block."""
+    for position, node in enumerate(program.nodes):
+        product = product_of(program, position) if is_reduction(node) else None
+        if product is None or not (product.rows and product.columns and axes <= {*product.over}):
+            continue
+        if any(first in depends_on_reduction(program, x) for x in (product.a, product.b)):
+            return True
+    return False
+
+
+def _in_one_tile(program: Program, product: Product, axes: set[str]) -> bool:
+    """Whether a tile of the product's rows and columns can hold all points of `axes`."""
+    sides = ({*product.rows}, {*product.columns})
+    return any(axes <= side for side in sides) and volume(program, tuple(axes)) <= WHOLE
 
 
 def _boundary(program: Program, position: int) -> int:

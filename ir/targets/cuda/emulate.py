@@ -175,7 +175,7 @@ def _built(stem: str, text: str, flags: tuple[str, ...], linked: tuple[str, ...]
     path = folder / f"{stem}-{key}.so"
     if path.exists():
         return path
-    _make_room(folder)
+    make_room(folder)
     with tempfile.TemporaryDirectory(dir=folder) as work:
         cpp, made = Path(work) / f"{stem}.cpp", Path(work) / f"{stem}.so"
         cpp.write_text(text)
@@ -188,11 +188,19 @@ def _built(stem: str, text: str, flags: tuple[str, ...], linked: tuple[str, ...]
     return path
 
 
-def _make_room(folder: Path) -> None:
+def make_room(folder: Path) -> None:
     """Forget the oldest half of the kernels once there are KEPT."""
-    kernels = sorted(folder.glob("kernel-*.so"), key=lambda path: path.stat().st_mtime)
+    kernels = sorted(folder.glob("kernel-*.so"), key=_age)
     for path in kernels[: len(kernels) // 2] if len(kernels) >= KEPT else ():
         path.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    """When a kernel was made; one that another process has just forgotten is the oldest."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _folder() -> Path:

@@ -113,7 +113,10 @@ class Evaluator(Transfers):
         self.values[~node.args[1]] = inverse
 
     def form_without(self, position: int, axes: Sequence[str]) -> None:
-        """Form what `position` is made of and does not vary along `axes`, ahead of loops there."""
+        """Form what `position` is made of and does not vary along `axes`, ahead of loops there.
+
+        Reductions too: inside the loops they would see a part of their points.
+        """
         pending, seen = list(self.nodes[position].args), set[int]()
         while pending:
             here = pending.pop()
@@ -121,7 +124,7 @@ class Evaluator(Transfers):
             if here in seen or here in self.values or isinstance(node.op, (Constant, Iota)):
                 continue
             seen.add(here)
-            if not set(axes) & set(node.axes):
+            if is_reduction(node) or not set(axes) & set(node.axes):
                 if not self.trivial(here):
                     self.fragment(here)
             elif not isinstance(node.op, Load):

@@ -131,6 +131,7 @@ class TensorKernel(TensorRules):
             ("rows", f"whole groups of {ROWS} rows for every consumer", self._rows_fit),
             ("columns", "columns that the instruction has", self._columns_fit),
             ("walk", "lines of 32, 64 or 128 bytes", self._walk_fits),
+            ("whole", "a tile holds the axes that results are combined over", self._holds_whole),
             ("accumulators", "accumulators fit the registers", self._registers_fit),
             ("split", "registers of all warp groups fit the processor's", self._split_fits),
             ("shared", "rings and buffers fit shared memory", self._shared_fits),

@@ -16,6 +16,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
+from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
@@ -25,6 +26,7 @@ from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixe
 from ir.targets.cuda.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.tensor_seeds import RESERVED
 
+SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
 
 
@@ -264,7 +266,7 @@ class TensorRules:
             use = self._is(columns, "epilogue", "tma")
             slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
             del rows, walk
-            return total + np.where(use, buffer * slots, 0)
+            return total + np.where(use, buffer * slots, 0) + self._scratch(columns, roles)
 
         return self._by_swap(columns, needed)
 
@@ -279,6 +281,38 @@ class TensorRules:
                 slots = slots + self._value(columns, extras[name])
             for operand, product in operands.items():
                 yield operand, frozenset(product.over), slots
+
+    def _scratch(self, columns: Columns, roles: Roles) -> Any:
+        """Bytes through which reductions over rows, or over shared columns, cross warps."""
+        rows = self._side(columns, roles.rows) // self._consumers(columns, "rows")
+        own = self._side(columns, roles.columns) // self._consumers(columns, "columns")
+        parted = self._consumers(columns, "columns") > 1
+        most: Any = np.zeros(columns.rows, dtype=np.int64)
+        products = {product.position for product in (*roles.inner, *roles.outer)}
+        for position, node in enumerate(self.program.nodes):
+            if not is_reduction(node) or position in products:
+                continue
+            gone = set(reduced_axes(node))
+            crosses = bool(gone & set(roles.rows)) | (bool(gone & set(roles.columns)) & parted)
+            kept: Any = np.ones(columns.rows, dtype=np.int64)
+            if set(node.axes) & set(roles.rows):
+                kept = kept * np.maximum(rows // (ROWS // 2), 1)
+            if set(node.axes) & set(roles.columns):
+                kept = kept * np.maximum(own // 4, 1)
+            most = np.maximum(most, np.where(crosses, kept, 0))
+        threads = GROUP * self._value(columns, "consumers")
+        return np.maximum(most * threads * 8 - SPARE, 0)
+
+    def _holds_whole(self, columns: Columns) -> Any:
+        """Whether results are combined only over axes of which a tile has all points."""
+        fine: Any = np.ones(columns.rows, dtype=bool)
+        kept = {*self.roles.rows, *self.roles.columns, *self.roles.batch}
+        products = {product.position for product in (*self.roles.inner, *self.roles.outer)}
+        for position, node in enumerate(self.program.nodes):
+            if is_reduction(node) and position not in products:
+                for axis in kept.intersection(reduced_axes(node)):
+                    fine &= self._tile(columns, axis) >= self.program.axes[axis]
+        return fine
 
     def _operands(self, roles: Roles) -> list[tuple[int, frozenset[str]]]:
         found: dict[int, frozenset[str]] = {}
@@ -382,7 +416,18 @@ class TensorRules:
             narrow = all(dtype_of(n.dtype).bytes == 2 for n in out)
             fine &= self._is(columns, "epilogue", "direct") | narrow
         last = self._tile(columns, roles.rows[-1]) * np.ones(columns.rows, dtype=np.int64)
-        fine &= self._is(columns, "epilogue", "direct") | (last % ROWS == 0) | (ROWS % last == 0)
+        even = ((last % ROWS == 0) | (ROWS % last == 0)) & self._lines_stored(columns, roles)
+        fine &= self._is(columns, "epilogue", "direct") | even
+        return fine
+
+    def _lines_stored(self, columns: Columns, roles: Roles) -> Any:
+        """Whether lines of outputs run along tiled columns, or along the 64 rows of a block."""
+        fine: Any = np.ones(columns.rows, dtype=bool)
+        for axis in {node.op.axes[-1] for node in self.program.nodes if isinstance(node.op, Store)}:
+            if axis in roles.columns:
+                fine &= self._tile(columns, axis) > 1
+            else:
+                fine &= (axis == roles.rows[-1]) & (self._tile(columns, axis) % ROWS == 0)
         return fine
 
     def _once(self, columns: Columns) -> Any:
