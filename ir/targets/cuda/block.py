@@ -296,8 +296,9 @@ class BlockKernel:
         return columns + [
             self._with_options(self._seed(threads, own, whole), changed)
             for threads, own, whole, changed in (
-                (128, 8, True, {}), (256, 16, True, {}), (256, 32, True, {}),
-                (512, 16, True, {}), (128, 32, True, {WALKERS: 4, AHEAD: 3}),
+                (128, 8, True, {}), (256, 16, True, {}), (128, 32, True, {}),
+                (256, 32, True, {LOADS: NEEDED}), (512, 16, True, {}),
+                (128, 32, True, {WALKERS: 4, AHEAD: 3}),
                 (256, 16, True, {WALKERS: 4, AHEAD: 2}), (128, 8, False, {}),
                 (256, 16, False, deep), (512, 32, False, near), (1024, 16, False, near),
                 (512, 32, False, near | {PARTS: 4}), (256, 32, False, near | {PARTS: 8}),

@@ -286,12 +286,35 @@ class Evaluator(Transfers):
                 place = f"({number_of(partial.digits, point)}) * {team.size} + {thread}"
                 self.w.line(f"{scratch}[{place}] = {self.element(partial, point)};")
             self.w.line(team.sync)
-            own = f"({thread} / {weight}) % {size}"
-            alone = self.alone and position in self.only_stored
-            with self.w.block(f"if ({own} == 0)" if alone else ""):
-                first = self.w.name("first")
-                self.w.line(f"const i32 {first} = {thread} - ({own}) * {weight};")
+            own = self.w.name("own")
+            first = self.w.name("first")
+            self.w.line(f"const i32 {own} = ({thread} / {weight}) % {size};")
+            self.w.line(f"const i32 {first} = {thread} - {own} * {weight};")
+            if not (self.alone and position in self.only_stored):
                 self._gather_parts(position, partial, scratch, first, weight, size)
+                return
+            if partial.count > 1:
+                self._share_rows(position, partial, scratch, (own, first), weight, size)
+            with self.w.block(f"if ({own} == 0)"):
+                parts = 1 if partial.count > 1 else size
+                self._gather_parts(position, partial, scratch, first, weight, parts)
+
+    def _share_rows(
+        self, position: int, partial: Fragment, scratch: str, names: tuple[str, str],
+        weight: int, size: int,
+    ) -> None:  # fmt: skip
+        """Combine what the threads that share a point wrote, each of them other registers."""
+        own, first = names
+        kind, dtype, team = self.kind(position), self.nodes[position].dtype, self.team.size
+        head = f"for (i32 row = {own}; row < {partial.count}; row += {size})"
+        with self.w.block(head):
+            place = f"{scratch}[row * {team} + {first}]"
+            self.w.line(f"{scalars.register_type(dtype)} sum = {place};")
+            with self.w.unrolled("step", size - 1):
+                other = f"{scratch}[row * {team} + {first} + (step + 1) * {weight}]"
+                self.w.line(f"sum = {self.combine(kind, 'sum', other, dtype)};")
+            self.w.line(f"{place} = sum;")
+        self.w.line(self.team.sync)
 
     def _gather_parts(
         self, position: int, partial: Fragment, scratch: str, first: str, weight: int, size: int

@@ -46,11 +46,21 @@ TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __re
       scratch[(i_5) * 256 + thread] = sum_1[i_5];
     }
     tw_sync();
-    if ((thread / 32) % 8 == 0) {
-      const i32 first = thread - ((thread / 32) % 8) * 32;
+    const i32 own = (thread / 32) % 8;
+    const i32 first = thread - own * 32;
+    for (i32 row = own; row < 4; row += 8) {
+      f32 sum = scratch[row * 256 + first];
+      #pragma unroll
+      for (i32 step = 0; step < 7; step++) {
+        sum = (sum + scratch[row * 256 + first + (step + 1) * 32]);
+      }
+      scratch[row * 256 + first] = sum;
+    }
+    tw_sync();
+    if (own == 0) {
       #pragma unroll
       for (i32 i_6 = 0; i_6 < 4; i_6++) {
-        sum_1[i_6] = (((((((scratch[(i_6) * 256 + first + 0] + scratch[(i_6) * 256 + first + 32]) + scratch[(i_6) * 256 + first + 64]) + scratch[(i_6) * 256 + first + 96]) + scratch[(i_6) * 256 + first + 128]) + scratch[(i_6) * 256 + first + 160]) + scratch[(i_6) * 256 + first + 192]) + scratch[(i_6) * 256 + first + 224]);
+        sum_1[i_6] = scratch[(i_6) * 256 + first + 0];
       }
     }
   }
