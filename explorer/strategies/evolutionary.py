@@ -18,6 +18,7 @@ from costmodel.model import Settings as ModelSettings
 from explorer.strategies.base import OutcomeLike
 from explorer.strategies.guide import Guide, Prior, Quality
 from explorer.strategies.history import History, SeedQueue, draw_fresh, keys_of
+from explorer.strategies.remembered import remembering
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
 
@@ -59,7 +60,7 @@ class Evolutionary:
         seeds: Sequence[Schedule] = (),
         settings: Settings | None = None,
     ) -> None:
-        self.space = space
+        self.space = space = remembering(space)
         self.settings = settings or Settings()
         self.history = History(space)
         self.guide = Guide(
