@@ -7,15 +7,16 @@ the finals, all in turns. Knows spaces; nothing of measuring.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from explorer.recall import FINAL, HEAT
 from ir.schedule import Schedule
 from ir.space import Space
 
 FINALISTS = 6
-HEAT = 24
+HEAT_SIZE = 24
 SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
 HEAT_SHARE = 0.4  # of that for the heat
 RUNS_A_TURN = 9  # checks and samples of one finalist in one round
@@ -24,6 +25,7 @@ WITHIN = 1.3  # times the best: slower candidates have no hope
 UNLIKE = 0.5  # of the best time that being wholly unlike all chosen ones is worth
 
 Ranked = Sequence[tuple[float, Schedule]]
+Again = Callable[[list[Schedule], int, str], list[tuple[float, Schedule]]]
 
 
 def finals_size(seconds: float) -> tuple[int, int]:
@@ -31,6 +33,19 @@ def finals_size(seconds: float) -> tuple[int, int]:
     turns = SECONDS / (RUNS_A_TURN * seconds)
     rounds = max(2, min(ROUNDS, int(turns / FINALISTS)))
     return max(2, min(FINALISTS, int(turns / rounds))), rounds
+
+
+def decide(space: Space, ranked: Ranked, again: Again) -> list[tuple[float, Schedule]]:
+    """The finalists of a search by their times in turns, the fastest first.
+
+    `ranked` (seconds, fastest first) is what the search found, one schedule for each kernel;
+    `again` measures schedules in so many rounds, and gives those that were right, fastest first.
+    """
+    tried = heat(space, ranked)
+    if tried:
+        ranked = again(tried, 1, HEAT) or ranked
+    count, rounds = finals_size(ranked[0][0])
+    return again([schedule for _, schedule in ranked[:count]], rounds, FINAL)
 
 
 def heat(space: Space, ranked: Ranked) -> list[Schedule]:
@@ -42,7 +57,7 @@ def heat(space: Space, ranked: Ranked) -> list[Schedule]:
     best = ranked[0][0]
     hopeful = [pair for pair in ranked if pair[0] <= WITHIN * best]
     turns = HEAT_SHARE * SECONDS / (RUNS_A_TURN * best)
-    count = min(HEAT, int(turns), len(hopeful))
+    count = min(HEAT_SIZE, int(turns), len(hopeful))
     if count <= finals_size(best)[0]:
         return []
     rows = np.array([space.encode(schedule) for _, schedule in hopeful])

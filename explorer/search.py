@@ -6,9 +6,11 @@ Knows strategies, measuring and records by their interfaces; no operator and no 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,11 +21,11 @@ import numpy as np
 from costmodel.saved import TrainedModel
 from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
-from explorer.finals import finals_size, heat
+from explorer.finals import decide
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
-from explorer.recall import FINAL, HEAT, known_trials, to_record
+from explorer.recall import known_trials, to_record
 from explorer.settings import cache_dir
 from explorer.sharing import Pair, Sharing
 from explorer.strategies.base import find_strategy
@@ -34,6 +36,7 @@ from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Job, Store
 
+LEAST = 8  # candidates asked for at once at a budget's end, where most may be copies of others
 BARREN = 32  # batches of kernels that ran before, after which a step gives up
 
 
@@ -79,6 +82,9 @@ class Search:
         self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
         self._kernels: dict[str, Outcome] = {}
+        self._failures: list[str] = []  # of finalists
+        self._widest = 0  # the largest batch so far
+        self._spare: list[Schedule] = []  # asked for, and not measured yet
         self._past = Acknowledged() if resume is None else acknowledged(store, resume)
         self.resumed = len(self._past.outcomes)
         first = known_at_start(store, workload, resume)
@@ -96,7 +102,12 @@ class Search:
         self.measurer.kernels = self._kernels
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
         options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
-        self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
+        try:
+            self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
+        except BaseException:
+            self.measurer.close()
+            self.sharing.close()
+            raise
         self.state = "failed"
 
     def __enter__(self) -> Self:
@@ -134,42 +145,52 @@ class Search:
         """Whether trials of the resumed job are still to be asked for again."""
         return bool(self._past)
 
-    def step(self, count: int) -> Iterator[tuple[Schedule, Outcome]]:
+    def step(self, count: int, patience: float = math.inf) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded.
 
         A schedule whose kernel ran before is no candidate: the strategy is told that kernel's
-        outcome and asked again. Nothing is yielded once it has no more to propose.
+        outcome and asked again. Nothing is yielded once it has no more to propose. What other
+        searches measure is waited for `patience` (seconds) at most.
         """
-        before = self.trials
+        before, until = self.trials, time.monotonic() + patience
+        self._widest = max(count, self._widest)
         for _ in range(BARREN):
-            schedules = self._claimed(count)
-            yield from self._measured(schedules)
+            schedules = self._claimed(max(count, min(LEAST, self._widest)), until)
+            yield from self._measured(schedules, count)
             if self.trials > before or not schedules:
                 break
 
-    def _measured(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
-        """The trials among `schedules`; the strategy is told of all that was answered."""
+    def _measured(
+        self, schedules: Sequence[Schedule], count: int
+    ) -> Iterator[tuple[Schedule, Outcome]]:
+        """Up to `count` trials among `schedules`; the strategy is told of all that was answered."""
         pairs: list[tuple[Schedule, Outcome]] = []
         try:
-            for schedule, outcome in self._answers(schedules):
-                pairs.append((schedule, outcome))
-                if not outcome.copied:
-                    self._count(schedule, outcome)
-                    yield schedule, outcome
+            with closing(self._answers(schedules)) as answers:
+                for schedule, outcome in answers:
+                    pairs.append((schedule, outcome))
+                    if not outcome.copied:
+                        self._count(schedule, outcome)
+                        count -= 1
+                        yield schedule, outcome
+                    if not count:
+                        break
         finally:
             self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
+            self._spare = list(schedules[len(pairs) :])
             self.sharing.done()
 
-    def _claimed(self, count: int) -> list[Schedule]:
-        """Candidates that no other search measures; none when there are none left."""
+    def _claimed(self, count: int, until: float) -> list[Schedule]:
+        """Candidates that no other search measures; none when there are none left by `until`."""
         batch = self.sharing.left(count)
         self._tell_known(self.sharing.heard())
         while len(batch) < count:
-            asked = self.strategy.ask(count - len(batch))
+            spare, self._spare = self._spare, []
+            asked = spare or self.strategy.ask(count - len(batch))
             batch += self._ours(asked)
             if not asked:
                 break
-        batch = batch or self.sharing.wait(count)
+        batch = batch or self.sharing.wait(count, until - time.monotonic())
         self._tell_known(self.sharing.heard())
         return batch
 
@@ -180,22 +201,30 @@ class Search:
         ours = past | {schedule.key for schedule in taken}
         return [schedule for schedule in asked if schedule.key in ours]
 
-    def _answers(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
+    def _answers(
+        self, schedules: Sequence[Schedule]
+    ) -> Generator[tuple[Schedule, Outcome], None, None]:
         """In their order: trials of a resumed job from the store, others measured and stored.
 
         What is copied from another schedule is not stored, and the past goes on after it.
         """
         told = {schedule.key: self._past.take(schedule) for schedule in schedules}
         measured = self.measurer.measure([s for s in schedules if told[s.key] is None])
-        for schedule in schedules:
-            outcome = told[schedule.key]
-            if outcome is None:
-                self.measurer.best = self.best_seconds
-                outcome = next(measured)
-                if not outcome.copied:
-                    self._tell_past()
-                    self._add(schedule, outcome, self.strategy_name)
-            yield schedule, outcome
+        try:
+            for schedule in schedules:
+                outcome = told.pop(schedule.key) or self._new(schedule, measured)
+                yield schedule, outcome
+        finally:
+            self._past.keep((s, told[s.key]) for s in schedules if s.key in told)
+
+    def _new(self, schedule: Schedule, measured: Iterator[Outcome]) -> Outcome:
+        """The next outcome, stored unless it is a copy."""
+        self.measurer.best = self.best_seconds
+        outcome = next(measured)
+        if not outcome.copied:
+            self._tell_past()
+            self._add(schedule, outcome, self.strategy_name)
+        return outcome
 
     def _tell_past(self) -> None:
         """Trials that were not asked for again (another version of a library draws otherwise)."""
@@ -217,20 +246,14 @@ class Search:
         ranked = self.ranked()
         if not ranked:
             raise self.nothing_valid()
-        outcomes: list[Outcome] = []
-        tried = heat(self.space, ranked)
-        if tried:
-            found = self._again(tried, 1, outcomes, HEAT)
-            ranked = found or ranked
-        count, rounds = finals_size(ranked[0][0])
-        found = self._again([schedule for _, schedule in ranked[:count]], rounds, outcomes, FINAL)
+        found = decide(self.space, ranked, self._again)
         if not found:
-            seen = "; ".join(outcome.detail or outcome.status for outcome in outcomes[:2])
+            seen = "; ".join(self._failures[:2])
             raise NothingValid(f"{self.workload.operator}: no finalist was right again: {seen}")
         return found[0]
 
     def _again(
-        self, schedules: Sequence[Schedule], rounds: int, outcomes: list[Outcome], label: str
+        self, schedules: Sequence[Schedule], rounds: int, label: str
     ) -> list[tuple[float, Schedule]]:
         """Measure in turns and record; those that were right again, the fastest first."""
         found = []
@@ -238,9 +261,10 @@ class Search:
             schedules, self.measurer.compete(schedules, rounds), strict=True
         ):
             self._add(schedule, outcome, label)
-            outcomes.append(outcome)
             if outcome.ok and outcome.seconds is not None:
                 found.append((outcome.seconds, schedule))
+            else:
+                self._failures.append(outcome.detail or outcome.status)
         return sorted(found, key=lambda pair: pair[0])
 
     def nothing_valid(self) -> NothingValid:
@@ -253,10 +277,12 @@ class Search:
         return NothingValid(f"{name}: {met}; try more trials, more seconds or fewer pins")
 
     def close(self) -> None:
-        """End the workers, let go of what is leased, and note the job's state."""
-        self.measurer.close()
-        self.sharing.close()
-        self.store.update_job(self.job.id, self.state)
+        """End the workers, note the job's state, and let go of what is leased."""
+        try:
+            self.measurer.close()
+            self.store.update_job(self.job.id, self.state)
+        finally:
+            self.sharing.close()
 
     def _use_prior(self, model: str | Path | None) -> TrainedModel | None:
         """Give the strategy the model to start with, if it takes one."""
@@ -268,9 +294,10 @@ class Search:
         return prior
 
     def _begin(self, resume: Job | None, options: dict[str, object]) -> Job:
-        """The job's row; a new one has all that making this very search again takes."""
+        """The job's row, held; a new one has all that making this very search again takes."""
         workload = self.workload
         if resume is not None:
+            self.sharing.run(resume)
             return self.store.update_job(resume.id, "running")
         options |= {
             "threads": workload.threads,
@@ -278,7 +305,9 @@ class Search:
             "generator": workload.backend.generator,
         }
         extents, text = workload.extents_json, json.dumps(options)
-        return self.store.new_job(workload.operator, extents, workload.target, text)
+        job = self.store.new_job(workload.operator, extents, workload.target, text)
+        self.sharing.run(job)
+        return job
 
     def _tell_known(self, pairs: Sequence[Pair]) -> int:
         """Tell the strategy what the store knows; gives the number of schedules."""

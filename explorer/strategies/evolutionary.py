@@ -30,8 +30,9 @@ class Settings:
     """Sizes and shares of the search; shares are of a batch."""
 
     elites: int = 24
-    children: int = 1024
+    children: int = 512
     generations: int = 3
+    kept: int = 256  # rows that live on into the next generation
     strangers: int = 256  # random rows that join the first generation
     crossover: float = 0.5
     strength: float = 2.0  # decisions changed by a mutation, on average
@@ -45,7 +46,8 @@ class Settings:
     warm_up: int = 16  # trials before the model is asked
     guesses: int = 2048  # rows that a prior chooses from before anything is measured
     horizon: int = 192  # budget assumed when none is given
-    model: ModelSettings = field(default_factory=ModelSettings)
+    refit: float = 0.05  # share by which the known kernels have to grow until the model is fitted
+    model: ModelSettings = field(default_factory=lambda: ModelSettings(rounds=40, rate=0.25))
 
 
 class Evolutionary:
@@ -70,6 +72,7 @@ class Evolutionary:
         self._budget = trials or self.settings.horizon
         self._queue = SeedQueue(self.history, rng, seeds)
         self._credit = Credit(len(space.decisions))
+        self._learnt = 0  # kernels that the model was fitted on
 
     @property
     def model(self) -> CostModel:
@@ -90,7 +93,7 @@ class Evolutionary:
         limit = n if warm else max(1, round(n * self.settings.seed_share))
         batch = self.history.asked(self._queue.take(limit))
         if len(batch) < n and self.guide.ready:
-            self.guide.learn()
+            self._learn()
             batch += self._breed(n - len(batch)) if warm else self._guess(n - len(batch))
         if len(batch) < n:
             rest = draw_fresh(self.history, self._rng, max(n - len(batch), self._drawn()))
@@ -103,6 +106,13 @@ class Evolutionary:
         self.guide.judge(rows, seconds)
         self.history.told(schedules, outcomes)
         self._credit.settle(rows, seconds)
+
+    def _learn(self) -> None:
+        """Fit the model if there is enough that is new: outcomes of known kernels teach nothing."""
+        known = self.history.kernels
+        if known - self._learnt >= self.settings.refit * known:
+            self.guide.learn()
+            self._learnt = known
 
     def _drawn(self) -> int:
         """Rows to choose from while there is no model."""
@@ -182,9 +192,10 @@ class Evolutionary:
         pool = self._litter(parents, seconds)
         pool = np.concatenate([pool, self.space.sample(self._rng, self.settings.strangers)])
         for _ in range(self.settings.generations - 1):
-            scores = self.guide.score(pool)
-            head = np.argsort(-scores, kind="stable")[: 2 * self.settings.elites]
-            pool = np.concatenate([pool, self._litter(pool[head], None)])
+            pool = distinct(pool)
+            ranked = pool[np.argsort(-self.guide.score(pool), kind="stable")]
+            litter = self._litter(ranked[: 2 * self.settings.elites], None)
+            pool = np.concatenate([ranked[: self.settings.kept], litter])
         return pool
 
     def _litter(self, parents: Matrix, seconds: Scores | None) -> Matrix:
@@ -204,6 +215,14 @@ class Evolutionary:
         if seconds is not None:
             self._credit.note(children[legal], parents[mothers][legal], seconds[mothers][legal])
         return children[legal]
+
+
+def distinct(matrix: Matrix) -> Matrix:
+    """Each row once."""
+    first: dict[bytes, int] = {}
+    for number, key in enumerate(keys_of(matrix)):
+        first.setdefault(key, number)
+    return matrix[list(first.values())]
 
 
 def uncommon(seen: Matrix, pool: Matrix, count: int) -> NDArray[np.intp]:

@@ -7,8 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from explorer.finals import HEAT as SEATS
-from explorer.finals import WITHIN, finals_size, heat
+from explorer.finals import HEAT_SIZE, WITHIN, finals_size, heat
 from explorer.recall import FINAL, HEAT, best_of
 from ir.columns import Decision
 from ir.schedule import Schedule
@@ -31,7 +30,7 @@ def test_a_heat_has_candidates_unlike_the_fastest() -> None:
     others = [(1.05e-3, schedule(5, 6, 7, 7)), (1.2e-3, schedule(3, 0, 6, 6))]
     ranked = sorted(copies + others, key=lambda pair: pair[0])
     chosen = heat(SPACE, ranked)
-    assert len(chosen) == SEATS == len(set(chosen))
+    assert len(chosen) == HEAT_SIZE == len(set(chosen))
     assert chosen[0] == ranked[0][1]
     assert {one for _, one in others} <= set(chosen)
 
