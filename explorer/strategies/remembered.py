@@ -50,7 +50,7 @@ class Remembered:
         assert self._space.features is not None
         self._names, found = self._space.features(self._space.columns(matrix))
         start, end = len(self._places), len(self._places) + len(missing)
-        if end > len(self._table):
+        if end > len(self._table) or not self._table.shape[1]:
             self._table.resize((max(end, 2 * len(self._table)), found.shape[1]), refcheck=False)
         self._table[start:end] = found
         self._places.update((key, start + n) for n, key in enumerate(missing))

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from explorer.finals import HEAT_SIZE, WITHIN, finals_size, heat
+from explorer.finals import HEAT_SIZE, ROUNDS, WITHIN, decide, finals_size, heat
 from explorer.recall import FINAL, HEAT, best_of
 from ir.columns import Decision
 from ir.schedule import Schedule
@@ -83,3 +83,33 @@ def test_a_candidate_of_a_later_job_may_be_faster_than_all_finalists() -> None:
     best = best_of(known)
     assert best is not None
     assert best.kernel_key == "new"
+
+
+def test_a_lucky_time_does_not_decide() -> None:
+    """The heat throws the lucky out, the finals rank what is left; both may find failures."""
+    ranked = [(1e-4 * (1 + n / 1000), schedule(n % 8, n // 8, 0, 0)) for n in range(30)]
+    asked: list[tuple[str, int, int]] = []
+
+    def again(schedules: list[Schedule], rounds: int, label: str) -> list[tuple[float, Schedule]]:
+        asked.append((label, len(schedules), rounds))
+        truth = [(2e-4 if s == ranked[0][1] else 1e-4 + s["a"] * 1e-6, s) for s in schedules]
+        return sorted((pair for pair in truth if pair[1]["a"] != 0), key=lambda pair: pair[0])
+
+    found = decide(SPACE, ranked, again)
+    assert [label for label, _, _ in asked] == [HEAT, FINAL]
+    assert [rounds for _, _, rounds in asked] == [1, ROUNDS]
+    assert [seconds for seconds, _ in found] == sorted(seconds for seconds, _ in found)
+    assert found[0][1]["a"] == 1
+    assert ranked[0][1] not in [chosen for _, chosen in found]
+
+
+def test_if_all_of_a_heat_fail_the_finals_say_so() -> None:
+    ranked = [(1e-4, schedule(n % 8, n // 8, 0, 0)) for n in range(30)]
+    asked: list[int] = []
+
+    def again(schedules: list[Schedule], rounds: int, label: str) -> list[tuple[float, Schedule]]:
+        asked.append(len(schedules))
+        return []
+
+    assert decide(SPACE, ranked, again) == []
+    assert asked[1] == finals_size(1e-4)[0]
