@@ -37,6 +37,7 @@ from ir.schedule import Schedule
 from records import Job, Store
 
 LEAST = 8  # candidates asked for at once at a budget's end, where most may be copies of others
+MOST_GOOD = 512  # of the fastest schedules at least so many are kept in memory
 BARREN = 32  # batches of kernels that ran before, after which a step gives up
 
 
@@ -343,6 +344,9 @@ class Search:
             key = outcome.kernel_key or schedule.key
             if key not in self._good or outcome.seconds < self._good[key][0]:
                 self._good[key] = (outcome.seconds, schedule)
+                if len(self._good) >= 2 * MOST_GOOD:
+                    fastest = sorted(self._good.items(), key=lambda item: item[1][0])
+                    self._good = dict(fastest[:MOST_GOOD])
 
     def _add(self, schedule: Schedule, outcome: Outcome, strategy: str) -> None:
         elapsed = (ELAPSED, round(self._clock(), 3))

@@ -206,9 +206,11 @@ def main() -> None:
             print(f"{case}: not finished; run again", flush=True)
             break
         from peers import header  # it needs git
+        from table import write
 
         told = {"header": header(), "rows": list(rows.values())}
         chosen.out.write_text(json.dumps(told, indent=1) + "\n")
+        write()
         print(shown(rows[case]), flush=True)
     print(verdict(list(rows.values())))
 

@@ -5,7 +5,7 @@
 
 The first searches each workload with a store and a code cache of its own and splits the wall clock;
 the second makes one long search and samples the resident memory of its processes. Rows are
-kept in overhead.json, and the table in overhead.md; run both on an idle machine. With
+kept in overhead.json, and the tables in the README; run both on an idle machine. With
 `--target cuda` it measures on the GPU.
 """
 
@@ -27,6 +27,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 
 from peers import header  # noqa: E402
 from stopwatch import Stopwatch  # noqa: E402
+from table import write  # noqa: E402
 
 import explorer.job  # noqa: E402
 import explorer.search  # noqa: E402
@@ -196,6 +197,7 @@ def long_search(target: str, trials: int, scratch: Path) -> dict[str, Any]:
         "spread": None,
         "target": target,
         "trials": found.trials,
+        "settled": SETTLED,
         "growth": growth,
         "samples": memory.samples,
     }
@@ -206,38 +208,6 @@ def shown(row: dict[str, Any]) -> str:
         return f"{row['case']}: {row['metric']}: {row['ours']}; growth in MB {row['growth']}"
     parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in row["seconds"].items())
     return f"{row['case']}: {row['wall']:.1f} s, overhead {row['ours']:.1%}: {parts}"
-
-
-def render(found: dict[str, Any]) -> str:
-    """The tables, for people."""
-    rows = found["rows"]
-    splits = [row for row in rows if "seconds" in row]
-    lines = [
-        "| workload | trials | wall, s | overhead | " + " | ".join(PHASES) + " |",
-        "|---" * (len(PHASES) + 4) + "|",
-    ]
-    for row in splits:
-        cells = [f"{row['seconds'][name] / row['wall']:.1%}" for name in PHASES]
-        name = row["case"] + ("" if row["target"] == "cpu" else f" ({row['target']})")
-        lines.append(
-            f"| {name} | {row['trials']} | {row['wall']} | {row['ours']:.1%} | "
-            f"{' | '.join(cells)} |"
-        )
-    for row in rows:
-        if "growth" in row:
-            lines += ["", *_memory_lines(row)]
-    return "\n".join(lines) + "\n"
-
-
-def _memory_lines(row: dict[str, Any]) -> list[str]:
-    marks = [s for s in row["samples"] if s["trials"] in (SETTLED, 1000, 2000, 3000, 4000, 5000)]
-    names = list(row["growth"])
-    lines = [f"| trials of {row['case']} | " + " | ".join(f"{name}, MB" for name in names) + " |"]
-    lines.append("|---" * (len(names) + 1) + "|")
-    for sample in marks:
-        cells = " | ".join(f"{sample.get(name, 0.0):.1f}" for name in names)
-        lines.append(f"| {sample['trials']:.0f} | {cells} |")
-    return lines
 
 
 def options() -> argparse.Namespace:
@@ -258,7 +228,7 @@ def save(row: dict[str, Any], out: Path) -> None:
     kept = [other for other in found["rows"] if (other["case"], other["target"]) != same]
     found = {"header": header(), "rows": [*kept, row]}
     out.write_text(json.dumps(found, indent=1) + "\n")
-    out.with_suffix(".md").write_text(render(found))
+    write()
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ class Settings:
     """Sizes and shares of the search; shares are of a batch."""
 
     elites: int = 24
-    children: int = 512
+    children: int = 384
     generations: int = 3
     kept: int = 256  # rows that live on into the next generation
     strangers: int = 256  # random rows that join the first generation
@@ -144,8 +144,8 @@ class Evolutionary:
         polish = round(n * settings.polish) if self._progress >= settings.polish_from else 0
         batch = self._offer(self._polish_pool(), polish) if polish else []
         wanted = max(0, n - immigrants - len(batch))
-        batch += self._offer(self._children(), wanted)
         strangers = self.space.sample(self._rng, settings.strangers)
+        batch += self._offer(self._children(strangers), wanted)
         return batch + self._offer(strangers, min(immigrants, n - len(batch)), keen=0.5)
 
     def _stochastic(self, amount: float) -> int:
@@ -184,13 +184,13 @@ class Evolutionary:
         best, _ = self.history.best(2)
         return np.concatenate([best[:0], *(self.space.neighbours(row) for row in best)])
 
-    def _children(self) -> Matrix:
-        """Rows bred over some generations: first from measured parents, then from the promising."""
+    def _children(self, strangers: Matrix) -> Matrix:
+        """Rows bred over some generations: first from measured parents, then from the promising,
+        strangers among them."""
         parents, seconds = self.history.best(self.settings.elites)
         if not len(parents):
-            return self.space.sample(self._rng, self.settings.strangers)
-        pool = self._litter(parents, seconds)
-        pool = np.concatenate([pool, self.space.sample(self._rng, self.settings.strangers)])
+            return strangers
+        pool = np.concatenate([self._litter(parents, seconds), strangers])
         for _ in range(self.settings.generations - 1):
             pool = distinct(pool)
             ranked = pool[np.argsort(-self.guide.score(pool), kind="stable")]
