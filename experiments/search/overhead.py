@@ -105,6 +105,7 @@ def split(case: str, target: str, trials: int, scratch: Path) -> dict[str, Any]:
         "trials": found.trials,
         "wall": round(wall, 2),
         "seconds": {name: round(phases.get(name, 0.0), 3) for name in PHASES},
+        "processor": {name: round(spent, 3) for name, spent in watch.processor.items()},
     }
 
 
@@ -207,7 +208,11 @@ def shown(row: dict[str, Any]) -> str:
     if "seconds" not in row:
         return f"{row['case']}: {row['metric']}: {row['ours']}; growth in MB {row['growth']}"
     parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in row["seconds"].items())
-    return f"{row['case']}: {row['wall']:.1f} s, overhead {row['ours']:.1%}: {parts}"
+    worked = sum(row["processor"].values()) / row["trials"]
+    return (
+        f"{row['case']}: {row['wall']:.1f} s, overhead {row['ours']:.1%} ({1e3 * worked:.1f} ms of "
+        f"a processor a trial): {parts}"
+    )
 
 
 def options() -> argparse.Namespace:

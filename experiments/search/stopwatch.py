@@ -1,4 +1,4 @@
-"""Exclusive seconds by phase of a program whose functions are wrapped; knows nothing of search."""
+"""Exclusive seconds by phase, of a program whose functions are wrapped; knows nothing of search."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ Part = tuple[Any, str, str]  # a class, the name of its method, and the phase th
 
 
 class Stopwatch:
-    """While a phase runs inside another, the outer one's time stands still. One thread only."""
+    """While a phase runs inside another, the outer one's time stands still. One thread only.
+
+    `seconds` are of the clock on the wall, `processor` those that this thread had a processor.
+    """
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        self._inside: list[float] = []
+        self.processor: dict[str, float] = defaultdict(float)
+        self._inside: list[list[float]] = []
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        began = time.perf_counter()
-        self._inside.append(0.0)
+        began, worked = time.perf_counter(), time.thread_time()
+        self._inside.append([0.0, 0.0])
         try:
             yield
         finally:
-            took = time.perf_counter() - began
-            self.seconds[name] += took - self._inside.pop()
+            took = (time.perf_counter() - began, time.thread_time() - worked)
+            inner = self._inside.pop()
+            self.seconds[name] += took[0] - inner[0]
+            self.processor[name] += took[1] - inner[1]
             if self._inside:
-                self._inside[-1] += took
+                outer = self._inside[-1]
+                outer[:] = [outer[0] + took[0], outer[1] + took[1]]
 
     def timed(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(call)

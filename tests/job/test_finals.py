@@ -92,7 +92,7 @@ def test_a_lucky_time_does_not_decide() -> None:
 
     def again(schedules: list[Schedule], rounds: int, label: str) -> list[tuple[float, Schedule]]:
         asked.append((label, len(schedules), rounds))
-        truth = [(2e-4 if s == ranked[0][1] else 1e-4 + s["a"] * 1e-6, s) for s in schedules]
+        truth = [(2e-4 if s == ranked[0][1] else 1e-4 + int(s["a"]) * 1e-6, s) for s in schedules]
         return sorted((pair for pair in truth if pair[1]["a"] != 0), key=lambda pair: pair[0])
 
     found = decide(SPACE, ranked, again)
