@@ -222,12 +222,14 @@ def options() -> argparse.Namespace:
     words.add_argument("--trials", type=int, default=256, help="of each workload's search")
     words.add_argument("--long", type=int, default=0, help="trials of the long search instead")
     words.add_argument("--cases", nargs="*", default=[], help="only cases that contain a word")
+    words.add_argument("--note", default="", help="what to know of the machine, for the table")
     words.add_argument("--out", type=Path, default=RESULTS)
     return words.parse_args()
 
 
-def save(row: dict[str, Any], out: Path) -> None:
+def save(row: dict[str, Any], out: Path, note: str) -> None:
     """Put a row in the place of the one of its case and target."""
+    row["note"] = note
     found = json.loads(out.read_text()) if out.exists() else {"rows": []}
     same = (row["case"], row["target"])
     kept = [other for other in found["rows"] if (other["case"], other["target"]) != same]
@@ -241,13 +243,13 @@ def main() -> None:
     chosen.scratch.mkdir(parents=True, exist_ok=True)
     if chosen.long:
         row = long_search(chosen.target, chosen.long, chosen.scratch)
-        save(row, chosen.out)
+        save(row, chosen.out, chosen.note)
         print(shown(row), flush=True)
         return
     for case in CASES:
         if not chosen.cases or any(word in case for word in chosen.cases):
             row = split(case, chosen.target, chosen.trials, chosen.scratch)
-            save(row, chosen.out)
+            save(row, chosen.out, chosen.note)
             print(shown(row), flush=True)
 
 

@@ -53,7 +53,8 @@ def _overhead(found: dict[str, Any]) -> list[str]:
     lines = [f"| workload | trials | wall, s | overhead | {' | '.join(phases)} |"]
     lines.append("|---" * (len(phases) + 4) + "|")
     for row in rows:
-        name = row["case"] + ("" if row["target"] == "cpu" else f" ({row['target']})")
+        known = [word for word in (row["target"], row["note"]) if word not in ("", "cpu")]
+        name = row["case"] + (f" ({', '.join(known)})" if known else "")
         cells = [f"{row['seconds'][phase] / row['wall']:.1%}" for phase in phases]
         lines.append(
             f"| {name} | {row['trials']} | {row['wall']} | {row['ours']:.1%} | "

@@ -30,9 +30,8 @@ class Settings:
     """Sizes and shares of the search; shares are of a batch."""
 
     elites: int = 24
-    children: int = 384
+    children: int = 512
     generations: int = 3
-    kept: int = 256  # rows that live on into the next generation
     strangers: int = 256  # random rows that join the first generation
     crossover: float = 0.5
     strength: float = 2.0  # decisions changed by a mutation, on average
@@ -46,8 +45,8 @@ class Settings:
     warm_up: int = 16  # trials before the model is asked
     guesses: int = 2048  # rows that a prior chooses from before anything is measured
     horizon: int = 192  # budget assumed when none is given
-    refit: float = 0.05  # share by which the known kernels have to grow until the model is fitted
-    model: ModelSettings = field(default_factory=lambda: ModelSettings(rounds=40, rate=0.25))
+    refit: float = 0.08  # share by which the known kernels have to grow until the model is fitted
+    model: ModelSettings = field(default_factory=ModelSettings)
 
 
 class Evolutionary:
@@ -193,9 +192,8 @@ class Evolutionary:
         pool = np.concatenate([self._litter(parents, seconds), strangers])
         for _ in range(self.settings.generations - 1):
             pool = distinct(pool)
-            ranked = pool[np.argsort(-self.guide.score(pool), kind="stable")]
-            litter = self._litter(ranked[: 2 * self.settings.elites], None)
-            pool = np.concatenate([ranked[: self.settings.kept], litter])
+            head = np.argsort(-self.guide.score(pool), kind="stable")[: 2 * self.settings.elites]
+            pool = np.concatenate([pool, self._litter(pool[head], None)])
         return pool
 
     def _litter(self, parents: Matrix, seconds: Scores | None) -> Matrix:
