@@ -18,7 +18,7 @@ from costmodel.model import Settings as ModelSettings
 from explorer.strategies.base import OutcomeLike
 from explorer.strategies.guide import Guide, Prior, Quality
 from explorer.strategies.history import History, SeedQueue, draw_fresh, keys_of
-from explorer.strategies.remembered import remembering
+from explorer.strategies.remembered import RememberedPrior, remembering
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
 
@@ -85,7 +85,7 @@ class Evolutionary:
 
     def use_prior(self, prior: Prior) -> None:
         """Let a model from other workloads have its say; called before the first ask or tell."""
-        self.guide.use_prior(prior)
+        self.guide.use_prior(RememberedPrior(prior, self.space))
 
     def ask(self, n: int) -> list[Schedule]:
         warm = self.guide.warm

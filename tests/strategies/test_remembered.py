@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from explorer.strategies.contract import example_space
-from explorer.strategies.remembered import Remembered, remembering
-from ir.space import Columns, Features, Space
+from explorer.strategies.remembered import (
+    RememberedFeatures,
+    RememberedPrior,
+    remembering,
+)
+from ir.space import Columns, Features, Matrix, Space
 
 
 class Counted:
@@ -30,7 +35,7 @@ def counted() -> tuple[Space, Counted]:
 
 def test_each_row_is_computed_once() -> None:
     space, features = counted()
-    remembered = Remembered(space)
+    remembered = RememberedFeatures(space)
     rows = space.sample(np.random.default_rng(0), 64)
     rows = np.unique(rows, axis=0)
     twice = np.concatenate([rows, rows[::-1]])
@@ -39,17 +44,33 @@ def test_each_row_is_computed_once() -> None:
     assert names == ("rows", "area")
     assert np.array_equal(found, expected)
     assert np.array_equal(remembered(space.columns(rows[5:9]))[1], expected[5:9])
-    assert features.rows == len(rows) == len(remembered)
+    assert features.rows == len(rows) == len(remembered.rows)
 
 
 def test_only_so_many_are_kept() -> None:
     space, _ = counted()
-    remembered = Remembered(space, most=50)
+    remembered = RememberedFeatures(space, most=50)
     for seed in range(20):
         rows = space.sample(np.random.default_rng(seed), 30)
         expected = Counted()(space.columns(rows))[1]
         assert np.array_equal(remembered(space.columns(rows))[1], expected)
-        assert len(remembered) <= 50
+        assert len(remembered.rows) <= 50
+
+
+def test_a_prior_is_asked_for_a_row_once() -> None:
+    asked: list[int] = []
+
+    class Prior:
+        def score(self, space: Space, matrix: Matrix) -> NDArray[np.float64]:
+            asked.append(len(matrix))
+            return matrix.sum(axis=1) / 4.0
+
+    space = example_space()
+    rows = np.unique(space.sample(np.random.default_rng(0), 40), axis=0)
+    prior = RememberedPrior(Prior(), space)
+    assert np.array_equal(prior.score(space, rows[:9]), rows[:9].sum(axis=1) / 4.0)
+    assert np.array_equal(prior.score(space, rows[::-1]), rows[::-1].sum(axis=1) / 4.0)
+    assert asked == [9, len(rows) - 9]
 
 
 def test_a_space_without_features_stays_what_it_is() -> None:
@@ -60,6 +81,8 @@ def test_a_space_without_features_stays_what_it_is() -> None:
 
 def test_no_rows_have_names_all_the_same() -> None:
     space, _ = counted()
-    names, found = Remembered(space)(space.columns(space.sample(np.random.default_rng(0), 0)))
+    names, found = RememberedFeatures(space)(
+        space.columns(space.sample(np.random.default_rng(0), 0))
+    )
     assert names == ("rows", "area")
     assert found.shape == (0, 2)
