@@ -63,7 +63,7 @@ def test_a_prior_is_asked_for_a_row_once() -> None:
     class Prior:
         def score(self, space: Space, matrix: Matrix) -> NDArray[np.float64]:
             asked.append(len(matrix))
-            return matrix.sum(axis=1) / 4.0
+            return np.asarray(matrix.sum(axis=1) / 4.0, dtype=np.float64)
 
     space = example_space()
     rows = np.unique(space.sample(np.random.default_rng(0), 40), axis=0)
