@@ -7,7 +7,7 @@ the finals, all in turns. Knows spaces; nothing of measuring.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ir.schedule import Schedule
 from ir.space import Space
 
 FINALISTS = 6
-HEAT = 24
+HEAT_SIZE = 24
 SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are slow
 HEAT_SHARE = 0.4  # of that for the heat
 RUNS_A_TURN = 9  # checks and samples of one finalist in one round
@@ -33,6 +33,21 @@ def finals_size(seconds: float) -> tuple[int, int]:
     return max(2, min(FINALISTS, int(turns / rounds))), rounds
 
 
+def chosen_finalists(
+    space: Space, ranked: Ranked, again: Callable[[list[Schedule]], Ranked]
+) -> tuple[list[Schedule], int]:
+    """Who runs the finals of a search, and in how many rounds.
+
+    `ranked` (seconds, fastest first) is what the search found, one schedule for each kernel;
+    `again` measures the schedules of a heat, and gives those that were right, fastest first.
+    """
+    tried = heat(space, ranked)
+    if tried:
+        ranked = again(tried) or ranked
+    count, rounds = finals_size(ranked[0][0])
+    return [schedule for _, schedule in ranked[:count]], rounds
+
+
 def heat(space: Space, ranked: Ranked) -> list[Schedule]:
     """The schedules of a heat out of `ranked` (seconds, fastest first); none if it is no use.
 
@@ -42,7 +57,7 @@ def heat(space: Space, ranked: Ranked) -> list[Schedule]:
     best = ranked[0][0]
     hopeful = [pair for pair in ranked if pair[0] <= WITHIN * best]
     turns = HEAT_SHARE * SECONDS / (RUNS_A_TURN * best)
-    count = min(HEAT, int(turns), len(hopeful))
+    count = min(HEAT_SIZE, int(turns), len(hopeful))
     if count <= finals_size(best)[0]:
         return []
     rows = np.array([space.encode(schedule) for _, schedule in hopeful])

@@ -9,13 +9,14 @@ strategy, and nothing of a strategy's state needs to be kept. Knows no strategy 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from explorer.outcome import Outcome, Status
 from explorer.plan import Plan
 from explorer.recall import DECIDING, count_known
+from explorer.sharing import is_running, refuse_running
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -43,6 +44,12 @@ class Acknowledged:
         """The outcome of a schedule, which is not given twice."""
         _, outcome = self.outcomes.pop(schedule.key, (None, None))
         return outcome
+
+    def keep(self, pairs: Iterable[tuple[Schedule, Outcome | None]]) -> None:
+        """Take back outcomes that were not given after all."""
+        for schedule, outcome in pairs:
+            if outcome is not None:
+                self.outcomes[schedule.key] = (schedule, outcome)
 
     def rest(self) -> list[tuple[Schedule, Outcome]]:
         """All that is left, in the order in which it was measured."""
@@ -90,9 +97,10 @@ def outcome_of(record: Record) -> Outcome:
 def find_interrupted(store: Store, identifier: str | None = None) -> Interrupted:
     """The run that `identifier` (a job's, or its first letters) belongs to; else the newest one.
 
-    Raises UsageError where there is nothing to go on with, UnknownJob for an unknown identifier.
+    Raises UsageError where there is nothing to go on with, or a living process runs it, UnknownJob
+    for an unknown identifier.
     """
-    job = store.job(identifier) if identifier else _newest(store.jobs(), store.location)
+    job = store.job(identifier) if identifier else _newest(store)
     options = _options(job)
     if job.state == "done":
         raise UsageError(f"job {job.id} is done; tune the workload again to add trials to it")
@@ -104,14 +112,18 @@ def find_interrupted(store: Store, identifier: str | None = None) -> Interrupted
         for other in store.jobs()
         if _options(other).get("run") == run
     }
+    for member in members.values():
+        refuse_running(store, member)
     return Interrupted(run, Plan.from_json(json.dumps(options["plan"])), members)
 
 
-def _newest(jobs: Sequence[Job], location: str) -> Job:
-    waiting = [job for job in jobs if job.state in WAITING and "plan" in _options(job)]
+def _newest(store: Store) -> Job:
+    """The newest job that waits; if all that do are being run, the newest of these."""
+    waiting = [job for job in store.jobs() if job.state in WAITING and "plan" in _options(job)]
     if not waiting:
-        raise UsageError(f"{location}: no interrupted job to go on with")
-    return waiting[-1]
+        raise UsageError(f"{store.location}: no interrupted job to go on with")
+    idle = [job for job in waiting if not is_running(store, job)]
+    return (idle or waiting)[-1]
 
 
 def _options(job: Job) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import json
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -21,6 +21,7 @@ from ir.errors import UsageError
 Scalar = str | int | float | bool
 Objective = Literal["total", "ratio"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
+NO_MODEL = "none"  # in the place of a file
 _NO_JOBS = "no jobs: give at least one [[job]] with an operator"
 _LARGEST_FILE = 1 << 20
 
@@ -50,6 +51,11 @@ class JobPlan:
         if self.seed < 0:
             raise UsageError(f"seed={self.seed}: must not be negative")
 
+    def anchored(self, folder: Path) -> JobPlan:
+        """See `Plan.anchored`."""
+        model = self.model if self.model in (None, NO_MODEL) else _within(folder, self.model)
+        return replace(self, model=model, start_from=_within(folder, self.start_from))
+
     @property
     def title(self) -> str:
         """The workload for people: operator and arguments."""
@@ -73,6 +79,10 @@ class Plan:
         share = -(-self.budget.trials // len(self.jobs))
         return min(self.jobs[number].trials or share, self.budget.trials)
 
+    def anchored(self, folder: Path) -> Plan:
+        """The plan whose files (`start_from`, `model`), where relative, are those of `folder`."""
+        return replace(self, jobs=tuple(job.anchored(folder) for job in self.jobs))
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
@@ -87,13 +97,21 @@ class Plan:
             raise UsageError(f"not a plan of jobs: {error}") from None
 
 
+def _within(folder: Path, name: str | None) -> str | None:
+    """A file's name as seen from where `folder` is; URLs stay."""
+    return name if name is None or "://" in name else str(folder / name)
+
+
 def _stored_job(data: Mapping[str, Any]) -> JobPlan:
     pairs = {name: tuple(map(tuple, data[name])) for name in ("arguments", "pins")}
     return JobPlan(**{**data, **pairs})
 
 
 def read_plan(path: Path, /, **given: object) -> Plan:
-    """The plan in a TOML file; `given` (not None) overrides its top level. Raises UsageError."""
+    """The plan in a TOML file; `given` (not None) overrides its top level. Raises UsageError.
+
+    Files that it names are relative to its folder.
+    """
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise UsageError(f"{path}: larger than 1 MiB, so no file of jobs")
@@ -102,7 +120,7 @@ def read_plan(path: Path, /, **given: object) -> Plan:
         raise UsageError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
-    return plan_of(data, str(path), **given)
+    return plan_of(data, str(path), **given).anchored(path.parent)
 
 
 def plan_of(data: Mapping[str, Any], where: str = "jobs", /, **given: object) -> Plan:

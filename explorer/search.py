@@ -6,9 +6,11 @@ Knows strategies, measuring and records by their interfaces; no operator and no 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -21,7 +23,7 @@ from explorer.baseline import Baseline
 from explorer.comparison import Settled, settle
 from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
-from explorer.finals import finals_size, heat
+from explorer.finals import chosen_finalists
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
@@ -36,6 +38,8 @@ from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Job, Store
 
+LEAST = 8  # candidates asked for at once at a budget's end, where most may be copies of others
+MOST_GOOD = 512  # of the fastest schedules at least so many are kept in memory
 _SHOWN = 200  # letters of a failure in a message
 BARREN = 32  # batches of kernels that ran before, after which a step gives up
 
@@ -84,6 +88,8 @@ class Search:
         self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
         self._kernels: dict[str, Outcome] = {}
+        self._widest = 0  # the largest batch so far
+        self._spare: list[Schedule] = []  # asked for, and not measured yet
         self._past = Acknowledged() if resume is None else acknowledged(store, resume)
         self.resumed = len(self._past.outcomes)
         first = known_at_start(store, workload, resume)
@@ -105,7 +111,12 @@ class Search:
         self.measurer.kernels = self._kernels
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
         options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
-        self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
+        try:
+            self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
+        except BaseException:
+            self.measurer.close()
+            self.sharing.close()
+            raise
         self.state = "failed"
 
     def __enter__(self) -> Self:
@@ -148,42 +159,52 @@ class Search:
         """Whether trials of the resumed job are still to be asked for again."""
         return bool(self._past)
 
-    def step(self, count: int) -> Iterator[tuple[Schedule, Outcome]]:
+    def step(self, count: int, patience: float = math.inf) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded.
 
         A schedule whose kernel ran before is no candidate: the strategy is told that kernel's
-        outcome and asked again. Nothing is yielded once it has no more to propose.
+        outcome and asked again. Nothing is yielded once it has no more to propose. What other
+        searches measure is waited for `patience` (seconds) at most.
         """
-        before = self.trials
+        before, until = self.trials, time.monotonic() + patience
+        self._widest = max(count, self._widest)
         for _ in range(BARREN):
-            schedules = self._claimed(count)
-            yield from self._measured(schedules)
+            schedules = self._claimed(max(count, min(LEAST, self._widest)), until)
+            yield from self._measured(schedules, count)
             if self.trials > before or not schedules:
                 break
 
-    def _measured(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
-        """The trials among `schedules`; the strategy is told of all that was answered."""
+    def _measured(
+        self, schedules: Sequence[Schedule], count: int
+    ) -> Iterator[tuple[Schedule, Outcome]]:
+        """Up to `count` trials among `schedules`; the strategy is told of all that was answered."""
         pairs: list[tuple[Schedule, Outcome]] = []
         try:
-            for schedule, outcome in self._answers(schedules):
-                pairs.append((schedule, outcome))
-                if not outcome.copied:
-                    self._count(schedule, outcome)
-                    yield schedule, outcome
+            with closing(self._answers(schedules)) as answers:
+                for schedule, outcome in answers:
+                    pairs.append((schedule, outcome))
+                    if not outcome.copied:
+                        self._count(schedule, outcome)
+                        count -= 1
+                        yield schedule, outcome
+                    if not count:
+                        break
         finally:
             self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
+            self._spare = list(schedules[len(pairs) :])
             self.sharing.done()
 
-    def _claimed(self, count: int) -> list[Schedule]:
-        """Candidates that no other search measures; none when there are none left."""
+    def _claimed(self, count: int, until: float) -> list[Schedule]:
+        """Candidates that no other search measures; none when there are none left by `until`."""
         batch = self.sharing.left(count)
         self._tell_known(self.sharing.heard())
         while len(batch) < count:
-            asked = self.strategy.ask(count - len(batch))
+            spare, self._spare = self._spare, []
+            asked = spare or self.strategy.ask(count - len(batch))
             batch += self._ours(asked)
             if not asked:
                 break
-        batch = batch or self.sharing.wait(count)
+        batch = batch or self.sharing.wait(count, until - time.monotonic())
         self._tell_known(self.sharing.heard())
         return batch
 
@@ -194,23 +215,31 @@ class Search:
         ours = past | {schedule.key for schedule in taken}
         return [schedule for schedule in asked if schedule.key in ours]
 
-    def _answers(self, schedules: Sequence[Schedule]) -> Iterator[tuple[Schedule, Outcome]]:
+    def _answers(
+        self, schedules: Sequence[Schedule]
+    ) -> Generator[tuple[Schedule, Outcome], None, None]:
         """In their order: trials of a resumed job from the store, others measured and stored.
 
         What is copied from another schedule is not stored, and the past goes on after it.
         """
         told = {schedule.key: self._past.take(schedule) for schedule in schedules}
         measured = self.measurer.measure([s for s in schedules if told[s.key] is None])
-        for schedule in schedules:
-            outcome = told[schedule.key]
-            if outcome is None:
-                self.measurer.best = self.best_seconds
-                outcome = next(measured)
-                self._note_baseline()
-                if not outcome.copied:
-                    self._tell_past()
-                    self._add(schedule, outcome, self.strategy_name)
-            yield schedule, outcome
+        try:
+            for schedule in schedules:
+                outcome = told.pop(schedule.key) or self._new(schedule, measured)
+                yield schedule, outcome
+        finally:
+            self._past.keep((s, told[s.key]) for s in schedules if s.key in told)
+
+    def _new(self, schedule: Schedule, measured: Iterator[Outcome]) -> Outcome:
+        """The next outcome, stored unless it is a copy."""
+        self.measurer.best = self.best_seconds
+        outcome = next(measured)
+        self._note_baseline()
+        if not outcome.copied:
+            self._tell_past()
+            self._add(schedule, outcome, self.strategy_name)
+        return outcome
 
     def _tell_past(self) -> None:
         """Trials that were not asked for again (another version of a library draws otherwise)."""
@@ -236,14 +265,8 @@ class Search:
         ranked = self.ranked()
         if not ranked:
             raise self.nothing_valid()
-        tried = heat(self.space, ranked)
-        if tried:
-            heated = list(zip(tried, self.measurer.compete(tried, 1), strict=True))
-            self._add_all(heated, HEAT)
-            ranked = _ranked(heated) or ranked
-        count, rounds = finals_size(ranked[0][0])
+        finalists, rounds = chosen_finalists(self.space, ranked, self._heat)
         best_before = self._incumbent()
-        finalists = [schedule for _, schedule in ranked[:count]]
         if best_before is not None and best_before not in finalists:
             finalists.append(best_before)
         outcomes = self.measurer.compete(finalists, rounds, library=self._wants_baseline)
@@ -256,6 +279,12 @@ class Search:
             raise NothingValid(f"{self.workload.operator}: no finalist was right again: {seen}")
         self._add_all(self.settled.finalists, FINAL)
         return self.settled.outcome.seconds or 0.0, self.settled.schedule
+
+    def _heat(self, schedules: list[Schedule]) -> list[tuple[float, Schedule]]:
+        """Measure in one round and record; those that were right again, the fastest first."""
+        pairs = list(zip(schedules, self.measurer.compete(schedules, 1), strict=True))
+        self._add_all(pairs, HEAT)
+        return _ranked(pairs)
 
     def _incumbent(self) -> Schedule | None:
         """The best of earlier searches, if it is of this search's space; as one of its kernels."""
@@ -293,10 +322,12 @@ class Search:
         return NothingValid(f"{name}: {met}{last}; try more trials, more seconds or fewer pins")
 
     def close(self) -> None:
-        """End the workers, let go of what is leased, and note the job's state."""
-        self.measurer.close()
-        self.sharing.close()
-        self.store.update_job(self.job.id, self.state)
+        """End the workers, note the job's state, and let go of what is leased."""
+        try:
+            self.measurer.close()
+            self.store.update_job(self.job.id, self.state)
+        finally:
+            self.sharing.close()
 
     def _use_prior(self, model: str | Path | None) -> TrainedModel | None:
         """Give the strategy the model to start with, if it takes one."""
@@ -308,9 +339,10 @@ class Search:
         return prior
 
     def _begin(self, resume: Job | None, options: dict[str, object]) -> Job:
-        """The job's row; a new one has all that making this very search again takes."""
+        """The job's row, held; a new one has all that making this very search again takes."""
         workload = self.workload
         if resume is not None:
+            self.sharing.run(resume)
             return self.store.update_job(resume.id, "running")
         options |= {
             "threads": workload.threads,
@@ -318,7 +350,9 @@ class Search:
             "generator": workload.backend.generator,
         }
         extents, text = workload.extents_json, json.dumps(options)
-        return self.store.new_job(workload.operator, extents, workload.target, text)
+        job = self.store.new_job(workload.operator, extents, workload.target, text)
+        self.sharing.run(job)
+        return job
 
     def _tell_known(self, pairs: Sequence[Pair]) -> int:
         """Tell the strategy what the store knows; gives the number of schedules."""
@@ -354,6 +388,9 @@ class Search:
             key = outcome.kernel_key or schedule.key
             if key not in self._good or outcome.seconds < self._good[key][0]:
                 self._good[key] = (outcome.seconds, schedule)
+                if len(self._good) >= 2 * MOST_GOOD:
+                    fastest = sorted(self._good.items(), key=lambda item: item[1][0])
+                    self._good = dict(fastest[:MOST_GOOD])
 
     def _add(self, schedule: Schedule, outcome: Outcome, strategy: str) -> None:
         elapsed = (ELAPSED, round(self._clock(), 3))

@@ -6,6 +6,7 @@ long as that takes. Knows records and schedules; neither strategies nor how one 
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -14,13 +15,34 @@ from contextlib import suppress
 from explorer.outcome import Outcome
 from explorer.recall import candidate_of, verdicts
 from explorer.workload import Workload
+from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Record, Store, StoreError, new_owner
+from records import Job, Record, Store, StoreError, described, new_owner
 
 LEASE_SECONDS = 60.0  # how long others wait for a search that hangs, or died on another machine
 BEATS = 4  # renewals in that time: some may fail, as when the store is locked for a while
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks at what others do
 Pair = tuple[Schedule, Outcome]
+
+
+def refuse_running(store: Store, job: Job) -> None:
+    """Raises UsageError if a living process works on the job: two would do the same trials."""
+    owner = store.holder(_lease_of(job))
+    if owner is not None:
+        raise UsageError(
+            f"job {job.id} is being run by {described(owner)}, since {job.updated}: wait until it "
+            "ends, or end it (its trials are kept), then resume it"
+        )
+
+
+def is_running(store: Store, job: Job) -> bool:
+    """Whether a living process works on the job."""
+    return store.holder(_lease_of(job)) is not None
+
+
+def _lease_of(job: Job) -> str:
+    """What the process that runs a job holds a lease of."""
+    return f"job:{job.id}"
 
 
 class Sharing:
@@ -42,6 +64,13 @@ class Sharing:
     def know(self, schedules: Iterable[Schedule]) -> None:
         """Do not tell of these again: the search knows their outcomes."""
         self._known.update(schedule.key for schedule in schedules)
+
+    def run(self, job: Job) -> None:
+        """Be the one who runs this job, until `close`; raises UsageError if another does."""
+        self._start()
+        lease = _lease_of(job)
+        if lease not in self._store.claim((lease,), self._owner, self._seconds):
+            refuse_running(self._store, job)
 
     def take(self, schedules: Iterable[Schedule]) -> list[Schedule]:
         """Those that are this search's to measure: neither another's now, nor measured by one."""
@@ -69,14 +98,17 @@ class Sharing:
         self._listen()
         return self.take(list(self._others.values())[:count])
 
-    def wait(self, count: int) -> list[Schedule]:
-        """As `left`, waiting until one is left or all are measured, for the time of two leases."""
-        deadline = time.monotonic() + 2 * self._seconds
+    def wait(self, count: int, patience: float = math.inf) -> list[Schedule]:
+        """As `left`, waiting until one is left or all are measured.
+
+        For the time of two leases at most, and for `patience` (seconds).
+        """
+        deadline = time.monotonic() + min(2 * self._seconds, patience)
         pause = SHORTEST_PAUSE
-        while self._others and time.monotonic() < deadline:
+        while self._others and (left := deadline - time.monotonic()) > 0:
             if found := self.left(count):
                 return found
-            time.sleep(pause)
+            time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
         return []
 

@@ -18,6 +18,7 @@ import numpy as np
 from costmodel.dataset import Group
 from costmodel.features import trait_names, traits
 from costmodel.saved import TrainedModel, load_model, shipped_model
+from explorer.plan import NO_MODEL
 from explorer.recall import DAMNING, FINAL, open_store
 from explorer.workload import Workload
 from ir.errors import TilewrightError, UsageError
@@ -25,8 +26,6 @@ from ir.schedule import Schedule
 from ir.space import Row, Space
 from ir.target import Hardware
 from records import Record, Store, import_records
-
-NO_MODEL = "none"
 
 
 def read_groups(sources: Sequence[str], target: str | None = None) -> list[Group]:

@@ -6,9 +6,11 @@ Knows searches, allocation and what an interrupted run left; no operator and no 
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -159,7 +161,7 @@ class Run:
 
     def _facts(self, number: int) -> dict[str, object]:
         """What is kept with a job besides its own options."""
-        plan = json.loads(self._plan.to_json())
+        plan = json.loads(self._plan.anchored(Path.cwd()).to_json())
         peaks = dict(self._peaks[number])
         return {"run": self._identifier, "member": number, "plan": plan, "peaks": peaks}
 
@@ -170,7 +172,7 @@ class Run:
         count = min(self._plan.budget.batch, self._plan.budget.trials - self._trials)
         if limit is not None:
             count = min(count, limit - before)
-        for schedule, outcome in search.step(count):
+        for schedule, outcome in search.step(count, self._left()):
             self._tell(number, search, schedule, outcome)
             if self._over():
                 return
@@ -207,10 +209,22 @@ class Run:
     def _elapsed(self) -> float:
         return self._before + self._clock() - self._began
 
+    @property
+    def _rebuilding(self) -> bool:
+        """Whether trials of an interrupted run are still to be asked for again."""
+        return bool(self._past) or any(search.replaying for search in self._searches.values())
+
+    def _left(self) -> float:
+        """Seconds of the budget that are left; while a run is rebuilt none is spent."""
+        seconds = self._plan.budget.seconds
+        if seconds is None or self._rebuilding:
+            return math.inf
+        return max(0.0, seconds - self._elapsed())
+
     def _over(self) -> bool:
         """Whether the budget is spent; while a run is rebuilt its time is not."""
         budget = self._plan.budget
-        if self._past or any(search.replaying for search in self._searches.values()):
+        if self._rebuilding:
             return self._trials >= budget.trials
         return budget.over(self._trials, self._elapsed())
 

@@ -97,6 +97,11 @@ class Columns(Mapping[str, Column]):
         self.asked: set[str] = set()
 
     @property
+    def matrix(self) -> Matrix:
+        """The rows themselves, as indices into the domains."""
+        return self._matrix
+
+    @property
     def rows(self) -> int:
         return int(self._matrix.shape[0])
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from records.errors import StoreError
-from records.owner import new_owner
+from records.owner import described, new_owner
 from records.record import JOB_STATES, STATUSES, Job, Record, candidate_key, utc_now
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "Store",
     "StoreError",
     "candidate_key",
+    "described",
     "export_records",
     "import_records",
     "merge",

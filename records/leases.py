@@ -64,6 +64,15 @@ def claim(
     return set(connection.execute(select(leases.c.candidate).where(ours)).scalars())
 
 
+def holder(connection: Connection, candidate: str, now: float) -> str | None:
+    """The living owner that holds a candidate; None where nobody does."""
+    wanted = select(leases).where(leases.c.candidate == candidate)
+    row = connection.execute(wanted).first()
+    if row is None or row.began + row.seconds <= now or is_gone(row.owner):
+        return None
+    return str(row.owner)
+
+
 def renew(connection: Connection, owner: str, now: float) -> int:
     """Let the leases of `owner` count from now; returns how many it still holds."""
     mine = update(leases).where(leases.c.owner == owner).values(began=now)

@@ -19,6 +19,14 @@ def new_owner() -> str:
     return "/".join((*_place(), str(pid), _started(pid) or "", secrets.token_hex(6)))
 
 
+def described(owner: str) -> str:
+    """A name of `new_owner` for people."""
+    parts = owner.split("/")
+    if len(parts) == 5 and parts[0] and tuple(parts[:2]) == _place():
+        return f"process {parts[2]} of this machine"
+    return "a process of another machine or container"
+
+
 def is_gone(owner: str) -> bool:
     """Whether the process behind a name has surely ended; False where that cannot be known."""
     parts = owner.split("/")

@@ -29,6 +29,7 @@ from sqlalchemy import (
 from records.errors import DamagedStore, ForeignFile, NewerStore
 
 VERSION = 2
+WITH_LEASES = 2  # the version that has them
 
 Migration = Callable[[Connection], None]
 

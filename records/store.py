@@ -281,6 +281,14 @@ class Store:
         with self._leasing() as connection:
             return leases.end(connection, owner, candidates)
 
+    def holder(self, candidate: str) -> str | None:
+        """The living owner that holds the lease of `candidate`, if there is one."""
+        with self._database.reading() as connection:
+            if (self._version(connection) or 0) < schema.WITH_LEASES:
+                return None
+            now = leases.present(connection, self._lease_clock)
+            return leases.holder(connection, candidate, now)
+
     @contextmanager
     def _leasing(self) -> Iterator[Connection]:
         """Leases are worth nothing after a power cut, so they do not wait for the disk."""

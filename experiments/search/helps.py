@@ -2,10 +2,11 @@
 
     python experiments/search/helps.py --scratch FOLDER [--seconds 3000] [--cases softmax ...]
 
-Five seeds of each on every workload, from nothing but the space. The ten winners of a workload are
-then measured again in turns, and the medians over the seeds compared. Resumable: outcomes are kept
-in the scratch folder's stores, and searches are deterministic, so a second call asks for the same
-and goes on.
+Five seeds of each on every workload, from nothing but the space. Every search, of either side, ends
+as a job does: the best of what it measured run a heat and finals, which name its winner. The ten
+winners of a workload are then measured again in turns, and the medians over the seeds compared.
+Resumable: outcomes are kept in the scratch folder's stores, and searches are deterministic, so a
+second call asks for the same and goes on.
 
 A schedule (or kernel) that several searches ask for is measured once. That is fair: both sides are
 judged by the same clock, no search gets a second, luckier draw, and winners are measured anew.
@@ -28,10 +29,12 @@ import numpy as np
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
+from explorer.finals import chosen_finalists  # noqa: E402
 from explorer.measure import Measurer  # noqa: E402
 from explorer.outcome import Outcome  # noqa: E402
 from explorer.recall import known_trials, to_record  # noqa: E402
 from explorer.runtime.workers import Timing  # noqa: E402
+from explorer.search import LEAST  # noqa: E402
 from explorer.strategies.base import find_strategy  # noqa: E402
 from explorer.workload import Workload  # noqa: E402
 from ir.schedule import Schedule  # noqa: E402
@@ -90,23 +93,39 @@ class Shared:
         return [self.known[schedule] for schedule in schedules]
 
 
-def search(name: str, seed: int, trials: int, shared: Shared) -> Schedule:
-    """The fastest of `trials` kernels that one search runs."""
+def search(name: str, seed: int, trials: int, shared: Shared) -> list[tuple[float, Schedule]]:
+    """The `trials` kernels that one search runs, the fastest first; failures are left out."""
     space, rng = shared.workload.space(), np.random.default_rng(seed)
     strategy = find_strategy(name)(space, rng, trials=trials)
     found: dict[str, tuple[float, Schedule]] = {}
     shared.measurer.best = None
     barren = 0
     while len(found) < trials and barren < BARREN:
-        asked = strategy.ask(min(BATCH, trials - len(found)))
+        asked = strategy.ask(max(LEAST, min(BATCH, trials - len(found))))
         outcomes = shared.outcomes(asked)
         strategy.tell(asked, outcomes)
         before = len(found)
         for schedule, outcome in zip(asked, outcomes, strict=True):
             seconds = outcome.seconds if outcome.ok and outcome.seconds else float("inf")
-            found.setdefault(outcome.kernel_key or schedule.key, (seconds, schedule))
+            if len(found) < trials:
+                found.setdefault(outcome.kernel_key or schedule.key, (seconds, schedule))
         barren = barren + 1 if len(found) == before else 0
-    return min(found.values(), key=lambda pair: pair[0])[1]
+    good = [pair for pair in found.values() if pair[0] < float("inf")]
+    return sorted(good, key=lambda pair: pair[0])
+
+
+def winner(ranked: list[tuple[float, Schedule]], shared: Shared) -> Schedule:
+    """What the finals of a search name."""
+
+    def again(schedules: list[Schedule], rounds: int = 1) -> list[tuple[float, Schedule]]:
+        outcomes = shared.measurer.compete(schedules, rounds)
+        pairs = zip(outcomes, schedules, strict=True)
+        found = [(outcome.seconds, s) for outcome, s in pairs if outcome.ok and outcome.seconds]
+        return sorted(found, key=lambda pair: pair[0])
+
+    if time.monotonic() > shared.end:
+        raise Unfinished
+    return again(*chosen_finalists(shared.workload.space(), ranked, again))[0][1]
 
 
 def compare(case: str, seeds: int, scratch: Path, end: float) -> dict[str, Any]:
@@ -123,7 +142,7 @@ def compare(case: str, seeds: int, scratch: Path, end: float) -> dict[str, Any]:
     ):  # fmt: skip
         shared = Shared(workload, store, measurer, end)
         winners = [
-            (name, search(name, seed, trials, shared))
+            (name, winner(search(name, seed, trials, shared), shared))
             for seed in range(seeds)
             for name, trials in SIDES.items()
         ]
@@ -187,9 +206,11 @@ def main() -> None:
             print(f"{case}: not finished; run again", flush=True)
             break
         from peers import header  # it needs git
+        from table import write
 
         told = {"header": header(), "rows": list(rows.values())}
         chosen.out.write_text(json.dumps(told, indent=1) + "\n")
+        write()
         print(shown(rows[case]), flush=True)
     print(verdict(list(rows.values())))
 

@@ -123,7 +123,7 @@ def save(found: dict[str, Any]) -> None:
     part = RESULTS.with_suffix(".part")
     part.write_text(json.dumps(found, indent=1) + "\n")
     part.replace(RESULTS)
-    (HERE / "README.md").write_text(render(found, HERE / "NOTES.md"))
+    (HERE / "README.md").write_text(render(found))
 
 
 def load() -> dict[str, Any]:

@@ -1,21 +1,80 @@
-"""The README of the results: spaces, areas, fractions of the optimum. Reads rows; runs nothing."""
+"""The README of the results: peers, what the model adds, overhead. Reads rows; runs nothing.
+
+    python experiments/search/table.py
+
+NOTES.md is the prose; where it says {helps} and {overhead} stand the tables of these results.
+"""
 
 from __future__ import annotations
 
+import json
 import statistics
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).parent
 MARKS = ("25", "50", "100", "200")
 OURS = "evolutionary"
 
 
-def render(found: dict[str, Any], notes: Path) -> str:
-    """The whole page."""
-    lines = [*_opening(found), "", *_spaces(found), "", *_areas(found), "", *_marks(found)]
-    if notes.exists():
-        lines += ["", notes.read_text().strip()]
-    return "\n".join(lines) + "\n"
+def write() -> None:
+    """Make the README anew."""
+    found = json.loads((HERE / "results.json").read_text())
+    (HERE / "README.md").write_text(render(found))
+
+
+def render(found: dict[str, Any]) -> str:
+    """The whole page; `found` is what is in results.json."""
+    lines = [*_opening(found), "", *_spaces(found), "", *_areas(found), "", *_marks(found), ""]
+    notes = (HERE / "NOTES.md").read_text().strip()
+    for name, table in (("helps", _helps), ("overhead", _overhead)):
+        path = HERE / f"{name}.json"
+        told = table(json.loads(path.read_text())) if path.exists() else ["Not measured yet."]
+        notes = notes.replace(f"{{{name}}}", "\n".join(told))
+    return "\n".join([*lines, notes]) + "\n"
+
+
+def _helps(found: dict[str, Any]) -> list[str]:
+    """64 evolved trials against 256 random ones."""
+    lines = ["| workload | 64 trials, ms | random, 256 trials, ms | ratio |", "|---|---|---|---|"]
+    for row in found["rows"]:
+        lines.append(
+            f"| {row['case']} | {row['ours']:.4g} | {row['peer_value']:.4g} | {row['ratio']:.3f} |"
+        )
+    good = sum(row["ratio"] >= 1 for row in found["rows"])
+    commit = found["header"]["commit"]
+    return [*lines, "", f"At least as good on {good} of {len(found['rows'])} (commit {commit})."]
+
+
+def _overhead(found: dict[str, Any]) -> list[str]:
+    """Shares of the wall clock, and the memory of the long search."""
+    rows = [row for row in found["rows"] if "seconds" in row]
+    phases = list(rows[0]["seconds"]) if rows else []
+    lines = [f"| workload | trials | wall, s | overhead | {' | '.join(phases)} |"]
+    lines.append("|---" * (len(phases) + 4) + "|")
+    for row in rows:
+        known = [word for word in (row["target"], row["note"]) if word not in ("", "cpu")]
+        name = row["case"] + (f" ({', '.join(known)})" if known else "")
+        cells = [f"{row['seconds'][phase] / row['wall']:.1%}" for phase in phases]
+        lines.append(
+            f"| {name} | {row['trials']} | {row['wall']} | {row['ours']:.1%} | "
+            f"{' | '.join(cells)} |"
+        )
+    for row in found["rows"]:
+        lines += _memory(row) if "growth" in row else []
+    return lines
+
+
+def _memory(row: dict[str, Any]) -> list[str]:
+    """Megabytes by process, at every 1,000 trials."""
+    names = list(row["growth"])
+    lines = ["", f"| {row['case']}, trials | {' | '.join(f'{name}, MB' for name in names)} |"]
+    lines.append("|---" * (len(names) + 1) + "|")
+    for sample in row["samples"]:
+        if sample["trials"] == row["settled"] or sample["trials"] % 1000 == 0:
+            cells = " | ".join(f"{sample.get(name, 0.0):.1f}" for name in names)
+            lines.append(f"| {sample['trials']:.0f} | {cells} |")
+    return lines
 
 
 def _opening(found: dict[str, Any]) -> list[str]:
@@ -88,3 +147,7 @@ def _players(found: dict[str, Any]) -> list[str]:
 
 def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
+
+
+if __name__ == "__main__":
+    write()

@@ -86,6 +86,8 @@ class Timing:
     cut: float = 1.6  # a first run that many times the best so far is the last
     slow: float = 1.5  # a median that many times the best so far needs no more than `settled` runs
     settled: int = 5
+    steady: float = 0.1  # distance of the quartiles, as a share of the median, that is believed
+    again: int = 2  # times that a short contender is measured anew whose samples lie further apart
     sustained: bool = False  # behind a stretch of load, so that clocks are those of long runs
     hiccup: float = (
         0.2  # a first run longer than that is slow, a shorter one may have been disturbed
@@ -227,16 +229,38 @@ def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> t
             warm = min(warm, *(launch(times) / times for _ in range(2)))
         if warm > timing.cut * best:
             return (warm,)
+    samples = _sampled(launch, warm, best, timing)
+    for _ in range(timing.again if warm < timing.budget else 0):
+        if _spread(samples) <= timing.steady or _behind(samples, best, timing):
+            break
+        samples = min(samples, _sampled(launch, warm, best, timing), key=_spread)
+    return samples
+
+
+def _sampled(launch: Launch, warm: float, best: float | None, timing: Timing) -> tuple[float, ...]:
+    """Samples of a kernel that takes about `warm` seconds, within the budget."""
     times = _repeats(warm, timing)
     samples: list[float] = []
     fewest = timing.fewest if warm < timing.budget else max(2, timing.fewest - 1)
     end = time.perf_counter() + timing.budget
     while len(samples) < fewest or (len(samples) < timing.most and time.perf_counter() < end):
         samples.append(launch(times) / times)
-        behind = best is not None and statistics.median(samples) > timing.slow * best
-        if behind and len(samples) >= timing.settled:
+        if len(samples) >= timing.settled and _behind(samples, best, timing):
             break
     return tuple(samples)
+
+
+def _behind(samples: Sequence[float], best: float | None, timing: Timing) -> bool:
+    """Whether the median leaves no hope to become the best."""
+    return best is not None and statistics.median(samples) > timing.slow * best
+
+
+def _spread(samples: Sequence[float]) -> float:
+    """The distance of the quartiles, as a share of the median."""
+    if len(samples) < 2:
+        return 0.0
+    low, middle, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return (high - low) / middle
 
 
 def _load(launch: Launch, seconds: float) -> None:

@@ -18,6 +18,7 @@ from costmodel.model import Settings as ModelSettings
 from explorer.strategies.base import OutcomeLike
 from explorer.strategies.guide import Guide, Prior, Quality
 from explorer.strategies.history import History, SeedQueue, draw_fresh, keys_of
+from explorer.strategies.remembered import RememberedPrior, remembering
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
 
@@ -29,7 +30,7 @@ class Settings:
     """Sizes and shares of the search; shares are of a batch."""
 
     elites: int = 24
-    children: int = 1024
+    children: int = 512
     generations: int = 3
     strangers: int = 256  # random rows that join the first generation
     crossover: float = 0.5
@@ -44,6 +45,7 @@ class Settings:
     warm_up: int = 16  # trials before the model is asked
     guesses: int = 2048  # rows that a prior chooses from before anything is measured
     horizon: int = 192  # budget assumed when none is given
+    refit: float = 0.08  # share by which the known kernels have to grow until the model is fitted
     model: ModelSettings = field(default_factory=ModelSettings)
 
 
@@ -59,7 +61,7 @@ class Evolutionary:
         seeds: Sequence[Schedule] = (),
         settings: Settings | None = None,
     ) -> None:
-        self.space = space
+        self.space = space = remembering(space)
         self.settings = settings or Settings()
         self.history = History(space)
         self.guide = Guide(
@@ -69,6 +71,7 @@ class Evolutionary:
         self._budget = trials or self.settings.horizon
         self._queue = SeedQueue(self.history, rng, seeds)
         self._credit = Credit(len(space.decisions))
+        self._learnt = 0  # kernels that the model was fitted on
 
     @property
     def model(self) -> CostModel:
@@ -82,14 +85,14 @@ class Evolutionary:
 
     def use_prior(self, prior: Prior) -> None:
         """Let a model from other workloads have its say; called before the first ask or tell."""
-        self.guide.use_prior(prior)
+        self.guide.use_prior(RememberedPrior(prior, self.space))
 
     def ask(self, n: int) -> list[Schedule]:
         warm = self.guide.warm
         limit = n if warm else max(1, round(n * self.settings.seed_share))
         batch = self.history.asked(self._queue.take(limit))
         if len(batch) < n and self.guide.ready:
-            self.guide.learn()
+            self._learn()
             batch += self._breed(n - len(batch)) if warm else self._guess(n - len(batch))
         if len(batch) < n:
             rest = draw_fresh(self.history, self._rng, max(n - len(batch), self._drawn()))
@@ -102,6 +105,13 @@ class Evolutionary:
         self.guide.judge(rows, seconds)
         self.history.told(schedules, outcomes)
         self._credit.settle(rows, seconds)
+
+    def _learn(self) -> None:
+        """Fit the model if there is enough that is new: outcomes of known kernels teach nothing."""
+        known = self.history.kernels
+        if known - self._learnt >= self.settings.refit * known:
+            self.guide.learn()
+            self._learnt = known
 
     def _drawn(self) -> int:
         """Rows to choose from while there is no model."""
@@ -133,8 +143,8 @@ class Evolutionary:
         polish = round(n * settings.polish) if self._progress >= settings.polish_from else 0
         batch = self._offer(self._polish_pool(), polish) if polish else []
         wanted = max(0, n - immigrants - len(batch))
-        batch += self._offer(self._children(), wanted)
         strangers = self.space.sample(self._rng, settings.strangers)
+        batch += self._offer(self._children(strangers), wanted)
         return batch + self._offer(strangers, min(immigrants, n - len(batch)), keen=0.5)
 
     def _stochastic(self, amount: float) -> int:
@@ -173,16 +183,16 @@ class Evolutionary:
         best, _ = self.history.best(2)
         return np.concatenate([best[:0], *(self.space.neighbours(row) for row in best)])
 
-    def _children(self) -> Matrix:
-        """Rows bred over some generations: first from measured parents, then from the promising."""
+    def _children(self, strangers: Matrix) -> Matrix:
+        """Rows bred over some generations: first from measured parents, then from the promising,
+        strangers among them."""
         parents, seconds = self.history.best(self.settings.elites)
         if not len(parents):
-            return self.space.sample(self._rng, self.settings.strangers)
-        pool = self._litter(parents, seconds)
-        pool = np.concatenate([pool, self.space.sample(self._rng, self.settings.strangers)])
+            return strangers
+        pool = np.concatenate([self._litter(parents, seconds), strangers])
         for _ in range(self.settings.generations - 1):
-            scores = self.guide.score(pool)
-            head = np.argsort(-scores, kind="stable")[: 2 * self.settings.elites]
+            pool = distinct(pool)
+            head = np.argsort(-self.guide.score(pool), kind="stable")[: 2 * self.settings.elites]
             pool = np.concatenate([pool, self._litter(pool[head], None)])
         return pool
 
@@ -203,6 +213,14 @@ class Evolutionary:
         if seconds is not None:
             self._credit.note(children[legal], parents[mothers][legal], seconds[mothers][legal])
         return children[legal]
+
+
+def distinct(matrix: Matrix) -> Matrix:
+    """Each row once."""
+    first: dict[bytes, int] = {}
+    for number, key in enumerate(keys_of(matrix)):
+        first.setdefault(key, number)
+    return matrix[list(first.values())]
 
 
 def uncommon(seen: Matrix, pool: Matrix, count: int) -> NDArray[np.intp]:

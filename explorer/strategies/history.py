@@ -26,6 +26,7 @@ class History:
         self._asked: list[Row] = []
         self._seconds: list[float] = []
         self._kernels: list[str] = []
+        self._distinct: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -41,6 +42,11 @@ class History:
         """Rows asked, in the order of asking."""
         width = len(self.space.decisions)
         return np.array(self._asked, dtype=np.int16).reshape(len(self._asked), width)
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels were told of; a schedule that failed before it was one counts, too."""
+        return len(self._distinct)
 
     @property
     def seconds(self) -> NDArray[np.float64]:
@@ -77,6 +83,7 @@ class History:
             self._rows.append(row)
             self._seconds.append(time)
             self._kernels.append(outcome.kernel_key or row.tobytes().hex())
+            self._distinct.add(self._kernels[-1])
         return matrix
 
     def fresh(self, matrix: Matrix) -> Matrix:

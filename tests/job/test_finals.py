@@ -7,8 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from explorer.finals import HEAT as SEATS
-from explorer.finals import WITHIN, finals_size, heat
+from explorer.finals import HEAT_SIZE, ROUNDS, WITHIN, chosen_finalists, finals_size, heat
 from explorer.recall import FINAL, HEAT, best_of
 from ir.columns import Decision
 from ir.schedule import Schedule
@@ -31,7 +30,7 @@ def test_a_heat_has_candidates_unlike_the_fastest() -> None:
     others = [(1.05e-3, schedule(5, 6, 7, 7)), (1.2e-3, schedule(3, 0, 6, 6))]
     ranked = sorted(copies + others, key=lambda pair: pair[0])
     chosen = heat(SPACE, ranked)
-    assert len(chosen) == SEATS == len(set(chosen))
+    assert len(chosen) == HEAT_SIZE == len(set(chosen))
     assert chosen[0] == ranked[0][1]
     assert {one for _, one in others} <= set(chosen)
 
@@ -84,3 +83,23 @@ def test_a_candidate_of_a_later_job_may_be_faster_than_all_finalists() -> None:
     best = best_of(known)
     assert best is not None
     assert best.kernel_key == "new"
+
+
+def test_a_lucky_time_does_not_decide() -> None:
+    """The heat throws the lucky and what fails out; the finals are for the fastest of the rest."""
+    ranked = [(1e-4 * (1 + n / 1000), schedule(n % 8, n // 8, 0, 0)) for n in range(30)]
+
+    def again(schedules: list[Schedule]) -> list[tuple[float, Schedule]]:
+        truth = [(2e-4 if s == ranked[0][1] else 1e-4 + int(s["a"]) * 1e-6, s) for s in schedules]
+        return sorted((pair for pair in truth if pair[1]["a"] != 0), key=lambda pair: pair[0])
+
+    found, rounds = chosen_finalists(SPACE, ranked, again)
+    assert rounds == ROUNDS
+    assert found[0]["a"] == 1
+    assert ranked[0][1] not in found
+
+
+def test_if_all_of_a_heat_fail_the_fastest_of_the_search_run_the_finals() -> None:
+    ranked = [(1e-4, schedule(n % 8, n // 8, 0, 0)) for n in range(30)]
+    found, _ = chosen_finalists(SPACE, ranked, lambda schedules: [])
+    assert found == [chosen for _, chosen in ranked[: finals_size(1e-4)[0]]]

@@ -17,6 +17,7 @@ from explorer.errors import NothingValid
 from explorer.job import JobResult, Progress
 from explorer.outcome import Outcome, Status
 from explorer.recall import best_record, known_trials, to_record
+from explorer.search import Search
 from explorer.strategies.base import REGISTRY, OutcomeLike
 from explorer.strategies.random import Random
 from explorer.workload import Workload
@@ -206,6 +207,22 @@ def test_seconds_end_a_search(device: ScriptedDevice, path: Path) -> None:
     now = iter(range(1000))
     result = tune(path, trials=100, seconds=20, clock=lambda: float(next(now)))
     assert 5 < result.trials < 20
+
+
+def test_the_end_of_a_budget_is_exact_and_loses_nothing(device: ScriptedDevice, path: Path) -> None:
+    """Few are asked for at the end in one go; what is not measured is measured if it goes on."""
+    workload = Workload.of("matmul", EXTENTS)
+    with Store(path) as store, Search(workload, store, strategy="random") as search:
+        asked: list[Schedule] = []
+        ask = search.strategy.ask
+        search.strategy.ask = lambda n: asked.extend(found := ask(n)) or found  # type: ignore
+        for count in (16, 1, 2, 16):
+            before = search.trials
+            assert len(list(search.step(count))) == count
+            assert search.trials == before + count
+        assert len(asked) == 35
+        assert device.measured == asked
+        assert store.count() == 35
 
 
 def test_a_small_space_ends_the_search(device: ScriptedDevice, path: Path) -> None:

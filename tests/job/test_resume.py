@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -238,3 +239,55 @@ def test_another_machine_is_refused(
     monkeypatch.setattr(CpuBackend, "hardware", lambda *_: replace(hardware, name="other"))
     with pytest.raises(UsageError, match="was begun with hardware"):
         job.resume(store=path)
+
+
+def test_a_job_that_is_being_run_is_not_resumed(device: ScriptedDevice, tmp_path: Path) -> None:
+    path, said = tmp_path / "records.db", []
+
+    def meddle(progress: Progress) -> None:
+        if progress.trial == 3:
+            for name in (progress.job, None):
+                with pytest.raises(UsageError) as caught:
+                    job.resume(name, store=path)
+                said.append((progress.job, str(caught.value)))
+            raise KeyboardInterrupt
+
+    assert tune(path, progress=meddle).interrupted
+    for name, line in said:
+        assert line.startswith(f"job {name} is being run by process {os.getpid()} of this machine")
+        assert "since 20" in line
+        assert "then resume it" in line
+    assert len(said) == 2
+    assert job.resume(said[0][0], store=path).trials == TRIALS
+
+
+def test_the_newest_job_is_one_that_nobody_runs(device: ScriptedDevice, tmp_path: Path) -> None:
+    path, resumed = tmp_path / "records.db", []
+    idle = tune(path, seed=5, progress=interrupt_at(2)).job
+
+    def meddle(progress: Progress) -> None:
+        if progress.trial == 3:
+            resumed.append(job.resume(store=path).results[0].job)
+
+    tune(path, progress=meddle)
+    assert resumed == [idle]
+
+
+def test_files_that_a_plan_names_are_found_from_another_folder(
+    device: ScriptedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("jobs", "elsewhere"):
+        (tmp_path / name).mkdir()
+    path, before = tmp_path / "records.db", tmp_path / "jobs" / "before.db"
+    tune(before, strategy="random", trials=4, seed=9)
+    file = tmp_path / "jobs" / "jobs.toml"
+    arguments = ", ".join(f"{name} = {extent}" for name, extent in EXTENTS.items())
+    file.write_text(
+        f'trials = 8\n[[job]]\noperator = "matmul"\narguments = {{ {arguments} }}\n'
+        'start_from = "before.db"\nmodel = "none"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert job.tune_all("jobs/jobs.toml", store=path, progress=interrupt_at(6)).interrupted
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert job.resume(store=path).trials == 8
+    assert set(stored(before)) <= set(stored(path))

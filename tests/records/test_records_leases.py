@@ -69,6 +69,16 @@ class LeaseContract:
         assert store.claim((A,), "two", 60) == {A}
         assert store.heartbeat("one") == 0
 
+    def test_who_holds_it_can_be_asked(self, store: Store, clock: Clock) -> None:
+        assert store.holder(A) is None
+        store.claim((A,), "one", 60)
+        assert store.holder(A) == "one"
+        clock.now += 60
+        assert store.holder(A) is None
+        store.claim((A,), "two", 60)
+        store.release("two")
+        assert store.holder(A) is None
+
     def test_a_heartbeat_renews_all_leases_of_its_owner(self, store: Store, clock: Clock) -> None:
         store.claim((A, B), "one", 60)
         store.claim((C,), "two", 60)

@@ -19,10 +19,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from sqlalchemy import event
 
 from explorer import job
+from explorer.errors import NothingValid
 from explorer.job import JobResult, Progress
 from explorer.outcome import Outcome
 from explorer.search import Search
@@ -261,6 +263,24 @@ def test_a_lease_is_renewed_while_a_kernel_runs(workload: Workload, fast: Path) 
             time.sleep(0.1)
         slow.close()
         assert rival.take([schedule]) == [schedule]
+        rival.close()
+
+
+def test_waiting_for_others_does_not_outlast_the_budget(
+    device: ScriptedDevice, workload: Workload, fast: Path
+) -> None:
+    with Store(fast) as store:
+        rival = Sharing(store, workload)
+        rival.take(
+            [
+                workload.space().schedule(row)
+                for row in workload.space(FEW).sample(np.random.default_rng(0), 2000)
+            ]
+        )
+        began = time.monotonic()
+        with pytest.raises(NothingValid):
+            _search(fast, pins=FEW, seconds=0.5)
+        assert 0.4 < time.monotonic() - began < 10.0
         rival.close()
 
 

@@ -303,3 +303,29 @@ def test_a_short_kernel_is_not_told_from_its_launch_alone() -> None:
     samples = _time(Launch(), 9e-6, 3.1e-6, Timing())
     assert len(samples) >= Timing().fewest
     assert statistics.median(samples) == pytest.approx(3e-6)
+
+
+class Disturbed:
+    """Takes a millisecond a run; the first `odd` runs, every other one, take twice as long."""
+
+    def __init__(self, odd: int) -> None:
+        self.odd = odd
+        self.runs = 0
+
+    def __call__(self, times: int = 1) -> float:
+        self.runs += 1
+        slow = self.runs <= self.odd and self.runs % 2
+        return times * (2e-3 if slow else 1e-3)
+
+
+def test_a_contender_whose_samples_lie_apart_is_measured_again() -> None:
+    launch = Disturbed(odd=25)
+    samples = _time(launch, 1e-3, 1.2e-3, Timing(budget=10.0))
+    assert sorted(samples)[15] == pytest.approx(1e-3)
+    assert launch.runs > 40
+    hopeless = Disturbed(odd=1000)
+    assert len(_time(hopeless, 1e-3, None, Timing(budget=10.0))) == 20
+    assert hopeless.runs <= 2 + 20 * (1 + Timing().again)
+    behind = Disturbed(odd=1000)
+    assert len(_time(behind, 1e-3, 0.7e-3, Timing(budget=10.0, cut=9.0))) <= 20
+    assert behind.runs <= 22

@@ -145,6 +145,24 @@ def test_failures_are_avoided_once_known() -> None:
     assert sum(bool(schedule["pack.B"]) for schedule in late) <= 12  # immigrants may
 
 
+def test_outcomes_of_known_kernels_do_not_fit_the_model_again() -> None:
+    space = tiling_space()
+    strategy = Evolutionary(space, np.random.default_rng(0), trials=64)
+    fits = []
+    fit = strategy.model.fit
+    strategy.model.fit = lambda *given: fits.append(len(given[1])) or fit(*given)  # type: ignore
+    drive(strategy, 48, lambda some: outcomes_of(space, some))
+    strategy.ask(1)
+    assert fits == [16, 32, 48]
+    for _ in range(3):
+        asked = strategy.ask(8)
+        strategy.tell(asked, [FakeOutcome(kernel_key="known") for _ in asked])
+    assert fits == [16, 32, 48]
+    drive(strategy, 16, lambda some: outcomes_of(space, some))
+    strategy.ask(1)
+    assert fits[3:] == [len(strategy.history)]
+
+
 def test_a_kernel_counts_once_among_the_best() -> None:
     space = small_space()
     history = History(space)
