@@ -9,6 +9,7 @@ from functools import cached_property
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ir.stages import StagedProgram
 from ir.target import Hardware
@@ -330,35 +331,67 @@ class StageCosts:
     # -- threads
 
     def threads(self) -> dict[str, Array]:
-        """How many threads work at a time, and how often they meet."""
+        """How many threads work at a time, how often they meet, and into how many tasks the work
+        falls."""
+        walked = _Walk(self)
         count = float(self.facts.hardware.threads)
         split = self.parts() > 1
-        speed, meets = np.ones(self.rows_count), np.zeros(self.rows_count)
-        shares = np.ones(self.rows_count)
-        for choice in self.regions.domain("parallel"):
-            here = self.regions.columns.is_("parallel", choice)
-            axes = [a for a in choice.split() if a in self.stage.parallel]
-            if not axes or not here.any():
-                continue
-            tasks, outside = self._tasks(axes)
-            shared = tasks / (np.ceil(tasks / count) * count) * count
-            speed = np.where(here, np.maximum(shared, 1.0), speed)
-            meets = np.where(here, outside, meets)
-            shares = np.where(here, tasks, shares)
-        speed = np.where(split, np.minimum(self.parts(), count), speed)
-        meets = np.where(split, 1.0, meets)
-        return {"speed": speed, "meets": meets, "tasks": np.where(split, self.parts(), shares)}
+        return {
+            "speed": np.where(split, np.minimum(self.parts(), count), walked.speed(count)),
+            "meets": np.where(split, 1.0, walked.meets),
+            "tasks": np.where(split, self.parts(), walked.tasks),
+        }
 
-    def _tasks(self, axes: list[str]) -> tuple[Array, Array]:
-        """Tasks of a parallel region over some axes, and how often the region is entered."""
+
+class _Walk:
+    """The loops around a stage from the outermost inwards, up to where threads share them.
+
+    Parallel loops that follow each other directly are dealt out as one; those further inside are
+    not shared.
+    """
+
+    def __init__(self, costs: StageCosts) -> None:
+        self.costs, self.regions = costs, costs.regions
+        rows = costs.rows_count
+        self.tasks, self.meets = np.ones(rows), np.zeros(rows)
+        self.points, self.block = np.ones(rows), np.ones(rows)  # of the shared axes, and of a task
+        self._outside = np.ones(rows)
+        self._begun, self._ended = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
+        for level, axes in enumerate(self.regions.looped):
+            for place in range(len(axes)):
+                for axis in axes:
+                    if axis in costs.domain:
+                        self._enter(level, place, axis)
+        self.meets = np.where(self._begun, self._outside, 0.0)
+
+    def _enter(self, level: int, place: int, axis: str) -> None:
         regions = self.regions
-        firsts = [regions.first_depth(axis) for axis in axes]
-        first = np.min(np.stack(firsts), axis=0)
-        none = np.isinf(first)
-        tasks = []
-        for axis in axes:
-            outer, inner, span = regions.outer[axis], regions.inner[axis], regions.span(axis)
-            block = np.where(outer < span, outer, inner)
-            tasks.append(np.ceil(span / block))
-        outside = regions.at(np.where(none, 0, first - 1), self.trips[: len(regions.depths)])
-        return np.where(none, 1.0, product(tasks, self.rows_count)), outside
+        first = len(regions.looped[0]) if level else 0
+        here = regions.places[level][axis] == place
+        whole, part = regions.depths[first + place][axis], regions.depths[first + place + 1][axis]
+        real = here & (part < whole)
+        shared = real & ~self._ended & self._dealt(axis) & (whole == regions.depths[0][axis])
+        trips = np.ceil(whole / part)
+        self.tasks = np.where(shared, self.tasks * trips, self.tasks)
+        self.points = np.where(shared, self.points * whole, self.points)
+        self.block = np.where(shared, self.block * part, self.block)
+        alone = real & ~shared
+        self._ended |= alone & self._begun
+        self._outside = np.where(alone & ~self._begun, self._outside * trips, self._outside)
+        self._begun |= shared
+
+    def _dealt(self, axis: str) -> NDArray[np.bool_]:
+        """Where the schedule lets threads share this axis."""
+        total = np.zeros(self.costs.rows_count)
+        if axis in self.costs.stage.parallel:
+            for choice in self.regions.domain("parallel"):
+                if axis in choice.split():
+                    total = total + self.regions.flag("parallel", choice)
+        return np.asarray(total > 0)
+
+    def speed(self, count: float) -> Array:
+        """Work of all threads over that of the busiest: the last task may be smaller."""
+        most, least = np.ceil(self.tasks / count), np.floor(self.tasks / count)
+        short = self.tasks * self.block - self.points
+        others = np.where(self.tasks % count == 1, least, most) * self.block
+        return self.points / np.maximum(np.maximum(others, most * self.block - short), 1.0)
