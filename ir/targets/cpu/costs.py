@@ -81,6 +81,17 @@ class StageFacts:
         return arithmetic + self.maps / (PORTS * self.vector.lanes)
 
 
+@dataclass(frozen=True)
+class Tiles:
+    """Register tiles along one axis: whole ones, shorter ones, the mean length of these (rows or
+    elements), and the share of the tiles' room that is used."""
+
+    full: Array
+    tails: Array
+    tail: Array
+    filled: Array
+
+
 class StageCosts:
     """Costs of one stage for the schedules of `regions`. Arrays have one entry for each."""
 
@@ -121,8 +132,13 @@ class StageCosts:
         return self.number("vectors") * self.facts.vector.lanes
 
     @cached_property
+    def rows(self) -> Array:
+        """Rows of the register tile; one where no axis gives it rows."""
+        return np.where(self.along("row", "") > 0, 1.0, self.number("rows"))
+
+    @cached_property
     def row_step(self) -> Array:
-        return self.number("rows") * np.where(self.instruction["tiled"] > 0, 16.0, 1.0)
+        return self.rows * np.where(self.instruction["tiled"] > 0, 16.0, 1.0)
 
     @cached_property
     def folded(self) -> Array:
@@ -170,27 +186,108 @@ class StageCosts:
 
     def arithmetic(self) -> dict[str, Array]:
         """Cycles in register tiles, and what slows them."""
-        rows, vectors = self.number("rows"), self.number("vectors")
+        rows, vectors = self.rows, self.number("vectors")
         count = float(max(1, len(self.stage.accumulators)))
         sizes, lanes = self.depths[-1], float(self.facts.vector.lanes)
-        tiled = self.instruction["tiled"] > 0
         steps = product([sizes[a] for a in self.stage.reduce], self.rows_count)
         steps = np.ceil(steps / np.where(self.folded > 0, self.lane_step, self._depth_step()))
-        per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
-        loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
+        tiled = self.instruction["tiled"] > 0
         waits = np.where(tiled, 0.0, LATENCY if self.stage.reduce else 0.0)
-        bound = np.maximum(per_step, loads) if self.shape.product else loads
-        cycles = self.trips[-1] * steps * np.maximum(bound, waits)
+        down, across = self._along_rows(), self._along_lanes()
+        cycles, entered = np.zeros(self.rows_count), np.zeros(self.rows_count)
+        for tall, tiles_down in zip((rows, down.tail), (down.full, down.tails), strict=True):
+            for wide, tiles_across in zip(
+                (vectors, np.ceil(across.tail / lanes)), (across.full, across.tails), strict=True
+            ):
+                tiles = tiles_down * tiles_across
+                bound = np.maximum(self._bound(tall, wide, count), waits)
+                cycles = cycles + tiles * bound
+                entered = entered + tiles * (TILE_OVERHEAD + 2 * count * tall * wide)
+        alone = self._points_apart() * self.passes()
+        cycles = cycles * self._steps() * self._points_apart()
         maps = self.facts.maps / (PORTS * lanes) * self._scalar_penalty()
-        entered = self.trips[-1] * (TILE_OVERHEAD + 2 * count * rows * vectors)
+        loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
+        per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
         return {
             "cycles": cycles + maps,
-            "entered": entered,
+            "entered": entered * alone,
             "chains": count * rows * vectors,
             "loads": loads / np.maximum(per_step, 1e-6),
             "steps": steps,
             "full": self._full(),
+            "down": down.filled,
+            "across": across.filled,
+            "waits": waits / np.maximum(self._bound(rows, vectors, count), 1e-6),
         }
+
+    def _bound(self, rows: Array, vectors: Array, count: float) -> Array:
+        """Cycles of one step of a register tile: multiply-adds, or loads."""
+        per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
+        loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
+        return np.maximum(per_step, loads) if self.shape.product else loads
+
+    def _along_rows(self) -> Tiles:
+        return self._tiles("row", self.row_step, self.rows / self.row_step)
+
+    def _along_lanes(self) -> Tiles:
+        """Register tiles along the lanes; one where the lanes run over a reduced axis."""
+        found = self._tiles("lane", self.lane_step, np.ones(self.rows_count))
+        folded = self.folded > 0
+        one, none = np.ones(self.rows_count), np.zeros(self.rows_count)
+        return Tiles(
+            np.where(folded, one, found.full), np.where(folded, none, found.tails),
+            np.where(folded, none, found.tail), np.where(folded, one, found.filled),
+        )  # fmt: skip
+
+    def _tiles(self, role: str, step: Array, unit: Array) -> Tiles:
+        """Register tiles along the axis of a role, block by block; one where there is none.
+
+        Tails are told in `unit`s for one element.
+        """
+        full, tails = np.ones(self.rows_count), np.zeros(self.rows_count)
+        points = step
+        for axis in self.stage.parallel:
+            here = self.along(role, axis) > 0
+            if not here.any():
+                continue
+            whole, some = self._cut(axis, step)
+            full, tails = np.where(here, whole, full), np.where(here, some, tails)
+            points = np.where(here, self.regions.span(axis), points)
+        tail = (points - full * step) / np.maximum(tails, 1.0)
+        filled = points / np.maximum((full + tails) * step, 1.0)
+        return Tiles(full, tails, np.maximum(tail, 0.0) * unit, filled)
+
+    def _cut(self, axis: str, step: Array) -> tuple[Array, Array]:
+        """Whole steps and shorter ones over all blocks of an axis."""
+        regions = self.regions
+        span, outer, inner = regions.span(axis), regions.outer[axis], regions.inner[axis]
+        full, tails = np.zeros(self.rows_count), np.zeros(self.rows_count)
+        large = np.floor(span / outer)
+        for length, times in ((outer, large), (span - large * outer, 1.0)):
+            small = np.floor(length / inner)
+            for block, each in ((inner, small), (length - small * inner, 1.0)):
+                full = full + times * each * np.floor(block / step)
+                tails = tails + times * each * (block % step > 0)
+        return full, tails
+
+    def _steps(self) -> Array:
+        """Steps of the innermost loop over the whole reduction, those of tails included."""
+        depth = np.where(self.folded > 0, self.lane_step, self._depth_step())
+        found = []
+        for axis in self.stage.reduce:
+            here = self.along("lane", axis) if self.shape.lanes else np.zeros(self.rows_count)
+            stepped = np.where(self.folded > 0, here, float(axis == self.facts.main)) > 0
+            full, tails = self._cut(axis, depth)
+            found.append(np.where(stepped, full + tails, self.regions.span(axis)))
+        return product(found, self.rows_count)
+
+    def _points_apart(self) -> Array:
+        """Points of the kept axes that are neither lanes nor rows."""
+        found = []
+        for axis in self.stage.parallel:
+            tiled = self.along("lane", axis) + self.along("row", axis) > 0
+            found.append(np.where(tiled, 1.0, self.regions.span(axis)))
+        return product(found, self.rows_count)
 
     def _depth_step(self) -> Array:
         depth = self.instruction["depth"]

@@ -150,7 +150,10 @@ class _Stage:
             "tasks": _log(self.tasks),
             "folded": costs.folded,
             "full": self.arithmetic["full"],
+            "down": self.arithmetic["down"],
+            "across": self.arithmetic["across"],
             "loads": self.arithmetic["loads"],
+            "waits": self.arithmetic["waits"],
             "packed": self.packing["count"],
             "tiled": costs.instruction["tiled"],
         }
@@ -212,7 +215,7 @@ class _Stage:
 
 SLOT_NAMES = (
     "product", "accumulators", "maps", "points", "speed", "meets", "tasks", "folded", "full",
-    "loads", "packed", "tiled", "instruction.rate", "instruction.depth", "chains", "steps",
+    "down", "across", "loads", "waits", "packed", "tiled", "instruction.rate", "instruction.depth", "chains", "steps",
     "cycles.arithmetic", "cycles.entered", "cycles.apart", "cycles.packing", "cycles.meeting",
     "cycles.l1", "cycles.l2", "cycles.l3", "cycles.longest", "rows", "vectors", "unroll",
     "prefetch", "lanes.inner", "passes", "lane.block", "lane.extent", "row.block", "row.extent",
