@@ -386,6 +386,10 @@ class StageCosts:
             total = total + self.along("lane", axis) * (1.0 - near)
         return total
 
+    def unpacked(self, operand: Operand) -> Array:
+        """1 where an operand is used in place."""
+        return 1.0 - self._packed(operand)
+
     def _packed(self, operand: Operand) -> Array:
         name = f"pack.{self.facts.name}.{operand.name}"
         if name not in self.regions.names:
