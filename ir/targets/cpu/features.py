@@ -103,7 +103,6 @@ class Features:
             table[f"chunk.{kind}"] = columns.is_("chunk", kind).astype(np.float64)
         return table
 
-
     def _joint(self, stages: list[_Stage], total: Table, rows: int) -> Table:
         """What stages have in common, and the mean speed at which all of it goes on."""
         joint = JointCosts([stage.costs for stage in stages])
