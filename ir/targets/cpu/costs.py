@@ -9,7 +9,6 @@ from functools import cached_property
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ir.stages import StagedProgram
 from ir.target import Hardware
@@ -18,6 +17,8 @@ from ir.targets.cpu.operands import Operand, map_work, operands_of
 from ir.targets.cpu.plan import element_bytes, main_reduction
 from ir.targets.cpu.regions import Array, Regions, Sizes, product, traffic
 from ir.targets.cpu.shape import StageShape
+from ir.targets.cpu.sharing import Walk
+from ir.targets.cpu.tiles import Tiles, cut, tiles_along
 
 LATENCY = 4.0  # cycles from one multiply-add to the next on the same register
 PORTS = 2.0  # vector operations, and loads, that start in one cycle
@@ -79,17 +80,6 @@ class StageFacts:
         count = max(1, len(self.shape.stage.accumulators))
         arithmetic = self.points * count / rate if self.shape.product else 0.0
         return arithmetic + self.maps / (PORTS * self.vector.lanes)
-
-
-@dataclass(frozen=True)
-class Tiles:
-    """Register tiles along one axis: whole ones, shorter ones, the mean length of these (rows or
-    elements), and the share of the tiles' room that is used."""
-
-    full: Array
-    tails: Array
-    tail: Array
-    filled: Array
 
 
 class StageCosts:
@@ -227,48 +217,21 @@ class StageCosts:
         return np.maximum(per_step, loads) if self.shape.product else loads
 
     def _along_rows(self) -> Tiles:
-        return self._tiles("row", self.row_step, self.rows / self.row_step)
+        return tiles_along(
+            self.regions, self.stage, "row", self.row_step, self.rows / self.row_step
+        )
 
     def _along_lanes(self) -> Tiles:
         """Register tiles along the lanes; one where the lanes run over a reduced axis."""
-        found = self._tiles("lane", self.lane_step, np.ones(self.rows_count))
+        found = tiles_along(
+            self.regions, self.stage, "lane", self.lane_step, np.ones(self.rows_count)
+        )
         folded = self.folded > 0
         one, none = np.ones(self.rows_count), np.zeros(self.rows_count)
         return Tiles(
             np.where(folded, one, found.full), np.where(folded, none, found.tails),
             np.where(folded, none, found.tail), np.where(folded, one, found.filled),
         )  # fmt: skip
-
-    def _tiles(self, role: str, step: Array, unit: Array) -> Tiles:
-        """Register tiles along the axis of a role, block by block; one where there is none.
-
-        Tails are told in `unit`s for one element.
-        """
-        full, tails = np.ones(self.rows_count), np.zeros(self.rows_count)
-        points = step
-        for axis in self.stage.parallel:
-            here = self.along(role, axis) > 0
-            if not here.any():
-                continue
-            whole, some = self._cut(axis, step)
-            full, tails = np.where(here, whole, full), np.where(here, some, tails)
-            points = np.where(here, self.regions.span(axis), points)
-        tail = (points - full * step) / np.maximum(tails, 1.0)
-        filled = points / np.maximum((full + tails) * step, 1.0)
-        return Tiles(full, tails, np.maximum(tail, 0.0) * unit, filled)
-
-    def _cut(self, axis: str, step: Array) -> tuple[Array, Array]:
-        """Whole steps and shorter ones over all blocks of an axis."""
-        regions = self.regions
-        span, outer, inner = regions.span(axis), regions.outer[axis], regions.inner[axis]
-        full, tails = np.zeros(self.rows_count), np.zeros(self.rows_count)
-        large = np.floor(span / outer)
-        for length, times in ((outer, large), (span - large * outer, 1.0)):
-            small = np.floor(length / inner)
-            for block, each in ((inner, small), (length - small * inner, 1.0)):
-                full = full + times * each * np.floor(block / step)
-                tails = tails + times * each * (block % step > 0)
-        return full, tails
 
     def _steps(self) -> Array:
         """Steps of the innermost loop over the whole reduction, those of tails included."""
@@ -277,7 +240,7 @@ class StageCosts:
         for axis in self.stage.reduce:
             here = self.along("lane", axis) if self.shape.lanes else np.zeros(self.rows_count)
             stepped = np.where(self.folded > 0, here, float(axis == self.facts.main)) > 0
-            full, tails = self._cut(axis, depth)
+            full, tails = cut(self.regions, axis, depth)
             found.append(np.where(stepped, full + tails, self.regions.span(axis)))
         return product(found, self.rows_count)
 
@@ -434,7 +397,7 @@ class StageCosts:
     def threads(self) -> dict[str, Array]:
         """How many threads work at a time, how often they meet, and into how many tasks the work
         falls."""
-        walked = _Walk(self)
+        walked = Walk(self.regions, self.stage)
         count = float(self.facts.hardware.threads)
         split = self.parts() > 1
         return {
@@ -442,57 +405,3 @@ class StageCosts:
             "meets": np.where(split, 1.0, walked.meets),
             "tasks": np.where(split, self.parts(), walked.tasks),
         }
-
-
-class _Walk:
-    """The loops around a stage from the outermost inwards, up to where threads share them.
-
-    Parallel loops that follow each other directly are dealt out as one; those further inside are
-    not shared.
-    """
-
-    def __init__(self, costs: StageCosts) -> None:
-        self.costs, self.regions = costs, costs.regions
-        rows = costs.rows_count
-        self.tasks, self.meets = np.ones(rows), np.zeros(rows)
-        self.points, self.block = np.ones(rows), np.ones(rows)  # of the shared axes, and of a task
-        self._outside = np.ones(rows)
-        self._begun, self._ended = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
-        for level, axes in enumerate(self.regions.looped):
-            for place in range(len(axes)):
-                for axis in axes:
-                    if axis in costs.domain:
-                        self._enter(level, place, axis)
-        self.meets = np.where(self._begun, self._outside, 0.0)
-
-    def _enter(self, level: int, place: int, axis: str) -> None:
-        regions = self.regions
-        first = len(regions.looped[0]) if level else 0
-        here = regions.places[level][axis] == place
-        whole, part = regions.depths[first + place][axis], regions.depths[first + place + 1][axis]
-        real = here & (part < whole)
-        shared = real & ~self._ended & self._dealt(axis) & (whole == regions.depths[0][axis])
-        trips = np.ceil(whole / part)
-        self.tasks = np.where(shared, self.tasks * trips, self.tasks)
-        self.points = np.where(shared, self.points * whole, self.points)
-        self.block = np.where(shared, self.block * part, self.block)
-        alone = real & ~shared
-        self._ended |= alone & self._begun
-        self._outside = np.where(alone & ~self._begun, self._outside * trips, self._outside)
-        self._begun |= shared
-
-    def _dealt(self, axis: str) -> NDArray[np.bool_]:
-        """Where the schedule lets threads share this axis."""
-        total = np.zeros(self.costs.rows_count)
-        if axis in self.costs.stage.parallel:
-            for choice in self.regions.domain("parallel"):
-                if axis in choice.split():
-                    total = total + self.regions.flag("parallel", choice)
-        return np.asarray(total > 0)
-
-    def speed(self, count: float) -> Array:
-        """Work of all threads over that of the busiest: the last task may be smaller."""
-        most, least = np.ceil(self.tasks / count), np.floor(self.tasks / count)
-        short = self.tasks * self.block - self.points
-        others = np.where(self.tasks % count == 1, least, most) * self.block
-        return self.points / np.maximum(np.maximum(others, most * self.block - short), 1.0)

@@ -249,12 +249,14 @@ class _Stage:
 
 SLOT_NAMES = (
     "product", "accumulators", "maps", "points", "speed", "meets", "tasks", "folded", "full",
-    "down", "across", "loads", "waits", "alias", "pages", "packed", "tiled", "instruction.rate", "instruction.depth", "chains", "steps",
-    "cycles.arithmetic", "cycles.entered", "cycles.apart", "cycles.packing", "cycles.meeting",
-    "cycles.l1", "cycles.l2", "cycles.l3", "cycles.longest", "rows", "vectors", "unroll",
-    "prefetch", "lanes.inner", "passes", "lane.block", "lane.extent", "row.block", "row.extent",
+    "down", "across", "loads", "waits", "alias", "pages", "packed", "tiled",
+    "instruction.rate", "instruction.depth", "chains", "steps", "cycles.arithmetic",
+    "cycles.entered", "cycles.apart", "cycles.packing", "cycles.meeting", "cycles.l1",
+    "cycles.l2", "cycles.l3", "cycles.longest", "rows", "vectors", "unroll", "prefetch",
+    "lanes.inner", "passes", "lane.block", "lane.extent", "row.block", "row.extent",
     "main.block", "main.extent", "lane.ragged", "row.ragged", "main.ragged", "set.tile.l1",
-    "set.strip.l1", "set.strip.l2", "set.inner.l1", "set.inner.l2", "set.outer.l2", "set.outer.l3",
+    "set.strip.l1", "set.strip.l2", "set.inner.l1", "set.inner.l2", "set.outer.l2",
+    "set.outer.l3",
 )  # fmt: skip
 
 
