@@ -23,7 +23,7 @@ from ir.space import Matrix, Row, Space
 Scores = NDArray[np.float64]
 TRUST = 24.0  # trials after which prior and online model have equal say
 FEWEST = 3  # valid trials of a batch that can be ranked
-TELLING = 8  # valid trials from which a prior is held to its order
+TELLING = 16  # valid trials from which a prior is held to its order
 
 
 class Prior(Protocol):
