@@ -18,8 +18,8 @@ from ir.errors import UsageError
 
 TYPICAL = 200.0  # rows of a workload; one with more counts no more in training
 PRETRAINED = Settings(
-    rounds=200, depth=6, rate=0.08, columns=0.5, rows=0.7, label="ratio", sharpness=2.0, least=5.0,
-    bins=128,
+    rounds=220, depth=6, rate=0.07, columns=0.5, rows=0.7, label="ratio", sharpness=2.0, least=5.0,
+    bins=64, ensemble=2, time_rounds=110,
 )  # fmt: skip
 
 
@@ -33,6 +33,7 @@ class Group:
     names: tuple[str, ...]
     features: FloatMatrix
     seconds: Vector
+    weight: float = 1.0  # in training: what was measured often says more
 
     @cached_property
     def ok(self) -> NDArray[np.bool_]:
@@ -78,7 +79,7 @@ def fit_groups(
 
 def _weights(group: Group) -> Vector:
     count = len(group.seconds)
-    return np.full(count, min(1.0, TYPICAL / max(1, count)))
+    return np.full(count, group.weight * min(1.0, TYPICAL / max(1, count)))
 
 
 def train(

@@ -39,6 +39,7 @@ class Settings:
     ensemble: int = 1
     threads: int = 1  # on a busy machine two threads spin on each other for seconds
     validity_rounds: int = 50
+    time_rounds: int = 120
 
 
 def rank_labels(seconds: Vector, groups: NDArray[Any], sharpness: float) -> Vector:
@@ -106,11 +107,20 @@ class CostModel:
             )
             if ideals is not None:
                 over = np.log2(times[good] / np.asarray(ideals, dtype=np.float64)[good])
-                self._time = self._train(features[good], over, scale[good], seed=self.seed)
+                self._time = self._train(
+                    features[good],
+                    over,
+                    scale[good],
+                    seed=self.seed,
+                    rounds=self.settings.time_rounds,
+                )
         self._validity = None
         if good.any() and not good.all():
             truth = good.astype(np.float64)
-            self._validity = self._train(features, truth, scale, seed=self.seed, fails=True)
+            self._validity = self._train(
+                features, truth, scale, seed=self.seed, fails=True,
+                rounds=self.settings.validity_rounds,
+            )  # fmt: skip
 
     def _labels(self, seconds: Vector, owners: NDArray[Any]) -> Vector:
         if self.settings.label == "ratio":
@@ -182,6 +192,7 @@ class CostModel:
         *,
         seed: int,
         fails: bool = False,
+        rounds: int | None = None,
     ) -> Booster:
         """Trees for times, or for what fails."""
         import xgboost
@@ -204,8 +215,7 @@ class CostModel:
         data = xgboost.QuantileDMatrix(
             features, labels, weight=weights, nthread=settings.threads, max_bin=settings.bins
         )
-        rounds = settings.validity_rounds if fails else settings.rounds
-        return xgboost.train(parameters, data, num_boost_round=rounds)
+        return xgboost.train(parameters, data, num_boost_round=rounds or settings.rounds)
 
     def _check_width(self, features: NDArray[np.float32]) -> None:
         width = features.shape[1]

@@ -79,7 +79,7 @@ class TrainedModel:
         text = json.dumps({"sha256": _digest(content), "content": content})
         data = text.encode()
         if path.suffix == ".xz":
-            data = lzma.compress(data, preset=9)
+            data = lzma.compress(data, preset=9 | lzma.PRESET_EXTREME)
         part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         try:
             try:

@@ -196,6 +196,8 @@ class Search:
 
     def _claimed(self, count: int, until: float) -> list[Schedule]:
         """Candidates that no other search measures; none when there are none left by `until`."""
+        if isinstance(self.strategy, Guided):
+            count = self.strategy.portion(count)
         batch = self.sharing.left(count)
         self._tell_known(self.sharing.heard())
         while len(batch) < count:

@@ -9,7 +9,7 @@ import lzma
 import shutil
 import statistics
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -27,9 +27,14 @@ from ir.space import Row, Space
 from ir.target import Hardware
 from records import Record, Store, import_records
 
+COMPARED = 5  # kernels with finals from which the scales of finals and searches are compared
+DISTURBED = 1.25  # times what the search told, from which finals ran beside other work
+WELL_KNOWN = 30  # kernels measured in finals from which a workload teaches with its whole weight
+
 
 def read_groups(sources: Sequence[str], target: str | None = None) -> list[Group]:
-    """One group for each workload and machine in stores and exports (.jsonl, .jsonl.xz).
+    """One group for each workload, machine and code generator in stores and exports (.jsonl,
+    .jsonl.xz).
 
     Raises UsageError where there is none; records that this version cannot read are passed over.
     """
@@ -37,7 +42,13 @@ def read_groups(sources: Sequence[str], target: str | None = None) -> list[Group
     for source in sources:
         with _opened(source) as store:
             for record in store.records(target=target) if target else store.records():
-                key = (record.target, record.operator, record.extents, record.hardware)
+                key = (
+                    record.target,
+                    record.operator,
+                    record.extents,
+                    record.hardware,
+                    record.generator,
+                )
                 found.setdefault(key, []).append(record)
     groups = [group for records in found.values() if (group := group_of(records)) is not None]
     if not groups:
@@ -84,9 +95,10 @@ def group_of(records: Sequence[Record]) -> Group | None:
     if not rows:
         return None
     matrix = np.array(rows, dtype=np.int16)
+    again = {record.kernel_key for record in records if record.strategy == FINAL}
     return Group(
         first.operator, first.extents, first.target, trait_names(space), traits(space, matrix),
-        np.array(seconds),
+        np.array(seconds), 1.0 if len(again) >= WELL_KNOWN else 0.5,
     )  # fmt: skip
 
 
@@ -103,24 +115,58 @@ def _kernels(space: Space, records: Sequence[Record]) -> tuple[list[Row], list[f
     kernels: dict[str, list[Record]] = {}
     for record in records:
         kernels.setdefault(record.kernel_key or record.schedule_key, []).append(record)
+    scale = _scale(kernels.values())
     rows, seconds = [], []
     for trials in kernels.values():
         try:
-            rows.append(space.encode(Schedule.from_json(trials[0].schedule)))
+            rows.append(space.encode(_completed(space, Schedule.from_json(trials[0].schedule))))
         except UsageError:
             continue  # of a space that this version no longer spans
-        seconds.append(_seconds(trials))
+        seconds.append(_seconds(trials, scale))
     return rows, seconds
 
 
-def _seconds(trials: Sequence[Record]) -> float:
-    """The median of the finals, else of the search; NaN if it failed or once was wrong."""
-    if any(trial.status in DAMNING for trial in trials):
-        return float("nan")
+def _completed(space: Space, schedule: Schedule) -> Schedule:
+    """A schedule of a version with fewer decisions: what it does not say takes the first value,
+    which by convention is what was done before there was a choice."""
+    given = schedule.as_dict()
+    for decision in space.decisions:
+        parent, value = decision.when or ("", None)
+        if decision.name not in given and (not parent or given.get(parent) == value):
+            given[decision.name] = decision.domain[0]
+    return Schedule.of(schedule.target, given)
+
+
+def _times(trials: Sequence[Record]) -> tuple[list[float], list[float]]:
+    """Seconds of a kernel in finals, and in searches."""
     good = [trial for trial in trials if trial.ok and trial.seconds is not None]
-    chosen = [trial for trial in good if trial.strategy == FINAL] or good
-    times = [trial.seconds for trial in chosen if trial.seconds is not None]
-    return statistics.median(times) if times else float("nan")
+    finals = [trial.seconds for trial in good if trial.strategy == FINAL and trial.seconds]
+    return finals, [trial.seconds for trial in good if trial.strategy != FINAL and trial.seconds]
+
+
+def _scale(kernels: Iterable[Sequence[Record]]) -> float:
+    """Finals over searches, as the lower quartile over kernels that have both.
+
+    A device that has run for long has other clocks than one in a burst: without this the finalists
+    seem slower than those that they beat. Other work only ever adds, hence not the median.
+    """
+    ratios = []
+    for trials in kernels:
+        finals, searched = _times(trials)
+        if finals and searched:
+            ratios.append(statistics.median(finals) / statistics.median(searched))
+    return float(np.quantile(ratios, 0.25)) if len(ratios) >= COMPARED else 1.0
+
+
+def _seconds(trials: Sequence[Record], scale: float) -> float:
+    """The median of the finals, unless they were disturbed, else of the search brought to the
+    finals' `scale`; NaN if the kernel failed or once was wrong."""
+    finals, searched = _times(trials)
+    if any(trial.status in DAMNING for trial in trials) or not finals + searched:
+        return float("nan")
+    final = statistics.median(finals) if finals else float("inf")
+    once = scale * statistics.median(searched) if searched else float("inf")
+    return final if final <= DISTURBED * once else once
 
 
 def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:

@@ -40,7 +40,10 @@ from records import Record, export_records  # noqa: E402
 
 RECORDS = {
     "cpu": (HERE / "cpu.jsonl.xz",),
-    "cuda": (ROOT / "experiments" / "h200" / "records.jsonl.xz",),
+    "cuda": tuple(
+        ROOT / "experiments" / "h200" / name
+        for name in ("records.jsonl.xz", "records-cuda-1.jsonl.xz")
+    ),
 }
 PRETRAINED = ROOT / "costmodel" / "pretrained"
 Row = dict[str, Any]

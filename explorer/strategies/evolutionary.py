@@ -18,6 +18,8 @@ from costmodel.model import Settings as ModelSettings
 from explorer.strategies.base import OutcomeLike
 from explorer.strategies.guide import Guide, Prior, Quality
 from explorer.strategies.history import History, SeedQueue, draw_fresh, keys_of
+from explorer.strategies.opening import Opening
+from explorer.strategies.opening import Settings as OpeningSettings
 from explorer.strategies.remembered import RememberedPrior, remembering
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
@@ -43,7 +45,7 @@ class Settings:
     diversity: float = 0.7  # penalty for likeness, in standard deviations of the pool's scores
     seed_share: float = 0.5  # of the first batches
     warm_up: int = 16  # trials before the model is asked
-    guesses: int = 2048  # rows that a prior chooses from before anything is measured
+    opening: OpeningSettings = field(default_factory=OpeningSettings)
     horizon: int = 192  # budget assumed when none is given
     refit: float = 0.08  # share by which the known kernels have to grow until the model is fitted
     model: ModelSettings = field(default_factory=ModelSettings)
@@ -72,6 +74,7 @@ class Evolutionary:
         self._queue = SeedQueue(self.history, rng, seeds)
         self._credit = Credit(len(space.decisions))
         self._learnt = 0  # kernels that the model was fitted on
+        self._opening = Opening(space, rng, self.settings.opening)
 
     @property
     def model(self) -> CostModel:
@@ -88,17 +91,29 @@ class Evolutionary:
         self.guide.use_prior(RememberedPrior(prior, self.space))
 
     def ask(self, n: int) -> list[Schedule]:
-        warm = self.guide.warm
-        limit = n if warm else max(1, round(n * self.settings.seed_share))
-        batch = self.history.asked(self._queue.take(limit))
+        batch = self.history.asked(self._seeds(n))
         if len(batch) < n and self.guide.ready:
             self._learn()
-            batch += self._breed(n - len(batch)) if warm else self._guess(n - len(batch))
+            more = self._breed if self.guide.warm else self._open
+            batch += more(n - len(batch))
         if len(batch) < n:
             rest = draw_fresh(self.history, self._rng, max(n - len(batch), self._drawn()))
             rest = rest[uncommon(self.history.asked_rows, rest, n - len(batch))]
             batch += self.history.asked(rest)
         return batch
+
+    def portion(self, count: int) -> int:
+        """While a prior leads, what a few trials tell of its errors is worth hearing first."""
+        return min(count, self.settings.opening.portion) if self.guide.led else count
+
+    def _seeds(self, n: int) -> Matrix:
+        """Seeds for a batch of `n`. A prior that is trusted ranks the space's own among the rest,
+        so that but the first of them has a seat for certain."""
+        if self.guide.trusted:
+            return self._queue.take(n, 0 if len(self.history.asked_rows) else 1)
+        return self._queue.take(
+            n if self.guide.warm else max(1, round(n * self.settings.seed_share))
+        )
 
     def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
         rows, seconds = self.history.read(schedules, outcomes)
@@ -117,18 +132,13 @@ class Evolutionary:
         """Rows to choose from while there is no model."""
         return 0 if self.guide.warm else self.settings.strangers
 
-    def _guess(self, n: int) -> list[Schedule]:
-        """A first batch by the prior: of random rows, of seeds and their mutants; the last seats
-        are drawn blindly, for a prior may be wrong."""
-        settings, rng = self.settings, self._rng
-        drawn = self.space.sample(rng, settings.guesses // 2)
-        seeds = self.space.seed_rows(rng)
-        pool = np.concatenate([drawn, seeds])
-        if len(seeds):
-            mothers = rng.choice(seeds, settings.guesses)
-            mutants = self.space.mutate(rng, mothers, settings.strength)
-            pool = np.concatenate([pool, mutants[self.space.legal(mutants)]])
-        return self._offer(pool, n, keen=1.0 - settings.immigrants_first)
+    def _open(self, n: int) -> list[Schedule]:
+        """A batch by the prior; the last seat before the online model speaks is drawn blindly, for
+        a prior may be wrong."""
+        best, _ = self.history.best(self.settings.elites)
+        pool = self._opening.pool(best)
+        last = len(self.history) + n >= self.settings.warm_up
+        return self._offer(pool, n, keen=1.0 - 1.0 / n if last else 1.0)
 
     @property
     def _progress(self) -> float:

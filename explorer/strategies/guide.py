@@ -17,19 +17,21 @@ from costmodel.evaluate import regret, spearman
 from costmodel.features import feature_names, featurise
 from costmodel.model import CostModel, Settings
 from explorer.strategies.history import History
-from ir.space import Matrix, Space
+from explorer.strategies.opening import Correction
+from ir.space import Matrix, Row, Space
 
 Scores = NDArray[np.float64]
 TRUST = 24.0  # trials after which prior and online model have equal say
 FEWEST = 3  # valid trials of a batch that can be ranked
-TELLING = 8  # valid trials from which a prior is held to its order
+TELLING = 16  # valid trials from which a prior is held to its order
 
 
 class Prior(Protocol):
     """A model from other workloads."""
 
     def score(self, space: Space, matrix: Matrix) -> Scores:
-        """Scores of rows, higher being better."""
+        """Scores of rows, higher being better; in proportion to the square of their speeds, as far
+        as it knows."""
         ...
 
 
@@ -42,6 +44,10 @@ class Guided(Protocol):
 
     def use_prior(self, prior: Prior) -> None:
         """Called before the first ask or tell."""
+        ...
+
+    def portion(self, count: int) -> int:
+        """Of `count` trials those to ask for now, because what they tell changes the rest."""
         ...
 
 
@@ -67,6 +73,7 @@ class Guide:
         self._prior: Prior | None = None
         self._guesses: list[float] = []  # the prior's scores of what was told, valid trials alone
         self._times: list[float] = []
+        self._rows: list[Row] = []
         self._merit = 1.0
         self._warm_up = warm_up
         self._stale = True
@@ -85,6 +92,16 @@ class Guide:
         return self.warm or self._prior is not None
 
     @property
+    def led(self) -> bool:
+        """Whether a prior has its say, and no other model yet."""
+        return self._prior is not None and not self.warm and self._merit > 0.0
+
+    @property
+    def trusted(self) -> bool:
+        """Whether there is a prior that measurements have not contradicted."""
+        return self._prior is not None and self._merit >= 0.5
+
+    @property
     def prior_share(self) -> float:
         """The prior's weight: 1 before the online model speaks, then halved after TRUST trials,
         less where the prior was wrong; 0 without a prior."""
@@ -100,41 +117,52 @@ class Guide:
             self._stale = False
 
     def score(self, matrix: Matrix) -> Scores:
-        """Scores of rows, higher being better; both opinions in standard deviations."""
+        """Scores of rows, higher being better: the prior's, corrected by what was told, until the
+        online model speaks; then both opinions in standard deviations."""
         share = self.prior_share
         if self._prior is None or share == 0.0:
             return self.model.predict(featurise(self.space, matrix))
-        before = _standard(self._prior.score(self.space, matrix))
+        before = self._prior.score(self.space, matrix)
         if not self.model.ready:
-            return before
+            correction = self._correction()
+            return before if correction is None else before + correction(matrix)
         own = _standard(self.model.predict(featurise(self.space, matrix)))
-        return share * before + (1.0 - share) * own
+        return share * _standard(before) + (1.0 - share) * own
+
+    def _correction(self) -> Correction | None:
+        """What the trials so far say of the prior's error; None while they are too few."""
+        if len(self._times) < FEWEST:
+            return None
+        guesses, times = np.array(self._guesses), np.array(self._times)
+        return Correction(self.space, np.array(self._rows), guesses, times)
 
     def judge(self, rows: Matrix, seconds: Scores) -> None:
         """Compare scores with what a batch took (NaN for failures), before it is learnt from."""
         good = np.isfinite(seconds)
         self._stale = True
-        if self._prior is not None and good.any():
-            self._hold_to_its_order(rows[good], seconds[good])
-        if int(good.sum()) < FEWEST or not (self.model.ready or self._prior is not None):
-            return
-        scores, times = self.score(rows[good]), seconds[good]
-        self.quality.append(
-            Quality(
-                len(self.history), len(rows), spearman(scores, -times), regret(scores, times, 1),
-                self.prior_share,
-            )
-        )  # fmt: skip
+        rows, times = rows[good], seconds[good]
+        guided = self.model.ready or self._prior is not None
+        scores = self.score(rows) if len(rows) >= FEWEST and guided else None
+        if self._prior is not None and len(rows):
+            self._hold_to_its_order(rows, times)
+        if scores is not None:
+            self.quality.append(
+                Quality(
+                    len(self.history), len(good), spearman(scores, -times),
+                    regret(scores, times, 1), self.prior_share,
+                )
+            )  # fmt: skip
 
     def _hold_to_its_order(self, rows: Matrix, seconds: Scores) -> None:
-        """A rank correlation of a half or more with all times so far keeps the prior's weight
-        whole; none or less takes it away."""
+        """A rank correlation of a quarter or more with all times so far keeps the prior's weight
+        whole, one of minus a quarter takes it away: what it liked is hard to tell apart."""
         assert self._prior is not None
         self._guesses += self._prior.score(self.space, rows).tolist()
         self._times += seconds.tolist()
+        self._rows += list(rows)
         if len(self._times) >= TELLING:
             told = spearman(np.array(self._guesses), -np.array(self._times))
-            self._merit = float(np.clip(2.0 * told, 0.0, 1.0))
+            self._merit = float(np.clip(0.5 + 2.0 * told, 0.0, 1.0))
 
 
 def _standard(scores: Scores) -> Scores:

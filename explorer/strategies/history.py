@@ -127,18 +127,20 @@ class SeedQueue:
         most: int | None = MOST_SEEDS,
     ) -> None:
         space = history.space
-        given = [space.encode(schedule) for schedule in seeds]
-        matrix = np.array(given, dtype=np.int16).reshape(len(given), len(space.decisions))
+        rows = [space.encode(schedule) for schedule in seeds]
+        matrix = np.array(rows, dtype=np.int16).reshape(len(rows), len(space.decisions))
         self._history = history
-        self._matrix = matrix[space.legal(matrix)][:most]
-        if own:
-            self._matrix = np.concatenate([self._matrix, space.seed_rows(rng)])
+        self._given = matrix[space.legal(matrix)][:most]
+        self._own = space.seed_rows(rng) if own else matrix[:0]
 
-    def take(self, count: int) -> Matrix:
-        """Up to `count` seeds that have not been measured yet."""
-        fresh = self._history.fresh(self._matrix)
-        self._matrix = fresh[count:]
-        return fresh[:count]
+    def take(self, count: int, own: int | None = None) -> Matrix:
+        """Up to `count` seeds that have not been measured yet, `own` of the space's at most."""
+        given = self._history.fresh(self._given)
+        mine = self._history.fresh(np.concatenate([given, self._own]))[len(given) :]
+        seats = max(0, count - len(given))
+        seats = seats if own is None else min(own, seats)
+        self._given, self._own = given[count:], mine[seats:]
+        return np.concatenate([given[:count], mine[:seats]])
 
 
 def keys_of(matrix: Matrix) -> Iterable[bytes]:

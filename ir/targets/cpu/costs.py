@@ -17,6 +17,8 @@ from ir.targets.cpu.operands import Operand, map_work, operands_of
 from ir.targets.cpu.plan import element_bytes, main_reduction
 from ir.targets.cpu.regions import Array, Regions, Sizes, product, traffic
 from ir.targets.cpu.shape import StageShape
+from ir.targets.cpu.sharing import Walk
+from ir.targets.cpu.tiles import Tiles, cut, tiles_along
 
 LATENCY = 4.0  # cycles from one multiply-add to the next on the same register
 PORTS = 2.0  # vector operations, and loads, that start in one cycle
@@ -120,8 +122,13 @@ class StageCosts:
         return self.number("vectors") * self.facts.vector.lanes
 
     @cached_property
+    def rows(self) -> Array:
+        """Rows of the register tile; one where no axis gives it rows."""
+        return np.where(self.along("row", "") > 0, 1.0, self.number("rows"))
+
+    @cached_property
     def row_step(self) -> Array:
-        return self.number("rows") * np.where(self.instruction["tiled"] > 0, 16.0, 1.0)
+        return self.rows * np.where(self.instruction["tiled"] > 0, 16.0, 1.0)
 
     @cached_property
     def folded(self) -> Array:
@@ -169,27 +176,81 @@ class StageCosts:
 
     def arithmetic(self) -> dict[str, Array]:
         """Cycles in register tiles, and what slows them."""
-        rows, vectors = self.number("rows"), self.number("vectors")
+        rows, vectors = self.rows, self.number("vectors")
         count = float(max(1, len(self.stage.accumulators)))
         sizes, lanes = self.depths[-1], float(self.facts.vector.lanes)
-        tiled = self.instruction["tiled"] > 0
         steps = product([sizes[a] for a in self.stage.reduce], self.rows_count)
         steps = np.ceil(steps / np.where(self.folded > 0, self.lane_step, self._depth_step()))
-        per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
-        loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
+        tiled = self.instruction["tiled"] > 0
         waits = np.where(tiled, 0.0, LATENCY if self.stage.reduce else 0.0)
-        bound = np.maximum(per_step, loads) if self.shape.product else loads
-        cycles = self.trips[-1] * steps * np.maximum(bound, waits)
+        down, across = self._along_rows(), self._along_lanes()
+        cycles, entered = np.zeros(self.rows_count), np.zeros(self.rows_count)
+        for tall, tiles_down in zip((rows, down.tail), (down.full, down.tails), strict=True):
+            for wide, tiles_across in zip(
+                (vectors, np.ceil(across.tail / lanes)), (across.full, across.tails), strict=True
+            ):
+                tiles = tiles_down * tiles_across
+                bound = np.maximum(self._bound(tall, wide, count), waits)
+                cycles = cycles + tiles * bound
+                entered = entered + tiles * (TILE_OVERHEAD + 2 * count * tall * wide)
+        alone = self._points_apart() * self.passes()
+        cycles = cycles * self._steps() * self._points_apart()
         maps = self.facts.maps / (PORTS * lanes) * self._scalar_penalty()
-        entered = self.trips[-1] * (TILE_OVERHEAD + 2 * count * rows * vectors)
+        loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
+        per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
         return {
             "cycles": cycles + maps,
-            "entered": entered,
+            "entered": entered * alone,
             "chains": count * rows * vectors,
             "loads": loads / np.maximum(per_step, 1e-6),
             "steps": steps,
             "full": self._full(),
+            "down": down.filled,
+            "across": across.filled,
+            "waits": waits / np.maximum(self._bound(rows, vectors, count), 1e-6),
         }
+
+    def _bound(self, rows: Array, vectors: Array, count: float) -> Array:
+        """Cycles of one step of a register tile: multiply-adds, or loads."""
+        per_step = count * rows * vectors * self._macs_of_vector() / self.instruction["rate"]
+        loads = np.where(self.folded > 0, rows * vectors, rows + vectors) / PORTS
+        return np.maximum(per_step, loads) if self.shape.product else loads
+
+    def _along_rows(self) -> Tiles:
+        return tiles_along(
+            self.regions, self.stage, "row", self.row_step, self.rows / self.row_step
+        )
+
+    def _along_lanes(self) -> Tiles:
+        """Register tiles along the lanes; one where the lanes run over a reduced axis."""
+        found = tiles_along(
+            self.regions, self.stage, "lane", self.lane_step, np.ones(self.rows_count)
+        )
+        folded = self.folded > 0
+        one, none = np.ones(self.rows_count), np.zeros(self.rows_count)
+        return Tiles(
+            np.where(folded, one, found.full), np.where(folded, none, found.tails),
+            np.where(folded, none, found.tail), np.where(folded, one, found.filled),
+        )  # fmt: skip
+
+    def _steps(self) -> Array:
+        """Steps of the innermost loop over the whole reduction, those of tails included."""
+        depth = np.where(self.folded > 0, self.lane_step, self._depth_step())
+        found = []
+        for axis in self.stage.reduce:
+            here = self.along("lane", axis) if self.shape.lanes else np.zeros(self.rows_count)
+            stepped = np.where(self.folded > 0, here, float(axis == self.facts.main)) > 0
+            full, tails = cut(self.regions, axis, depth)
+            found.append(np.where(stepped, full + tails, self.regions.span(axis)))
+        return product(found, self.rows_count)
+
+    def _points_apart(self) -> Array:
+        """Points of the kept axes that are neither lanes nor rows."""
+        found = []
+        for axis in self.stage.parallel:
+            tiled = self.along("lane", axis) + self.along("row", axis) > 0
+            found.append(np.where(tiled, 1.0, self.regions.span(axis)))
+        return product(found, self.rows_count)
 
     def _depth_step(self) -> Array:
         depth = self.instruction["depth"]
@@ -288,6 +349,10 @@ class StageCosts:
             total = total + self.along("lane", axis) * (1.0 - near)
         return total
 
+    def unpacked(self, operand: Operand) -> Array:
+        """1 where an operand is used in place."""
+        return 1.0 - self._packed(operand)
+
     def _packed(self, operand: Operand) -> Array:
         name = f"pack.{self.facts.name}.{operand.name}"
         if name not in self.regions.names:
@@ -330,35 +395,13 @@ class StageCosts:
     # -- threads
 
     def threads(self) -> dict[str, Array]:
-        """How many threads work at a time, and how often they meet."""
+        """How many threads work at a time, how often they meet, and into how many tasks the work
+        falls."""
+        walked = Walk(self.regions, self.stage)
         count = float(self.facts.hardware.threads)
         split = self.parts() > 1
-        speed, meets = np.ones(self.rows_count), np.zeros(self.rows_count)
-        shares = np.ones(self.rows_count)
-        for choice in self.regions.domain("parallel"):
-            here = self.regions.columns.is_("parallel", choice)
-            axes = [a for a in choice.split() if a in self.stage.parallel]
-            if not axes or not here.any():
-                continue
-            tasks, outside = self._tasks(axes)
-            shared = tasks / (np.ceil(tasks / count) * count) * count
-            speed = np.where(here, np.maximum(shared, 1.0), speed)
-            meets = np.where(here, outside, meets)
-            shares = np.where(here, tasks, shares)
-        speed = np.where(split, np.minimum(self.parts(), count), speed)
-        meets = np.where(split, 1.0, meets)
-        return {"speed": speed, "meets": meets, "tasks": np.where(split, self.parts(), shares)}
-
-    def _tasks(self, axes: list[str]) -> tuple[Array, Array]:
-        """Tasks of a parallel region over some axes, and how often the region is entered."""
-        regions = self.regions
-        firsts = [regions.first_depth(axis) for axis in axes]
-        first = np.min(np.stack(firsts), axis=0)
-        none = np.isinf(first)
-        tasks = []
-        for axis in axes:
-            outer, inner, span = regions.outer[axis], regions.inner[axis], regions.span(axis)
-            block = np.where(outer < span, outer, inner)
-            tasks.append(np.ceil(span / block))
-        outside = regions.at(np.where(none, 0, first - 1), self.trips[: len(regions.depths)])
-        return np.where(none, 1.0, product(tasks, self.rows_count)), outside
+        return {
+            "speed": np.where(split, np.minimum(self.parts(), count), walked.speed(count)),
+            "meets": np.where(split, 1.0, walked.meets),
+            "tasks": np.where(split, self.parts(), walked.tasks),
+        }

@@ -16,6 +16,7 @@ from ir.dtypes import dtype_of
 from ir.space import Columns
 from ir.targets.cpu.costs import BARRIER, BYTES_PER_CYCLE, StageCosts, StageFacts
 from ir.targets.cpu.decisions import Decisions
+from ir.targets.cpu.joint import JointCosts, strides
 from ir.targets.cpu.regions import Array, Regions
 
 SLOTS = 2
@@ -94,11 +95,41 @@ class Features:
         table["total.estimate"] = _log(paths / self.ideal)
         moved = sum(total[level] for level in LEVELS) + total["packing"]
         table["seconds.traffic"] = _log(np.asarray(moved) / CLOCK)
+        table |= self._joint(stages, total, columns.rows)
         serial = sum((stage.longest * (stage.speed <= 1.0) for stage in stages), zero)
         table["total.serial"] = serial / paths
         table["stream"] = _flag(columns, "stream")
         for kind in ("block", "cyclic", "dynamic"):
             table[f"chunk.{kind}"] = columns.is_("chunk", kind).astype(np.float64)
+        return table
+
+    def _joint(self, stages: list[_Stage], total: Table, rows: int) -> Table:
+        """What stages have in common, and the mean speed at which all of it goes on."""
+        joint = JointCosts([stage.costs for stage in stages])
+        capacities = stages[0].costs.capacities()
+        work = total["arithmetic"] + total["entered"] + total["apart"]
+        whole = sum((stage.cycles["arithmetic"] * stage.speed for stage in stages), np.zeros(rows))
+        speed = np.maximum(whole / np.maximum(total["arithmetic"], 1.0), 0.25)
+        table = {
+            "joint.live": _log(joint.live),
+            "joint.uneven": joint.uneven(),
+            "joint.merging": _log(joint.merging() / BYTES_PER_CYCLE["l2"] / self.ideal),
+            "joint.speed": speed,
+            "joint.work": _log(work * joint.live / self.ideal),
+        }
+        slowest = np.zeros(rows)
+        for level in LEVELS:
+            apart = sum((stage.moved[level] for stage in stages), np.zeros(rows))
+            cycles = joint.moved(level, apart) / BYTES_PER_CYCLE[level] / speed
+            slowest = np.maximum(slowest, cycles)
+            table[f"joint.{level}"] = _log(cycles / self.ideal)
+            table[f"joint.{level}.work"] = _log(cycles / work)
+            table[f"joint.set.{level}"] = _log(joint.working_set[-1] / capacities[level])
+        work = work * joint.live
+        alone = total["packing"] + total["meeting"]
+        estimate = np.maximum(work, slowest) + 0.25 * np.minimum(work, slowest) + alone
+        table["joint.estimate"] = _log(estimate / self.ideal)
+        table["joint.alone"] = _log(alone / estimate)
         return table
 
 
@@ -140,6 +171,7 @@ class _Stage:
         costs, facts = self.costs, self.costs.facts
         ideal = max(facts.ideal, 1.0)
         rows = costs.rows_count
+        alias, pages = strides(costs)
         table = {
             "product": np.full(rows, float(facts.shape.product)),
             "accumulators": np.full(rows, float(len(facts.shape.stage.accumulators))),
@@ -150,7 +182,12 @@ class _Stage:
             "tasks": _log(self.tasks),
             "folded": costs.folded,
             "full": self.arithmetic["full"],
+            "down": self.arithmetic["down"],
+            "across": self.arithmetic["across"],
             "loads": self.arithmetic["loads"],
+            "waits": self.arithmetic["waits"],
+            "alias": alias,
+            "pages": pages,
             "packed": self.packing["count"],
             "tiled": costs.instruction["tiled"],
         }
@@ -212,12 +249,14 @@ class _Stage:
 
 SLOT_NAMES = (
     "product", "accumulators", "maps", "points", "speed", "meets", "tasks", "folded", "full",
-    "loads", "packed", "tiled", "instruction.rate", "instruction.depth", "chains", "steps",
-    "cycles.arithmetic", "cycles.entered", "cycles.apart", "cycles.packing", "cycles.meeting",
-    "cycles.l1", "cycles.l2", "cycles.l3", "cycles.longest", "rows", "vectors", "unroll",
-    "prefetch", "lanes.inner", "passes", "lane.block", "lane.extent", "row.block", "row.extent",
+    "down", "across", "loads", "waits", "alias", "pages", "packed", "tiled",
+    "instruction.rate", "instruction.depth", "chains", "steps", "cycles.arithmetic",
+    "cycles.entered", "cycles.apart", "cycles.packing", "cycles.meeting", "cycles.l1",
+    "cycles.l2", "cycles.l3", "cycles.longest", "rows", "vectors", "unroll", "prefetch",
+    "lanes.inner", "passes", "lane.block", "lane.extent", "row.block", "row.extent",
     "main.block", "main.extent", "lane.ragged", "row.ragged", "main.ragged", "set.tile.l1",
-    "set.strip.l1", "set.strip.l2", "set.inner.l1", "set.inner.l2", "set.outer.l2", "set.outer.l3",
+    "set.strip.l1", "set.strip.l2", "set.inner.l1", "set.inner.l2", "set.outer.l2",
+    "set.outer.l3",
 )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ in their order, then the inner ones. Arrays have one entry for each schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from math import prod
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ir.space import Columns
 from ir.targets.cpu.decisions import Decisions
+from ir.targets.cpu.plan import element_bytes, main_reduction
 
 Array = NDArray[np.float64]
 Sizes = dict[str, Array]
@@ -63,15 +64,46 @@ class Regions:
         return np.ceil(whole / self.parts[axis]) if axis in self.parts else whole
 
     def _blocks(self) -> tuple[Sizes, Sizes]:
+        """Block sizes as `plan.blocks_of` rounds them: to whole units of every stage."""
         outer, inner = {}, {}
+        units = self._units()
         for axis in self.extents:
-            span = self.span(axis)
+            span, unit = self.span(axis), units[axis]
             large = self.number(f"tile.{axis}.1", self.extents[axis])
             small = self.number(f"tile.{axis}.0", 0.0)
-            small = np.minimum(np.where(small > 0, small, large), span)
-            inner[axis] = small
-            outer[axis] = np.minimum(np.ceil(large / small) * small, span)
+            small = np.where(small > 0, small, large)
+            inner[axis] = np.minimum(np.ceil(small / unit) * unit, span)
+            outer[axis] = np.minimum(np.ceil(large / inner[axis]) * inner[axis], span)
         return outer, inner
+
+    def _units(self) -> Sizes:
+        """Smallest step of each axis: a common multiple of the steps of every stage."""
+        units = {axis: np.ones(self.columns.rows, dtype=np.int64) for axis in self.extents}
+        for shape in self.decisions.shapes:
+            name, main = shape.stage.name, main_reduction(self.decisions.staged, shape.stage)
+            dots = {dot.name: float(dot.kind == "tile") for dot in shape.instructions}
+            deep = {
+                dot.name: 64.0 / element_bytes(dot.operand) if dot.kind == "tile" else dot.depth
+                for dot in shape.instructions
+            }
+            tiled = self.looked_up(f"instruction.{name}", dots)
+            steps = {
+                "lane": self.number(f"vectors.{name}") * self.decisions.vector.lanes,
+                "row": self.number(f"rows.{name}") * np.where(tiled > 0, 16.0, 1.0),
+            }
+            depth = self.looked_up(f"instruction.{name}", deep)
+            for axis in shape.stage.domain:
+                step = depth if axis == main else np.ones(self.columns.rows)
+                for role, size in steps.items():
+                    step = np.where(self.flag(f"{role}.{name}", axis) > 0, size, step)
+                units[axis] = np.lcm(units[axis], step.astype(np.int64))
+        return {axis: unit.astype(np.float64) for axis, unit in units.items()}
+
+    def looked_up(self, name: str, table: Mapping[str, float]) -> Array:
+        """What `table` says of a decision's value; its first entry where there is no decision."""
+        if name in self.names:
+            return self.columns.lookup(name, table)
+        return np.full(self.columns.rows, next(iter(table.values())))
 
     @cached_property
     def looped(self) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -1,0 +1,89 @@
+"""The first trials of a search that starts with a prior: chosen on paper, measured in portions.
+
+A prior from other workloads knows where fast schedules lie, not how far it is off in each place. So
+a few of its favourites are measured, and what they tell of its error corrects the scores of
+schedules like them before the next few are chosen. Knows no operator and no target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.space import Matrix, Space
+
+Scores = NDArray[np.float64]
+
+REACH = 2.0  # decisions (in whole domains) over which what is known of an error fades to 1/e
+DOUBT = 0.35  # how far a single measurement is doubted, in standard deviations of the errors
+MOST = 64  # measured rows that count, the last ones
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """From how many schedules the first trials are chosen, and how many at a time."""
+
+    drawn: int = 1024  # random rows
+    mutants: int = 2048  # of seeds and of the measured
+    strength: float = 2.0  # decisions changed by a mutation, on average
+    portion: int = 4  # trials measured before the next are chosen
+
+
+class Opening:
+    """Collects rows for the first portions."""
+
+    def __init__(self, space: Space, rng: np.random.Generator, settings: Settings) -> None:
+        self.space, self._rng, self.settings = space, rng, settings
+
+    def pool(self, measured: Matrix) -> Matrix:
+        """Random rows, seeds, and mutants of seeds and of the measured.
+
+        No children of those that score high: breeding them follows a prior to where it errs.
+        """
+        drawn = self.space.sample(self._rng, self.settings.drawn)
+        parents = np.concatenate([self.space.seed_rows(self._rng), measured])
+        return np.concatenate([drawn, parents, self._mutants(parents, self.settings.mutants)])
+
+    def _mutants(self, parents: Matrix, count: int) -> Matrix:
+        """Legal rows a few decisions away from `parents`."""
+        if not len(parents):
+            return parents
+        mothers = self._rng.choice(parents, count)
+        mutants = self.space.mutate(self._rng, mothers, self.settings.strength)
+        return mutants[self.space.legal(mutants)]
+
+
+class Correction:
+    """What measured rows tell of a prior's error, carried over to rows like them.
+
+    A Gaussian process on the differences between speeds and scores, the scores taken to be in
+    proportion to the square of the speed. Likeness falls with the decisions that differ.
+    (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1.)
+    """
+
+    def __init__(self, space: Space, rows: Matrix, scores: Scores, seconds: Scores) -> None:
+        rows, scores, seconds = rows[-MOST:], scores[-MOST:], seconds[-MOST:]
+        self.space, self.rows = space, rows
+        speeds = (seconds.min() / seconds) ** 2
+        scale = max(0.0, float(scores @ speeds / (speeds @ speeds)))
+        errors = scale * speeds - scores
+        doubt = DOUBT**2 * np.eye(len(rows))
+        self._weights = np.linalg.solve(self._likeness(rows) + doubt, errors)
+
+    def __call__(self, rows: Matrix) -> Scores:
+        """What to add to the scores of rows."""
+        return np.asarray(self._likeness(rows) @ self._weights, dtype=np.float64)
+
+    def _likeness(self, rows: Matrix) -> Scores:
+        """Of each row to each measured one; an ordered decision counts by the root of its step."""
+        shape = self.space.shape
+        apart = np.zeros((len(rows), len(self.rows)))
+        for column in shape.free:
+            left, right = rows[:, column, None].astype(np.float64), self.rows[None, :, column]
+            if shape.ordered[column]:
+                apart += np.sqrt(np.abs(left - right) / max(1, int(shape.sizes[column]) - 1))
+            else:
+                apart += left != right
+        return np.asarray(np.exp(-apart / REACH), dtype=np.float64)

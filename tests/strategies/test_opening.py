@@ -1,0 +1,103 @@
+"""The first trials under a prior: in portions, each of which corrects what the prior says."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from explorer.strategies.contract import FakeOutcome
+from explorer.strategies.evolutionary import Evolutionary
+from explorer.strategies.opening import MOST, Correction, Opening, Settings
+from ir.space import Matrix, Space
+from tests.space.toy import tiling_space, toy_seconds
+
+SPACE = tiling_space()
+BEST = float(toy_seconds(SPACE, SPACE.sample(np.random.default_rng(9), 2000)).min())
+
+
+def _seconds(matrix: Matrix) -> NDArray[np.float64]:
+    """The toy's times, but what packs A takes four times as long."""
+    packed = SPACE.columns(matrix)["pack.A"] == 1
+    return toy_seconds(SPACE, matrix) * np.where(packed, 4.0, 1.0)
+
+
+class Flattering:
+    """Knows the toy's times, and nothing of what packing A costs here."""
+
+    def score(self, space: Space, matrix: Matrix) -> NDArray[np.float64]:
+        return (BEST / toy_seconds(space, matrix)) ** 2
+
+
+def _led(seed: int = 0) -> Evolutionary:
+    strategy = Evolutionary(SPACE, np.random.default_rng(seed), trials=64)
+    strategy.use_prior(Flattering())
+    return strategy
+
+
+def _told(strategy: Evolutionary, count: int) -> Matrix:
+    space = strategy.space
+    asked = strategy.ask(count)
+    rows = np.array([space.encode(schedule) for schedule in asked])
+    strategy.tell(asked, [FakeOutcome(seconds=float(time)) for time in _seconds(rows)])
+    return rows
+
+
+def test_a_prior_is_heard_in_portions_until_the_search_has_its_own_model() -> None:
+    strategy = _led()
+    assert strategy.portion(16) == Settings().portion
+    assert strategy.portion(2) == 2
+    for _ in range(4):
+        assert len(_told(strategy, strategy.portion(16))) == 4
+    assert strategy.portion(16) == 16
+    assert Evolutionary(tiling_space(), np.random.default_rng(0)).portion(16) == 16
+
+
+def test_but_one_of_the_spaces_own_seeds_has_a_seat_for_certain() -> None:
+    space = tiling_space()
+    first = space.seed_rows(np.random.default_rng(0))[:1]
+    rows = _told(_led(), 4)
+    assert (rows[0] == first[0]).all()
+
+
+def test_what_disappoints_is_tried_less() -> None:
+    """What packs A is found slow, and left for the rest although the prior likes it."""
+    first, last = [], []
+    for seed in range(10):
+        strategy = _led(seed)
+        shares = [
+            float((SPACE.columns(_told(strategy, 4))["pack.A"] == 1).mean()) for _ in range(4)
+        ]
+        first.append(shares[0])
+        last.append(shares[-1])
+    assert np.mean(first) > 0.4
+    assert np.mean(last) < 0.75 * np.mean(first)
+
+
+def test_a_correction_reaches_what_is_alike_and_fades() -> None:
+    space = tiling_space()
+    rows = space.sample(np.random.default_rng(0), 6)
+    scores = np.full(6, 0.9)
+    seconds = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 4.0])
+    correction = Correction(space, rows, scores, seconds)
+    there = correction(rows)
+    assert there[-1] < -0.3 < there[:5].min()
+    near = space.neighbours(rows[-1])
+    far = space.sample(np.random.default_rng(7), 200)
+    assert np.median(correction(near)) < np.median(correction(far))
+
+
+def test_a_correction_by_thousands_stays_small() -> None:
+    space = tiling_space()
+    rows = space.sample(np.random.default_rng(0), 500)
+    times = toy_seconds(space, rows)
+    assert len(Correction(space, rows, np.ones(500), times).rows) == MOST
+
+
+def test_the_pool_holds_what_was_measured_and_mutants_of_it() -> None:
+    space, rng = tiling_space(), np.random.default_rng(0)
+    measured = space.sample(np.random.default_rng(3), 2)
+    pool = Opening(space, rng, Settings(drawn=8, mutants=400)).pool(measured)
+    assert space.legal(pool).all()
+    apart = (pool[:, None, :] != measured[None, :, :]).sum(axis=2).min(axis=1)
+    assert (apart == 0).any()
+    assert ((apart > 0) & (apart <= 2)).any()
