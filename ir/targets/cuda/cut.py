@@ -15,6 +15,7 @@ from ir.ops.load import Index, Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.computed import register_problem
 from ir.targets.cuda.products import (
     MAP_RANK,
     STRIDE_UNIT,
@@ -28,6 +29,7 @@ from ir.targets.cuda.products import (
 )
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
+RS = "wgmma_rs"  # wgmma with an operand that its threads compute in registers
 WHOLE = 256  # longest reduction that a kernel repeats for every block of a later one
 
 
@@ -80,7 +82,22 @@ def _moved(program: Program, product: Product, engine: str) -> list[int]:
     if engine == FMA:
         return []
     moved = [x for x in operands if not _stays(program, x, product.over)]
-    return moved if all(len(program.nodes[x].axes) <= MAP_RANK for x in moved) else []
+    kept = _computed(program, product, moved) if engine == RS else None
+    if kept is not None:
+        moved.remove(kept)
+    if any(len(program.nodes[x].axes) > MAP_RANK for x in moved):
+        return []
+    sources = depends_on_reduction(program, kept) if kept is not None else ()
+    return [*moved, *(_boundary(program, source) for source in sources)]
+
+
+def _computed(program: Program, product: Product, moved: list[int]) -> int | None:
+    """The largest operand that registers can hold, of those that memory would else."""
+    able = [
+        x for x in moved
+        if not isinstance(program.nodes[x].op, Load) and not register_problem(program, product, x)
+    ]  # fmt: skip
+    return max(able, key=lambda x: volume(program, program.nodes[x].axes), default=None)
 
 
 def _beside_products(program: Program) -> set[int]:

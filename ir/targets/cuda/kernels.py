@@ -18,7 +18,7 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
-from ir.targets.cuda.cut import FMA, MMA, WGMMA, cut_program
+from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, early_decision, starts_early
@@ -34,10 +34,12 @@ from ir.targets.cuda.splits import (
     split_program,
     translated,
 )
-from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.tensor import RegisterKernel, TensorKernel
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel
-KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {WGMMA: TensorKernel, MMA: MmaKernel}
+KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
+    WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel,
+}  # fmt: skip
 MANY = 1 << 30
 LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
 SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that counts
@@ -81,12 +83,21 @@ def engines_of(program: Program, hardware: Hardware) -> tuple[str, ...]:
             kernels = kernels_of(program, hardware, engine)
         except UsageError:
             continue
-        if any(isinstance(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
+        if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
             found.append(engine)
             fewest = len(kernels)
+    if found == [RS]:  # what other engines call their decisions does not depend on it
+        found, fewest = [], MANY
     if not found or is_light(program) or len(kernels_of(program, hardware, FMA)) < fewest:
         found.append(FMA)
     return tuple(found)
+
+
+def _shows(kernel: AnyKernel, kind: type[TensorKernel] | type[MmaKernel]) -> bool:
+    """Whether a kernel is of an engine's kind, and does what others do not."""
+    if kind is RegisterKernel:
+        return isinstance(kernel, RegisterKernel) and bool(kernel.roles.computed)
+    return isinstance(kernel, kind)
 
 
 def is_light(program: Program) -> bool:

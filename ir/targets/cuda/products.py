@@ -119,3 +119,28 @@ def volume(program: Program, axes: tuple[str, ...]) -> int:
 
 def is_elementwise(program: Program, position: int) -> bool:
     return isinstance(program.nodes[position].op, (Map, Cast))
+
+
+def loads_of(program: Program, position: int) -> tuple[int, ...]:
+    """The loads that a value is made of."""
+    found, pending = set[int](), [position]
+    while pending:
+        here = pending.pop()
+        if here not in found:
+            found.add(here)
+            pending.extend(program.nodes[here].args)
+    return tuple(sorted(p for p in found if isinstance(program.nodes[p].op, Load)))
+
+
+def largest_load(program: Program, position: int) -> Load | None:
+    """The load with most axes among those that a value is made of."""
+    nodes = [program.nodes[load] for load in loads_of(program, position)]
+    found = max(nodes, key=lambda node: len(node.axes), default=None)
+    return found.op if found is not None and isinstance(found.op, Load) else None
+
+
+def memory_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Axes in the order of the dimensions that a value is loaded from, others last."""
+    op = largest_load(program, position)
+    order = [axis for index in op.index for axis, _ in index.terms] if op else []
+    return tuple(sorted(axes, key=lambda a: order.index(a) if a in order else len(order)))

@@ -238,7 +238,7 @@ class TensorLowering:
         at = self.plan.offsets[f"{ring.name}.{operand.position}"]
         if ring.stages == 1:
             return f"smem + {at}"
-        return f"smem + {at} + {stage} * {operand.bytes}"
+        return f"smem + {at} + {stage} * {operand.pitch}"
 
     def _first_and_step(self) -> tuple[str, str]:
         """This cluster's first tile, and the way to its next."""

@@ -20,12 +20,14 @@ from ir.targets.cuda.frame import Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
 from ir.targets.cuda.overlap import starts_early
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
-from ir.targets.cuda.products import Product
+from ir.targets.cuda.products import Product, loads_of
 from ir.targets.cuda.roles import Roles
+from ir.targets.cuda.sides import Side, side
 from ir.targets.cuda.splits import parts_of
 
 GROUP = 128  # threads of a warp group
 ROWS = 64  # rows of one wgmma
+BUFFERS = 2  # steps whose operands are in registers
 ALIGN = 1024
 LINE = 128
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
@@ -68,6 +70,7 @@ class Plan:
     stream: str
     early: bool
     parts: int
+    source: str = "shared"  # of the operands along the rows
 
     # -- tiles
 
@@ -120,7 +123,48 @@ class Plan:
         """Summed points of one wgmma."""
         return WGMMA_KINDS[self.kind].k
 
+    @property
+    def from_registers(self) -> bool:
+        """Whether threads load the operands along the rows, from their tiles in shared memory."""
+        return self.source == "registers"
+
+    @cached_property
+    def block(self) -> Side:
+        """The summed points of one block."""
+        return side(self.roles.walked, self.tiles)
+
+    @property
+    def steps(self) -> int:
+        """Instructions along the sum of one block."""
+        return self.block.size // self.step
+
     # -- the frame
+
+    @cached_property
+    def operand_frame(self) -> Frame:
+        """Where the points of an operand in registers lie, as wgmma reads them (PTX ISA).
+
+        A register holds neighbours along the sum; four of them are one instruction's.
+        """
+        each = 4 // dtype_of(self.kind).bytes
+        registers = [
+            *self.block.digits(each, 1),
+            *self.row_digits(2, 8),
+            *self.block.digits(2, 4 * each),
+            *self.row_digits(self.row_blocks, ROWS),
+            *self.step_digits,
+        ]
+        threads = self.block.threads(4, each) + self._row_threads(8, 1) + self._row_threads(4, 16)
+        if self.partition == "rows":
+            threads += self._row_threads(self.consumers, self.group_rows)
+        elif self.partition == "columns":
+            threads.append(ThreadDigit(self.consumers))
+        return Frame(tuple(registers), tuple(t for t in threads if t.size > 1))
+
+    @cached_property
+    def step_digits(self) -> tuple[Digit, ...]:
+        """Digits of a block's steps in the frame of operands."""
+        return tuple(self.block.digits(self.steps, self.step))
 
     @cached_property
     def frame(self) -> Frame:
@@ -176,8 +220,20 @@ class Plan:
         return operand_tile(self.program, position, product.over, self.tiles)
 
     def direct(self, product: Product) -> bool:
-        """Whether both operands come from shared memory."""
-        return self.operand(product, "a") is not None
+        """Whether tensor cores may take both operands from shared memory."""
+        return product.a not in self.roles.computed and self.operand(product, "a") is not None
+
+    def fetched(self, product: Product) -> list[OperandTile]:
+        """Tiles that a product waits for."""
+        sides = (self.operand(product, side) for side in ("a", "b"))
+        found = [tile for tile in sides if tile is not None]
+        if product.a in self.roles.computed:
+            loads = loads_of(self.program, product.a)
+            raw = [load for load in self.roles.raw if load in loads]
+            found += [
+                operand_tile(self.program, load, product.over, self.tiles, True) for load in raw
+            ]
+        return found
 
     @cached_property
     def rings(self) -> tuple[Ring, ...]:
@@ -189,21 +245,33 @@ class Plan:
             if product in self.roles.inner:
                 part = "inner"
             else:
-                part = "outer" if self.direct(product) else "late"
-            for side in ("a", "b"):
-                tile = self.operand(product, side)
-                if tile is not None:
-                    varies = walked & set(self.program.nodes[tile.position].axes)
-                    (parts[part] if varies else held)[tile.position] = tile
+                part = "late" if self.roles.inner and not self.direct(product) else "outer"
+            for tile in self.fetched(product):
+                varies = walked & set(self.program.nodes[tile.position].axes)
+                (parts[part] if varies else held)[tile.position] = tile
         found = [Ring("held", tuple(held.values()), 1)] if held else []
         found += [Ring(n, tuple(o.values()), self.stages) for n, o in parts.items() if o]
         return tuple(found)
+
+    @cached_property
+    def _read_by_threads(self) -> dict[int, OperandTile]:
+        read = set(self.roles.raw) if self.from_registers else set()
+        if self.from_registers:
+            read |= {product.a for product in self.roles.outer}
+        tiles = {o.position: o for ring in self.rings for o in ring.operands}
+        return {position: tile for position, tile in tiles.items() if position in read}
+
+    def raw_tile(self, position: int) -> OperandTile | None:
+        """The tile of a load that threads read for operands in registers."""
+        return self._read_by_threads.get(position)
 
     def ring_of(self, position: int) -> Ring:
         return next(r for r in self.rings if any(o.position == position for o in r.operands))
 
     def peers(self, operand: OperandTile) -> int:
-        """CTAs of the cluster that share the operand's tile."""
+        """CTAs of the cluster that share the operand's tile; one line is not worth sharing."""
+        if operand.raw and operand.count == 1:
+            return 1
         axes = set(self.program.nodes[operand.position].axes)
         peers = 1
         if not axes & set(self.roles.rows):
@@ -227,7 +295,7 @@ class Plan:
         for ring in self.rings:
             for operand in ring.operands:
                 found[f"{ring.name}.{operand.position}"] = at
-                at += -(-operand.bytes * ring.stages // ALIGN) * ALIGN
+                at += -(-operand.pitch * ring.stages // ALIGN) * ALIGN
         found["store"] = at
         at += self.store_bytes
         found["barriers"] = at
@@ -279,7 +347,9 @@ def fixed_tiles(roles: Roles) -> dict[str, int]:
     """Tiles that are no choice: batches and walked axes beside the main one, held axes, columns
     of chained products."""
     tiles = dict.fromkeys(roles.batch, 1)
-    tiles |= dict.fromkeys(roles.walked[:-1], 1)
+    for axis in roles.walked:
+        tiles[axis] = roles.program.axes[axis] if axis in roles.whole else 1
+    del tiles[roles.main_walk]
     size = dtype_of(roles.dtype).bytes
     for axis in roles.held:
         tiles[axis] = _padded(roles.program.axes[axis], LINE // size)
@@ -307,10 +377,11 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         if axis not in tiles:
             tiles[axis] = int(value(f"tile.{axis}"))
     rows, columns = str(value("cluster")).split("x")
+    source = "registers" if roles.computed else str(values.get(f"source{mark}", "shared"))
     return Plan(
         program, roles, tiles, int(value("consumers")), str(value("partition")),
         int(value("stages")), (int(rows), int(columns)), str(value("raster")),
         int(value("processors")), str(value("registers")), str(value("epilogue")),
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
-        str(value("stream")), starts_early(values), parts_of(values),
+        str(value("stream")), starts_early(values), parts_of(values), source,
     )  # fmt: skip

@@ -17,12 +17,21 @@ from ir.program import Program
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.target import Hardware
+from ir.targets.cuda.computed import dimensions_of, run_axes
 from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.roles import Roles
-from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixed_tiles
+from ir.targets.cuda.tensor_plan import (
+    BUFFERS,
+    GROUP,
+    LINE,
+    REGISTER_SPLITS,
+    ROWS,
+    fixed_tiles,
+)
 from ir.targets.cuda.tensor_seeds import RESERVED
 
+FRAGMENT = 4  # registers of one instruction's operand
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
 
 
@@ -179,7 +188,7 @@ class TensorRules:
             return (tile % 16 == 0) & (whole | (not self._lines_run_along_the_walk()))
         alone = self._walk_alone()
         extent = self.program.axes[self.roles.main_walk]
-        return (tile % self.step == 0) & ((extent % tile == 0) | alone)
+        return (self._depth(columns) % self.step == 0) & ((extent % tile == 0) | alone)
 
     def _lines_run_along_the_walk(self) -> bool:
         """Whether an operand is contiguous along the walked axis, and summed over it."""
@@ -210,7 +219,12 @@ class TensorRules:
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
-        return total
+        return total + self._from_registers(columns) * rows // ROWS * self._fragment_registers()
+
+    def _fragment_registers(self) -> int:
+        """Registers of operands for 64 rows: two steps' words, and one step's values."""
+        operands = len({product.a for product in self.roles.outer})
+        return operands * FRAGMENT * BUFFERS + (2 * FRAGMENT if self.roles.computed else 0)
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns)
@@ -245,17 +259,14 @@ class TensorRules:
             stages = self._value(columns, "stages")
             total: Any = np.zeros(columns.rows, dtype=np.int64)
             for operand, over in self._operands(roles):
-                count: Any = np.full(columns.rows, self.size, dtype=np.int64)
-                op_axes = self.program.nodes[operand].axes
-                inner = self._line_axis(operand)
-                for axis in op_axes:
-                    tile = self._tile(columns, axis)
-                    if axis == inner and inner not in over:
-                        points = LINE // self.size
-                        tile = -(-np.maximum(tile, 1) // points) * points
-                    count = count * tile
-                count = -(-count // 1)
-                held = not set(roles.walked) & set(op_axes)
+                node = self.program.nodes[operand]
+                size = dtype_of(node.dtype).bytes
+                inner, run = self._run(columns, operand)
+                if run[0] not in over and operand not in roles.raw:
+                    inner = -(-np.maximum(inner, 1) // (LINE // size)) * (LINE // size)
+                count = inner * size * prod(self._lines(columns, operand))
+                count = -(-count // LINE) * LINE
+                held = not set(roles.walked) & set(node.axes)
                 slots = 1 if held else stages
                 total = total + -(-(count * slots) // 1024) * 1024
             lines = np.where(
@@ -275,7 +286,23 @@ class TensorRules:
             for operand in (product.a, product.b):
                 if isinstance(self.program.nodes[operand].op, Load):
                     found[operand] = frozenset(product.over)
+        for load in roles.raw:
+            found.setdefault(load, frozenset(roles.walked))
         return list(found.items())
+
+    def _run(self, columns: Columns, operand: int) -> tuple[Any, tuple[str, ...]]:
+        """Points along a line of an operand's tile, and the axes that they count."""
+        axes = run_axes(self.program, operand, self.roles.walk)
+        return self._side(columns, axes), axes
+
+    def _lines(self, columns: Columns, operand: int) -> list[Any]:
+        """Points of an operand's tile along each dimension but that of its lines."""
+        *outer, last = dimensions_of(self.program, operand, self.roles.walk)
+        groups = [(axis,) for axis, c in last.index.terms if c != 1]
+        for d in outer:
+            inside = tuple(axis for axis, _ in d.whole)
+            groups += [(axis, *(inside if c == 1 else ())) for axis, c in d.index.terms]
+        return [self._side(columns, group) for group in groups]
 
     def _line_axis(self, operand: int) -> str:
         op = self.program.nodes[operand].op
@@ -332,19 +359,13 @@ class TensorRules:
         return any(len(condition.terms) > 1 for ranges in found for condition in ranges)
 
     def _lines_split(self, columns: Columns, operand: int, over: frozenset[str], peers: int) -> Any:
-        op = self.program.nodes[operand].op
-        assert isinstance(op, Load)
-        inner = self._line_axis(operand)
         first: Any = np.ones(columns.rows, dtype=np.int64)
         total: Any = np.ones(columns.rows, dtype=np.int64)
-        for index in op.index:
-            for axis, _ in index.terms:
-                if axis == inner:
-                    continue
-                tile = self._tile(columns, axis) * np.ones(columns.rows, dtype=np.int64)
-                first = np.where(first == 1, tile, first)
-                total = total * tile
-        return (first % peers == 0) & (total // peers % 8 == 0)
+        for points in self._lines(columns, operand):
+            first = np.where(first == 1, points, first)
+            total = total * points
+        alone = (total == 1) & (operand in self.roles.raw)
+        return alone | ((first % peers == 0) & (total // peers % 8 == 0))
 
     def _partition_fits(self, columns: Columns) -> Any:
         consumers = self._value(columns, "consumers")
@@ -359,13 +380,14 @@ class TensorRules:
         """Lines of a box: up to 256 along an axis, in operands and in turned outputs."""
         fine: Any = np.ones(columns.rows, dtype=bool)
         for operand, _ in self._operands(roles):
-            inner = self._line_axis(operand)
             lines: Any = np.ones(columns.rows, dtype=np.int64)
-            for axis in self.program.nodes[operand].axes:
-                if axis != inner:
-                    fine &= self._tile(columns, axis) <= 256
-                    lines = lines * self._tile(columns, axis)
-            fine &= lines % 8 == 0
+            for points in self._lines(columns, operand):
+                fine &= points <= 256
+                lines = lines * points
+            raw = operand in roles.raw
+            fine &= (lines % 8 == 0) | (raw & (lines == 1))
+            if raw:
+                fine &= self._raw_line_fits(columns, operand)
         if self._output_turned(roles):
             out = [n for n in self.program.nodes if isinstance(n.op, Store)]
             narrow = all(dtype_of(n.dtype).bytes == 2 for n in out)
@@ -373,6 +395,25 @@ class TensorRules:
         last = self._tile(columns, roles.rows[-1]) * np.ones(columns.rows, dtype=np.int64)
         fine &= self._is(columns, "epilogue", "direct") | (last % ROWS == 0) | (ROWS % last == 0)
         return fine
+
+    def _raw_line_fits(self, columns: Columns, operand: int) -> Any:
+        """Lines of a raw tile: 32 or 64 bytes, or whole panels."""
+        width = self._run(columns, operand)[0] * dtype_of(self.program.nodes[operand].dtype).bytes
+        return (width == LINE // 4) | (width == LINE // 2) | (width % LINE == 0)
+
+    def _from_registers(self, columns: Columns) -> Any:
+        """Where operands along the rows are loaded to registers."""
+        name = self.name("source")
+        if self.roles.computed or name not in columns:
+            return np.full(columns.rows, bool(self.roles.computed))
+        return columns.is_(name, "registers")
+
+    def _depth(self, columns: Columns) -> Any:
+        """Summed points of a block."""
+        return self._side(columns, (self.roles.main_walk, *self.roles.whole))
+
+    def _source_fits(self, columns: Columns) -> Any:
+        return ~self._from_registers(columns) | (self._depth(columns) % (2 * self.step) == 0)
 
     def _once(self, columns: Columns) -> Any:
         direct = self._is(columns, "epilogue", "direct")

@@ -160,10 +160,14 @@ TW_INLINE void tw_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned
 //@ tw_wgmma_wait
 template <int N> TW_INLINE void tw_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 //@ tw_hold
-// Keeps the compiler from moving reads of accumulators above this point.
+// Keeps the compiler from moving reads of registers above this point, and writes below it.
 template <int N> TW_INLINE void tw_hold(f32 (&values)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(values[i])::"memory");
+}
+template <int N> TW_INLINE void tw_hold(u32 (&values)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(values[i])::"memory");
 }
 template <int N> TW_INLINE void tw_hold(i32 (&values)[N]) {
 #pragma unroll

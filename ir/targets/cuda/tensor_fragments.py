@@ -1,0 +1,308 @@
+"""Operands of wgmma in registers: from tiles in shared memory, computed where they are not plain.
+
+Layouts of fragments are the PTX ISA's. A step's fragments are formed while the products of the step
+before still run on those formed before: two sets of registers take turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ir.ops.load import Load
+from ir.targets.cuda import scalars
+from ir.targets.cuda.evaluate import Evaluator
+from ir.targets.cuda.frame import Digit
+from ir.targets.cuda.operands import ATOM, OperandTile
+from ir.targets.cuda.registers import Fragment, Point, Team, number_of, times
+from ir.targets.cuda.tensor_plan import BUFFERS, ROWS
+from ir.targets.cuda.writer import Writer
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.tensor_lower import TensorLowering
+
+CHUNK = 16  # bytes of a matrix' line
+
+
+class OperandEvaluator(Evaluator):
+    """Forms an operand's points where wgmma reads them; `slots` are the addresses of its tiles."""
+
+    def __init__(self, lowering: TensorLowering, writer: Writer, team: Team) -> None:
+        plan = lowering.plan
+        super().__init__(lowering.program, writer, plan.operand_frame, plan.tiles, team)
+        self.lowering, self.plan = lowering, plan
+        self.slots: dict[int, str] = {}
+        self.starts: dict[int, str] = {}
+
+    def ragged(self, axis: str) -> bool:
+        """Clusters may reach a whole tile over the end of the rows."""
+        down = self.plan.cluster[0] if axis == self.plan.roles.rows[-1] else 1
+        return self.program.axes[axis] % (self.tiles[axis] * down) != 0
+
+    # -- where a point lies in a tile
+
+    def declare_tile(self, tile: OperandTile) -> None:
+        """Declare the place of this thread's first point in a tile."""
+        line, inner = self._place(tile, lambda axis: self._thread_parts.get(axis, ""))
+        byte, at = self.w.name("byte"), self.w.name("at")
+        self.w.line(f"const u32 {byte} = ({inner}) * {tile.size};")
+        self.w.line(f"const u32 {at} = ({line}) * {tile.width} + {byte} % {tile.width};")
+        name = self.w.name(f"{tile.spec.name}_lane")
+        panel = f"{byte} / {tile.width} * {tile.panel_bytes}"
+        self.w.line(f"const u32 {name} = {_swizzled(tile, at)} + {panel};")
+        self.starts[tile.position] = name
+
+    def _place(self, tile: OperandTile, part: object) -> tuple[str, str]:
+        """Line and point along it, of what `part` gives for each axis."""
+        assert callable(part)
+        inner = [times(part(axis), factor) for axis, factor in tile.run if part(axis)]
+        lines, weight = [], 1
+        for axis, points in reversed(tile.lines):
+            for name, factor in tile.inside(axis):
+                if part(name):
+                    lines.append(times(part(name), factor * weight))
+            weight *= points
+        return " + ".join(lines) or "0", " + ".join(inner) or "0"
+
+    def address(self, tile: OperandTile, point: Point) -> str:
+        """Where a point is; bits within a swizzled atom are the thread's or the registers'."""
+        line, inner = self._place(tile, lambda axis: self.step(axis, point))
+        return self.moved(tile, line, inner)
+
+    def moved(self, tile: OperandTile, line: str, inner: str) -> str:
+        """The thread's place in a tile moved by lines and by points along them."""
+        slot, start = self.slots[tile.position], self.starts[tile.position]
+        low, high = [], []
+        if inner != "0":
+            byte = f"({inner}) * {tile.size}"
+            low.append(f"{byte} % {tile.width}")
+            high.append(f"{byte} / {tile.width} * {tile.panel_bytes}")
+        if line != "0":
+            low.append(f"({line}) % {ATOM} * {tile.width}")
+            high.append(f"({line}) / {ATOM} * {ATOM * tile.width}")
+        if low:
+            offset = self.w.name("o")
+            self.w.line(f"const u32 {offset} = {' + '.join(low)};")
+            start = f"({start} ^ {_swizzled(tile, offset)})"
+        return " + ".join([slot, start, *high])
+
+    # -- raw values
+
+    def _load(self, position: int) -> Fragment:
+        tile = self.plan.raw_tile(position)
+        if tile is None:
+            return super()._load(position)
+        node = self.nodes[position]
+        fragment = self.new(tile.spec.name, node.axes, node.dtype)
+        if self.by_matrices(tile):
+            self._from_matrices(tile, fragment)
+            return fragment
+        width = self._together(tile, fragment)
+        with self.each_vector(fragment.digits, width) as points:
+            address = self.address(tile, points[0])
+            word = self.w.name("raw")
+            size = width * tile.size
+            kind = "tw_vec8" if size == 8 else "u32"
+            self.w.line(f"const {kind} {word} = tw_load_shared_{size}({address});")
+            for i, point in enumerate(points):
+                part = f"{word}.w[{i * tile.size // 4}]" if size > 4 else word
+                value = scalars.unpack(part, i, node.dtype)
+                self.w.line(f"{self.element(fragment, point)} = {value};")
+        return fragment
+
+    def _together(self, tile: OperandTile, fragment: Fragment) -> int:
+        """Neighbours of a line that one thread reads at once."""
+        first = fragment.digits[0] if fragment.digits else None
+        axis, factor = tile.run[-1]
+        if first is None or first.axis != axis or first.stride != 1 or factor != 1:
+            return 1
+        return min(first.size, 8 // tile.size)
+
+    # -- by ldmatrix
+
+    def by_matrices(self, tile: OperandTile) -> bool:
+        """Whether a tile holds whole matrices of the operand: 16-bit, of all rows and the sum."""
+        plan = self.plan
+        axes = {axis for axis, points in tile.tiles if points > 1}
+        sides = {axis for axis in (*plan.roles.rows, *plan.roles.walked) if plan.tiles[axis] > 1}
+        return tile.size == 2 and tile.swizzle > 0 and axes == sides and self._in_order(tile)
+
+    def _in_order(self, tile: OperandTile) -> bool:
+        """Whether lines and points follow the rows and the sum as the instruction counts them."""
+        plan = self.plan
+        rows = [axis for axis in plan.roles.rows if plan.tiles[axis] > 1]
+        walk = [axis for axis in plan.roles.walked if plan.tiles[axis] > 1]
+        run = [axis for axis, _ in tile.run if plan.tiles[axis] > 1]
+        lines = [n for axis, _ in tile.lines for n, _ in tile.inside(axis) if plan.tiles[n] > 1]
+        return (run, lines) in ((walk, rows), (rows, walk))
+
+    def declare_matrices(self, tile: OperandTile) -> None:
+        """Declare where this lane's line of the first fragment is."""
+        w, plan = self.w, self.plan
+        free = "thread / 32 % 4 * 16"
+        if plan.partition == "rows":
+            free += f" + member * {plan.group_rows}"
+        if tile.sums_inside:
+            line, byte = f"{free} + lane % 16", f"lane % 32 / 16 * {CHUNK}"
+        else:
+            line = "lane % 8 + lane % 32 / 16 * 8"
+            byte = f"({free}) * {tile.size} + lane / 8 % 2 * {CHUNK}"
+        at, inside = w.name("byte"), w.name("at")
+        w.line(f"const u32 {at} = {byte};")
+        w.line(f"const u32 {inside} = ({line}) * {tile.width} + {at} % {tile.width};")
+        name = w.name(f"{tile.spec.name}_lane")
+        panel = f"{at} / {tile.width} * {tile.panel_bytes}"
+        w.line(f"const u32 {name} = {_swizzled(tile, inside)} + {panel};")
+        self.starts[tile.position] = name
+
+    def load_matrices(self, tile: OperandTile, words: str, step: int) -> None:
+        """A step's words of all blocks of rows."""
+        plan, turned = self.plan, "" if tile.sums_inside else "_trans"
+        for block in range(plan.row_blocks):
+            row, depth = str(block * ROWS), str(step * plan.step)
+            line, inner = (row, depth) if tile.sums_inside else (depth, row)
+            address = self.moved(tile, line, inner)
+            registers = ", ".join(f"{words}[{block}][{i}]" for i in range(4))
+            self.w.line(f"tw_ldmatrix_x4{turned}({address}, {registers});")
+
+    def _from_matrices(self, tile: OperandTile, fragment: Fragment) -> None:
+        """Values of the present step, unpacked from fragments of 16-bit words."""
+        words = self.w.name(f"{tile.spec.name}_words")
+        self.w.line(f"u32 {words}[{self.plan.row_blocks}][4];")
+        self.load_matrices(tile, words, self.present)
+        dtype = tile.spec.dtype
+        with self.each_vector(fragment.digits, 2) as points:
+            rest = fragment.digits[1:]
+            index = number_of(rest, points[0])
+            for half, point in enumerate(points):
+                word = f"{words}[({index}) / 4][({index}) % 4]"
+                value = scalars.unpack(word, half, dtype)
+                self.w.line(f"{self.element(fragment, point)} = {value};")
+
+    present = 0  # the step that is formed
+
+    @contextmanager
+    def at_step(self, step: int) -> Iterator[None]:
+        """Values formed inside are those of one step of the block."""
+        self.present = step
+        digits = self.plan.step_digits
+        self.fixed |= _spread(digits, step)
+        with self.scope():
+            yield
+        for digit in digits:
+            del self.fixed[digit]
+
+
+class Fragments:
+    """The operands along the rows of one kernel, in registers."""
+
+    def __init__(self, lowering: TensorLowering, writer: Writer, team: Team) -> None:
+        self.lowering, self.plan, self.w = lowering, lowering.plan, writer
+        self.nodes = lowering.program.nodes
+        self.e = OperandEvaluator(lowering, writer, team)
+        self.positions = tuple(dict.fromkeys(p.a for p in self.plan.roles.outer))
+        self.words: dict[int, str] = {}
+
+    def declare(self) -> None:
+        """This thread's coordinates and places in the tiles, once for the kernel."""
+        self.e.declare_threads()
+        for ring in self.plan.rings:
+            for tile in ring.operands:
+                if self._read(tile):
+                    matrices = self.e.by_matrices(tile)
+                    (self.e.declare_matrices if matrices else self.e.declare_tile)(tile)
+
+    def _read(self, tile: OperandTile) -> bool:
+        return self.plan.raw_tile(tile.position) is not None
+
+    def open(self, origins: dict[str, str]) -> None:
+        """Ahead of a walk: registers for the words, and what does not change on the way."""
+        self.e.origins = origins
+        self.e.values = {}
+        for position in self.positions:
+            name = self.w.name(f"{self._stem(position)}_words")
+            self.w.line(f"u32 {name}[{BUFFERS}][{self.plan.row_blocks}][4];")
+            self.words[position] = name
+            if position in self.plan.roles.computed:
+                self.e.form_without(position, self.plan.roles.walked)
+
+    def _stem(self, position: int) -> str:
+        op = self.nodes[position].op
+        return op.tensor if isinstance(op, Load) else f"operand_{position}"
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Inside, steps of the block in the present slots are formed."""
+        plan = self.plan
+        for ring in plan.rings:
+            for tile in ring.operands:
+                if self._read(tile):
+                    name = self.w.name(f"{tile.spec.name}_slot")
+                    slot = self.lowering.slot(ring, tile, f"{ring.name}_slot")
+                    self.w.line(f"const u32 {name} = {slot};")
+                    self.e.slots[tile.position] = name
+        tiled = [axis for axis in plan.roles.walked if plan.tiles[axis] > 1]
+        with self.e.scope():
+            for position in self.positions:
+                if position in plan.roles.computed:
+                    self.e.form_without(position, tiled)
+            yield
+
+    def form(self, step: int) -> None:
+        """Fill the words of a step."""
+        with self.w.block(""), self.e.at_step(step):
+            for position in self.positions:
+                words = f"{self.words[position]}[{step % BUFFERS}]"
+                tile = self.plan.raw_tile(position)
+                if tile is not None and self.e.by_matrices(tile):
+                    self.e.load_matrices(tile, words, step)
+                else:
+                    self._compute(position, words)
+        for position in self.positions:
+            for block in range(self.plan.row_blocks):
+                self.w.line(f"tw_hold({self.words[position]}[{step % BUFFERS}][{block}]);")
+
+    def _compute(self, position: int, words: str) -> None:
+        e, node = self.e, self.nodes[position]
+        e.ready(position, node.axes)
+        digits = e.own((*self.plan.roles.rows, *self.plan.roles.walked))
+        pair, rest = digits[0], digits[1:]
+        with e.each(rest) as point:
+            values = []
+            for half in range(pair.size):
+                values.append(self._value(position, Point({**point.digits, pair: str(half)})))
+            index = number_of(rest, point)
+            word = scalars.pack_word(values, node.dtype)
+            self.w.line(f"{words}[({index}) / 4][({index}) % 4] = {word};")
+
+    def _value(self, position: int, point: Point) -> str:
+        """A point's value; 0 behind the end of the sum, whatever would be computed there."""
+        value = self.e.scalar(position, point, {})
+        ragged = [
+            axis for axis in self.plan.roles.walked
+            if self.plan.program.axes[axis] % self.plan.tiles[axis]
+        ]  # fmt: skip
+        inside = [
+            f"{self.e.coordinate(axis, point)} < {self.plan.program.axes[axis]}" for axis in ragged
+        ]
+        return f"({' && '.join(inside)} ? {value} : 0)" if inside else value
+
+    def step_words(self, position: int, step: int, block: int) -> str:
+        """The words of one instruction."""
+        return f"{self.words[position]}[{step % BUFFERS}][{block}]"
+
+
+def _swizzled(tile: OperandTile, offset: str) -> str:
+    """A byte offset within a panel with its chunks exchanged; `offset` is a name."""
+    mask = tile.swizzle - CHUNK
+    return f"({offset} ^ ({offset} >> 3 & {mask}))" if mask > 0 else offset
+
+
+def _spread(digits: Sequence[Digit], number: int) -> dict[Digit, str]:
+    """The values of mixed-radix digits that make `number`."""
+    found = {}
+    for digit in digits:
+        found[digit] = str(number % digit.size)
+        number //= digit.size
+    return found
