@@ -6,7 +6,9 @@ small values, which threads read from memory themselves. Knows no schedule and n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
@@ -16,11 +18,12 @@ from ir.program import Program
 from ir.stages import is_reduction
 from ir.targets.cuda.access import load_access
 from ir.targets.cuda.operands import Joined, joined
-from ir.targets.cuda.products import Product, copy_problem, loads_of
+from ir.targets.cuda.products import Product, copy_problem, loads_of, volume
 
 TYPES = ("bf16", "f16")  # of operands that registers hold
+SMALL = 16  # points of an operand for each of a load that threads may read from memory
 WORD = 4  # bytes that an element of a raw tile may have
-WHOLE = 8  # most points of the inner summed axes that a tile has whole
+WHOLE = 64  # most points of the inner summed axes that a tile has whole
 
 
 def register_problem(program: Program, product: Product, position: int) -> str:
@@ -33,15 +36,11 @@ def register_problem(program: Program, product: Product, position: int) -> str:
         return f"operands from registers are {' or '.join(TYPES)}, not {node.dtype}"
     if isinstance(program.nodes[product.position].op, Carry):
         return "its product is corrected on its way"
-    over = set(product.over)
     for here in _below(program, position):
         one = program.nodes[here]
         if isinstance(one.op, Load):
-            large = over & set(one.axes) and set(one.axes) - over - set(product.batch)
-            problem = "it is indexed by another tensor" if one.args else ""
-            problem = problem or (copy_problem(program, here) if large else "")
-            if problem:
-                return f"{one.op.tensor}: {problem}"
+            if one.args:
+                return f"{one.op.tensor} is indexed by another tensor"
         elif not isinstance(one.op, Map | Cast | Constant | Iota) and not is_reduction(one):
             return f"{one.op.name} is not computed point by point"
     return ""
@@ -74,10 +73,10 @@ def raw_loads(
     for load in loads_of(program, position):
         node = program.nodes[load]
         varies = {walk.main, *walk.whole} & set(node.axes)
-        if not varies or copy_problem(program, load) or dtype_of(node.dtype).bytes > WORD:
+        if not varies or fetch_problem(program, load, walk) or dtype_of(node.dtype).bytes > WORD:
             continue
         line = run_axes(program, load, walk)
-        if line and line[0] in (walk.main, *rows) and not walk_problem(program, load, walk):
+        if line and line[0] in (walk.main, *rows):
             found.append(load)
     return tuple(found)
 
@@ -98,6 +97,40 @@ def dimensions_of(program: Program, position: int, walk: Walk) -> tuple[Joined, 
     return joined(op, program.scope.tensors[op.tensor], some, program.axes)
 
 
+def fetch_problem(program: Program, position: int, walk: Walk) -> str:
+    """Why TMA cannot copy the tiles of a walk; empty if it can."""
+    if not isinstance(program.nodes[position].op, Load):
+        return "it is computed"
+    seen = tuple((d.index, d.extent) for d in dimensions_of(program, position, walk))
+    return copy_problem(program, position, seen) or walk_problem(program, position, walk)
+
+
+def find_walk(program: Program, walked: tuple[str, ...], loads: Sequence[int]) -> Walk:
+    """How summed axes are walked, so that TMA copies the tiles of `loads`.
+
+    As many inner axes as may be are in every tile whole: blocks are then cut at any multiple.
+    """
+    for first in range(1, len(walked)):
+        walk = Walk(walked[first - 1], walked[first:])
+        extents = [program.axes[axis] for axis in walk.whole]
+        powers = all(extent & (extent - 1) == 0 for extent in extents)
+        short = powers and prod(extents) <= WHOLE
+        if short and not any(fetch_problem(program, load, walk) for load in loads):
+            return walk
+    return Walk(walked[-1], ())
+
+
+def large_loads(program: Program, position: int) -> tuple[int, ...]:
+    """Loads of a computed operand that threads should not read from memory themselves."""
+    points = volume(program, program.nodes[position].axes)
+    return tuple(
+        load
+        for load in sorted(_below(program, position))
+        if isinstance(program.nodes[load].op, Load)
+        and volume(program, program.nodes[load].axes) * SMALL > points
+    )
+
+
 def run_axes(program: Program, position: int, walk: Walk) -> tuple[str, ...]:
     """The axes that the points of a load's lines count."""
     last = dimensions_of(program, position, walk)[-1]
@@ -116,21 +149,8 @@ def walk_problem(program: Program, position: int, walk: Walk) -> str:
 
 
 def by_stride(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Axes as they lie in the memory of a load, the slowest first; those that it lacks come last."""
+    """Axes as they lie in the memory of a load, the slowest first."""
     op = program.nodes[position].op
     assert isinstance(op, Load)
     access = load_access(op, program.scope.tensors[op.tensor])
     return tuple(sorted(axes, key=lambda axis: -access.stride(axis)))
-
-
-def inner_axes(program: Program, walked: tuple[str, ...]) -> tuple[str, ...]:
-    """The last of the walked axes, where they are so short that a tile has them whole."""
-    found: tuple[str, ...] = ()
-    points = 1
-    for axis in reversed(walked[1:]):
-        extent = program.axes[axis]
-        points *= extent
-        if extent & (extent - 1) or points > WHOLE:
-            break
-        found = (axis, *found)
-    return found

@@ -273,12 +273,11 @@ def joined(
         around = found[-1] if found else None
         here = _radix(Joined(index, extent), walked, extents)
         axis, inside = _only(here), dict(here.whole)
-        full = axis in walked and walked[axis] == extents[axis]
-        if around is not None and full and extent == extents[axis] * here.factor:
-            if _only(around) in walked:
-                found.pop()
-                whole = (*around.whole, (axis, extents[axis]), *inside.items())
-                here = Joined(around.index, around.extent * extent, whole)
+        full = axis in walked and walked[axis] == extents[axis] == extent // here.factor
+        if around is not None and full and _only(around) in walked:
+            found.pop()
+            whole = (*around.whole, (axis, extents[axis]), *inside.items())
+            here = Joined(around.index, around.extent * extent, whole)
         found.append(here)
     return tuple(found)
 

@@ -11,19 +11,20 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction
 from ir.targets.cuda.computed import (
+    TYPES,
     Walk,
     by_stride,
-    inner_axes,
+    fetch_problem,
+    find_walk,
+    large_loads,
     raw_loads,
     register_problem,
-    walk_problem,
 )
 from ir.targets.cuda.products import (
     Product,
     copy_problem,
     depends_on_reduction,
     for_tensor_cores,
-    loads_of,
     memory_order,
     product_of,
     volume,
@@ -58,16 +59,20 @@ class Roles:
     @cached_property
     def whole(self) -> tuple[str, ...]:
         """Walked axes inside the main one that every tile has whole."""
-        return inner_axes(self.program, self.walked) if self.computed else ()
+        return self.walk.whole
 
     @property
     def main_walk(self) -> str:
         """The walked axis of which tiles are a choice; those around it go point by point."""
-        return self.walked[-1 - len(self.whole)]
+        return self.walk.main
 
-    @property
+    @cached_property
     def walk(self) -> Walk:
-        return Walk(self.main_walk, self.whole)
+        if not self.computed:
+            return Walk(self.walked[-1], ())
+        loads = [load for x in sorted(self.computed) for load in large_loads(self.program, x)]
+        loads += [product.b for product in self.outer]
+        return find_walk(self.program, self.walked, loads)
 
     @cached_property
     def raw(self) -> tuple[int, ...]:
@@ -192,13 +197,16 @@ def _check(
             raise Refusal("loops", "products over different axes in one kernel")
         made = product.a in computed
         plain = [product.b]
-        if not made and not (inner and not _loaded(program, product.a)):
+        if made:
+            plain = []  # how it is walked is checked when the walk is known
+        elif not inner or _loaded(program, product.a):
             plain.insert(0, product.a)
         _plain(program, plain)
         problem = register_problem(program, product, product.a) if made else ""
         if problem:
             raise Refusal("registers", problem)
-        if program.nodes[product.a].dtype in ("e4m3", "i8", "u8", "tf32") and len(plain) == 1:
+        wide = program.nodes[product.a].dtype not in TYPES
+        if inner and wide and not _loaded(program, product.a):
             raise Refusal("registers", "operands from registers are 16-bit")
     for product in inner:
         _plain(program, [product.a, product.b])
@@ -217,17 +225,17 @@ def _check(
 
 
 def _check_walk(roles: Roles) -> None:
-    """Refusal where operands of computed ones do not lie in memory as they are walked."""
-    program, over = roles.program, {roles.main_walk, *roles.whole}
-    for position in roles.computed:
-        for load in loads_of(program, position):
-            axes = set(program.nodes[load].axes)
-            if axes & over and axes & set(roles.rows) and load not in roles.raw:
-                raise Refusal("operand", f"load {load} cannot wait in shared memory")
+    """Refusal where TMA cannot copy what computed operands and those beside them are made of."""
+    program = roles.program
+    for position in sorted(roles.computed):
+        for load in large_loads(program, position):
+            if load not in roles.raw:
+                problem = fetch_problem(program, load, roles.walk) or "lines do not follow a tile"
+                raise Refusal("operand", f"load {load} of a computed operand: {problem}")
     for product in roles.outer if roles.computed else ():
-        problem = walk_problem(program, product.b, roles.walk)
+        problem = fetch_problem(program, product.b, roles.walk)
         if problem:
-            raise Refusal("walk", f"operand {product.b}: {problem}")
+            raise Refusal("operand", f"operand {product.b}: {problem}")
 
 
 def _loaded(program: Program, position: int) -> bool:

@@ -72,7 +72,8 @@ class TensorKernel(TensorRules):
     def _tile_domain(self, axis: str) -> tuple[int, ...]:
         if axis == self.roles.main_walk and not self.roles.inner:
             inside = prod(self.program.axes[a] for a in self.roles.whole)
-            return tuple(lines * 32 // self.size // inside for lines in (1, 2, 4, 8, 16))
+            tiles = (lines * 32 // self.size // inside for lines in (1, 2, 4, 8, 16))
+            return tuple(tile for tile in tiles if tile)
         if axis == self.roles.main_walk:
             return tuple(range(16, 257, 16))
         others = len(self.roles.rows) > 1 or len(self.roles.columns) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ir.schedule import Value
@@ -85,12 +86,13 @@ class Seeds:
         )
         walk = roles.main_walk
         extent = self.kernel.program.axes[walk]
+        inside = prod(self.kernel.program.axes[axis] for axis in roles.whole)
         tile = LINE // self.kernel.size
-        while tile > 32 // self.kernel.size and tile >= 2 * extent:
+        while tile > 32 // self.kernel.size and tile >= 2 * extent * inside:
             tile //= 2
-        if tile * self.kernel.size == LINE and lines * tile < extent:
+        if tile * self.kernel.size == LINE and lines * tile < extent * inside:
             tile *= lines
-        values[self.kernel.name(f"tile.{walk}")] = tile
+        values[self.kernel.name(f"tile.{walk}")] = tile // inside
         slot = (rows + max(columns, 64)) * max(LINE, tile * self.kernel.size)
         buffers = 1 if rows * columns > 128 * 192 else 2
         room = self.kernel.hardware["shared_bytes"] - RESERVED - buffers * consumers * ROWS * LINE
