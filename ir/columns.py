@@ -29,6 +29,7 @@ class Decision:
 
     With `when`, it is in force only where another decision, which stands before it and is always
     in force, has that value; elsewhere it keeps its first value, so that no two rows mean the same.
+    `unsaid` is what schedules mean that were written before there was this choice.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Decision:
     why: str
     initial: Value | None = None
     when: tuple[str, Value] | None = None
+    unsaid: Value | None = None
 
     def __post_init__(self) -> None:
         if not self.domain or len(set(self.domain)) != len(self.domain):

@@ -155,8 +155,8 @@ class Space:
     def encode(self, schedule: Schedule) -> Row:
         """The row of `schedule`. UsageError if a name or value is not of this space or a pin.
 
-        It may leave out what is not in force, and what others depend on if that has an initial
-        value: a schedule from before there was a choice stays one.
+        It may leave out what is not in force, what others depend on if that has an initial value,
+        and what has a value unsaid: a schedule from before there was a choice stays one.
         """
         if schedule.target != self.target:
             raise UsageError(f"a schedule for {schedule.target!r} in a space for {self.target!r}")
@@ -181,6 +181,8 @@ class Space:
         for decision in self.decisions:
             if decision.name in parents and decision.initial is not None:
                 found[decision.name] = decision.initial
+            if decision.unsaid is not None:
+                found[decision.name] = decision.unsaid
             if decision.when is not None:
                 parent, value = decision.when
                 if {**found, **given}.get(parent, value) != value:

@@ -115,7 +115,9 @@ class TensorKernel(TensorRules):
         ]
         if sources:
             why = "where operands along the rows are when they are multiplied"
-            source = Decision(self.name("source"), sources, "layout", owner, why, "shared")
+            source = Decision(
+                self.name("source"), sources, "layout", owner, why, "shared", unsaid="shared"
+            )  # fmt: skip
             found.append(source)
         return found
 
