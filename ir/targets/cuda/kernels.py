@@ -117,7 +117,8 @@ def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, .
     """Ways to split a summed axis over blocks, for a program that is one product."""
     if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
         return (WHOLE,)
-    return split_choices(program, kernels[0].roles, isinstance(kernels[0], MmaKernel))
+    several = isinstance(kernels[0], MmaKernel) or bool(kernels[0].roles.computed)
+    return split_choices(program, kernels[0].roles, several)
 
 
 def decisions_of(
@@ -157,15 +158,15 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
 
 def _whole_parts(program: Program, choices: tuple[str, ...]) -> Constraint:
     axis = choices[1].partition(":")[0]
-    extent = program.axes[axis]
+    extent, name = program.axes[axis], f"tile.{axis}"
     points = {c: extent // int(c.partition(":")[2]) for c in choices if c != WHOLE}
 
     def check(columns: Columns) -> Any:
         part = columns.lookup("split", {**points, WHOLE: 0}).astype(np.int64)
-        return part % columns[f"tile.{axis}"] == 0
+        return part % columns.get(name, 1) == 0
 
     def explain(values: Mapping[str, Value]) -> str:
-        return f"{values['split']} of {extent} points in blocks of {values[f'tile.{axis}']}"
+        return f"{values['split']} of {extent} points in blocks of {values.get(name, 1)}"
 
     return Constraint("parts", "parts of a sum are whole blocks", check, explain)
 

@@ -274,7 +274,7 @@ def joined(
         here = _radix(Joined(index, extent), walked, extents)
         axis, inside = _only(here), dict(here.whole)
         full = axis in walked and walked[axis] == extents[axis] == extent // here.factor
-        if around is not None and full and _only(around) in walked:
+        if around is not None and full and _along(around, walked):
             found.pop()
             whole = (*around.whole, (axis, extents[axis]), *inside.items())
             here = Joined(around.index, around.extent * extent, whole)
@@ -287,6 +287,13 @@ def _only(dimension: Joined) -> str:
     index = dimension.index
     plain = [c for _, c in index.terms] == [1] and not index.constant and index.gather is None
     return index.terms[0][0] if plain else ""
+
+
+def _along(dimension: Joined, walked: Mapping[str, int]) -> bool:
+    """Whether a dimension is walked along one axis step by step, wherever it begins."""
+    index = dimension.index
+    moving = [c for axis, c in index.terms if axis in walked]
+    return moving == [1] and not index.constant and index.gather is None
 
 
 def _radix(dimension: Joined, walked: Mapping[str, int], extents: Mapping[str, int]) -> Joined:

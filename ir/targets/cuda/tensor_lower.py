@@ -274,7 +274,7 @@ class TensorLowering:
             count = 1
             for axis in walked:
                 count *= -(-axes[axis] // self.plan.tiles[axis])
-            w.line(f"const i32 blocks = {count};")
+            self._declare_blocks(w, str(count))
             return
         axis = walked[0]
         tile = self.plan.tiles[axis]
@@ -284,7 +284,10 @@ class TensorLowering:
         if low != "0":
             self.walk_from = f"{axis}_from"
             w.line(f"const i32 {self.walk_from} = {low};")
-        blocks = f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}"
+        self._declare_blocks(w, f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}")
+
+    def _declare_blocks(self, w: Writer, blocks: str) -> None:
+        """The blocks that are walked, all of them or this part's share."""
         if self.plan.parts == 1:
             w.line(f"const i32 blocks = {blocks};")
             return
@@ -298,11 +301,11 @@ class TensorLowering:
     def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
         """Origins along the walked axes of one block."""
         walked, axes = self.plan.roles.walked, self.program.axes
+        block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
         if len(walked) == 1:
             axis = walked[0]
             name = w.name(f"{axis}_at")
             start = "" if self.walk_from == "0" else f"{self.walk_from} + "
-            block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
             w.line(f"const i32 {name} = {start}{block} * {self.plan.tiles[axis]};")
             return {axis: name}
         origins, rest = {}, block

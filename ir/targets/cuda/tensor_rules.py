@@ -88,6 +88,9 @@ class TensorRules:
             return f"; {need} bytes of shared memory, {have} are there"
         if name == "accumulators":
             return f"; {int(self._accumulators(found)[0])} registers of accumulators in a thread"
+        if name == "source":
+            depth = int(self._depth(found)[0])
+            return f"; blocks of {depth} points; from registers, two steps of {self.step} alternate"
         if name == "rows":
             return f"; {int(self._rows(found)[0])} rows in a tile"
         if name == "columns":
