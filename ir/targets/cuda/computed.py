@@ -67,16 +67,19 @@ def raw_loads(
 ) -> tuple[int, ...]:
     """The loads of a computed operand that wait in shared memory.
 
-    They vary along the walk, and their lines run along the rows or the main walked axis.
+    They vary along the walk, and their lines run along the rows or the main walked axis. A small
+    load that lacks the axes inside that has lines too short to be worth a copy.
     """
     found = []
+    large = large_loads(program, position)
     for load in loads_of(program, position):
         node = program.nodes[load]
         varies = {walk.main, *walk.whole} & set(node.axes)
         if not varies or fetch_problem(program, load, walk) or dtype_of(node.dtype).bytes > WORD:
             continue
         line = run_axes(program, load, walk)
-        if line and line[0] in (walk.main, *rows):
+        whole = load in large or set(walk.whole) <= set(line)
+        if line and (line[0] in rows or (line[0] == walk.main and whole)):
             found.append(load)
     return tuple(found)
 

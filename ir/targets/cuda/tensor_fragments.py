@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ir.ops.load import Load
@@ -15,6 +16,7 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.operands import ATOM, OperandTile
+from ir.targets.cuda.packed import HALVES, PackedWords
 from ir.targets.cuda.registers import Fragment, Point, Team, number_of, times
 from ir.targets.cuda.tensor_plan import BUFFERS, ROWS
 from ir.targets.cuda.writer import Writer
@@ -269,22 +271,37 @@ class Fragments:
         digits = e.own((*self.plan.roles.rows, *self.plan.roles.walked))
         pair, rest = digits[0], digits[1:]
         with e.each(rest) as point:
-            values = []
-            for half in range(pair.size):
-                values.append(self._value(position, Point({**point.digits, pair: str(half)})))
+            places = [Point({**point.digits, pair: str(half)}) for half in range(pair.size)]
             index = number_of(rest, point)
-            word = scalars.pack_word(values, node.dtype)
+            word = self._packed(position, places) or scalars.pack_word(
+                [self._value(position, place) for place in places], node.dtype
+            )
             self.w.line(f"{words}[({index}) / 4][({index}) % 4] = {word};")
+
+    def _packed(self, position: int, places: Sequence[Point]) -> str:
+        """The word computed in halves, where these are exact; empty if it is not."""
+        if self._ragged:
+            return ""
+        memos: tuple[dict[int, str], dict[int, str]] = ({}, {})
+
+        def value(here: int, place: int) -> str:
+            return self.e.scalar(here, places[place], memos[place])
+
+        half = HALVES[self.nodes[position].dtype]
+        return PackedWords(self.plan.program, half, self.w, value).word(position)
+
+    @cached_property
+    def _ragged(self) -> list[str]:
+        """Walked axes of which the last tile reaches over the end."""
+        axes, tiles = self.plan.program.axes, self.plan.tiles
+        return [axis for axis in self.plan.roles.walked if axes[axis] % tiles[axis]]
 
     def _value(self, position: int, point: Point) -> str:
         """A point's value; 0 behind the end of the sum, whatever would be computed there."""
         value = self.e.scalar(position, point, {})
-        ragged = [
-            axis for axis in self.plan.roles.walked
-            if self.plan.program.axes[axis] % self.plan.tiles[axis]
-        ]  # fmt: skip
         inside = [
-            f"{self.e.coordinate(axis, point)} < {self.plan.program.axes[axis]}" for axis in ragged
+            f"{self.e.coordinate(axis, point)} < {self.plan.program.axes[axis]}"
+            for axis in self._ragged
         ]
         return f"({' && '.join(inside)} ? {value} : 0)" if inside else value
 

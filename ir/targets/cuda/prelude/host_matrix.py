@@ -53,6 +53,16 @@ extern "C" u32 rt_pack(f32 low, f32 high, int brain) {
   return brain ? brain_bits(low) | (u32)brain_bits(high) << 16
                : half_bits(low) | (u32)half_bits(high) << 16;
 }
+extern "C" u32 rt_pair(u32 a, u32 b, int what, int brain) {
+  f32 found[2];
+  for (int i = 0; i < 2; i++) {
+    u16 x = a >> 16 * i, y = b >> 16 * i;
+    f32 left = brain ? brain_value(x) : half_value(x);
+    f32 right = brain ? brain_value(y) : half_value(y);
+    found[i] = what == '*' ? left * right : what == '+' ? left + right : left - right;
+  }
+  return rt_pack(found[0], found[1], brain);
+}
 extern "C" f32 rt_from_f16(u32 bits) { return half_value(bits); }
 extern "C" f32 rt_from_e4m3(u32 bits) { return eighth_value(bits & 0xff); }
 extern "C" u32 rt_to_e4m3(f32 value) { return eighth_bits(value); }
