@@ -83,8 +83,8 @@ def _moved(program: Program, product: Product, engine: str) -> list[int]:
     """Values that an engine wants in memory before a product."""
     operands = (product.a, product.b)
     if engine == MMA:
-        sources = [r for x in operands for r in depends_on_reduction(program, x)]
-        return [_boundary(program, source) for source in sources]
+        found = [r for x in operands for r in depends_on_reduction(program, x)]
+        return [_boundary(program, source) for source in found]
     if engine == FMA:
         return []
     moved = [x for x in operands if not _stays(program, x, product.over)]

@@ -194,8 +194,10 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
     if program.flops <= SHORT * program.bytes:  # what starting early costs or saves shows
         joined += [{**values, NAME: False} for values in joined]
     choices = choices_of(program, kernels)
-    splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]
-    splits = splits[:: max(1, len(splits) // 8)]
+    computed = isinstance(kernels[0], TensorKernel) and kernels[0].roles.computed
+    some = joined[:6] if computed else joined[8:12]
+    splits = [{**values, "split": c} for c in choices[1:] for values in some]
+    splits = splits[:: max(1, len(splits) // (12 if computed else 8))]
     if len(choices) > 1 and _merge(program, kernels, choices[1].partition(":")[0]) is not None:
         splits += [{**values, MERGE: LAST} for values in splits]
     return tuple(joined + splits)

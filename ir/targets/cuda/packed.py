@@ -1,8 +1,8 @@
 """Two values of 16 bits in one word: small integers made floats without a conversion, and scaled.
 
 An integer v below 2^7 (bf16) or 2^10 (f16), put into the fraction of the float 2^7 or 2^10, makes
-that float plus v; a subtraction leaves v (Kim et al., "Who Says Elephants Can't Run", 2022). What is
-exact in 16 bits is computed in them; the last product is rounded once, as the program says.
+that float plus v; a subtraction leaves v (Kim et al., "Who Says Elephants Can't Run", 2022). What
+is exact in 16 bits is computed in them; the last product is rounded once, as the program says.
 """
 
 from __future__ import annotations

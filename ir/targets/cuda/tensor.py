@@ -119,6 +119,9 @@ class TensorKernel(TensorRules):
                 self.name("source"), sources, "layout", owner, why, "shared", unsaid="shared"
             )  # fmt: skip
             found.append(source)
+        if self.roles.raw:
+            why = "when raw tiles are read: step by step, or at the start of their block"
+            found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
         return found
 
     def may_use_registers(self) -> bool:

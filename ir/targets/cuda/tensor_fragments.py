@@ -17,6 +17,7 @@ from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.operands import ATOM, OperandTile
 from ir.targets.cuda.packed import HALVES, PackedWords
+from ir.targets.cuda.products import loads_of
 from ir.targets.cuda.registers import Fragment, Point, Team, number_of, times
 from ir.targets.cuda.tensor_plan import BUFFERS, ROWS
 from ir.targets.cuda.writer import Writer
@@ -36,6 +37,7 @@ class OperandEvaluator(Evaluator):
         self.lowering, self.plan = lowering, plan
         self.slots: dict[int, str] = {}
         self.starts: dict[int, str] = {}
+        self.present: int | None = None  # the step that is formed
 
     def ragged(self, axis: str) -> bool:
         """Clusters may reach a whole tile over the end of the rows."""
@@ -158,31 +160,31 @@ class OperandEvaluator(Evaluator):
         w.line(f"const u32 {name} = {_swizzled(tile, inside)} + {panel};")
         self.starts[tile.position] = name
 
-    def load_matrices(self, tile: OperandTile, words: str, step: int) -> None:
-        """A step's words of all blocks of rows."""
+    def load_matrices(self, tile: OperandTile, words: str, step: int, first: int = 0) -> None:
+        """A step's words of all blocks of rows, from `words[first]` on."""
         plan, turned = self.plan, "" if tile.sums_inside else "_trans"
         for block in range(plan.row_blocks):
             row, depth = str(block * ROWS), str(step * plan.step)
             line, inner = (row, depth) if tile.sums_inside else (depth, row)
             address = self.moved(tile, line, inner)
-            registers = ", ".join(f"{words}[{block}][{i}]" for i in range(4))
+            registers = ", ".join(f"{words}[{first + block}][{i}]" for i in range(4))
             self.w.line(f"tw_ldmatrix_x4{turned}({address}, {registers});")
 
     def _from_matrices(self, tile: OperandTile, fragment: Fragment) -> None:
-        """Values of the present step, unpacked from fragments of 16-bit words."""
+        """Values of the present step, or all, unpacked from fragments of 16-bit words."""
+        steps = range(self.plan.steps) if self.present is None else (self.present,)
+        blocks = self.plan.row_blocks
         words = self.w.name(f"{tile.spec.name}_words")
-        self.w.line(f"u32 {words}[{self.plan.row_blocks}][4];")
-        self.load_matrices(tile, words, self.present)
-        dtype = tile.spec.dtype
+        self.w.line(f"u32 {words}[{len(steps) * blocks}][4];")
+        for number, step in enumerate(steps):
+            self.load_matrices(tile, words, step, number * blocks)
         with self.each_vector(fragment.digits, 2) as points:
             rest = fragment.digits[1:]
             index = number_of(rest, points[0])
             for half, point in enumerate(points):
                 word = f"{words}[({index}) / 4][({index}) % 4]"
-                value = scalars.unpack(word, half, dtype)
+                value = scalars.unpack(word, half, tile.spec.dtype)
                 self.w.line(f"{self.element(fragment, point)} = {value};")
-
-    present = 0  # the step that is formed
 
     @contextmanager
     def at_step(self, step: int) -> Iterator[None]:
@@ -194,6 +196,7 @@ class OperandEvaluator(Evaluator):
             yield
         for digit in digits:
             del self.fixed[digit]
+        self.present = None
 
 
 class Fragments:
@@ -205,6 +208,7 @@ class Fragments:
         self.e = OperandEvaluator(lowering, writer, team)
         self.positions = tuple(dict.fromkeys(p.a for p in self.plan.roles.outer))
         self.words: dict[int, str] = {}
+        self.ahead: dict[int, Fragment] = {}
 
     def declare(self) -> None:
         """This thread's coordinates and places in the tiles, once for the kernel."""
@@ -228,6 +232,8 @@ class Fragments:
             self.words[position] = name
             if position in self.plan.roles.computed:
                 self.e.form_without(position, self.plan.roles.walked)
+        with self._at("0"):
+            self.ahead = {load: self.e.fragment(load) for load in self._small}
 
     def _stem(self, position: int) -> str:
         op = self.nodes[position].op
@@ -246,10 +252,57 @@ class Fragments:
                     self.e.slots[tile.position] = name
         tiled = [axis for axis in plan.roles.walked if plan.tiles[axis] > 1]
         with self.e.scope():
+            following = self._take()
             for position in self.positions:
                 if position in plan.roles.computed:
                     self.e.form_without(position, tiled)
+            if plan.read == "block":
+                for load in plan.roles.raw:
+                    self.e.fragment(load)
             yield
+        for load, fragment in following.items():
+            self._copy(fragment, self.ahead[load])
+
+    @cached_property
+    def _small(self) -> tuple[int, ...]:
+        """Loads that threads read from memory anew for every block, a block ahead of their use."""
+        walked = self.plan.roles.walked
+        return tuple(
+            load
+            for position in sorted(self.plan.roles.computed)
+            for load in loads_of(self.plan.program, position)
+            if load not in self.plan.roles.raw
+            and any(axis in walked for axis in self.nodes[load].axes)
+            and all(self.plan.tiles[a] == 1 for a in self.nodes[load].axes if a in walked)
+        )
+
+    def _take(self) -> dict[int, Fragment]:
+        """Make what was loaded ahead this block's values; start to load the next block's."""
+        for load, fragment in self.ahead.items():
+            node = self.nodes[load]
+            here = self.e.new(self.e.label(load), node.axes, node.dtype)
+            self._copy(fragment, here)
+            self.e.values[load] = here
+        with self._at("(block + 1)"), self.e.scope():
+            for load in self.ahead:
+                del self.e.values[load]
+            return {load: self.e.fragment(load) for load in self.ahead}
+
+    def _copy(self, source: Fragment, target: Fragment) -> None:
+        with self.e.each(source.digits) as point:
+            value = self.e.element(source, point)
+            self.w.line(f"{self.e.element(target, point)} = {value};")
+
+    @contextmanager
+    def _at(self, block: str) -> Iterator[None]:
+        """Values formed inside are another block's; what is behind the last is some block's."""
+        saved, known = dict(self.e.origins), dict(self.e.values)
+        if self._small:
+            self.e.origins |= self.lowering.walk_origins(self.w, block)
+        yield
+        self.e.origins.clear()
+        self.e.origins |= saved
+        self.e.values = known
 
     def form(self, step: int) -> None:
         """Fill the words of a step."""

@@ -71,6 +71,7 @@ class Plan:
     early: bool
     parts: int
     source: str = "shared"  # of the operands along the rows
+    read: str = "step"  # when raw tiles are
 
     # -- tiles
 
@@ -384,4 +385,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(value("processors")), str(value("registers")), str(value("epilogue")),
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
         str(value("stream")), starts_early(values), parts_of(values), source,
+        str(values.get(f"read{mark}", "step")),
     )  # fmt: skip

@@ -222,12 +222,24 @@ class TensorRules:
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
-        return total + self._from_registers(columns) * rows // ROWS * self._fragment_registers()
+        fragments = self._from_registers(columns) * self._fragment_registers(columns)
+        return total + rows // ROWS * fragments
 
-    def _fragment_registers(self) -> int:
-        """Registers of operands for 64 rows: two steps' words, and one step's values."""
+    def _fragment_registers(self, columns: Columns) -> Any:
+        """Registers of operands for 64 rows: two steps' words, and the values of one or all."""
         operands = len({product.a for product in self.roles.outer})
-        return operands * FRAGMENT * BUFFERS + (2 * FRAGMENT if self.roles.computed else 0)
+        words = operands * FRAGMENT * BUFFERS
+        if not self.roles.computed:
+            return words
+        values = 0
+        for load in self.roles.raw:
+            axes = self.program.nodes[load].axes
+            missing = prod(self.program.axes[a] for a in self.roles.whole if a not in axes)
+            values += max(1, 2 * FRAGMENT // missing)
+        if not values:
+            return words + 2 * FRAGMENT
+        whole = columns.is_(self.name("read"), "block")
+        return words + np.where(whole, values * (self._depth(columns) // self.step), 2 * FRAGMENT)
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns)
@@ -301,7 +313,7 @@ class TensorRules:
     def _lines(self, columns: Columns, operand: int) -> list[Any]:
         """Points of an operand's tile along each dimension but that of its lines."""
         *outer, last = dimensions_of(self.program, operand, self.roles.walk)
-        groups = [(axis,) for axis, c in last.index.terms if c != 1]
+        groups: list[tuple[str, ...]] = [(axis,) for axis, c in last.index.terms if c != 1]
         for d in outer:
             inside = tuple(axis for axis, _ in d.whole)
             groups += [(axis, *(inside if c == 1 else ())) for axis, c in d.index.terms]

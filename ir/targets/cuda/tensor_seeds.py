@@ -25,6 +25,8 @@ class Seeds:
         if self.kernel.roles.inner:
             shapes = ((128, 2, 128), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64))
             rows = [self._chained(*shape) for shape in shapes]
+        elif self.kernel.roles.computed:
+            rows = self._computed()
         else:
             rows = [
                 self._plain(128, 256, 2, 4, "1x1", "rows8"),
@@ -58,6 +60,33 @@ class Seeds:
                 ]
         return [row for row in rows if row]
 
+    def _computed(self) -> list[dict[str, Value]]:
+        """Rows are what is computed, so few columns are few points of the other operand.
+
+        Wide tiles compute a row once for many columns; narrow ones, several to a processor, hide
+        in each other what they wait for.
+        """
+        axes = self.kernel.program.axes
+        columns = prod(axes[axis] for axis in self.kernel.roles.columns)
+        found = []
+        for wide in sorted({min(-(-columns // 8) * 8, most) for most in (32, 64, 128)}):
+            found += [
+                self._plain(64, wide, 1, 12 // lines, "1x1", "rows", lines=lines)
+                for lines in (2, 1, 4)
+            ]
+            found.append(self._plain(128, wide, 2, 8, "1x1", "rows"))
+            found.append(self._plain(128, wide, 2, 4, "1x1", "rows", lines=2))
+            found.append(self._plain(128, wide, 1, 6, "1x1", "rows"))
+        every, read = self.kernel.name("processors"), self.kernel.name("read")
+        found += [{**one, every: 0} for one in found]
+        if self.kernel.roles.raw:
+            found = [{**one, read: when} for one in found for when in ("block", "step")]
+        large = [self._plain(128, 256, 2, 4, cluster, "rows8") for cluster in ("1x1", "2x1", "1x2")]
+        large += [self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole")]
+        large += [self._plain(256, 128, 2, 4, cluster, "columns8") for cluster in ("1x1", "1x2")]
+        large += [self._plain(128, 128, 2, 5, "2x1", "rows8", partition="whole")]
+        return large + found if columns > 128 else found + large
+
     def _split_tile(self, axes: tuple[str, ...], wanted: int) -> dict[str, Value] | None:
         """A tile of `wanted` points over axes, the last one first."""
         values: dict[str, Value] = {}
@@ -90,7 +119,8 @@ class Seeds:
         tile = LINE // self.kernel.size
         while tile > 32 // self.kernel.size and tile >= 2 * extent * inside:
             tile //= 2
-        if tile * self.kernel.size == LINE and lines * tile < extent * inside:
+        most = extent * inside + (1 if roles.computed else 0)
+        if tile * self.kernel.size == LINE and lines * tile < most:
             tile *= lines
         values[self.kernel.name(f"tile.{walk}")] = tile // inside
         slot = (rows + max(columns, 64)) * max(LINE, tile * self.kernel.size)
