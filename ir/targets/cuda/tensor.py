@@ -122,6 +122,9 @@ class TensorKernel(TensorRules):
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
+        if self.roles.computed:
+            why = "steps of the instruction whose operands are computed together"
+            found.append(Decision(self.name("steps"), (1, 2, 4), "pipeline", owner, why))
         return found
 
     def may_use_registers(self) -> bool:

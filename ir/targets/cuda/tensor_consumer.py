@@ -293,9 +293,9 @@ class TensorBody(TileBody):
         self.states = {}
 
     def _stepwise(self, fragments: Fragments, position: int, state: Fragment) -> None:
-        """Products with an operand in registers: a step is formed while the one before runs.
+        """Products with an operand in registers: steps are formed while those before run.
 
-        After the first step of a block, the last of the block before has ended.
+        After the first steps of a block, the last of the block before have ended.
         """
         self.states[position] = state
         if len(self.states) < len(self.t.outer):
@@ -306,14 +306,16 @@ class TensorBody(TileBody):
             self.t.wait_full(ring)
         names = {product.position: self.t.descriptor_b(product) for product in products}
         with fragments.block():
-            for step in range(self.plan.steps):
-                fragments.form(step)
+            together = self.plan.together
+            for group in range(self.plan.steps // together):
+                fragments.form(group)
                 w.line("tw_wgmma_fence();")
-                for product in products:
-                    self._issue(fragments, product, step, names[product.position])
+                for step in range(group * together, (group + 1) * together):
+                    for product in products:
+                        self._issue(fragments, product, step, names[product.position])
                 w.line("tw_wgmma_commit();")
                 w.line("tw_wgmma_wait<1>();")
-                if not step and self.plan.wait:
+                if not group and self.plan.wait:
                     self._release_before(rings)
         if not self.plan.wait:
             w.line("tw_wgmma_wait<0>();")

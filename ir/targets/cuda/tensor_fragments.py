@@ -1,7 +1,7 @@
 """Operands of wgmma in registers: from tiles in shared memory, computed where they are not plain.
 
-Layouts of fragments are the PTX ISA's. A step's fragments are formed while the products of the step
-before still run on those formed before: two sets of registers take turns.
+Layouts of fragments are the PTX ISA's. Fragments of some steps are formed while the products of the
+steps before still run on those formed before: two sets of registers take turns.
 """
 
 from __future__ import annotations
@@ -228,7 +228,8 @@ class Fragments:
         self.e.values = {}
         for position in self.positions:
             name = self.w.name(f"{self._stem(position)}_words")
-            self.w.line(f"u32 {name}[{BUFFERS}][{self.plan.row_blocks}][4];")
+            rows = self.plan.together * self.plan.row_blocks
+            self.w.line(f"u32 {name}[{BUFFERS}][{rows}][4];")
             self.words[position] = name
             if position in self.plan.roles.computed:
                 self.e.form_without(position, self.plan.roles.walked)
@@ -304,21 +305,33 @@ class Fragments:
         self.e.origins |= saved
         self.e.values = known
 
-    def form(self, step: int) -> None:
-        """Fill the words of a step."""
-        with self.w.block(""), self.e.at_step(step):
-            for position in self.positions:
-                words = f"{self.words[position]}[{step % BUFFERS}]"
-                tile = self.plan.raw_tile(position)
-                if tile is not None and self.e.by_matrices(tile):
-                    self.e.load_matrices(tile, words, step)
-                else:
-                    self._compute(position, words)
+    def form(self, group: int) -> None:
+        """Fill the words of a group of steps."""
+        together = self.plan.together
+        for step in range(group * together, (group + 1) * together):
+            with self.w.block(""), self.e.at_step(step):
+                for position in self.positions:
+                    self._form(position, step)
         for position in self.positions:
-            for block in range(self.plan.row_blocks):
-                self.w.line(f"tw_hold({self.words[position]}[{step % BUFFERS}][{block}]);")
+            for row in range(together * self.plan.row_blocks):
+                self.w.line(f"tw_hold({self.words[position]}[{group % BUFFERS}][{row}]);")
 
-    def _compute(self, position: int, words: str) -> None:
+    def _form(self, position: int, step: int) -> None:
+        words, first = f"{self.words[position]}[{self._buffer(step)}]", self._first(step)
+        tile = self.plan.raw_tile(position)
+        if tile is not None and self.e.by_matrices(tile):
+            self.e.load_matrices(tile, words, step, first)
+        else:
+            self._compute(position, words, first)
+
+    def _buffer(self, step: int) -> int:
+        return step // self.plan.together % BUFFERS
+
+    def _first(self, step: int) -> int:
+        """The row of the words of a step's first block."""
+        return step % self.plan.together * self.plan.row_blocks
+
+    def _compute(self, position: int, words: str, first: int) -> None:
         e, node = self.e, self.nodes[position]
         e.ready(position, node.axes)
         digits = e.own((*self.plan.roles.rows, *self.plan.roles.walked))
@@ -329,7 +342,8 @@ class Fragments:
             word = self._packed(position, places) or scalars.pack_word(
                 [self._value(position, place) for place in places], node.dtype
             )
-            self.w.line(f"{words}[({index}) / 4][({index}) % 4] = {word};")
+            row = f"{first} + ({index}) / 4" if first else f"({index}) / 4"
+            self.w.line(f"{words}[{row}][({index}) % 4] = {word};")
 
     def _packed(self, position: int, places: Sequence[Point]) -> str:
         """The word computed in halves, where these are exact; empty if it is not."""
@@ -360,7 +374,7 @@ class Fragments:
 
     def step_words(self, position: int, step: int, block: int) -> str:
         """The words of one instruction."""
-        return f"{self.words[position]}[{step % BUFFERS}][{block}]"
+        return f"{self.words[position]}[{self._buffer(step)}][{self._first(step) + block}]"
 
 
 def _swizzled(tile: OperandTile, offset: str) -> str:

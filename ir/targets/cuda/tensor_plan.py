@@ -27,7 +27,7 @@ from ir.targets.cuda.splits import parts_of
 
 GROUP = 128  # threads of a warp group
 ROWS = 64  # rows of one wgmma
-BUFFERS = 2  # steps whose operands are in registers
+BUFFERS = 2  # groups of steps whose operands are in registers
 ALIGN = 1024
 LINE = 128
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
@@ -72,6 +72,7 @@ class Plan:
     parts: int
     source: str = "shared"  # of the operands along the rows
     read: str = "step"  # when raw tiles are
+    together: int = 1  # steps whose operands are formed together
 
     # -- tiles
 
@@ -385,5 +386,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(value("processors")), str(value("registers")), str(value("epilogue")),
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
         str(value("stream")), starts_early(values), parts_of(values), source,
-        str(values.get(f"read{mark}", "step")),
+        str(values.get(f"read{mark}", "step")), int(values.get(f"steps{mark}", 1)),
     )  # fmt: skip

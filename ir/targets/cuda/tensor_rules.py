@@ -55,7 +55,8 @@ class TensorRules(TensorSources):
             return f"; {int(self._accumulators(found)[0])} registers of accumulators in a thread"
         if name == "source":
             depth = int(self._depth(found)[0])
-            return f"; blocks of {depth} points; from registers, two steps of {self.step} alternate"
+            turn = int(np.max(self._together(found))) * self.step
+            return f"; blocks of {depth} points; from registers, two steps of {turn} alternate"
         if name == "rows":
             return f"; {int(self._rows(found)[0])} rows in a tile"
         if name == "columns":

@@ -79,8 +79,13 @@ class Seeds:
             found.append(self._plain(128, wide, 1, 6, "1x1", "rows"))
         every, read = self.kernel.name("processors"), self.kernel.name("read")
         found += [{**one, every: 0} for one in found]
+        steps = self.kernel.name("steps")
+        walk = self.kernel.name(f"tile.{self.kernel.roles.main_walk}")
+        inside = prod(axes[axis] for axis in self.kernel.roles.whole)
+        for one in found:
+            one[steps] = max(1, int(one[walk]) * inside * self.kernel.size // LINE * 2)
         if self.kernel.roles.raw:
-            found = [{**one, read: when} for one in found for when in ("block", "step")]
+            found += [{**one, steps: 1, read: "block"} for one in found]
         large = [self._plain(128, 256, 2, 4, cluster, "rows8") for cluster in ("1x1", "2x1", "1x2")]
         large += [self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole")]
         large += [self._plain(256, 128, 2, 4, cluster, "columns8") for cluster in ("1x1", "1x2")]

@@ -130,13 +130,18 @@ class TensorSources:
         """Summed points of a block."""
         return self._side(columns, (self.roles.main_walk, *self.roles.whole))
 
+    def _together(self, columns: Columns) -> Any:
+        """Steps whose operands are formed together."""
+        return columns.get(self.name("steps"), 1)
+
     def _source_fits(self, columns: Columns) -> Any:
-        return ~self._from_registers(columns) | (self._depth(columns) % (2 * self.step) == 0)
+        groups = BUFFERS * self._together(columns) * self.step
+        return ~self._from_registers(columns) | (self._depth(columns) % groups == 0)
 
     def _fragment_registers(self, columns: Columns) -> Any:
         """Registers of operands for 64 rows: two steps' words, and the values of one or all."""
         operands = len({product.a for product in self.roles.outer})
-        words = operands * FRAGMENT * BUFFERS
+        words = operands * FRAGMENT * BUFFERS * self._together(columns)
         if not self.roles.computed:
             return words
         values = 0
@@ -144,7 +149,8 @@ class TensorSources:
             axes = self.program.nodes[load].axes
             missing = prod(self.program.axes[a] for a in self.roles.whole if a not in axes)
             values += max(1, 2 * FRAGMENT // missing)
+        now = 2 * FRAGMENT * self._together(columns)
         if not values:
-            return words + 2 * FRAGMENT
+            return words + now
         whole = columns.is_(self.name("read"), "block")
-        return words + np.where(whole, values * (self._depth(columns) // self.step), 2 * FRAGMENT)
+        return words + np.where(whole, values * (self._depth(columns) // self.step), now)
