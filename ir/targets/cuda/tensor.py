@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+import numpy as np
+
 from ir.columns import Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
@@ -12,7 +14,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.streaming import stream
 from ir.schedule import Value
-from ir.space import Constraint
+from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.computed import TYPES
 from ir.targets.cuda.launch import Launch
@@ -214,3 +216,12 @@ class RegisterKernel(TensorKernel):
     """One kernel of the engine that computes an operand in the registers of its threads."""
 
     computes = True
+
+    def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
+        super().__init__(program, mark, hardware)
+        if not self.roles.computed:
+            return
+        space = Space("cuda", tuple(self.decisions()), tuple(self.constraints()),
+                      tuple(self.seeds()))  # fmt: skip
+        if not len(space.seed_rows(np.random.default_rng(0))):
+            raise Refusal("seeds", "no schedule is legal")

@@ -14,6 +14,7 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
+from ir.targets.cuda.computed import dimensions_of
 from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_plan import (
@@ -138,10 +139,9 @@ class TensorRules(TensorSources):
         axis = self.roles.main_walk
         for product in (*self.roles.outer, *self.roles.inner):
             for operand in (product.a, product.b):
-                op = self.program.nodes[operand].op
-                if isinstance(op, Load):
-                    for index in op.index:
-                        names = [name for name, _ in index.terms]
+                if isinstance(self.program.nodes[operand].op, Load):
+                    for dimension in dimensions_of(self.program, operand, self.roles.walk):
+                        names = [name for name, _ in dimension.index.terms]
                         if axis in names and len(names) > 1:
                             return False
         return True
