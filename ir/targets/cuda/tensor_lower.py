@@ -13,6 +13,7 @@ from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
+from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
@@ -212,7 +213,8 @@ class TensorLowering:
         with w.block("if (tw_thread() == 0)"):
             for name in self.maps:
                 w.line(f"tw_prefetch_map(&{name});")
-            readers = (plan.consumers if plan.cooperative else 1) * plan.cluster_size
+            groups = plan.consumers if plan.cooperative else 1
+            readers = groups * plan.cluster_size * plan.releases
             for ring in plan.rings:
                 with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
                     w.line(f"tw_barrier_init({self.full(ring, 'slot')}, 1);")
@@ -485,9 +487,14 @@ class TensorLowering:
         return f"USES_{ring.name}"
 
     def release(self, w: Writer, ring: Ring, stage: str) -> None:
-        """Tell the producers that fill it that this group is done with a slot."""
+        """Tell the producers that fill it that this group is done with a slot.
+
+        Where threads read tiles themselves, every warp tells it for itself.
+        """
         size = self.plan.cluster_size
+        lane = "lane" if self.plan.releases == 1 else f"lane % {WARP}"
         if size == 1:
-            w.line(f"if (lane == 0) tw_barrier_arrive({self.empty(ring, stage)});")
+            w.line(f"if ({lane} == 0) tw_barrier_arrive({self.empty(ring, stage)});")
         else:
-            w.line(f"if (lane < {size}) tw_barrier_arrive_at({self.empty(ring, stage)}, lane);")
+            target = f"{self.empty(ring, stage)}, {lane}"
+            w.line(f"if ({lane} < {size}) tw_barrier_arrive_at({target});")

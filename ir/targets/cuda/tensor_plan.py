@@ -16,7 +16,7 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.schedule import Value
-from ir.targets.cuda.frame import Digit, Frame, ThreadDigit
+from ir.targets.cuda.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
 from ir.targets.cuda.overlap import starts_early
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
@@ -129,6 +129,11 @@ class Plan:
     def from_registers(self) -> bool:
         """Whether threads load the operands along the rows, from their tiles in shared memory."""
         return self.source == "registers"
+
+    @property
+    def releases(self) -> int:
+        """Arrivals with which a group releases a slot: one, or one of each warp that reads it."""
+        return GROUP // WARP if self.from_registers else 1
 
     @cached_property
     def block(self) -> Side:
