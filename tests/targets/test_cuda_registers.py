@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from explorer.runtime import nvrtc
+from ir.dtypes import from_float
 from ir.errors import MissingTarget
 from ir.inputs import random_inputs
 from ir.oracle import evaluate
@@ -18,6 +19,7 @@ from ir.schedule import Schedule
 from ir.targets.cuda.cut import RS
 from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import kernels_of
+from ir.targets.cuda.packed import HALVES, integer_range
 from ir.targets.cuda.tensor import RegisterKernel
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import arrays_of, problems
@@ -123,6 +125,20 @@ def test_what_is_forgotten_is_caught(line: str, words: str) -> None:
         run = emulate(f"{head}{mark}{once}", kernel.text("launch"), arrays_of(kernel, inputs),
                       mode=MODES[mode], limit=30)  # fmt: skip
         assert words in " ".join(run.faults)
+
+
+@pytest.mark.parametrize("name", HALVES)
+def test_bits_of_integers_are_those_of_halves(name: str) -> None:
+    half = HALVES[name]
+    values = np.arange(1, half.exact + 1)
+    assert [half.bits(int(v)) for v in values] == from_float(values, name).view(np.uint16).tolist()
+
+
+def test_ranges_of_unpacked_integers() -> None:
+    """Bytes, nibbles, and nibbles less 8."""
+    program = quantised("w4_flat", m=8, n=8, k=16)
+    found = [integer_range(program, n) for n in range(len(program.nodes))]
+    assert {(0, 255), (0, 15), (-8, 7)} <= set(found)
 
 
 def test_a_computed_operand_saves_its_copy() -> None:

@@ -6,7 +6,7 @@ steps before still run on those formed before: two sets of registers take turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -57,9 +57,8 @@ class OperandEvaluator(Evaluator):
         self.w.line(f"const u32 {name} = {_swizzled(tile, at)} + {panel};")
         self.starts[tile.position] = name
 
-    def _place(self, tile: OperandTile, part: object) -> tuple[str, str]:
+    def _place(self, tile: OperandTile, part: Callable[[str], str]) -> tuple[str, str]:
         """Line and point along it, of what `part` gives for each axis."""
-        assert callable(part)
         inner = [times(part(axis), factor) for axis, factor in tile.run if part(axis)]
         lines, weight = [], 1
         for axis, points in reversed(tile.lines):
