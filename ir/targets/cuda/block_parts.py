@@ -77,13 +77,11 @@ class Parts:
         points = sum(self._points(position) for position in results)
         w.line(f"u32* const shares = {SHARES} + (i64){self.tile} * {self.count * points};")
         self._each(results, f"{self.part} * {points}", self._give)
-        w.line("tw_fence_device();")
         w.line(e.team.sync)
         arrived = f"{ARRIVALS} + {self.tile}"
         w.line(f"if ({e.team.thread} == 0) *(u32*)({self.flag}) = tw_count({arrived});")
         w.line(e.team.sync)
         with w.block(f"if (*(u32*)({self.flag}) == {self.count - 1})"):
-            w.line("tw_fence_device();")
             for position in results:
                 identity = e.identity(position)
                 e.fill(e.values[position], identity)

@@ -20,6 +20,8 @@ from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, STORES, STREAM, WALKERS
 from ir.targets.cuda.block_rules import RESERVED, OptionRules
+from ir.targets.cuda.computed import below
+from ir.targets.cuda.products import volume
 from ir.targets.cuda.raster import PATCHES
 from ir.targets.cuda.splits import ATOMICS, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
@@ -58,7 +60,7 @@ class TensorCosts(TensorRules):
     def table(self, columns: Columns) -> Table:
         """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
         rows, wide = _array(self._rows(columns)), _array(self._columns(columns))
-        walk = _array(self._tile(columns, self.roles.main_walk)) * np.ones(columns.rows)
+        walk = _array(self._depth(columns)) * np.ones(columns.rows)
         table = self._choices(columns)
         table |= {"rows": _log(rows), "columns": _log(wide), "walk": _log(walk)}
         tiles = self._tiles(columns)
@@ -96,6 +98,8 @@ class TensorCosts(TensorRules):
         for ring, stem in extra_names(self.program, self.roles):
             found[f"extra.{HELD if ring == HELD else 'streamed'}"] += self._value(columns, stem)
         found["unit"] = np.ones(columns.rows)
+        ahead = np.where(self._reads_blocks(columns), _array(self._depth(columns)) / self.step, 2)
+        found["fragments"] = np.where(self._from_registers(columns), ahead, np.nan)
         return found
 
     def _merges(self, columns: Columns, way: str) -> Array:
@@ -115,6 +119,28 @@ class TensorCosts(TensorRules):
             (self._merges(columns, way) * (clocks - kernel) for way, clocks in ways.items()), kernel
         )
         return np.where(parts > 1, found, 0.0)
+
+    def _reads_blocks(self, columns: Columns) -> Any:
+        name = self.name("read")
+        return columns.is_(name, "block") if name in columns else np.zeros(columns.rows, dtype=bool)
+
+    @cached_property
+    def _row_bytes(self) -> float:
+        """Bytes that are fetched for a point of the operands along the rows."""
+        if not self.roles.computed:
+            return float(self.size)
+        points = volume(self.program, (*self.roles.rows, *self.roles.walked, *self.roles.batch))
+        nodes = [self.program.nodes[load] for load in self.roles.raw]
+        moved = sum(volume(self.program, n.axes) * dtype_of(n.dtype).bytes for n in nodes)
+        return moved / points / len(self.roles.outer)
+
+    def _computing(self, columns: Columns, rows: Array, walk: Array) -> Array:
+        """Clocks that a block's operands are computed in, by all groups that have the rows."""
+        inside = {self.roles.main_walk, *self.roles.whole}
+        made = {n for position in self.roles.computed for n in below(self.program, position)}
+        work = sum(1 for n in made if inside & set(self.program.nodes[n].axes))
+        again = _array(self._consumers(columns, "columns"))
+        return rows * walk * work * again / LANES_PER_CLOCK
 
     def _parts(self, columns: Columns) -> Array:
         """Blocks among which the sum of one tile is split."""
@@ -158,8 +184,10 @@ class TensorCosts(TensorRules):
         down, across = self._cluster(columns)
         products = float(len(self.roles.outer) + len(self.roles.inner))
         macs = rows * wide * walk * products / (MACS_PER_CLOCK / self.size)
-        fetched = (rows / across + wide / down) * walk * self.size / L2_BYTES_PER_CLOCK
-        tile = steps * np.maximum(macs, fetched)
+        moved = rows * self._row_bytes / across + wide * self.size / down
+        fetched = moved * walk / L2_BYTES_PER_CLOCK
+        computing = self._computing(columns, rows, walk)
+        tile = steps * np.maximum(np.maximum(macs, fetched), computing)
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
         waves = tiles / sms
         rounds = np.ceil(waves)
@@ -185,7 +213,7 @@ class TensorCosts(TensorRules):
 
     def _from_memory(self, columns: Columns, rows: Array, wide: Array, tiles: Array) -> Array:
         """Bytes from memory: operands again for every wave that L2 does not hold together."""
-        length = self._length() * self.size
+        length = self._length()
         in_flight = np.minimum(tiles, float(self.hardware["sms"]))
         raster = np.abs(columns.lookup(self.name("raster"), _GROUPS))
         across = columns.lookup(self.name("raster"), _ACROSS)
@@ -193,7 +221,8 @@ class TensorCosts(TensorRules):
             across > 0, np.minimum(raster, in_flight / np.maximum(across, 1.0)), raster
         )
         deep = np.where(raster > 1, np.minimum(raster, in_flight), np.sqrt(in_flight))
-        wave = (deep * rows + in_flight / deep * wide) * length
+        operands = deep * rows * self._row_bytes + in_flight / deep * wide * self.size
+        wave = operands * length
         fits = wave <= 0.7 * self.hardware["l2_bytes"]
         again = np.ceil(tiles / in_flight) * wave
         least = float(self.program.bytes)

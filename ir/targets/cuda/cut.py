@@ -15,6 +15,13 @@ from ir.ops.load import Index, Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.computed import (
+    by_stride,
+    fetch_problem,
+    find_walk,
+    large_loads,
+    register_problem,
+)
 from ir.targets.cuda.products import (
     MAP_RANK,
     STRIDE_UNIT,
@@ -28,6 +35,7 @@ from ir.targets.cuda.products import (
 )
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
+RS = "wgmma_rs"  # wgmma with an operand that its threads compute in registers
 WHOLE = 256  # longest reduction that a kernel repeats for every block of a later one
 
 
@@ -75,12 +83,36 @@ def _moved(program: Program, product: Product, engine: str) -> list[int]:
     """Values that an engine wants in memory before a product."""
     operands = (product.a, product.b)
     if engine == MMA:
-        sources = [r for x in operands for r in depends_on_reduction(program, x)]
-        return [_boundary(program, source) for source in sources]
+        found = [r for x in operands for r in depends_on_reduction(program, x)]
+        return [_boundary(program, source) for source in found]
     if engine == FMA:
         return []
     moved = [x for x in operands if not _stays(program, x, product.over)]
-    return moved if all(len(program.nodes[x].axes) <= MAP_RANK for x in moved) else []
+    kept = _computed(program, product, moved) if engine == RS else None
+    if kept is not None:
+        moved = [x for x in moved if x != kept and not _fetched(program, x, kept, product.over)]
+    if any(len(program.nodes[x].axes) > MAP_RANK for x in moved):
+        return []
+    sources = depends_on_reduction(program, kept) if kept is not None else ()
+    return [*moved, *(_boundary(program, source) for source in sources)]
+
+
+def _computed(program: Program, product: Product, moved: list[int]) -> int | None:
+    """The largest operand that registers can hold, of those that memory would else."""
+    able = [
+        x for x in moved
+        if not isinstance(program.nodes[x].op, Load) and not register_problem(program, product, x)
+    ]  # fmt: skip
+    return max(able, key=lambda x: volume(program, program.nodes[x].axes), default=None)
+
+
+def _fetched(program: Program, operand: int, kept: int, over: tuple[str, ...]) -> bool:
+    """Whether TMA copies the operand beside a computed one, short inner axes joined."""
+    if not isinstance(program.nodes[operand].op, Load):
+        return False
+    loads = (operand, *large_loads(program, kept))
+    walk = find_walk(program, by_stride(program, operand, over), loads)
+    return not fetch_problem(program, operand, walk) and _runs_along(program, operand, over)
 
 
 def _beside_products(program: Program) -> set[int]:

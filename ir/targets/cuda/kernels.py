@@ -19,7 +19,7 @@ from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.block_options import PREFETCH
-from ir.targets.cuda.cut import FMA, MMA, WGMMA, cut_program
+from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, early_decision, starts_early
@@ -37,11 +37,13 @@ from ir.targets.cuda.splits import (
     split_program,
     translated,
 )
-from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.tensor import RegisterKernel, TensorKernel
 from ir.targets.cuda.tensor_rules import CLUSTERS
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel
-KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {WGMMA: TensorKernel, MMA: MmaKernel}
+KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
+    WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel,
+}  # fmt: skip
 MANY = 1 << 30
 LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
 SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that counts
@@ -85,12 +87,21 @@ def engines_of(program: Program, hardware: Hardware) -> tuple[str, ...]:
             kernels = kernels_of(program, hardware, engine)
         except UsageError:
             continue
-        if any(isinstance(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
+        if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
             found.append(engine)
             fewest = len(kernels)
+    if found == [RS]:  # what other engines call their decisions does not depend on it
+        found, fewest = [], MANY
     if not found or is_light(program) or len(kernels_of(program, hardware, FMA)) < fewest:
         found.append(FMA)
     return tuple(found)
+
+
+def _shows(kernel: AnyKernel, kind: type[TensorKernel] | type[MmaKernel]) -> bool:
+    """Whether a kernel is of an engine's kind, and does what others do not."""
+    if kind is RegisterKernel:
+        return isinstance(kernel, RegisterKernel) and bool(kernel.roles.computed)
+    return isinstance(kernel, kind)
 
 
 def is_light(program: Program) -> bool:
@@ -110,7 +121,8 @@ def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, .
     """Ways to split a summed axis over blocks, for a program that is one product."""
     if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
         return (WHOLE,)
-    return split_choices(program, kernels[0].roles, isinstance(kernels[0], MmaKernel))
+    several = isinstance(kernels[0], MmaKernel) or bool(kernels[0].roles.computed)
+    return split_choices(program, kernels[0].roles, several)
 
 
 def decisions_of(
@@ -151,15 +163,15 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
 
 def _whole_parts(program: Program, choices: tuple[str, ...]) -> Constraint:
     axis = choices[1].partition(":")[0]
-    extent = program.axes[axis]
+    extent, name = program.axes[axis], f"tile.{axis}"
     points = {c: extent // int(c.partition(":")[2]) for c in choices if c != WHOLE}
 
     def check(columns: Columns) -> Any:
         part = columns.lookup("split", {**points, WHOLE: 0}).astype(np.int64)
-        return part % columns[f"tile.{axis}"] == 0
+        return part % columns.get(name, 1) == 0
 
     def explain(values: Mapping[str, Value]) -> str:
-        return f"{values['split']} of {extent} points in blocks of {values[f'tile.{axis}']}"
+        return f"{values['split']} of {extent} points in blocks of {values.get(name, 1)}"
 
     return Constraint("parts", "parts of a sum are whole blocks", check, explain)
 
@@ -209,8 +221,10 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
         late = {NAME: False} | {name: 0 for kernel in kernels for name in _asking(kernel)}
         joined += [{**values, **late} for values in joined]
     choices = choices_of(program, kernels)
-    splits = [{**values, "split": c} for c in choices[1:] for values in joined[8:12]]
-    splits = splits[:: max(1, len(splits) // 8)]
+    computed = isinstance(kernels[0], TensorKernel) and kernels[0].roles.computed
+    some = joined[:6] if computed else joined[8:12]
+    splits = [{**values, "split": c} for c in choices[1:] for values in some]
+    splits = splits[:: max(1, len(splits) // (12 if computed else 8))]
     if len(choices) > 1 and _merge(program, kernels, choices[1].partition(":")[0]) is not None:
         splits += [
             {**values, MERGE: way} for way in (LAST, ATOMICS, TURNSTILE) for values in splits

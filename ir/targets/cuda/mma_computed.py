@@ -14,7 +14,7 @@ from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit, Frame
 from ir.targets.cuda.mma_operands import StageTile
 from ir.targets.cuda.mma_plan import MmaPlan
-from ir.targets.cuda.mma_roles import largest_load, loads_of
+from ir.targets.cuda.products import largest_load, loads_of
 from ir.targets.cuda.registers import Fragment, Point, Team, times
 from ir.targets.cuda.sides import Side
 from ir.targets.cuda.writer import Writer

@@ -15,7 +15,7 @@ from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.program import Program
 from ir.targets.cuda.access import Access, load_access
-from ir.targets.cuda.mma_roles import largest_load, loads_of
+from ir.targets.cuda.products import largest_load, loads_of
 from ir.targets.cuda.sides import Side
 from ir.targets.cuda.transfers import reach
 

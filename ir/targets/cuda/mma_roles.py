@@ -11,7 +11,13 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction
 from ir.target import Hardware
-from ir.targets.cuda.products import Product, depends_on_reduction, for_tensor_cores, product_of
+from ir.targets.cuda.products import (
+    Product,
+    depends_on_reduction,
+    for_tensor_cores,
+    memory_order,
+    product_of,
+)
 from ir.targets.cuda.roles import Roles
 
 OLDEST = 80  # first compute capability with mma.sync of these shapes, and with cp.async
@@ -65,31 +71,6 @@ def _aligned(product: Product, first: Product) -> Product:
     if not same or set(product.over) != set(first.over):
         raise Refusal("loops", "products over different axes in one kernel")
     return product
-
-
-def loads_of(program: Program, position: int) -> tuple[int, ...]:
-    """The loads that a value is made of."""
-    found, pending = set[int](), [position]
-    while pending:
-        here = pending.pop()
-        if here not in found:
-            found.add(here)
-            pending.extend(program.nodes[here].args)
-    return tuple(sorted(p for p in found if isinstance(program.nodes[p].op, Load)))
-
-
-def largest_load(program: Program, position: int) -> Load | None:
-    """The load with most axes among those that a value is made of."""
-    nodes = [program.nodes[load] for load in loads_of(program, position)]
-    found = max(nodes, key=lambda node: len(node.axes), default=None)
-    return found.op if found is not None and isinstance(found.op, Load) else None
-
-
-def memory_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Axes in the order of the dimensions that a value is loaded from, others last."""
-    op = largest_load(program, position)
-    order = [axis for index in op.index for axis, _ in index.terms] if op else []
-    return tuple(sorted(axes, key=lambda a: order.index(a) if a in order else len(order)))
 
 
 def _walk_order(

@@ -24,16 +24,35 @@ MAX_BOX = 256
 SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A dimension as it is indexed; `whole` are axes inside its one axis, the last one fastest."""
+
+    index: Index
+    extent: int
+    whole: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def factor(self) -> int:
+        """Points of the dimension for each point of its axis."""
+        return prod(extent for _, extent in self.whole)
+
+
 @dataclass(frozen=True)
 class OperandTile:
-    """One operand of a product: its load, its tiles, which of its axes are summed over."""
+    """One operand of a product: its load, its tiles, which of its axes are summed over.
+
+    `dimensions` are the tensor's, neighbours of which summed axes walk as one are joined. A `raw`
+    tile is what a computed operand is made of: threads read it, tensor cores do not.
+    """
 
     position: int
-    op: Load
     spec: TensorSpec
+    dimensions: tuple[Joined, ...]
     tiles: tuple[tuple[str, int], ...]
     over: frozenset[str]
     extents: Mapping[str, int]
+    raw: bool = False
 
     @cached_property
     def size(self) -> int:
@@ -41,20 +60,37 @@ class OperandTile:
 
     @cached_property
     def _tiled(self) -> dict[str, int]:
-        return {axis: tile for axis, tile in self.tiles if tile > 1}
+        """Points along each tiled dimension, by its axis."""
+        inside = {axis for d in self.dimensions for axis, _ in d.whole}
+        factors = {a: d.factor for d in self.dimensions for a, c in d.index.terms if c == 1}
+        points = {a: tile * factors.get(a, 1) for a, tile in self.tiles if a not in inside}
+        return {axis: tile for axis, tile in points.items() if tile > 1}
 
     @cached_property
     def contiguous(self) -> str:
         """The axis of the innermost dimension that the tile runs along."""
-        terms = self.op.index[-1].terms
+        terms = self.dimensions[-1].index.terms
         tiled = [axis for axis, _ in terms if axis in self._tiled]
         return tiled[0] if tiled else next(axis for axis, c in terms if c == 1)
 
     @cached_property
     def lines(self) -> tuple[tuple[str, int], ...]:
         """The other tiled axes, outermost first: what the lines of a panel count."""
-        axes = [axis for index in self.op.index[:-1] for axis, _ in index.terms]
+        axes = [axis for d in self.dimensions[:-1] for axis, _ in d.index.terms]
         return tuple((axis, self._tiled[axis]) for axis in axes if axis in self._tiled)
+
+    def inside(self, axis: str) -> tuple[tuple[str, int], ...]:
+        """The axes that one dimension's points count, with the points from one to the next."""
+        dimension = next(d for d in self.dimensions if (axis, 1) in d.index.terms)
+        found = [(axis, dimension.factor)]
+        for name, extent in dimension.whole:
+            found.append((name, found[-1][1] // extent))
+        return tuple(found)
+
+    @cached_property
+    def run(self) -> tuple[tuple[str, int], ...]:
+        """The axes that the points of a line count."""
+        return self.inside(self.contiguous)
 
     @property
     def sums_inside(self) -> bool:
@@ -69,9 +105,14 @@ class OperandTile:
     @property
     def width(self) -> int:
         """Bytes of a line in one panel."""
-        if not self.sums_inside:
+        if not self.sums_inside and not self.raw:
             return LINE
         return min(LINE, self.length * self.size)
+
+    @property
+    def swizzle(self) -> int:
+        """Bytes over which chunks of a line are exchanged; 0 for a tile without whole atoms."""
+        return self.width if self.count % ATOM == 0 else 0
 
     @property
     def panel_points(self) -> int:
@@ -94,23 +135,29 @@ class OperandTile:
     def bytes(self) -> int:
         return self.panels * self.panel_bytes
 
+    @property
+    def pitch(self) -> int:
+        """Bytes from one slot of a ring to the next."""
+        return -(-self.bytes // LINE) * LINE
+
     def problem(self) -> str:
         """Why tensor cores cannot read the tile; empty if they can."""
         if self.width not in SWIZZLE_CODE:
             return f"lines of {self.width} bytes; 32, 64 or 128 are swizzled"
-        if (self.length * self.size) % self.width and self.sums_inside:
+        if (self.length * self.size) % self.width and (self.sums_inside or self.raw):
             return f"{self.length} points do not fill panels of {self.panel_points}"
-        if not self.sums_inside and self.size != 2:
+        if not self.sums_inside and self.size != 2 and not self.raw:
             return f"{self.spec.dtype} must be contiguous along the summed axis"
-        if self.count % ATOM:
+        if self.count % ATOM and not (self.raw and self.count == 1):
             return f"{self.count} lines; whole groups of {ATOM} are needed"
         if any(tile > MAX_BOX for _, tile in self.lines):
             return f"a box takes up to {MAX_BOX} points along an axis"
         summed = [axis for axis in self._tiled if axis in self.over]
-        if len(summed) > 1 or (not self.sums_inside and len(self.lines) > 1):
+        several = len(summed) > 1 or (not self.sums_inside and len(self.lines) > 1)
+        if several and not self.raw:
             return "one summed axis may be tiled, and one other beside a contiguous one"
-        for index in self.op.index:
-            moving = [(a, c) for a, c in index.terms if a in self._tiled]
+        for d in self.dimensions:
+            moving = [(a, c) for a, c in d.index.terms if a in self._tiled]
             if len(moving) > 1 or any(c != 1 for _, c in moving):
                 return "a dimension runs along one tiled axis, step by step"
         return ""
@@ -128,36 +175,36 @@ class OperandTile:
             boxes[first] = tile // slices
         dims, strides, box = [], [], []
         stride = self.size
-        for number, (index, extent) in enumerate(
-            zip(reversed(self.op.index), reversed(self.spec.shape), strict=True)
-        ):
-            moving = [axis for axis, _ in index.terms if axis in self._tiled]
-            dims.append(self._reach(index, extent))
+        for number, dimension in enumerate(reversed(self.dimensions)):
+            moving = [axis for axis, _ in dimension.index.terms if axis in self._tiled]
+            dims.append(self._reach(dimension))
             if number:
                 strides.append(stride)
-            stride *= extent
+            stride *= dimension.extent
             if not number:
                 box.append(self.panel_points)
             else:
                 box.append(boxes[moving[0]] if moving else 1)
         return Parameter(
-            self.spec.name, 0, self.spec.dtype, tuple(dims), tuple(strides), tuple(box), self.width,
-            promotion,
+            self.spec.name, 0, self.spec.dtype, tuple(dims), tuple(strides), tuple(box),
+            self.swizzle, promotion,
         )  # fmt: skip
 
-    def _reach(self, index: Index, extent: int) -> int:
+    def _reach(self, dimension: Joined) -> int:
         """Points of a dimension that are read: a plain axis may end before its tensor does."""
+        index = dimension.index
         if len(index.terms) == 1 and index.terms[0][1] == 1 and not index.constant:
-            return min(extent, self.extents[index.terms[0][0]])
-        return extent
+            return min(dimension.extent, self.extents[index.terms[0][0]] * dimension.factor)
+        return dimension.extent
 
     def coordinates(self, origins: Mapping[str, str], panel: int, shift: str) -> list[str]:
         """TMA coordinates of a panel, innermost first; `shift` moves the outermost lines."""
         found = []
         first = self.lines[0][0] if self.lines else ""
-        for number, index in enumerate(reversed(self.op.index)):
+        for number, dimension in enumerate(reversed(self.dimensions)):
+            index, factor = dimension.index, dimension.factor
             parts = [
-                origins.get(axis, "0") if c == 1 else f"{origins.get(axis, '0')} * {c}"
+                origins[axis] if c * factor == 1 else f"{origins[axis]} * {c * factor}"
                 for axis, c in index.terms
                 if origins.get(axis, "0") != "0"
             ]
@@ -196,12 +243,74 @@ class OperandTile:
 
 
 def operand_tile(
-    program: Program, position: int, over: tuple[str, ...], tiles: Mapping[str, int]
+    program: Program,
+    position: int,
+    over: tuple[str, ...],
+    tiles: Mapping[str, int],
+    raw: bool = False,
 ) -> OperandTile:
     op = program.nodes[position].op
     assert isinstance(op, Load)
     axes = program.nodes[position].axes
     own = tuple((axis, tiles[axis]) for axis in axes)
+    spec = program.scope.tensors[op.tensor]
+    walked = {a: tile for a, tile in own if a in over and tile > 1}
     return OperandTile(
-        position, op, program.scope.tensors[op.tensor], own, frozenset(over), program.axes
-    )
+        position, spec, joined(op, spec, walked, program.axes), own, frozenset(over), program.axes,
+        raw,
+    )  # fmt: skip
+
+
+def joined(
+    op: Load, spec: TensorSpec, walked: Mapping[str, int], extents: Mapping[str, int]
+) -> tuple[Joined, ...]:
+    """The dimensions of a load; an axis of `walked` that a tile has whole joins the one around it.
+
+    `walked`: tiles of the summed axes that have more than one point.
+    """
+    found: list[Joined] = []
+    for index, extent in zip(op.index, spec.shape, strict=True):
+        around = found[-1] if found else None
+        here = _radix(Joined(index, extent), walked, extents)
+        axis, inside = _only(here), dict(here.whole)
+        full = axis in walked and walked[axis] == extents[axis] == extent // here.factor
+        if around is not None and full and _along(around, walked):
+            found.pop()
+            whole = (*around.whole, (axis, extents[axis]), *inside.items())
+            here = Joined(around.index, around.extent * extent, whole)
+        found.append(here)
+    return tuple(found)
+
+
+def _only(dimension: Joined) -> str:
+    """The axis along which a dimension is walked from its start, alone; empty if there is none."""
+    index = dimension.index
+    plain = [c for _, c in index.terms] == [1] and not index.constant and index.gather is None
+    return index.terms[0][0] if plain else ""
+
+
+def _along(dimension: Joined, walked: Mapping[str, int]) -> bool:
+    """Whether a dimension is walked along one axis step by step, wherever it begins."""
+    index = dimension.index
+    moving = [c for axis, c in index.terms if axis in walked]
+    return moving == [1] and not index.constant and index.gather is None
+
+
+def _radix(dimension: Joined, walked: Mapping[str, int], extents: Mapping[str, int]) -> Joined:
+    """A dimension whose index counts several walked axes, `outer * 2 + inner`, as one axis."""
+    index, factor = dimension.index, 1
+    whole: list[tuple[str, int]] = []
+    moving = sorted(((c, a) for a, c in index.terms if a in walked), reverse=True)
+    while len(moving) > 1 and moving[-1][0] == factor:
+        _, axis = moving.pop()
+        if walked[axis] != extents[axis]:
+            return dimension
+        whole.insert(0, (axis, extents[axis]))
+        factor *= extents[axis]
+    gone = {axis for axis, _ in whole}
+    terms = tuple((a, c) for a, c in index.terms if a not in gone)
+    if not whole or index.constant or any(c % factor for _, c in terms):
+        return dimension
+    return Joined(
+        Index(tuple((a, c // factor) for a, c in terms)), dimension.extent, tuple(whole)
+    )  # fmt: skip

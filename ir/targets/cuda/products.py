@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from ir.dtypes import dtype_of
-from ir.ops.load import Load
+from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Map
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Program
@@ -86,27 +87,33 @@ def depends_on_reduction(program: Program, position: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def copy_problem(program: Program, position: int) -> str:
-    """Why TMA cannot copy a load's tiles; empty if it can."""
+def copy_problem(
+    program: Program, position: int, dimensions: Sequence[tuple[Index, int]] = ()
+) -> str:
+    """Why TMA cannot copy a load's tiles; empty if it can.
+
+    `dimensions`: how the tensor's are seen, if not one by one.
+    """
     op = program.nodes[position].op
     if not isinstance(op, Load):
         return "it is computed"
     spec = program.scope.tensors[op.tensor]
-    if not 1 <= len(spec.shape) <= MAP_RANK:
-        return f"it has {len(spec.shape)} dimensions; a tensor map has up to {MAP_RANK}"
+    dimensions = dimensions or tuple(zip(op.index, spec.shape, strict=True))
+    if not 1 <= len(dimensions) <= MAP_RANK:
+        return f"it has {len(dimensions)} dimensions; a tensor map has up to {MAP_RANK}"
     if op.fill not in (None, 0.0):
         return f"it reads {op.fill} outside; TMA fills with zero"
     if any(index.gather is not None for index in op.index):
         return "it is indexed by another tensor"
-    axes = [axis for index in op.index for axis, _ in index.terms]
+    axes = [axis for index, _ in dimensions for axis, _ in index.terms]
     if len(set(axes)) != len(axes):
         return "an axis indexes two of its dimensions"
-    last = op.index[-1]
+    last = dimensions[-1][0]
     if sum(coefficient == 1 for _, coefficient in last.terms) != 1 or last.constant:
         return "its innermost dimension is not one plain axis"
     size = dtype_of(spec.dtype).bytes
     stride = size
-    for extent in reversed(spec.shape[1:]):
+    for _, extent in reversed(dimensions[1:]):
         stride *= extent
         if stride % STRIDE_UNIT or stride >= MAX_STRIDE:
             return f"a stride of {stride} bytes; it must be a multiple of {STRIDE_UNIT}"
@@ -119,3 +126,28 @@ def volume(program: Program, axes: tuple[str, ...]) -> int:
 
 def is_elementwise(program: Program, position: int) -> bool:
     return isinstance(program.nodes[position].op, (Map, Cast))
+
+
+def loads_of(program: Program, position: int) -> tuple[int, ...]:
+    """The loads that a value is made of."""
+    found, pending = set[int](), [position]
+    while pending:
+        here = pending.pop()
+        if here not in found:
+            found.add(here)
+            pending.extend(program.nodes[here].args)
+    return tuple(sorted(p for p in found if isinstance(program.nodes[p].op, Load)))
+
+
+def largest_load(program: Program, position: int) -> Load | None:
+    """The load with most axes among those that a value is made of."""
+    nodes = [program.nodes[load] for load in loads_of(program, position)]
+    found = max(nodes, key=lambda node: len(node.axes), default=None)
+    return found.op if found is not None and isinstance(found.op, Load) else None
+
+
+def memory_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Axes in the order of the dimensions that a value is loaded from, others last."""
+    op = largest_load(program, position)
+    order = [axis for index in op.index for axis, _ in index.terms] if op else []
+    return tuple(sorted(axes, key=lambda a: order.index(a) if a in order else len(order)))

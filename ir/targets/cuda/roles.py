@@ -10,11 +10,22 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction
+from ir.targets.cuda.computed import (
+    TYPES,
+    Walk,
+    by_stride,
+    fetch_problem,
+    find_walk,
+    large_loads,
+    raw_loads,
+    register_problem,
+)
 from ir.targets.cuda.products import (
     Product,
     copy_problem,
     depends_on_reduction,
     for_tensor_cores,
+    memory_order,
     product_of,
     volume,
 )
@@ -26,7 +37,8 @@ HELD = 256  # points of a summed axis that stay in shared memory
 class Roles:
     """`outer` products are summed over the walked axes; `inner` ones are fresh in every block.
 
-    All have the same rows. Columns of inner products are the walked axes.
+    All have the same rows. Columns of inner products are the walked axes. `computed` are operands
+    along the rows that are made of loads in registers.
     """
 
     program: Program
@@ -37,20 +49,47 @@ class Roles:
     walked: tuple[str, ...]
     held: tuple[str, ...]
     batch: tuple[str, ...]
+    computed: frozenset[int] = frozenset()
 
     @cached_property
     def dtype(self) -> str:
         """Type of the operands."""
         return self.program.nodes[self.outer[0].a].dtype
 
+    @cached_property
+    def whole(self) -> tuple[str, ...]:
+        """Walked axes inside the main one that every tile has whole."""
+        return self.walk.whole
+
     @property
     def main_walk(self) -> str:
-        """The walked axis that is tiled; the others go point by point."""
-        return self.walked[-1]
+        """The walked axis of which tiles are a choice; those around it go point by point."""
+        return self.walk.main
+
+    @cached_property
+    def walk(self) -> Walk:
+        if not self.computed:
+            return Walk(self.walked[-1], ())
+        loads = [load for x in sorted(self.computed) for load in large_loads(self.program, x)]
+        loads += [product.b for product in self.outer]
+        return find_walk(self.program, self.walked, loads)
+
+    @cached_property
+    def raw(self) -> tuple[int, ...]:
+        """Loads of the computed operands that wait in shared memory."""
+        found = [
+            load
+            for position in sorted(self.computed)
+            for load in raw_loads(self.program, position, self.rows, self.walk)
+        ]
+        return tuple(dict.fromkeys(found))
 
 
-def find_roles(program: Program, swap: bool) -> Roles:
-    """Roles of the axes, with operands exchanged if `swap`; Refusal if there are none."""
+def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
+    """Roles of the axes, with operands exchanged if `swap`; Refusal if there are none.
+
+    With `registers`, an operand may be computed of loads.
+    """
     found = {}
     for position, node in enumerate(program.nodes):
         product = product_of(program, position) if is_reduction(node) else None
@@ -62,18 +101,38 @@ def find_roles(program: Program, swap: bool) -> Roles:
     outer = [p for p in found.values() if p not in inner]
     if inner and swap:
         raise Refusal("swap", "chained products keep their rows")
-    outer = [_oriented(program, p, found, swap) for p in outer]
+    outer = [_oriented(program, p, swap, registers) for p in outer]
     rows = _in_memory_order(program, outer[0].rows, inner or outer)
     outer = [_with_rows(p, rows) for p in outer]
     inner = [_with_rows(p, rows) for p in inner]
     walked = outer[0].over
     columns = outer[0].columns
-    _check(program, outer, inner, walked, columns)
+    computed = _computed(program, outer) if registers and not inner else frozenset()
+    if computed and swap:
+        raise Refusal("swap", "computed operands keep their rows")
+    _check(program, outer, inner, walked, columns, computed)
     held = tuple(dict.fromkeys(a for p in inner for a in p.over))
     batch = tuple(a for a in outer[0].batch)
-    walked = _walk_order(program, outer[0], walked)
+    if computed:
+        walked = by_stride(program, outer[0].b, walked)
+        rows = memory_order(program, min(computed), rows)
+    else:
+        walked = _walk_order(program, outer[0], walked)
     columns = _operand_order(program, outer[0].b, columns)
-    return Roles(program, tuple(outer), tuple(inner), rows, columns, walked, held, batch)
+    roles = Roles(
+        program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed
+    )  # fmt: skip
+    _check_walk(roles)
+    return roles
+
+
+def _computed(program: Program, outer: list[Product]) -> frozenset[int]:
+    """First operands of products that registers can hold, computed of loads."""
+    return frozenset(
+        product.a
+        for product in outer
+        if not _loaded(program, product.a) and not depends_on_reduction(program, product.a)
+    )
 
 
 def _feeds_product(program: Program, position: int, found: dict[int, Product]) -> bool:
@@ -84,10 +143,14 @@ def _feeds_product(program: Program, position: int, found: dict[int, Product]) -
     return False
 
 
-def _oriented(program: Program, product: Product, found: dict[int, Product], swap: bool) -> Product:
+def _oriented(program: Program, product: Product, swap: bool, registers: bool) -> Product:
     """The product with its computed operand, if it has one, as `a`."""
-    left = bool(depends_on_reduction(program, product.a))
-    right = bool(depends_on_reduction(program, product.b))
+
+    def computed(operand: int) -> bool:
+        made = registers and not _loaded(program, operand)
+        return made or bool(depends_on_reduction(program, operand))
+
+    left, right = computed(product.a), computed(product.b)
     if left and right:
         raise Refusal("operands", "both operands of a product are computed")
     return product.turned if right or (swap and not left) else product
@@ -127,14 +190,23 @@ def _walk_order(program: Program, product: Product, over: tuple[str, ...]) -> tu
 
 def _check(
     program: Program, outer: list[Product], inner: list[Product], walked: tuple[str, ...],
-    columns: tuple[str, ...],
+    columns: tuple[str, ...], computed: frozenset[int],
 ) -> None:  # fmt: skip
     for product in outer:
         if set(product.over) != set(walked) or set(product.columns) != set(columns):
             raise Refusal("loops", "products over different axes in one kernel")
-        plain = [product.b] if inner and not _loaded(program, product.a) else [product.a, product.b]
+        made = product.a in computed
+        plain = [product.b]
+        if made:
+            plain = []  # how it is walked is checked when the walk is known
+        elif not inner or _loaded(program, product.a):
+            plain.insert(0, product.a)
         _plain(program, plain)
-        if program.nodes[product.a].dtype in ("e4m3", "i8", "u8", "tf32") and len(plain) == 1:
+        problem = register_problem(program, product, product.a) if made else ""
+        if problem:
+            raise Refusal("registers", problem)
+        wide = program.nodes[product.a].dtype not in TYPES
+        if inner and wide and not _loaded(program, product.a):
             raise Refusal("registers", "operands from registers are 16-bit")
     for product in inner:
         _plain(program, [product.a, product.b])
@@ -150,6 +222,20 @@ def _check(
             raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
         if isinstance(node.op, Store) and not set(node.axes) <= kept:
             raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
+
+
+def _check_walk(roles: Roles) -> None:
+    """Refusal where TMA cannot copy what computed operands and those beside them are made of."""
+    program = roles.program
+    for position in sorted(roles.computed):
+        for load in large_loads(program, position):
+            if load not in roles.raw:
+                problem = fetch_problem(program, load, roles.walk) or "lines do not follow a tile"
+                raise Refusal("operand", f"load {load} of a computed operand: {problem}")
+    for product in roles.outer if roles.computed else ():
+        problem = fetch_problem(program, product.b, roles.walk)
+        if problem:
+            raise Refusal("operand", f"operand {product.b}: {problem}")
 
 
 def _loaded(program: Program, position: int) -> bool:

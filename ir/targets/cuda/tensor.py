@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
+
+import numpy as np
 
 from ir.columns import Decision
 from ir.dtypes import dtype_of
@@ -11,8 +14,9 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.streaming import stream
 from ir.schedule import Value
-from ir.space import Constraint
+from ir.space import Constraint, Space
 from ir.target import Hardware
+from ir.targets.cuda.computed import TYPES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.raster import BANDS, PATCHES
 from ir.targets.cuda.roles import Roles, find_roles
@@ -30,12 +34,13 @@ class TensorKernel(TensorRules):
     """One kernel. `mark` ends the names of its decisions."""
 
     kind = "tensor"
+    computes = False  # whether operands along the rows may be computed in registers
 
     def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
         if hardware["major"] != 9:
             raise Refusal("wgmma", f"{hardware.name} has no wgmma")
         self.program, self.mark, self.hardware = program, mark, hardware
-        self.roles = find_roles(program, False)
+        self.roles = find_roles(program, False, self.computes)
         self.turned = self._turned()
         self.streamed = stream(program, frozenset(program.axes) - frozenset(self.roles.walked))
         if not self.seeds():
@@ -52,7 +57,7 @@ class TensorKernel(TensorRules):
     def _turned(self) -> Roles | None:
         """Roles with operands exchanged, where they may be."""
         try:
-            return find_roles(self.program, True)
+            return find_roles(self.program, True, self.computes)
         except Refusal:
             return None
 
@@ -60,7 +65,9 @@ class TensorKernel(TensorRules):
 
     def _tile_domain(self, axis: str) -> tuple[int, ...]:
         if axis == self.roles.main_walk and not self.roles.inner:
-            return tuple(lines * 32 // self.size for lines in (1, 2, 4, 8, 16))
+            inside = prod(self.program.axes[a] for a in self.roles.whole)
+            tiles = (lines * 32 // self.size // inside for lines in (1, 2, 4, 8, 16))
+            return tuple(tile for tile in tiles if tile)
         if axis == self.roles.main_walk:
             return tuple(range(16, 257, 16))
         others = len(self.roles.rows) > 1 or len(self.roles.columns) > 1
@@ -76,6 +83,7 @@ class TensorKernel(TensorRules):
         swaps = (False, True) if self.turned is not None else (False,)
         stores = ("tma", "direct") if self.store_by_tma() else ("direct",)
         owner = self.roles.walked[0]
+        sources = ("shared", "registers") if self.may_use_registers() else ()
         rows = (
             ("swap", swaps, "tensorize", "which operand's axis lies along the instruction's rows"),
             ("consumers", (1, 2, 3), "binding", "warp groups that multiply"),
@@ -103,7 +111,23 @@ class TensorKernel(TensorRules):
             extra_decision(name, stem, self.mark, owner)
             for name, stem in extra_names(self.program, self.roles)
         ]
+        if sources:
+            why = "where operands along the rows are when they are multiplied"
+            source = Decision(
+                self.name("source"), sources, "layout", owner, why, "shared", unsaid="shared"
+            )  # fmt: skip
+            found.append(source)
+        if self.roles.raw:
+            why = "when raw tiles are read: step by step, or at the start of their block"
+            found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
+        if self.roles.computed:
+            why = "steps of the instruction whose operands are computed together"
+            found.append(Decision(self.name("steps"), (1, 2, 4), "pipeline", owner, why))
         return found
+
+    def may_use_registers(self) -> bool:
+        """Whether the operands along the rows are plain, and may be loaded to registers."""
+        return self.roles.dtype in TYPES and not self.roles.inner and not self.roles.computed
 
     def processors(self) -> tuple[int, ...]:
         """All of them, or as many as whole clusters can surely have at a time."""
@@ -133,6 +157,7 @@ class TensorKernel(TensorRules):
             ("walk", "lines of 32, 64 or 128 bytes", self._walk_fits),
             ("whole", "a tile holds the axes that results are combined over", self._holds_whole),
             ("accumulators", "accumulators fit the registers", self._registers_fit),
+            ("source", "operands in registers are loaded step by step", self._source_fits),
             ("split", "registers of all warp groups fit the processor's", self._split_fits),
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
@@ -175,10 +200,25 @@ class TensorKernel(TensorRules):
     def lower(self, values: Mapping[str, Value], name: str) -> Launch:
         """The kernel of a schedule; Refusal if there is none."""
         swap = bool(values[self.name("swap")])
-        roles = find_roles(self.streamed, swap)
+        roles = find_roles(self.streamed, swap, self.computes)
         plan = make_plan(self.streamed, roles, values, self.mark)
         plan.check(self.hardware["shared_bytes"])
         launch = TensorLowering(plan, self.streamed, name).run()
         if launch.shared > self.hardware["shared_bytes"]:
             raise Refusal("shared", f"{launch.shared} bytes of shared memory")
         return launch
+
+
+class RegisterKernel(TensorKernel):
+    """One kernel of the engine that computes an operand in the registers of its threads."""
+
+    computes = True
+
+    def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
+        super().__init__(program, mark, hardware)
+        if not self.roles.computed:
+            return
+        space = Space("cuda", tuple(self.decisions()), tuple(self.constraints()),
+                      tuple(self.seeds()))  # fmt: skip
+        if not len(space.seed_rows(np.random.default_rng(0))):
+            raise Refusal("seeds", "no schedule is legal")

@@ -12,12 +12,14 @@ from ir.ops.reduce import Carry
 from ir.ops.store import Store
 from ir.rewrite.domain import live_range
 from ir.targets.cuda import scalars
+from ir.targets.cuda.computed import below
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.loops import Loop, TileBody
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment, Point, Team
+from ir.targets.cuda.tensor_fragments import Fragments
 from ir.targets.cuda.tensor_plan import ROWS, Ring
 from ir.targets.cuda.tensor_rings import HELD
 from ir.targets.cuda.tensor_store import TensorStore
@@ -73,12 +75,17 @@ class TensorEvaluator(Evaluator):
     def rings_of(self, products: list[Product]) -> list[Ring]:
         found: list[Ring] = []
         for product in products:
-            for side in ("a", "b"):
-                tile = self.plan.operand(product, side)
-                ring = self.plan.ring_of(tile.position) if tile else None
-                if ring is not None and ring.name != HELD and ring not in found:
+            for tile in self.plan.fetched(product):
+                ring = self.plan.ring_of(tile.position)
+                if ring.name != HELD and ring not in found:
                     found.append(ring)
         return found
+
+    def descriptor_b(self, product: Product) -> str:
+        """Declare the descriptor of a product's second operand in the present slot."""
+        b = self.plan.operand(product, "b")
+        assert b is not None
+        return self._descriptor(b, self._b_start(product, b))
 
     def wait_full(self, ring: Ring) -> None:
         self.used.append(ring)
@@ -169,6 +176,10 @@ class TensorBody(TileBody):
         self.lowering, self.t, self.plan = lowering, evaluator, lowering.plan
         self.writer = TensorStore(lowering, evaluator)
         self.states: dict[int, Fragment] = {}
+        self.fragments: Fragments | None = None
+        if self.plan.from_registers:
+            self.fragments = Fragments(lowering, evaluator.w, evaluator.team)
+            self.fragments.declare()
         self.last_pass = len(lowering.passes.passes) - 1
 
     @property
@@ -230,6 +241,8 @@ class TensorBody(TileBody):
         product = self.t.outer.get(position)
         if product is None:
             return super().open(position)
+        if self.fragments is not None and position == next(iter(self.t.outer)):
+            self.fragments.open(self.e.origins)
         fragment = self.t.accumulator(product)
         if self._starts_at_zero(position):
             self.e.fill(fragment, self.e.identity(position))
@@ -245,6 +258,8 @@ class TensorBody(TileBody):
         product = self.t.outer.get(position)
         if product is None:
             super().advance(position, state)
+        elif self.fragments is not None:
+            self._stepwise(self.fragments, position, state)
         elif self.plan.direct(product):
             self._direct(position, state)
         else:
@@ -270,15 +285,68 @@ class TensorBody(TileBody):
             w.line("tw_wgmma_wait<1>();")
         else:
             w.line("tw_wgmma_wait<0>();")
+        if self.plan.wait:
+            self._release_before(rings)
         for ring in rings:
-            if self.plan.wait:
-                last = f"({ring.name}_slot == 0 ? {ring.stages - 1} : {ring.name}_slot - 1)"
-                with w.block("if (block > 0)"):
-                    lowering.release(w, ring, last)
-            else:
+            if not self.plan.wait:
                 lowering.release(w, ring, f"{ring.name}_slot")
             lowering.advance_ring(w, ring)
         self.states = {}
+
+    def _stepwise(self, fragments: Fragments, position: int, state: Fragment) -> None:
+        """Products with an operand in registers: steps are formed while those before run.
+
+        After the first steps of a block, the last of the block before have ended.
+        """
+        self.states[position] = state
+        if len(self.states) < len(self.t.outer):
+            return
+        w, products = self.e.w, tuple(self.t.outer.values())
+        rings = self.t.rings_of(list(products))
+        for ring in rings:
+            self.t.wait_full(ring)
+        names = {product.position: self.t.descriptor_b(product) for product in products}
+        with fragments.block():
+            together = self.plan.together
+            for group in range(self.plan.steps // together):
+                fragments.form(group)
+                w.line("tw_wgmma_fence();")
+                for step in range(group * together, (group + 1) * together):
+                    for product in products:
+                        self._issue(fragments, product, step, names[product.position])
+                w.line("tw_wgmma_commit();")
+                w.line("tw_wgmma_wait<1>();")
+                if not group and self.plan.wait:
+                    self._release_before(rings)
+        if not self.plan.wait:
+            w.line("tw_wgmma_wait<0>();")
+        for ring in rings:
+            if not self.plan.wait:
+                self.lowering.release(w, ring, f"{ring.name}_slot")
+            self.lowering.advance_ring(w, ring)
+        self.states = {}
+
+    def _issue(self, fragments: Fragments, product: Product, step: int, b_name: str) -> None:
+        """One step of one product, for all blocks of rows."""
+        plan, state = self.plan, self.states[product.position]
+        b = plan.operand(product, "b")
+        assert b is not None
+        zero = self._starts_at_zero(product.position)
+        keep = "1" if step or zero else "block > 0"
+        turned = "" if b.sums_inside else "_tb"
+        call = f"tw_wgmma_m64n{self.t.columns(product)}k{plan.step}_{plan.kind}_rs{turned}"
+        b_at = _shifted(b_name, b.step_offset(step, plan.step))
+        for block in range(plan.row_blocks):
+            words = fragments.step_words(product.a, step, block)
+            self.e.w.line(f"{call}({state.name}[{block}], {words}, {b_at}, {keep});")
+
+    def _release_before(self, rings: list[Ring]) -> None:
+        """Release the slots of the block before."""
+        w = self.e.w
+        for ring in rings:
+            last = f"({ring.name}_slot == 0 ? {ring.stages - 1} : {ring.name}_slot - 1)"
+            with w.block("if (block > 0)"):
+                self.lowering.release(w, ring, last)
 
     def _computed(self, product: Product, state: Fragment) -> None:
         """The first operand comes from registers, rounded to the operands' type."""
@@ -338,7 +406,10 @@ class TensorBody(TileBody):
     def _held_in_registers(self, position: int) -> bool:
         """Not an operand that stays in shared memory."""
         operands = {x for p in (*self.t.inner.values(), *self.t.outer.values()) for x in (p.a, p.b)}
-        return not (isinstance(self.nodes[position].op, Load) and position in operands)
+        if isinstance(self.nodes[position].op, Load) and position in operands:
+            return False
+        made = (below(self.program, operand) for operand in self.plan.roles.computed)
+        return not any(position in values for values in made)
 
     def store(self, position: int) -> None:
         assert isinstance(self.nodes[position].op, Store)

@@ -13,6 +13,7 @@ from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
+from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.merging import Meeting
@@ -200,7 +201,8 @@ class TensorLowering:
         with w.block("if (tw_thread() == 0)"):
             for name in self.maps:
                 w.line(f"tw_prefetch_map(&{name});")
-            readers = (plan.consumers if plan.cooperative else 1) * plan.cluster_size
+            groups = plan.consumers if plan.cooperative else 1
+            readers = groups * plan.cluster_size * plan.releases
             for ring in plan.rings:
                 with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
                     w.line(f"tw_barrier_init({self.full(ring, 'slot')}, 1);")
@@ -226,7 +228,7 @@ class TensorLowering:
         at = self.plan.offsets[f"{ring.name}.{operand.position}"]
         if ring.stages == 1:
             return f"smem + {at}"
-        return f"smem + {at} + {stage} * {operand.bytes}"
+        return f"smem + {at} + {stage} * {operand.pitch}"
 
     def _first_and_step(self) -> tuple[str, str]:
         """This cluster's first tile, and the way to its next."""
@@ -262,7 +264,7 @@ class TensorLowering:
             count = 1
             for axis in walked:
                 count *= -(-axes[axis] // self.plan.tiles[axis])
-            w.line(f"const i32 blocks = {count};")
+            self._declare_blocks(w, str(count))
             return
         axis = walked[0]
         tile = self.plan.tiles[axis]
@@ -272,7 +274,10 @@ class TensorLowering:
         if low != "0":
             self.walk_from = f"{axis}_from"
             w.line(f"const i32 {self.walk_from} = {low};")
-        blocks = f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}"
+        self._declare_blocks(w, f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}")
+
+    def _declare_blocks(self, w: Writer, blocks: str) -> None:
+        """The blocks that are walked, all of them or this part's share."""
         if self.plan.parts == 1:
             w.line(f"const i32 blocks = {blocks};")
             return
@@ -286,11 +291,11 @@ class TensorLowering:
     def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
         """Origins along the walked axes of one block."""
         walked, axes = self.plan.roles.walked, self.program.axes
+        block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
         if len(walked) == 1:
             axis = walked[0]
             name = w.name(f"{axis}_at")
             start = "" if self.walk_from == "0" else f"{self.walk_from} + "
-            block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
             w.line(f"const i32 {name} = {start}{block} * {self.plan.tiles[axis]};")
             return {axis: name}
         origins, rest = {}, block
@@ -475,9 +480,14 @@ class TensorLowering:
         return f"USES_{ring.name}"
 
     def release(self, w: Writer, ring: Ring, stage: str) -> None:
-        """Tell the producers that fill it that this group is done with a slot."""
+        """Tell the producers that fill it that this group is done with a slot.
+
+        Where threads read tiles themselves, every warp tells it for itself.
+        """
         size = self.plan.cluster_size
+        lane = "lane" if self.plan.releases == 1 else f"lane % {WARP}"
         if size == 1:
-            w.line(f"if (lane == 0) tw_barrier_arrive({self.empty(ring, stage)});")
+            w.line(f"if ({lane} == 0) tw_barrier_arrive({self.empty(ring, stage)});")
         else:
-            w.line(f"if (lane < {size}) tw_barrier_arrive_at({self.empty(ring, stage)}, lane);")
+            target = f"{self.empty(ring, stage)}, {lane}"
+            w.line(f"if ({lane} < {size}) tw_barrier_arrive_at({target});")

@@ -16,17 +16,19 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.schedule import Value
-from ir.targets.cuda.frame import Digit, Frame, ThreadDigit
+from ir.targets.cuda.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
 from ir.targets.cuda.overlap import starts_early
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.roles import Roles
+from ir.targets.cuda.sides import Side, side
 from ir.targets.cuda.splits import merge_of, parts_of
-from ir.targets.cuda.tensor_rings import HELD, extra_names, rings_of
+from ir.targets.cuda.tensor_rings import HELD, extra_names, fetched_of, rings_of
 
 GROUP = 128  # threads of a warp group
 ROWS = 64  # rows of one wgmma
+BUFFERS = 2  # groups of steps whose operands are in registers
 ALIGN = 1024
 LINE = 128
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
@@ -71,6 +73,9 @@ class Plan:
     parts: int
     merge: str
     extras: Mapping[str, int]  # slots by ring
+    source: str = "shared"  # of the operands along the rows
+    read: str = "step"  # when raw tiles are
+    together: int = 1  # steps whose operands are formed together
 
     # -- tiles
 
@@ -123,7 +128,53 @@ class Plan:
         """Summed points of one wgmma."""
         return WGMMA_KINDS[self.kind].k
 
+    @property
+    def from_registers(self) -> bool:
+        """Whether threads load the operands along the rows, from their tiles in shared memory."""
+        return self.source == "registers"
+
+    @property
+    def releases(self) -> int:
+        """Arrivals with which a group releases a slot: one, or one of each warp that reads it."""
+        return GROUP // WARP if self.from_registers else 1
+
+    @cached_property
+    def block(self) -> Side:
+        """The summed points of one block."""
+        return side(self.roles.walked, self.tiles)
+
+    @property
+    def steps(self) -> int:
+        """Instructions along the sum of one block."""
+        return self.block.size // self.step
+
     # -- the frame
+
+    @cached_property
+    def operand_frame(self) -> Frame:
+        """Where the points of an operand in registers lie, as wgmma reads them (PTX ISA).
+
+        A register holds neighbours along the sum; four of them are one instruction's.
+        """
+        each = 4 // dtype_of(self.kind).bytes
+        registers = [
+            *self.block.digits(each, 1),
+            *self.row_digits(2, 8),
+            *self.block.digits(2, 4 * each),
+            *self.row_digits(self.row_blocks, ROWS),
+            *self.step_digits,
+        ]
+        threads = self.block.threads(4, each) + self._row_threads(8, 1) + self._row_threads(4, 16)
+        if self.partition == "rows":
+            threads += self._row_threads(self.consumers, self.group_rows)
+        elif self.partition == "columns":
+            threads.append(ThreadDigit(self.consumers))
+        return Frame(tuple(registers), tuple(t for t in threads if t.size > 1))
+
+    @cached_property
+    def step_digits(self) -> tuple[Digit, ...]:
+        """Digits of a block's steps in the frame of operands."""
+        return tuple(self.block.digits(self.steps, self.step))
 
     @cached_property
     def frame(self) -> Frame:
@@ -179,8 +230,17 @@ class Plan:
         return operand_tile(self.program, position, product.over, self.tiles)
 
     def direct(self, product: Product) -> bool:
-        """Whether both operands come from shared memory."""
-        return self.operand(product, "a") is not None
+        """Whether tensor cores may take both operands from shared memory."""
+        return product.a not in self.roles.computed and self.operand(product, "a") is not None
+
+    def fetched(self, product: Product) -> list[OperandTile]:
+        """Tiles that a product waits for."""
+        positions = fetched_of(self.program, self.roles, product)
+        return [self._fetched(product, position) for position in positions]
+
+    def _fetched(self, product: Product, position: int) -> OperandTile:
+        raw = product.a in self.roles.computed and position in self.roles.raw
+        return operand_tile(self.program, position, product.over, self.tiles, raw)
 
     @cached_property
     def rings(self) -> tuple[Ring, ...]:
@@ -188,18 +248,31 @@ class Plan:
         found = []
         for name, operands in rings_of(self.program, self.roles).items():
             tiles = tuple(
-                operand_tile(self.program, position, product.over, self.tiles)
-                for position, product in operands.items()
+                self._fetched(product, position) for position, product in operands.items()
             )
             slots = (1 if name == HELD else self.stages) + self.extras.get(name, 0)
             found.append(Ring(name, tiles, slots))
         return tuple(found)
 
+    @cached_property
+    def _read_by_threads(self) -> dict[int, OperandTile]:
+        read = set(self.roles.raw) if self.from_registers else set()
+        if self.from_registers:
+            read |= {product.a for product in self.roles.outer}
+        tiles = {o.position: o for ring in self.rings for o in ring.operands}
+        return {position: tile for position, tile in tiles.items() if position in read}
+
+    def raw_tile(self, position: int) -> OperandTile | None:
+        """The tile of a load that threads read for operands in registers."""
+        return self._read_by_threads.get(position)
+
     def ring_of(self, position: int) -> Ring:
         return next(r for r in self.rings if any(o.position == position for o in r.operands))
 
     def peers(self, operand: OperandTile) -> int:
-        """CTAs of the cluster that share the operand's tile."""
+        """CTAs of the cluster that share the operand's tile; one line is not worth sharing."""
+        if operand.raw and operand.count == 1:
+            return 1
         axes = set(self.program.nodes[operand.position].axes)
         peers = 1
         if not axes & set(self.roles.rows):
@@ -223,7 +296,7 @@ class Plan:
         for ring in self.rings:
             for operand in ring.operands:
                 found[f"{ring.name}.{operand.position}"] = at
-                at += -(-operand.bytes * ring.stages // ALIGN) * ALIGN
+                at += -(-operand.pitch * ring.stages // ALIGN) * ALIGN
         found["store"] = at
         at += self.store_bytes
         found["barriers"] = at
@@ -275,7 +348,9 @@ def fixed_tiles(roles: Roles) -> dict[str, int]:
     """Tiles that are no choice: batches and walked axes beside the main one, held axes, columns
     of chained products."""
     tiles = dict.fromkeys(roles.batch, 1)
-    tiles |= dict.fromkeys(roles.walked[:-1], 1)
+    for axis in roles.walked:
+        tiles[axis] = roles.program.axes[axis] if axis in roles.whole else 1
+    del tiles[roles.main_walk]
     size = dtype_of(roles.dtype).bytes
     for axis in roles.held:
         tiles[axis] = _padded(roles.program.axes[axis], LINE // size)
@@ -306,11 +381,12 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
     extras = {
         ring: int(values.get(f"{stem}{mark}", 0)) for ring, stem in extra_names(program, roles)
     }
+    source = "registers" if roles.computed else str(values.get(f"source{mark}", "shared"))
     return Plan(
         program, roles, tiles, int(value("consumers")), str(value("partition")),
         int(value("stages")), (int(rows), int(columns)), str(value("raster")),
         int(value("processors")), str(value("registers")), str(value("epilogue")),
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
         str(value("stream")), starts_early(values), parts_of(values), merge_of(values),
-        extras,
+        extras, source, str(values.get(f"read{mark}", "step")), int(values.get(f"steps{mark}", 1)),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ir.columns import Decision
 from ir.ops.load import Load
 from ir.program import Program
-from ir.targets.cuda.products import Product
+from ir.targets.cuda.products import Product, loads_of
 from ir.targets.cuda.roles import Roles
 
 HELD = "held"
@@ -21,18 +21,28 @@ Rings = dict[str, dict[int, Product]]
 
 
 def rings_of(program: Program, roles: Roles) -> Rings:
-    """Loaded operands with their product by ring, in the order in which a block uses the rings."""
+    """Loads that TMA fetches, with their product, by ring, in the order in which a block uses
+    the rings."""
     walked = set(roles.walked)
     found: Rings = {HELD: {}, "inner": {}, "outer": {}, "late": {}}
     for product in (*roles.inner, *roles.outer):
         ring = "inner"
         if product in roles.outer:
-            ring = "outer" if _loaded(program, product.a) else "late"
-        for position in (product.a, product.b):
-            if _loaded(program, position):
-                varies = walked & set(program.nodes[position].axes)
-                found[ring if varies else HELD][position] = product
+            plain = product.a not in roles.computed and _loaded(program, product.a)
+            ring = "late" if roles.inner and not plain else "outer"
+        for position in fetched_of(program, roles, product):
+            varies = walked & set(program.nodes[position].axes)
+            found[ring if varies else HELD][position] = product
     return {name: operands for name, operands in found.items() if operands}
+
+
+def fetched_of(program: Program, roles: Roles, product: Product) -> tuple[int, ...]:
+    """The loads that a product waits for: its plain operands, what a computed one is made of."""
+    found = [position for position in (product.a, product.b) if _loaded(program, position)]
+    if product.a in roles.computed:
+        loads = loads_of(program, product.a)
+        found += [load for load in roles.raw if load in loads]
+    return tuple(dict.fromkeys(found))
 
 
 def _loaded(program: Program, position: int) -> bool:

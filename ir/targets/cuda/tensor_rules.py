@@ -3,63 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from ir.columns import Columns, Decision, tables_of
+from ir.columns import Columns, tables_of
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.ops.store import Store
-from ir.program import Program
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.stages import is_reduction, reduced_axes
-from ir.target import Hardware
+from ir.targets.cuda.computed import dimensions_of
 from ir.targets.cuda.hilbert import LONGEST
-from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
-from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS, fixed_tiles
+from ir.targets.cuda.tensor_plan import (
+    GROUP,
+    LINE,
+    REGISTER_SPLITS,
+    ROWS,
+)
 from ir.targets.cuda.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.tensor_seeds import RESERVED
+from ir.targets.cuda.tensor_sources import TensorSources
 
 SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
 
 
-class TensorRules:
+class TensorRules(TensorSources):
     """What a kernel's decisions must satisfy together."""
-
-    program: Program
-    mark: str
-    hardware: Hardware
-    roles: Roles
-    turned: Roles | None
-
-    def name(self, stem: str) -> str:
-        return f"{stem}{self.mark}"
-
-    def decisions(self) -> list[Decision]:
-        raise NotImplementedError
-
-    @cached_property
-    def size(self) -> int:
-        """Bytes of an operand's element."""
-        return dtype_of(self.roles.dtype).bytes
-
-    @property
-    def step(self) -> int:
-        """Summed points of one instruction."""
-        return WGMMA_KINDS[self.roles.dtype].k
-
-    @cached_property
-    def free_axes(self) -> tuple[str, ...]:
-        """Axes whose tile is a choice: rows and columns, and the main walked axis."""
-        fixed = fixed_tiles(self.roles)
-        return tuple(axis for axis in self.program.axes if axis not in fixed)
 
     def _explain(self, name: str) -> Any:
         def explain(values: Mapping[str, Value]) -> str:
@@ -83,6 +59,10 @@ class TensorRules:
             return f"; {need} bytes of shared memory, {have} are there"
         if name == "accumulators":
             return f"; {int(self._accumulators(found)[0])} registers of accumulators in a thread"
+        if name == "source":
+            depth = int(self._depth(found)[0])
+            turn = int(np.max(self._together(found))) * self.step
+            return f"; blocks of {depth} points; from registers, two steps of {turn} alternate"
         if name == "rows":
             return f"; {int(self._rows(found)[0])} rows in a tile"
         if name == "columns":
@@ -94,40 +74,6 @@ class TensorRules:
         decisions = self.decisions()
         row = [decision.index(values[decision.name]) for decision in decisions]
         return Columns(tables_of(decisions), np.array([row], dtype=np.int16))
-
-    def _value(self, columns: Columns, name: str) -> Any:
-        return columns[self.name(name)]
-
-    def _is(self, columns: Columns, name: str, value: Value) -> Any:
-        return columns.is_(self.name(name), value)
-
-    def _by_swap(self, columns: Columns, of: Any) -> Any:
-        """`of(roles)` for the roles that each schedule has."""
-        straight = of(self.roles)
-        if self.turned is None:
-            return straight
-        return np.where(self._value(columns, "swap") == 1, of(self.turned), straight)
-
-    def _tile(self, columns: Columns, axis: str) -> Any:
-        fixed = fixed_tiles(self.roles)
-        return fixed[axis] if axis in fixed else self._value(columns, f"tile.{axis}")
-
-    def _side(self, columns: Columns, axes: tuple[str, ...]) -> Any:
-        total: Any = np.ones(columns.rows, dtype=np.int64)
-        for axis in axes:
-            total = total * self._tile(columns, axis)
-        return total
-
-    def _rows(self, columns: Columns) -> Any:
-        return self._by_swap(columns, lambda roles: self._side(columns, roles.rows))
-
-    def _columns(self, columns: Columns) -> Any:
-        return self._by_swap(columns, lambda roles: self._side(columns, roles.columns))
-
-    def _consumers(self, columns: Columns, partition: str) -> Any:
-        """Consumers among which rows or columns are shared."""
-        consumers = self._value(columns, "consumers")
-        return np.where(self._is(columns, "partition", partition), consumers, 1)
 
     def _rows_fit(self, columns: Columns) -> Any:
         rows = self._rows(columns)
@@ -183,7 +129,7 @@ class TensorRules:
             return (tile % 16 == 0) & (whole | (not self._lines_run_along_the_walk()))
         alone = self._walk_alone()
         extent = self.program.axes[self.roles.main_walk]
-        return (tile % self.step == 0) & ((extent % tile == 0) | alone)
+        return (self._depth(columns) % self.step == 0) & ((extent % tile == 0) | alone)
 
     def _lines_run_along_the_walk(self) -> bool:
         """Whether an operand is contiguous along the walked axis, and summed over it."""
@@ -198,10 +144,9 @@ class TensorRules:
         axis = self.roles.main_walk
         for product in (*self.roles.outer, *self.roles.inner):
             for operand in (product.a, product.b):
-                op = self.program.nodes[operand].op
-                if isinstance(op, Load):
-                    for index in op.index:
-                        names = [name for name, _ in index.terms]
+                if isinstance(self.program.nodes[operand].op, Load):
+                    for dimension in dimensions_of(self.program, operand, self.roles.walk):
+                        names = [name for name, _ in dimension.index.terms]
                         if axis in names and len(names) > 1:
                             return False
         return True
@@ -214,7 +159,8 @@ class TensorRules:
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
-        return total
+        fragments = self._from_registers(columns) * self._fragment_registers(columns)
+        return total + rows // ROWS * fragments
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns)
@@ -248,16 +194,12 @@ class TensorRules:
             walk = self._tile(columns, roles.main_walk)
             total: Any = np.zeros(columns.rows, dtype=np.int64)
             for operand, over, slots in self._slots(columns, roles):
-                count: Any = np.full(columns.rows, self.size, dtype=np.int64)
-                op_axes = self.program.nodes[operand].axes
-                inner = self._line_axis(operand)
-                for axis in op_axes:
-                    tile = self._tile(columns, axis)
-                    if axis == inner and inner not in over:
-                        points = LINE // self.size
-                        tile = -(-np.maximum(tile, 1) // points) * points
-                    count = count * tile
-                count = -(-count // 1)
+                size = dtype_of(self.program.nodes[operand].dtype).bytes
+                inner, run = self._run(columns, operand)
+                if run[0] not in over and operand not in roles.raw:
+                    inner = -(-np.maximum(inner, 1) // (LINE // size)) * (LINE // size)
+                count = inner * size * prod(self._lines(columns, operand))
+                count = -(-count // LINE) * LINE
                 total = total + -(-(count * slots) // 1024) * 1024
             lines = np.where(
                 self._output_turned(roles), cols // self._consumers(columns, "columns"), ROWS
@@ -314,14 +256,6 @@ class TensorRules:
                     fine &= self._tile(columns, axis) >= self.program.axes[axis]
         return fine
 
-    def _operands(self, roles: Roles) -> list[tuple[int, frozenset[str]]]:
-        found: dict[int, frozenset[str]] = {}
-        for product in (*roles.inner, *roles.outer):
-            for operand in (product.a, product.b):
-                if isinstance(self.program.nodes[operand].op, Load):
-                    found[operand] = frozenset(product.over)
-        return list(found.items())
-
     def _line_axis(self, operand: int) -> str:
         op = self.program.nodes[operand].op
         assert isinstance(op, Load)
@@ -377,19 +311,13 @@ class TensorRules:
         return any(len(condition.terms) > 1 for ranges in found for condition in ranges)
 
     def _lines_split(self, columns: Columns, operand: int, over: frozenset[str], peers: int) -> Any:
-        op = self.program.nodes[operand].op
-        assert isinstance(op, Load)
-        inner = self._line_axis(operand)
         first: Any = np.ones(columns.rows, dtype=np.int64)
         total: Any = np.ones(columns.rows, dtype=np.int64)
-        for index in op.index:
-            for axis, _ in index.terms:
-                if axis == inner:
-                    continue
-                tile = self._tile(columns, axis) * np.ones(columns.rows, dtype=np.int64)
-                first = np.where(first == 1, tile, first)
-                total = total * tile
-        return (first % peers == 0) & (total // peers % 8 == 0)
+        for points in self._lines(columns, operand):
+            first = np.where(first == 1, points, first)
+            total = total * points
+        alone = (total == 1) & (operand in self.roles.raw)
+        return alone | ((first % peers == 0) & (total // peers % 8 == 0))
 
     def _partition_fits(self, columns: Columns) -> Any:
         consumers = self._value(columns, "consumers")
@@ -404,13 +332,14 @@ class TensorRules:
         """Lines of a box: up to 256 along an axis, in operands and in turned outputs."""
         fine: Any = np.ones(columns.rows, dtype=bool)
         for operand, _ in self._operands(roles):
-            inner = self._line_axis(operand)
             lines: Any = np.ones(columns.rows, dtype=np.int64)
-            for axis in self.program.nodes[operand].axes:
-                if axis != inner:
-                    fine &= self._tile(columns, axis) <= 256
-                    lines = lines * self._tile(columns, axis)
-            fine &= lines % 8 == 0
+            for points in self._lines(columns, operand):
+                fine &= points <= 256
+                lines = lines * points
+            raw = operand in roles.raw
+            fine &= (lines % 8 == 0) | (raw & (lines == 1))
+            if raw:
+                fine &= self._raw_line_fits(columns, operand)
         if self._output_turned(roles):
             out = [n for n in self.program.nodes if isinstance(n.op, Store)]
             narrow = all(dtype_of(n.dtype).bytes == 2 for n in out)

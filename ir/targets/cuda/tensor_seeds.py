@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ir.schedule import Value
@@ -26,6 +27,8 @@ class Seeds:
             shapes = ((128, 2, 128), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64))
             rows = [self._chained(*shape) for shape in shapes]
             rows += [values | more for values in rows[:2] for more in self._rings()]
+        elif self.kernel.roles.computed:
+            rows = self._computed()
         else:
             rows = [
                 self._plain(128, 256, 2, 4, "1x1", "rows8"),
@@ -61,6 +64,38 @@ class Seeds:
                 ]
         return [row for row in rows if row]
 
+    def _computed(self) -> list[dict[str, Value]]:
+        """Rows are what is computed, so few columns are few points of the other operand.
+
+        Wide tiles compute a row once for many columns; narrow ones, several to a processor, hide
+        in each other what they wait for.
+        """
+        axes = self.kernel.program.axes
+        columns = prod(axes[axis] for axis in self.kernel.roles.columns)
+        found = []
+        for wide in sorted({min(-(-columns // 8) * 8, most) for most in (32, 64, 128)}):
+            found += [
+                self._plain(64, wide, 1, 12 // lines, "1x1", "rows", lines=lines)
+                for lines in (2, 1, 4)
+            ]
+            found.append(self._plain(128, wide, 2, 8, "1x1", "rows"))
+            found.append(self._plain(128, wide, 2, 4, "1x1", "rows", lines=2))
+            found.append(self._plain(128, wide, 1, 6, "1x1", "rows"))
+        every, read = self.kernel.name("processors"), self.kernel.name("read")
+        found += [{**one, every: 0} for one in found]
+        steps = self.kernel.name("steps")
+        walk = self.kernel.name(f"tile.{self.kernel.roles.main_walk}")
+        inside = prod(axes[axis] for axis in self.kernel.roles.whole)
+        for one in found:
+            one[steps] = max(1, int(one[walk]) * inside * self.kernel.size // LINE * 2)
+        if self.kernel.roles.raw:
+            found += [{**one, steps: 1, read: "block"} for one in found]
+        large = [self._plain(128, 256, 2, 4, cluster, "rows8") for cluster in ("1x1", "2x1", "1x2")]
+        large += [self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole")]
+        large += [self._plain(256, 128, 2, 4, cluster, "columns8") for cluster in ("1x1", "1x2")]
+        large += [self._plain(128, 128, 2, 5, "2x1", "rows8", partition="whole")]
+        return large + found if columns > 128 else found + large
+
     def _split_tile(self, axes: tuple[str, ...], wanted: int) -> dict[str, Value] | None:
         """A tile of `wanted` points over axes, the last one first."""
         values: dict[str, Value] = {}
@@ -89,12 +124,14 @@ class Seeds:
         )
         walk = roles.main_walk
         extent = self.kernel.program.axes[walk]
+        inside = prod(self.kernel.program.axes[axis] for axis in roles.whole)
         tile = LINE // self.kernel.size
-        while tile > 32 // self.kernel.size and tile >= 2 * extent:
+        while tile > 32 // self.kernel.size and tile >= 2 * extent * inside:
             tile //= 2
-        if tile * self.kernel.size == LINE and lines * tile < extent:
+        most = extent * inside + (1 if roles.computed else 0)
+        if tile * self.kernel.size == LINE and lines * tile < most:
             tile *= lines
-        values[self.kernel.name(f"tile.{walk}")] = tile
+        values[self.kernel.name(f"tile.{walk}")] = tile // inside
         slot = (rows + max(columns, 64)) * max(LINE, tile * self.kernel.size)
         buffers = 1 if rows * columns > 128 * 192 else 2
         room = self.kernel.hardware["shared_bytes"] - RESERVED - buffers * consumers * ROWS * LINE

@@ -160,10 +160,14 @@ TW_INLINE void tw_wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned
 //@ tw_wgmma_wait
 template <int N> TW_INLINE void tw_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory"); }
 //@ tw_hold
-// Keeps the compiler from moving reads of accumulators above this point.
+// Keeps the compiler from moving reads of registers above this point, and writes below it.
 template <int N> TW_INLINE void tw_hold(f32 (&values)[N]) {
 #pragma unroll
   for (int i = 0; i < N; i++) asm volatile("" : "+f"(values[i])::"memory");
+}
+template <int N> TW_INLINE void tw_hold(u32 (&values)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; i++) asm volatile("" : "+r"(values[i])::"memory");
 }
 template <int N> TW_INLINE void tw_hold(i32 (&values)[N]) {
 #pragma unroll
@@ -463,6 +467,42 @@ TW_INLINE u32 tw_pack_bf16(f32 low, f32 high) {
 TW_INLINE u32 tw_pack_f16(f32 low, f32 high) {
   u32 v;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+  return v;
+}
+//@ tw_mul_bf16x2
+TW_INLINE u32 tw_mul_bf16x2(u32 a, u32 b) {
+  u32 v;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  return v;
+}
+//@ tw_mul_f16x2
+TW_INLINE u32 tw_mul_f16x2(u32 a, u32 b) {
+  u32 v;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  return v;
+}
+//@ tw_sub_bf16x2
+TW_INLINE u32 tw_sub_bf16x2(u32 a, u32 b) {
+  u32 v;
+  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  return v;
+}
+//@ tw_sub_f16x2
+TW_INLINE u32 tw_sub_f16x2(u32 a, u32 b) {
+  u32 v;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  return v;
+}
+//@ tw_add_bf16x2
+TW_INLINE u32 tw_add_bf16x2(u32 a, u32 b) {
+  u32 v;
+  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  return v;
+}
+//@ tw_add_f16x2
+TW_INLINE u32 tw_add_f16x2(u32 a, u32 b) {
+  u32 v;
+  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
   return v;
 }
 //@ tw_from_bf16

@@ -87,7 +87,7 @@ struct Fiber {
   u64 token;
   const char* where;
   u64 issued, committed;
-  bool fenced, cluster_arrived;
+  bool fenced, ordered, cluster_arrived;
   bool waited;  // for the kernel before this one
   u64 cluster_phase;
   std::vector<Store> open_stores;

@@ -53,6 +53,16 @@ extern "C" u32 rt_pack(f32 low, f32 high, int brain) {
   return brain ? brain_bits(low) | (u32)brain_bits(high) << 16
                : half_bits(low) | (u32)half_bits(high) << 16;
 }
+extern "C" u32 rt_pair(u32 a, u32 b, int what, int brain) {
+  f32 found[2];
+  for (int i = 0; i < 2; i++) {
+    u16 x = a >> 16 * i, y = b >> 16 * i;
+    f32 left = brain ? brain_value(x) : half_value(x);
+    f32 right = brain ? brain_value(y) : half_value(y);
+    found[i] = what == '*' ? left * right : what == '+' ? left + right : left - right;
+  }
+  return rt_pack(found[0], found[1], brain);
+}
 extern "C" f32 rt_from_f16(u32 bits) { return half_value(bits); }
 extern "C" f32 rt_from_e4m3(u32 bits) { return eighth_value(bits & 0xff); }
 extern "C" u32 rt_to_e4m3(f32 value) { return eighth_bits(value); }
@@ -204,6 +214,7 @@ struct Step {  // one wgmma of a warp group
   u64 a, b;
   bool shared_a, turn_a, turn_b, keep;
   void* d[128];
+  const u32* from[128];  // where each thread's operand in registers lies
   u8 rows[64][32];
   std::vector<u16> read;
 };
@@ -304,6 +315,10 @@ static void first_issue(Step& s, const char* what, int kind, u32 n, u64 a, u64 b
   if ((s.turn_a || s.turn_b) && kind > HALF)
     fault("%s: only 16-bit operands may lie MN-major", what);
 }
+static u8* register_at(Step& s, u32 thread, u32 r) {
+  u32 lane = thread % 32;
+  return &s.rows[thread / 32 * 16 + fragment_row(lane, r)][fragment_byte(lane, r)];
+}
 extern "C" void rt_wgmma(const char* what, int kind, u32 n, void* d, u64 a, const u32* registers,
                          u64 b, u32 form, i32 keep) {
   Fiber* f = rt_now;
@@ -323,27 +338,39 @@ extern "C" void rt_wgmma(const char* what, int kind, u32 n, void* d, u64 a, cons
     fault("%s: threads of the warp group disagree on operands (first was %s)", what, s.what);
   u32 thread = f->index % 128;
   s.d[thread] = d;
-  if (!s.shared_a)
-    for (u32 r = 0; r < 4; r++)
-      memcpy(&s.rows[thread / 32 * 16 + fragment_row(f->lane, r)][fragment_byte(f->lane, r)],
-             &registers[r], 4);
+  s.from[thread] = registers;
+  if (!s.shared_a) {
+    if (!f->ordered)
+      fault("%s: no tw_wgmma_fence between writing the operand's registers and reading them", what);
+    for (u32 r = 0; r < 4; r++) memcpy(register_at(s, thread, r), &registers[r], 4);
+  }
   if (++s.arrived < 128) return;
   t->full++;
   events++;
   check_step(t, s);
   if (!(launch->mode & LAZY_MATRIX)) execute_to(t, t->full);
 }
-extern "C" void rt_wgmma_fence() { rt_now->fenced = true; }
+extern "C" void rt_wgmma_fence() { rt_now->fenced = rt_now->ordered = true; }
 extern "C" void rt_wgmma_commit() {
   Fiber* f = rt_now;
   Team* t = f->team;
+  f->ordered = false;
   if (f->committed == t->ends.size()) t->ends.push_back(f->issued);
   if (t->ends[f->committed++] != f->issued)
     fault("tw_wgmma_commit: threads of the warp group disagree on the group");
 }
+static void check_registers(Step& s) {  // until now they were being read
+  for (u32 thread = 0; thread < 128; thread++)
+    for (u32 r = 0; r < 4; r++)
+      if (memcmp(register_at(s, thread, r), &s.from[thread][r], 4)) {
+        fault("%s: registers of its operand were written before a tw_wgmma_wait for it", s.what);
+        return;
+      }
+}
 static void retire(Team* t, u64 end) {
   for (; t->retired < end; t->retired++) {
     Step& s = t->steps.front();
+    if (!s.shared_a) check_registers(s);
     for (u16 granule : s.read) t->cta->readers[granule]--;
     t->steps.pop_front();
     t->first++;

@@ -322,6 +322,18 @@ TW_INLINE f32 tw_tanh_fast(f32 x) { return tanhf(x); }
 TW_INLINE u32 tw_pack_bf16(f32 low, f32 high) { return rt_pack(low, high, 1); }
 //@ tw_pack_f16
 TW_INLINE u32 tw_pack_f16(f32 low, f32 high) { return rt_pack(low, high, 0); }
+//@ tw_mul_bf16x2
+TW_INLINE u32 tw_mul_bf16x2(u32 a, u32 b) { return rt_pair(a, b, '*', 1); }
+//@ tw_mul_f16x2
+TW_INLINE u32 tw_mul_f16x2(u32 a, u32 b) { return rt_pair(a, b, '*', 0); }
+//@ tw_sub_bf16x2
+TW_INLINE u32 tw_sub_bf16x2(u32 a, u32 b) { return rt_pair(a, b, '-', 1); }
+//@ tw_sub_f16x2
+TW_INLINE u32 tw_sub_f16x2(u32 a, u32 b) { return rt_pair(a, b, '-', 0); }
+//@ tw_add_bf16x2
+TW_INLINE u32 tw_add_bf16x2(u32 a, u32 b) { return rt_pair(a, b, '+', 1); }
+//@ tw_add_f16x2
+TW_INLINE u32 tw_add_f16x2(u32 a, u32 b) { return rt_pair(a, b, '+', 0); }
 //@ tw_from_bf16
 TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16)); }
 //@ tw_from_f16

@@ -92,6 +92,7 @@ void rt_await(const u32*, u32);
 u32 rt_count(u32*);
 void rt_publish(u32*, u32);
 u32 rt_pack(f32, f32, int);
+u32 rt_pair(u32, u32, int, int);
 f32 rt_from_f16(u32);
 f32 rt_from_e4m3(u32);
 u32 rt_to_e4m3(f32);
