@@ -1,4 +1,4 @@
-"""Opcodes of a cubin, counted by the disassembler of the package nvidia-cuda-nvdisasm."""
+"""What is in a cubin, by the disassembler of the package nvidia-cuda-nvdisasm."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 _OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+([^;]+);")
+_PRODUCT = re.compile(r"[HIQ]GMMA\.64x(?P<columns>\d+)x\d+\.\S+ R(?P<first>\d+),")
+_WAIT = re.compile(r"WARPGROUP\.DEPBAR\.LE gsb0, 0x(?P<left>[0-9a-f]+)")
+_REGISTER = re.compile(r"\bR(\d+)\b")
 
 
 @cache
@@ -27,10 +32,43 @@ def disassembler() -> str | None:
 
 def opcodes(cubin: bytes) -> Counter[str]:
     """How often each opcode, with its suffixes, occurs."""
+    return Counter(_OPCODE.findall(_text(cubin)))
+
+
+def early_reads(cubin: bytes) -> list[str]:
+    """Instructions of a cubin that read sums of wgmma before the wait for their products."""
+    return early_reads_of(_INSTRUCTION.findall(_text(cubin)))
+
+
+def early_reads_of(instructions: Iterable[str]) -> list[str]:
+    """See `early_reads`.
+
+    Follows the text from top to bottom, in which an HGMMA with `gsb0` ends a group, and
+    `DEPBAR.LE gsb0, N` lets the last N groups run on. What follows a jump back is not seen.
+    """
+    groups: list[set[int]] = []
+    found, begun = [], set[int]()
+    for line in instructions:
+        product = _PRODUCT.search(line)
+        wait = _WAIT.search(line)
+        if product:
+            first, columns = int(product["first"]), int(product["columns"])
+            begun |= set(range(first, first + columns // 2))
+            if "gsb0" in line:
+                groups, begun = [*groups, begun], set()
+        elif wait:
+            groups = groups[max(0, len(groups) - int(wait["left"])) :] if int(wait["left"]) else []
+        else:
+            read = {int(number) for number in _REGISTER.findall(line.partition(",")[2])}
+            if any(read & group for group in (*groups, begun)):
+                found.append(line)
+    return found
+
+
+def _text(cubin: bytes) -> str:
     command = disassembler()
     assert command is not None
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(cubin)
         file.flush()
-        text = subprocess.check_output([command, "-c", file.name], text=True)
-    return Counter(_OPCODE.findall(text))
+        return subprocess.check_output([command, "-c", file.name], text=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from ir.schedule import Schedule
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.tensor import TensorKernel
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn, space_of
-from tests.targets.disassembly import disassembler, opcodes
+from tests.targets.disassembly import disassembler, early_reads, early_reads_of, opcodes
 
 try:
     nvrtc.version()
@@ -26,6 +27,7 @@ except MissingTarget as missing:
 needs_disassembler = pytest.mark.skipif(
     disassembler() is None, reason="no nvdisasm: pip install nvidia-cuda-nvdisasm"
 )
+QUANTISED = str(Path(__file__).with_name("quantised.py"))
 BIG: dict[str, Any] = {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "tb": True}
 DRAWN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("matmul", BIG),
@@ -231,3 +233,33 @@ def test_errors_of_the_compiler_are_told_in_a_line() -> None:
     with pytest.raises(CompileError, match="error") as found:
         nvrtc.compile_text("__global__ void k() { nonsense; }", "sm_90a")
     assert "\n" not in str(found.value)
+
+
+def test_a_read_before_the_wait_is_found() -> None:
+    product = "HGMMA.64x16x16.F32.BF16 R24, R60, gdesc[UR12], R24, gsb0"
+    read, later = "F2FP.BF16.F32.PACK_AB R9, R31, R30", "F2FP.BF16.F32.PACK_AB R9, R33, R32"
+    one, none = (f"WARPGROUP.DEPBAR.LE gsb0, {n}" for n in ("0x1", "0x0"))
+    assert early_reads_of([product, one, product, one, read, none]) == [read]
+    assert early_reads_of([product, one, product, one, later, none, read]) == []
+
+
+@needs_disassembler
+@pytest.mark.parametrize(
+    ("name", "arguments", "pins"),
+    [
+        ("matmul", {"m": 512, "n": 512, "k": 1024, "dtype": "bf16"}, {"source": "registers"}),
+        ("matmul", {"m": 512, "n": 512, "k": 128, "dtype": "f16"}, {"source": "registers"}),
+        ("matmul", {"m": 512, "n": 512, "k": 128, "dtype": "bf16"}, {"source": "shared"}),
+        (f"{QUANTISED}:w8_rows", {"m": 64, "n": 256, "k": 512}, {"engine": "wgmma_rs"}),
+        (f"{QUANTISED}:gated_w8", {"m": 40, "n": 256, "k": 256}, {"engine": "wgmma_rs"}),
+    ],
+)
+def test_sums_are_read_behind_the_wait_for_their_products(
+    name: str, arguments: dict[str, Any], pins: dict[str, Any]
+) -> None:
+    """ptxas does not always keep them there."""
+    program = built(name, arguments)
+    space, rng = BACKEND.space(program, HARDWARE).pin(**pins), np.random.default_rng(7)
+    for row in space.sample(rng, 4):
+        code, _ = compiled(BACKEND.lower(program, space.schedule(row), HARDWARE))
+        assert early_reads(code) == []

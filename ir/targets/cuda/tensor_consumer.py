@@ -296,7 +296,8 @@ class TensorBody(TileBody):
     def _stepwise(self, fragments: Fragments, position: int, state: Fragment) -> None:
         """Products with an operand in registers: steps are formed while those before run.
 
-        After the first steps of a block, the last of the block before have ended.
+        A block ends with a wait for all: ptxas (13.0) takes sums for ready once any wait follows
+        several groups of products that add to them, and would read them before the last ended.
         """
         self.states[position] = state
         if len(self.states) < len(self.t.outer):
@@ -308,21 +309,17 @@ class TensorBody(TileBody):
         names = {product.position: self.t.descriptor_b(product) for product in products}
         with fragments.block():
             together = self.plan.together
-            for group in range(self.plan.steps // together):
+            groups = self.plan.steps // together
+            for group in range(groups):
                 fragments.form(group)
                 w.line("tw_wgmma_fence();")
                 for step in range(group * together, (group + 1) * together):
                     for product in products:
                         self._issue(fragments, product, step, names[product.position])
                 w.line("tw_wgmma_commit();")
-                w.line("tw_wgmma_wait<1>();")
-                if not group and self.plan.wait:
-                    self._release_before(rings)
-        if not self.plan.wait:
-            w.line("tw_wgmma_wait<0>();")
+                w.line(f"tw_wgmma_wait<{int(group + 1 < groups)}>();")
         for ring in rings:
-            if not self.plan.wait:
-                self.lowering.release(w, ring, f"{ring.name}_slot")
+            self.lowering.release(w, ring, f"{ring.name}_slot")
             self.lowering.advance_ring(w, ring)
         self.states = {}
 

@@ -62,7 +62,10 @@ class TensorRules(TensorSources):
         if name == "source":
             depth = int(self._depth(found)[0])
             turn = int(np.max(self._together(found))) * self.step
-            return f"; blocks of {depth} points; from registers, two steps of {turn} alternate"
+            return (
+                f"; blocks of {depth} points; from registers, two steps of {turn} alternate, "
+                "and wait is 0"
+            )
         if name == "rows":
             return f"; {int(self._rows(found)[0])} rows in a tile"
         if name == "columns":

@@ -43,6 +43,8 @@ class Seeds:
                 self._plain(64, 64, 1, 10, "1x1", "rows"),
                 self._plain(64, 64, 1, 6, "1x1", "rows", lines=2),
                 self._plain(64, 128, 1, 7, "1x1", "rows"),
+                self._plain(64, 128, 1, 9, "2x1", "rows"),
+                self._plain(64, 128, 1, 4, "2x1", "rows", lines=2),
                 self._plain(128, 64, 2, 8, "1x2", "rows"),
                 self._plain(64, 32, 1, 12, "1x1", "rows"),
                 self._plain(128, 128, 1, 4, "1x1", "columns"),
@@ -151,7 +153,8 @@ class Seeds:
         processors = self.kernel.processors()[2 if cluster != "1x1" else 1]
         pairs: dict[str, Value] = {
             "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
-            "wait": 0 if self.kernel.roles.inner else 1, "registers": split, "cluster": cluster,
+            "wait": 0 if self.kernel.roles.inner or self.kernel.roles.computed else 1,
+            "registers": split, "cluster": cluster,
             "raster": raster, "processors": processors, "epilogue": epilogue,
             "epilogue_slots": 2 if epilogue == "tma" else 1, "promotion": 256, "stream": "none",
         }  # fmt: skip

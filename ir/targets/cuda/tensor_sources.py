@@ -136,7 +136,8 @@ class TensorSources:
 
     def _source_fits(self, columns: Columns) -> Any:
         groups = BUFFERS * self._together(columns) * self.step
-        return ~self._from_registers(columns) | (self._depth(columns) % groups == 0)
+        fine = (self._depth(columns) % groups == 0) & (self._value(columns, "wait") == 0)
+        return ~self._from_registers(columns) | fine
 
     def _fragment_registers(self, columns: Columns) -> Any:
         """Registers of operands for 64 rows: two steps' words, and the values of one or all."""
