@@ -43,29 +43,31 @@ SOME = PINS | {"unroll.s0": 1}  # a third of them
 FEW = SOME | {"micro.s0": "rows"}  # half of those
 ALL = 100_000
 KILLS = 200
+SLOW = 0.02  # seconds of a measurement: nobody is through before some are killed
 SHARED_MEMORY = Path("/dev/shm")
 
 
 class TellingDevice(ScriptedDevice):
-    """Says through a pipe what it measures, before it does."""
+    """Says through a pipe what it measures, before it does, which takes `pause` seconds."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Connection, pause: float) -> None:
         super().__init__()
-        self._pipe = pipe
+        self._pipe, self._pause = pipe, pause
 
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
         for schedule in schedules:
             self._pipe.send_bytes(f"measured {schedule.key}".encode())
+            time.sleep(self._pause)
             yield by_key(schedule)
 
 
 class Child:
     """A process that searches; `measured` and `acknowledged` are what was heard of it."""
 
-    def __init__(self, where: str | Path, **options: Any) -> None:
+    def __init__(self, where: str | Path, pause: float = 0.0, **options: Any) -> None:
         self._pipe, theirs = PROCESSES.Pipe(duplex=False)
         self.process: BaseProcess = PROCESSES.Process(
-            target=_search_and_tell, args=(where, theirs, options)
+            target=_search_and_tell, args=(where, theirs, pause, options)
         )
         self.process.start()
         theirs.close()
@@ -99,11 +101,13 @@ def _search(where: str | Path, **options: Any) -> JobResult:
     return job.tune("matmul", EXTENTS, store=where, **given)
 
 
-def _search_and_tell(where: str | Path, pipe: Connection, options: dict[str, Any]) -> None:
+def _search_and_tell(
+    where: str | Path, pipe: Connection, pause: float, options: dict[str, Any]
+) -> None:
     def progress(progress: Progress) -> None:
         pipe.send_bytes(f"acknowledged {progress.schedule.key}".encode())
 
-    pytest.MonkeyPatch().setattr("explorer.search.Measurer", TellingDevice(pipe))
+    pytest.MonkeyPatch().setattr("explorer.search.Measurer", TellingDevice(pipe, pause))
     result = _search(where, progress=progress, **options)
     pipe.send_bytes(f"best {result.best.key}".encode())
 
@@ -170,10 +174,13 @@ class SharingContract:
     def test_four_of_eight_are_killed(self, where: str | Path, device: ScriptedDevice) -> None:
         best, everything = _undisturbed(device, FEW)
         Store(where).close()
-        children = [Child(where, pins=FEW, batch=4) for _ in range(8)]
+        children = [Child(where, SLOW, pins=FEW, batch=4) for _ in range(8)]
         for child in children[:4]:
             child.hear(3)
-            child.kill()
+        for child in children[:4]:
+            child.process.kill()
+        for child in children[:4]:
+            child.end()
             assert child.process.exitcode == -signal.SIGKILL
         for child in children[4:]:
             child.end()
