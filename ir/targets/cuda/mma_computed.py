@@ -65,17 +65,9 @@ class FillEvaluator(Evaluator):
             return super()._load(position)
         tile, node = self.raw[position], self.nodes[position]
         fragment = self.new(tile.stem, node.axes, node.dtype)
+        slot = self.slots[position]
         width = self._together(tile, fragment)
-        size = width * tile.size
-        with self.each_vector(fragment.digits, width) as points:
-            address = self.place(tile, self.slots[position], points[0])
-            word = self.w.name("raw")
-            kind = {16: "tw_vec16", 8: "tw_vec8"}.get(size, "u32")
-            self.w.line(f"const {kind} {word} = tw_load_shared_{size}({address});")
-            for i, point in enumerate(points):
-                part = f"{word}.w[{i * tile.size // 4}]" if size > 4 else word
-                value = scalars.unpack(part, i, node.dtype)
-                self.w.line(f"{self.element(fragment, point)} = {value};")
+        self.read_shared(fragment, node.dtype, width, lambda point: self.place(tile, slot, point))
         return fragment
 
     def _together(self, tile: StageTile, fragment: Fragment) -> int:

@@ -102,16 +102,7 @@ class OperandEvaluator(Evaluator):
             self._from_matrices(tile, fragment)
             return fragment
         width = self._together(tile, fragment)
-        with self.each_vector(fragment.digits, width) as points:
-            address = self.address(tile, points[0])
-            word = self.w.name("raw")
-            size = width * tile.size
-            kind = "tw_vec8" if size == 8 else "u32"
-            self.w.line(f"const {kind} {word} = tw_load_shared_{size}({address});")
-            for i, point in enumerate(points):
-                part = f"{word}.w[{i * tile.size // 4}]" if size > 4 else word
-                value = scalars.unpack(part, i, node.dtype)
-                self.w.line(f"{self.element(fragment, point)} = {value};")
+        self.read_shared(fragment, node.dtype, width, lambda point: self.address(tile, point))
         return fragment
 
     def _together(self, tile: OperandTile, fragment: Fragment) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -250,6 +250,21 @@ class Transfers(Registers):
                 for target in targets:
                     self.w.line(f"{target} = {outside};")
 
+    def read_shared(
+        self, fragment: Fragment, dtype: str, width: int, address: Callable[[Point], str]
+    ) -> None:
+        """Fill a fragment from shared memory, `width` neighbours at once."""
+        each = dtype_of(dtype).bytes
+        size = width * each
+        with self.each_vector(fragment.digits, width) as points:
+            start = address(points[0])
+            word = self.w.name("raw")
+            self.w.line(f"const {_kind(size)} {word} = tw_load_shared_{size}({start});")
+            for i, point in enumerate(points):
+                part = f"{word}.w[{i * each // 4}]" if size > 4 else word
+                value = scalars.unpack(part, i, dtype)
+                self.w.line(f"{self.element(fragment, point)} = {value};")
+
     def prefetch(self, position: int) -> None:
         """Ask the L2 cache for a load's tile."""
         access = self.access(position)
@@ -349,7 +364,7 @@ class Transfers(Registers):
 
 def _kind(size: int) -> str:
     """The type of `size` loaded bytes."""
-    return {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[size]
+    return {16: "tw_vec16", 8: "tw_vec8"}.get(size, "u32")
 
 
 def reach(

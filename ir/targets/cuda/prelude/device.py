@@ -456,55 +456,6 @@ TW_INLINE f32 tw_tanh(f32 x) {
 }
 //@ tw_erf
 TW_INLINE f32 tw_erf(f32 x) { return erff(x); }
-//@ tw_pack_bf16
-// Two floats rounded to bf16: `low` in the low half.
-TW_INLINE u32 tw_pack_bf16(f32 low, f32 high) {
-  u32 v;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
-  return v;
-}
-//@ tw_pack_f16
-TW_INLINE u32 tw_pack_f16(f32 low, f32 high) {
-  u32 v;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
-  return v;
-}
-//@ tw_mul_bf16x2
-TW_INLINE u32 tw_mul_bf16x2(u32 a, u32 b) {
-  u32 v;
-  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
-  return v;
-}
-//@ tw_mul_f16x2
-TW_INLINE u32 tw_mul_f16x2(u32 a, u32 b) {
-  u32 v;
-  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
-  return v;
-}
-//@ tw_sub_bf16x2
-TW_INLINE u32 tw_sub_bf16x2(u32 a, u32 b) {
-  u32 v;
-  asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
-  return v;
-}
-//@ tw_sub_f16x2
-TW_INLINE u32 tw_sub_f16x2(u32 a, u32 b) {
-  u32 v;
-  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
-  return v;
-}
-//@ tw_add_bf16x2
-TW_INLINE u32 tw_add_bf16x2(u32 a, u32 b) {
-  u32 v;
-  asm("add.rn.bf16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
-  return v;
-}
-//@ tw_add_f16x2
-TW_INLINE u32 tw_add_f16x2(u32 a, u32 b) {
-  u32 v;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
-  return v;
-}
 //@ tw_from_bf16
 TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16)); }
 //@ tw_from_f16
