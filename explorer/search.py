@@ -96,14 +96,7 @@ class Search:
         own = "" if resume is None else resume.id
         self.sharing = Sharing(store, workload)
         self.known = self._tell_known(known_trials(store, workload, first, own))
-        self.measurer: Measuring = measurer or Measurer(
-            workload.program,
-            workload.target,
-            workload.hardware,
-            cache_dir=cache or cache_dir(),
-            seed=seed,
-            library=baseline,
-        )
+        self.measurer: Measuring = measurer or _measurer(workload, cache, seed, baseline)
         self._wants_baseline = baseline
         self._noted: Baseline | None = None
         self.settled: Settled | None = None  # what the finals came to
@@ -399,6 +392,17 @@ class Search:
         outcome = replace(outcome, notes=(*outcome.notes, elapsed))
         self.store.add(to_record(self.workload, schedule, outcome, self.job.id, strategy))
         self.sharing.know((schedule,))
+
+
+def _measurer(workload: Workload, cache: Path | None, seed: int, baseline: bool) -> Measurer:
+    return Measurer(
+        workload.program,
+        workload.target,
+        workload.hardware,
+        cache_dir=cache or cache_dir(),
+        seed=seed,
+        library=baseline,
+    )
 
 
 def _ranked(pairs: Sequence[Pair]) -> list[tuple[float, Schedule]]:
