@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -43,31 +44,46 @@ SOME = PINS | {"unroll.s0": 1}  # a third of them
 FEW = SOME | {"micro.s0": "rows"}  # half of those
 ALL = 100_000
 KILLS = 200
-SLOW = 0.02  # seconds of a measurement: nobody is through before some are killed
+HEARD = 3  # messages of a search that is killed: in its second measurement
+PATIENCE = 120.0  # seconds in which every search has begun
 SHARED_MEMORY = Path("/dev/shm")
 
 
 class TellingDevice(ScriptedDevice):
-    """Says through a pipe what it measures, before it does, which takes `pause` seconds."""
+    """Says through a pipe what it measures, before it does.
 
-    def __init__(self, pipe: Connection, pause: float) -> None:
+    It begins when all who share the barrier `start` do, and hangs in measurement number `hangs`.
+    """
+
+    def __init__(self, pipe: Connection, start: Barrier | None, hangs: int | None) -> None:
         super().__init__()
-        self._pipe, self._pause = pipe, pause
+        self._pipe, self._start, self._hangs = pipe, start, hangs
+        self._begun = 0
 
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
         for schedule in schedules:
+            if self._start and not self._begun:
+                self._start.wait(PATIENCE)
+            self._begun += 1
             self._pipe.send_bytes(f"measured {schedule.key}".encode())
-            time.sleep(self._pause)
+            while self._begun == self._hangs:
+                time.sleep(1)
             yield by_key(schedule)
 
 
 class Child:
     """A process that searches; `measured` and `acknowledged` are what was heard of it."""
 
-    def __init__(self, where: str | Path, pause: float = 0.0, **options: Any) -> None:
+    def __init__(
+        self,
+        where: str | Path,
+        start: Barrier | None = None,
+        hangs: int | None = None,
+        **options: Any,
+    ) -> None:
         self._pipe, theirs = PROCESSES.Pipe(duplex=False)
         self.process: BaseProcess = PROCESSES.Process(
-            target=_search_and_tell, args=(where, theirs, pause, options)
+            target=_search_and_tell, args=(where, theirs, start, hangs, options)
         )
         self.process.start()
         theirs.close()
@@ -102,12 +118,16 @@ def _search(where: str | Path, **options: Any) -> JobResult:
 
 
 def _search_and_tell(
-    where: str | Path, pipe: Connection, pause: float, options: dict[str, Any]
+    where: str | Path,
+    pipe: Connection,
+    start: Barrier | None,
+    hangs: int | None,
+    options: dict[str, Any],
 ) -> None:
     def progress(progress: Progress) -> None:
         pipe.send_bytes(f"acknowledged {progress.schedule.key}".encode())
 
-    pytest.MonkeyPatch().setattr("explorer.search.Measurer", TellingDevice(pipe, pause))
+    pytest.MonkeyPatch().setattr("explorer.search.Measurer", TellingDevice(pipe, start, hangs))
     result = _search(where, progress=progress, **options)
     pipe.send_bytes(f"best {result.best.key}".encode())
 
@@ -174,9 +194,11 @@ class SharingContract:
     def test_four_of_eight_are_killed(self, where: str | Path, device: ScriptedDevice) -> None:
         best, everything = _undisturbed(device, FEW)
         Store(where).close()
-        children = [Child(where, SLOW, pins=FEW, batch=4) for _ in range(8)]
+        start = PROCESSES.Barrier(8)
+        hang = [2] * 4 + [None] * 4
+        children = [Child(where, start, hangs, pins=FEW, batch=4) for hangs in hang]
         for child in children[:4]:
-            child.hear(3)
+            child.hear(HEARD)
         for child in children[:4]:
             child.process.kill()
         for child in children[:4]:
