@@ -43,7 +43,7 @@ class TensorLowering:
         self.maps: dict[str, Parameter] = {}
         self.order = ""  # of the tiles, where it is a table
         self.uses: list[list[Ring]] = [[] for _ in self.passes.passes]
-        self.stream = stream_of(plan, self._total())
+        self.stream = stream_of(plan, self._total(), *self._counts()[1:])
 
     def run(self) -> Launch:
         consumer = self._consumer()

@@ -11,6 +11,7 @@ from math import prod
 
 from ir.targets.cuda.launch import Room
 from ir.targets.cuda.merging import ARRIVALS, SHARES, Meeting
+from ir.targets.cuda.raster import run_of
 from ir.targets.cuda.running import Gathering, Turnstile
 from ir.targets.cuda.splits import ATOMICS, LAST, TURNSTILE
 from ir.targets.cuda.stream_k import NONE, HandOver, Stream
@@ -37,19 +38,20 @@ def meeting_of(plan: Plan, tile: str, part: str, sync: str) -> Meeting:
     return kinds[plan.merge](plan.parts, part, tile, plan.frame.team, sync, f"(u32*)({flag})")
 
 
-def stream_of(plan: Plan, tiles: int) -> Stream | None:
-    """How clusters share the blocks of their `tiles` tiles, if they do."""
+def stream_of(plan: Plan, tiles: int, rows: int, columns: int) -> Stream | None:
+    """How clusters share the blocks of their `tiles` tiles, `rows` x `columns` a batch; or None."""
     if plan.stream_k == NONE:
         return None
     axes = plan.program.axes
     blocks = prod(-(-axes[axis] // plan.tiles[axis]) for axis in plan.roles.walked)
-    return Stream.of(plan.stream_k, tiles, blocks, plan.processors // plan.cluster_size)
+    run = run_of(plan.raster, rows, columns)
+    return Stream.of(plan.stream_k, tiles, blocks, plan.processors // plan.cluster_size, run)
 
 
 def hand_over_of(plan: Plan, stream: Stream, tile: str, first: str, sync: str) -> HandOver:
     """How the pieces of tile number `tile` meet, of which this block's begins at block `first`."""
     size = plan.cluster_size
-    place = f"({{}} * {size} + rank)" if size > 1 else "{}"
+    place = f"({stream.place('{}')} * {size} + rank)" if size > 1 else stream.place("{}")
     own = place.format("range")
     return HandOver(1, "0", own, plan.frame.team, sync, "", stream, place, tile, first)
 
