@@ -4,12 +4,12 @@ Osama, Merrill, Cecka, Garland and Owens, "Stream-K: Work-centric Parallel Decom
 Matrix-Matrix Multiplication on the GPU", PPoPP 2023, with its hybrids: tiles of whole waves are
 walked as ever, and only what they leave over is shared, or a wave more. Shared tiles come first.
 
-The blocks of the shared tiles, tile by tile, are cut into a range for each cluster; neighbouring
+The blocks of the shared tiles, tile by tile, are cut into a range for each cluster. Neighbouring
 tiles, which share an operand, lie in lanes beside each other that are cut alike, so that it is read
-from memory once for all of them. A tile's first
-piece is the last of its range, so the other pieces, which begin their ranges, mostly wait for it.
-Who has another piece leaves its sums in memory and goes on; who has the first one adds them in
-their order and writes the tile: sums are the same in every run.
+from memory once for all of them. A tile's first piece is the last of its range; its other pieces
+begin theirs, so they mostly are done by then. Who has another piece leaves its sums in memory and
+goes on; who has the first one adds them in their order and writes the tile: sums are the same in
+every run.
 
 Ranges are numbered against the order of launch. A cluster so waits for clusters launched before it,
 which hand over their piece before they wait for anybody: whatever else runs on the card, nobody
