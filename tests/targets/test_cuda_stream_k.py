@@ -239,6 +239,7 @@ def test_the_estimate_knows_that_a_poor_wave_is_filled() -> None:
         space.encode(Schedule.of("cuda", {**seed, "stream_k": way}))
         for way in ("none", "rest", "wave")
     ]
+    assert space.features is not None
     names, found = space.features(space.columns(np.array(rows)))
     estimate = found[:, names.index("total.estimate")]
     assert estimate[0] > estimate[1:].max() + 0.1
