@@ -231,7 +231,8 @@ def test_seeds_share_what_poor_waves_leave_over() -> None:
 
 
 def test_the_estimate_knows_that_a_poor_wave_is_filled() -> None:
-    program = built("matmul", {"m": 512, "n": 14336, "k": 4096, "dtype": "bf16", "tb": True})
+    """200 tiles on 132 processors: on an H200, sharing them took 165 us instead of 205."""
+    program = built("matmul", {"m": 2560, "n": 2560, "k": 8192, "dtype": "bf16", "tb": True})
     space = BACKEND.space(program, HARDWARE)
     seed = space.schedule(space.seed_rows(np.random.default_rng(0))[0]).as_dict()
     assert (seed["tile.m"], seed["tile.n"]) == (128, 256)
@@ -242,4 +243,4 @@ def test_the_estimate_knows_that_a_poor_wave_is_filled() -> None:
     assert space.features is not None
     names, found = space.features(space.columns(np.array(rows)))
     estimate = found[:, names.index("total.estimate")]
-    assert estimate[0] > estimate[1:].max() + 0.1
+    assert estimate[0] > estimate[1:].max() + 0.2

@@ -37,6 +37,7 @@ MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
+STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measured on an H200
 THREADS_PER_PROCESSOR = 2048.0
 TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 200.0  # of a step of a walk: its loads' latency, or the rest
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
@@ -193,7 +194,7 @@ class TensorCosts(TensorStreams):
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
         waves = tiles / sms
         streamed = _array(self.streamed_rounds(columns))
-        rounds = np.where(streamed > 0, streamed, np.ceil(waves))
+        rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), np.ceil(waves))
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)

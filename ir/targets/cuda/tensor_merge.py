@@ -52,8 +52,10 @@ def hand_over_of(plan: Plan, stream: Stream, tile: str, first: str, sync: str) -
     """How the pieces of tile number `tile` meet, of which this block's begins at block `first`."""
     size = plan.cluster_size
     place = f"({stream.place('{}')} * {size} + rank)" if size > 1 else stream.place("{}")
-    own = place.format("range")
-    return HandOver(1, "0", own, plan.frame.team, sync, "", stream, place, tile, first)
+    return HandOver(
+        parts=1, part="0", tile=place.format("range"), team=plan.frame.team, sync=sync, flag="",
+        stream=stream, place=place, number=tile, first=first,
+    )  # fmt: skip
 
 
 def whole_waves(plan: Plan, clusters: int) -> int:
