@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.columns import Columns, Decision
+from ir.columns import Columns, Decision, tables_of
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.space import Constraint
@@ -22,6 +22,7 @@ from ir.targets.cuda.stream_k import ALL, NAME, NONE, REST, WAVE, stream_decisio
 from ir.targets.cuda.tensor_rules import CLUSTERS, TensorRules
 
 POOR = 0.93  # share of its waves that a grid fills, below which a seed shares what is left over
+LARGE = 8  # seeds, the first ones, whose tiles are worth cutting
 
 
 class TensorStreams(TensorRules):
@@ -121,22 +122,22 @@ class TensorStreams(TensorRules):
         return np.where(shared > 0, most, 0.0)
 
     def stream_seeds(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
-        """Of seeds that leave much of their last wave empty: the same with shared tiles."""
+        """Of large tiles that leave much of their last wave empty: the same with shared tiles."""
         if not self.may_stream or not seeds:
             return []
-        first = {decision.name: decision.domain[0] for decision in self.decisions()}
-        found = []
-        for seed in seeds:
-            columns = self._columns_of({**first, **seed})
-            tiles, clusters = self._stream_tiles(columns), self._clusters(columns)
-            full, rest = (int(np.max(part)) for part in np.divmod(tiles, clusters))
-            if not rest or not seed[self.name("processors")]:
-                continue
-            if (full + rest / int(np.max(clusters))) / (full + 1) < POOR:
-                found += [
-                    {**seed, self.name(NAME): way} for way in ((REST, WAVE)[: 1 + (full > 0)])
-                ]
-        return found
+        seeds = seeds[:LARGE]
+        decisions = self.decisions()
+        codes = [[d.index(seed.get(d.name, d.domain[0])) for d in decisions] for seed in seeds]
+        columns = Columns(tables_of(decisions), np.array(codes, dtype=np.int16))
+        clusters = self._clusters(columns)
+        waves = self._stream_tiles(columns) / clusters
+        poor = (waves < POOR * np.ceil(waves)) & (clusters > 1)
+        ways = ((REST,), (REST, WAVE))
+        return [
+            {**seed, self.name(NAME): way}
+            for seed, here, filled in zip(seeds, poor, waves > 1, strict=True)
+            for way in (ways[int(filled)] if here else ())
+        ]
 
 
 def _split_words(values: Mapping[str, Value]) -> str:
