@@ -105,6 +105,16 @@ def test_parts_of_a_sum_neither_spill_nor_serialise(merge: str, dtype: str) -> N
         assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
 
 
+@pytest.mark.parametrize("name", ["matmul", "gated_mlp"])
+def test_shared_tiles_neither_spill_nor_serialise(name: str) -> None:
+    program = built(name, {"m": 512, "n": 14336, "k": 4096, "dtype": "bf16", "tb": True})
+    for way in ("rest", "wave"):
+        space = space_of(program, "wgmma").pin(stream_k=way)
+        row = space.seed_rows(np.random.default_rng(0))[0]
+        _, found = compiled(BACKEND.lower(program, space.schedule(row), HARDWARE))
+        assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
+
+
 def _matmul(**changed: Any) -> tuple[Schedule, Kernel]:
     program = built("matmul", BIG)
     (kernel,) = kernels_of(program, HARDWARE)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir.targets.cuda.raster import BANDS, PATCHES, declare_place, patches_fit
+from ir.targets.cuda.raster import BANDS, PATCHES, declare_place, patches_fit, run_of
 from ir.targets.cuda.writer import Writer
 
 SIDES = st.integers(2, 36)
@@ -74,3 +74,12 @@ def test_patches_are_offered_where_they_are_orders_of_their_own() -> None:
             ]  # fmt: skip
             orders = [tuple(order(name, rows, columns)) for name in (*offered, *BANDS[:2])]
             assert len(set(orders)) == len(orders), (rows, columns)
+
+
+@given(st.sampled_from([*BANDS, *PATCHES]), SIDES, SIDES)
+def test_the_first_run_lies_along_one_line(raster: str, rows: int, columns: int) -> None:
+    places = order(raster, rows, columns)[: run_of(raster, rows, columns) + 1]
+    first, last = places[:-1], places[-1]
+    shared = [n for n in (0, 1) if len({place[n] for place in first}) == 1]
+    assert shared
+    assert len(first) == 1 or last[shared[0]] != first[0][shared[0]]

@@ -26,7 +26,7 @@ from ir.targets.cuda.raster import PATCHES
 from ir.targets.cuda.splits import ATOMICS, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
 from ir.targets.cuda.tensor_rings import HELD, extra_names
-from ir.targets.cuda.tensor_rules import TensorRules
+from ir.targets.cuda.tensor_streams import TensorStreams
 
 Array = NDArray[np.float64]
 Table = dict[str, Array]
@@ -37,6 +37,7 @@ MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
+STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measured on an H200
 THREADS_PER_PROCESSOR = 2048.0
 TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 200.0  # of a step of a walk: its loads' latency, or the rest
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
@@ -50,7 +51,7 @@ def least_clocks(program: Program, hardware: Hardware) -> float:
     return max(arithmetic, moved) / hardware["sms"] + FILL_CLOCKS
 
 
-class TensorCosts(TensorRules):
+class TensorCosts(TensorStreams):
     """Costs of one kernel on tensor cores."""
 
     def __init__(self, kernel: TensorKernel) -> None:
@@ -118,7 +119,9 @@ class TensorCosts(TensorRules):
         found = sum(
             (self._merges(columns, way) * (clocks - kernel) for way, clocks in ways.items()), kernel
         )
-        return np.where(parts > 1, found, 0.0)
+        pieces = _array(self.pieces(columns))
+        handed = np.where(pieces > 0, pieces * once + MEET_CLOCKS, 0.0)
+        return np.where(parts > 1, found, handed)
 
     def _reads_blocks(self, columns: Columns) -> Any:
         name = self.name("read")
@@ -190,7 +193,8 @@ class TensorCosts(TensorRules):
         tile = steps * np.maximum(np.maximum(macs, fetched), computing)
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
         waves = tiles / sms
-        rounds = np.ceil(waves)
+        streamed = _array(self.streamed_rounds(columns))
+        rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), np.ceil(waves))
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
@@ -199,7 +203,7 @@ class TensorCosts(TensorRules):
         return {
             "merging": merging / clocks,
             "waves": _log(waves),
-            "balance": waves / rounds,
+            "balance": np.minimum(waves / rounds, 1.0),
             "bound": _log(macs / fetched),
             "memory": _log(memory / np.maximum(rounds * tile, 1.0)),
             "store": _log(stored / tile),

@@ -39,6 +39,20 @@ def declare_place(w: Writer, raster: str, tile: str, rows: int, columns: int) ->
     return row, column
 
 
+def run_of(raster: str, rows: int, columns: int) -> int:
+    """Tiles that are numbered one after another along one line, before the next line begins."""
+    if raster == "hilbert":
+        raster = "rows"
+    if raster in PATCHES and rows > 1 and columns > 1:
+        return min(PATCHES[raster][1], columns)
+    if raster == "rows" or columns == 1:
+        return rows
+    if raster == "columns" or rows == 1:
+        return columns
+    along = "rows" if raster.startswith("rows") else "columns"
+    return min(int(raster[len(along) :]), rows if along == "rows" else columns)
+
+
 def _declare_band(
     w: Writer, tile: str, height: int, major: int, minor: int
 ) -> tuple[str, str, str, str]:

@@ -23,14 +23,15 @@ from ir.targets.cuda.roles import Roles, find_roles
 from ir.targets.cuda.tensor_lower import TensorLowering
 from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
-from ir.targets.cuda.tensor_rules import CLUSTERS, TensorRules
+from ir.targets.cuda.tensor_rules import CLUSTERS
 from ir.targets.cuda.tensor_seeds import Seeds
+from ir.targets.cuda.tensor_streams import TensorStreams
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
 
 
-class TensorKernel(TensorRules):
+class TensorKernel(TensorStreams):
     """One kernel. `mark` ends the names of its decisions."""
 
     kind = "tensor"
@@ -124,7 +125,7 @@ class TensorKernel(TensorRules):
         if self.roles.computed:
             why = "steps of the instruction whose operands are computed together"
             found.append(Decision(self.name("steps"), (1, 2, 4), "pipeline", owner, why))
-        return found
+        return found + self.stream_decisions()
 
     def may_use_registers(self) -> bool:
         """Whether the operands along the rows are plain, and may be loaded to registers."""
@@ -172,7 +173,7 @@ class TensorKernel(TensorRules):
         return [
             Constraint(self.name(name), needs, check, self._explain(name))
             for name, needs, check in rules
-        ]
+        ] + self.stream_constraints()
 
     # -- seeds
 
@@ -184,11 +185,12 @@ class TensorKernel(TensorRules):
     def seeds(self) -> list[dict[str, Value]]:
         """Configurations that do well on many shapes, fitted to this program."""
         domains = {decision.name: decision.domain for decision in self.decisions()}
-        return [
+        found = [
             seed
             for seed in Seeds(self).all()
             if all(value in domains[name] for name, value in seed.items())
         ]
+        return found + self.stream_seeds(found)
 
     # -- lowering
 

@@ -196,7 +196,7 @@ class TensorBody(TileBody):
 
     @contextmanager
     def _whole_sums(self) -> Iterator[None]:
-        if self.plan.parts == 1:
+        if not self.plan.shared_sums:
             yield
             return
         sums = [

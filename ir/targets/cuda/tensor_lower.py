@@ -24,7 +24,7 @@ from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
-from ir.targets.cuda.tensor_merge import meeting_of, rooms_of, whole_waves
+from ir.targets.cuda.tensor_merge import hand_over_of, meeting_of, rooms_of, stream_of, whole_waves
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.tensor_rings import HELD
 from ir.targets.cuda.writer import Writer
@@ -43,6 +43,7 @@ class TensorLowering:
         self.maps: dict[str, Parameter] = {}
         self.order = ""  # of the tiles, where it is a table
         self.uses: list[list[Ring]] = [[] for _ in self.passes.passes]
+        self.stream = stream_of(plan, self._total(), *self._counts()[1:])
 
     def run(self) -> Launch:
         consumer = self._consumer()
@@ -61,8 +62,8 @@ class TensorLowering:
         for spec in tensors:
             constness = "const " if spec.role == "input" else ""
             words.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {spec.name}")
-        tiles = self._total() // self.plan.parts * self.plan.cluster_size
-        rooms = rooms_of(self.plan, tiles, self.name)
+        places = self._total() // self.plan.parts * self.plan.cluster_size
+        rooms = rooms_of(self.plan, self._grid() if self.stream else places, self.name)
         parameters += [Parameter(room.argument) for room in rooms]
         words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
         cluster = self.plan.cluster_size
@@ -114,12 +115,18 @@ class TensorLowering:
     def meeting(self) -> Meeting:
         """Where the parts of the present tile meet."""
         size = self.plan.cluster_size
+        if self.stream is not None:
+            return hand_over_of(
+                self.plan, self.stream, self.whole, self.first_block, self._team_sync()
+            )
         tile = f"({self.whole} * {size} + rank)" if size > 1 else self.whole
         return meeting_of(self.plan, tile, self.part, self._team_sync())
 
     def _grid(self) -> int:
         clusters = self._total()
-        if self.plan.processors:
+        if self.stream is not None:
+            clusters = self.stream.clusters
+        elif self.plan.processors:
             there = self.plan.processors // self.plan.cluster_size
             clusters = min(clusters, whole_waves(self.plan, there))
         return clusters * self.plan.cluster_size
@@ -240,11 +247,19 @@ class TensorLowering:
     @contextmanager
     def tiles(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
         """The loop over this cluster's tiles, with their origins declared."""
+        if not self.plan.cooperative:
+            w.line("i32 turn = -1;")
+        if self.stream is not None:
+            turns, cluster = not self.plan.cooperative, self._first_and_step()[0]
+            pieces = self.stream.pieces(w, cluster, turns)
+            with pieces as (self.whole, self.first_block):
+                evaluator.origins |= self._decode(w, self.whole)
+                evaluator.looped, self.walk_from = self.looped, "0"
+                yield
+            return
         total = self._total()
         start, step = self._first_and_step()
         tile = w.name("tile")
-        if not self.plan.cooperative:
-            w.line("i32 turn = -1;")
         with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
             if not self.plan.cooperative:
                 w.line(f"const bool more = {tile} + {step} < {total};")
@@ -291,7 +306,7 @@ class TensorLowering:
     def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
         """Origins along the walked axes of one block."""
         walked, axes = self.plan.roles.walked, self.program.axes
-        block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
+        block = f"({self.first_block} + {block})" if self.plan.shared_sums else block
         if len(walked) == 1:
             axis = walked[0]
             name = w.name(f"{axis}_at")

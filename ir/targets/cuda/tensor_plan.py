@@ -16,6 +16,7 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.schedule import Value
+from ir.targets.cuda import stream_k
 from ir.targets.cuda.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
 from ir.targets.cuda.overlap import starts_early
@@ -76,6 +77,7 @@ class Plan:
     source: str = "shared"  # of the operands along the rows
     read: str = "step"  # when raw tiles are
     together: int = 1  # steps whose operands are formed together
+    stream_k: str = stream_k.NONE
 
     # -- tiles
 
@@ -94,6 +96,11 @@ class Plan:
     @property
     def tile_columns(self) -> int:
         return self.tiles[self.column_axis]
+
+    @property
+    def shared_sums(self) -> bool:
+        """Whether several blocks have parts of one tile's sums."""
+        return self.parts > 1 or self.stream_k != stream_k.NONE
 
     @property
     def cooperative(self) -> bool:
@@ -389,4 +396,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
         str(value("stream")), starts_early(values), parts_of(values), merge_of(values),
         extras, source, str(values.get(f"read{mark}", "step")), int(values.get(f"steps{mark}", 1)),
+        str(values.get(f"{stream_k.NAME}{mark}", stream_k.NONE)),
     )  # fmt: skip
