@@ -19,7 +19,7 @@ from ir.errors import UsageError
 LEAST_CONFIRMED = 5  # kernels measured again from which the fastest of them counts as the best
 TYPICAL = 200.0  # rows of a workload; one with more counts no more in training
 PRETRAINED = Settings(
-    rounds=220, depth=6, rate=0.07, columns=0.5, rows=0.7, label="ratio", sharpness=2.0, least=5.0,
+    rounds=220, depth=6, rate=0.07, columns=0.5, rows=0.7, label="both", least=5.0,
     bins=64, ensemble=2, time_rounds=110,
 )  # fmt: skip
 
