@@ -27,8 +27,9 @@ def crowding(program: Program, operand: Operand, sizes: Sizes) -> Array | float:
     it has bytes. The sets of a first level span one page; of further levels a page tells the sets
     but for bits that are as good as random.
     """
-    near = max(LINE, gcd(pitch(program, operand), PAGE))
-    if near == LINE or operand.written or not pitch(program, operand):
+    step = pitch(program, operand)
+    near = gcd(step, PAGE)
+    if not step or near <= LINE or operand.written:
         return 1.0
     length = 1.0 + sum(abs(c) * (sizes[axis] - 1.0) for axis, c in operand.dims[-1])
     used = np.ceil(length * operand.element / LINE) * LINE
