@@ -16,16 +16,21 @@ from costmodel.model import CostModel, Settings, Vector
 from costmodel.saved import TrainedModel, ideal_seconds, library_versions
 from ir.errors import UsageError
 
+LEAST_CONFIRMED = 5  # kernels measured again from which the fastest of them counts as the best
 TYPICAL = 200.0  # rows of a workload; one with more counts no more in training
 PRETRAINED = Settings(
-    rounds=220, depth=6, rate=0.07, columns=0.5, rows=0.7, label="ratio", sharpness=2.0, least=5.0,
+    rounds=220, depth=6, rate=0.07, columns=0.5, rows=0.7, label="both", least=5.0,
     bins=64, ensemble=2, time_rounds=110,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Group:
-    """One workload: a row of features for each kernel, its median time, NaN where it failed."""
+    """One workload: a row of features for each kernel, its median time, NaN where it failed.
+
+    `confirmed` marks the kernels whose times were measured again among the fastest; None if that
+    is not known.
+    """
 
     operator: str
     workload: str  # its arguments, as text
@@ -34,10 +39,20 @@ class Group:
     features: FloatMatrix
     seconds: Vector
     weight: float = 1.0  # in training: what was measured often says more
+    confirmed: NDArray[np.bool_] | None = None
 
     @cached_property
     def ok(self) -> NDArray[np.bool_]:
         return np.isfinite(self.seconds)
+
+    @cached_property
+    def best(self) -> float:
+        """The least time that is no stroke of luck: of the confirmed kernels, if there are enough.
+
+        Of hundreds of times measured once the lowest is lower than its kernel deserves.
+        """
+        sure = self.ok if self.confirmed is None else self.ok & self.confirmed
+        return float(self.seconds[sure if sure.sum() >= LEAST_CONFIRMED else self.ok].min())
 
     @property
     def label(self) -> str:

@@ -1,6 +1,7 @@
 """How good a model is: top-k regret, rank correlation, calibration; against simple rivals.
 
-Regret is the best time among the first k of a ranking over the best time of all (1 is perfect).
+Regret is the best time among the first k of a ranking over the best time of all (1 is perfect);
+where the fastest were measured again, over the best of those.
 """
 
 from __future__ import annotations
@@ -84,10 +85,10 @@ def _ranks(values: Vector) -> Vector:
     return np.asarray((last - (counts - 1) / 2)[inverse], dtype=np.float64)
 
 
-def regret(scores: Vector, seconds: Vector, top: int) -> float:
-    """Best time among the `top` highest scores, over the best of all."""
+def regret(scores: Vector, seconds: Vector, top: int, best: float | None = None) -> float:
+    """Best time among the `top` highest scores, over the `best` (by default of all); at least 1."""
     head = np.argsort(-scores, kind="stable")[:top]
-    return float(seconds[head].min() / seconds.min())
+    return max(1.0, float(seconds[head].min() / (seconds.min() if best is None else best)))
 
 
 def evaluate(model: CostModel, groups: Sequence[Group]) -> Evaluation:
@@ -161,7 +162,7 @@ def _evaluation(
 
 def _score(ranking: str, group: Group, scores: Vector) -> Score:
     seconds = group.seconds[group.ok]
-    regrets = tuple(regret(scores, seconds, top) for top in TOPS)
+    regrets = tuple(regret(scores, seconds, top, group.best) for top in TOPS)
     correlation = spearman(-scores, seconds)
     return Score(ranking, group.operator, group.workload, len(seconds), correlation, regrets)
 
@@ -171,7 +172,7 @@ def _random_score(group: Group) -> Score:
     seconds, rng = group.seconds[group.ok], np.random.default_rng(0)
     orders = [rng.permutation(len(seconds)) for _ in range(DRAWS)]
     regrets = tuple(
-        float(np.mean([seconds[order[:top]].min() for order in orders]) / seconds.min())
+        float(np.mean([max(1.0, seconds[order[:top]].min() / group.best) for order in orders]))
         for top in TOPS
     )
     return Score("random", group.operator, group.workload, len(seconds), 0.0, regrets)

@@ -32,8 +32,9 @@ class Settings:
     rate: float = 0.12
     columns: float = 1.0
     rows: float = 0.9
-    sharpness: float = 4.0
-    label: str = "rank"  # or "ratio": (best time of the workload / time) ** sharpness
+    label: str = "rank"  # or "ratio", or "both": their mean
+    sharpness: float = 4.0  # of ranks
+    power: float = 2.0  # of ratios
     least: float = 1.0  # weight of the rows in a leaf
     bins: int = 64
     ensemble: int = 1
@@ -123,9 +124,14 @@ class CostModel:
             )  # fmt: skip
 
     def _labels(self, seconds: Vector, owners: NDArray[Any]) -> Vector:
-        if self.settings.label == "ratio":
-            return ratio_labels(seconds, owners) ** self.settings.sharpness
-        return rank_labels(seconds, owners, self.settings.sharpness)
+        """What the trees learn: ranks tell the fastest apart, ratios how far the others are."""
+        settings = self.settings
+        if settings.label == "rank":
+            return rank_labels(seconds, owners, settings.sharpness)
+        ratios = np.asarray(ratio_labels(seconds, owners) ** settings.power)
+        if settings.label == "ratio":
+            return ratios
+        return (ratios + rank_labels(seconds, owners, settings.sharpness)) / 2
 
     def predict(self, features: NDArray[np.float32]) -> Vector:
         """Expected label times the probability to succeed."""

@@ -91,14 +91,14 @@ def group_of(records: Sequence[Record]) -> Group | None:
         space = workload.backend.space(workload.program, hardware_of(first))
     except (TilewrightError, OSError):
         return None
-    rows, seconds = _kernels(space, records)
+    rows, seconds, confirmed = _kernels(space, records)
     if not rows:
         return None
     matrix = np.array(rows, dtype=np.int16)
     again = {record.kernel_key for record in records if record.strategy == FINAL}
     return Group(
         first.operator, first.extents, first.target, trait_names(space), traits(space, matrix),
-        np.array(seconds), 1.0 if len(again) >= WELL_KNOWN else 0.5,
+        np.array(seconds), 1.0 if len(again) >= WELL_KNOWN else 0.5, np.array(confirmed),
     )  # fmt: skip
 
 
@@ -110,20 +110,22 @@ def hardware_of(record: Record) -> Hardware:
     return Hardware(record.target, name, isa, record.threads, tuple(sorted(facts.items())))
 
 
-def _kernels(space: Space, records: Sequence[Record]) -> tuple[list[Row], list[float]]:
-    """A row and a time (NaN for failures) of every kernel: schedules may share one."""
+def _kernels(space: Space, records: Sequence[Record]) -> tuple[list[Row], list[float], list[bool]]:
+    """Of every kernel (schedules may share one) a row, a time (NaN for failures), and whether
+    finals confirm it."""
     kernels: dict[str, list[Record]] = {}
     for record in records:
         kernels.setdefault(record.kernel_key or record.schedule_key, []).append(record)
     scale = _scale(kernels.values())
-    rows, seconds = [], []
+    rows, seconds, confirmed = [], [], []
     for trials in kernels.values():
         try:
             rows.append(space.encode(_completed(space, Schedule.from_json(trials[0].schedule))))
         except UsageError:
             continue  # of a space that this version no longer spans
         seconds.append(_seconds(trials, scale))
-    return rows, seconds
+        confirmed.append(_confirmed(trials, scale))
+    return rows, seconds, confirmed
 
 
 def _completed(space: Space, schedule: Schedule) -> Schedule:
@@ -164,9 +166,18 @@ def _seconds(trials: Sequence[Record], scale: float) -> float:
     finals, searched = _times(trials)
     if any(trial.status in DAMNING for trial in trials) or not finals + searched:
         return float("nan")
-    final = statistics.median(finals) if finals else float("inf")
-    once = scale * statistics.median(searched) if searched else float("inf")
-    return final if final <= DISTURBED * once else once
+    return _middle(finals) if _confirmed(trials, scale) else scale * _middle(searched)
+
+
+def _confirmed(trials: Sequence[Record], scale: float) -> bool:
+    """Whether a kernel was in finals, and these were not disturbed."""
+    finals, searched = _times(trials)
+    return bool(finals) and _middle(finals) <= DISTURBED * scale * _middle(searched)
+
+
+def _middle(seconds: Sequence[float]) -> float:
+    """The median; infinite where there is nothing."""
+    return statistics.median(seconds) if seconds else float("inf")
 
 
 def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:

@@ -122,6 +122,19 @@ def test_labels_may_be_ratios_to_the_best() -> None:
     assert np.allclose(labels, [1, 0.5, 0.25, 1 / 3, 1])
 
 
+def test_labels_may_be_the_mean_of_ranks_and_ratios() -> None:
+    """Trees that know their rows by heart tell the labels."""
+    seconds = np.array([1.0, 1.25, 2.0, 10.0])
+    features = np.repeat(np.arange(4.0, dtype=np.float32), 20)[:, None]
+    ranks = np.exp(-4.0 * np.array([0, 20, 40, 60]) / 79)
+    learnt = {"ratio": (1.0 / seconds) ** 2, "rank": ranks}
+    learnt["both"] = (learnt["ratio"] + learnt["rank"]) / 2
+    for label, expected in learnt.items():
+        model = CostModel(0, settings=Settings(label=label, rounds=200, rows=1.0))
+        model.fit(features, np.repeat(seconds, 20), np.ones(80))
+        assert model.predict(features)[::20] == pytest.approx(expected, abs=0.02), label
+
+
 def test_importing_does_not_load_xgboost() -> None:
     code = "import sys, costmodel.model, explorer.strategies.evolutionary as e; print(e.__name__);"
     code += "assert 'xgboost' not in sys.modules"

@@ -22,6 +22,18 @@ def test_regret_is_the_best_of_the_head_over_the_best_of_all() -> None:
     assert [regret(scores, seconds, top) for top in (1, 2, 3, 4)] == [4.0, 2.0, 2.0, 1.0]
 
 
+def test_a_lucky_time_is_not_the_best_where_enough_were_measured_again() -> None:
+    """Kernel 0 was measured once and lowest; the fastest of the confirmed ones is kernel 3."""
+    some = replace(group("op", "n=1", 30, 3), seconds=1.0 + np.arange(30.0))
+    sure = np.arange(30) >= 3
+    assert some.best == 1.0
+    assert replace(some, confirmed=sure).best == 4.0
+    assert replace(some, confirmed=sure & (np.arange(30) < 7)).best == 1.0  # too few
+    first = -np.arange(30.0)
+    assert regret(first, some.seconds, 1, best=4.0) == 1.0
+    assert regret(-first, some.seconds, 1, best=4.0) == 30.0 / 4.0
+
+
 def test_rank_correlation_on_known_orders() -> None:
     rising = np.arange(10.0)
     assert spearman(rising, np.exp(rising)) == pytest.approx(1.0)

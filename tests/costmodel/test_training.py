@@ -50,6 +50,11 @@ def test_a_final_beside_other_work_does_not_count() -> None:
     finals = [_record(number, 1.0 + number, FINAL) for number in range(1, 6)]
     finals.append(_record(0, 3.0, FINAL))
     assert _seconds(searched + finals)[0] == 1.0
+    group = group_of(searched + finals)
+    assert group is not None
+    assert group.confirmed is not None
+    assert group.confirmed.tolist() == [False, *[True] * 5, False, False]
+    assert group.best == 2.0
 
 
 def test_a_kernel_that_once_was_wrong_has_no_time() -> None:

@@ -87,6 +87,29 @@ def test_larger_blocks_move_less_into_a_cache_that_holds_them() -> None:
             assert traffic(volumes, sums, trips, 1e12)[0] == 4 * whole * whole
 
 
+def test_options_of_block_kernels_are_told_whatever_the_program_offers() -> None:
+    for operator, arguments in (
+        ("rmsnorm", {"m": 64, "n": 256}),
+        ("column_max", {"m": 512, "n": 64}),
+    ):
+        space = _space("cuda", operator, arguments)
+        rows = space.sample(np.random.default_rng(0), 200)
+        features, columns = traits(space, rows), space.columns(rows)
+        names = trait_names(space)
+        for told, name, value in (
+            ("walkers", "walkers", None), ("prefetch", "prefetch", None),
+            ("ahead", "ahead", None), ("parts", "parts", None), ("keep", "keep", None),
+            ("loads.first", "loads", "first"), ("stores.stream", "stores", "stream"),
+            ("waits.registers", "waits", "registers"),
+        ):  # fmt: skip
+            seen = features[:, names.index(f"kernel0.block.{told}")]
+            if name not in {decision.name for decision in space.decisions}:
+                assert (seen == (1 if name == "parts" else 0)).all(), (operator, told)
+            else:
+                wanted = columns[name] if value is None else columns.is_(name, value)
+                assert (seen == wanted).all(), (operator, told)
+
+
 def test_twenty_thousand_schedules_a_second_are_scored() -> None:
     space = _space("cpu", "matmul", {"m": 512, "n": 512, "k": 512})
     rows = space.sample(np.random.default_rng(0), 2048)

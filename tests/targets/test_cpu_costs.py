@@ -10,9 +10,12 @@ import pytest
 from explorer.workload import Workload
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
+from ir.targets.cpu.costs import StageCosts, StageFacts
+from ir.targets.cpu.crowding import crowding
 from ir.targets.cpu.plan import Plan
 from ir.targets.cpu.planner import make_plan
 from ir.targets.cpu.regions import Regions
+from ir.targets.cpu.roles import ROLE_NAMES, role_table
 from ir.targets.cpu.sharing import Walk
 from ir.targets.cpu.tiles import cut
 from tests.costmodel.test_traits import HOST
@@ -93,3 +96,42 @@ def test_register_tiles_of_a_ragged_axis_are_counted_by_block() -> None:
     blocks = [40, 40, 16] * 2 + [40, 18]  # of 250 points
     assert full[0] == sum(block // 16 for block in blocks)
     assert tails[0] == sum(block % 16 > 0 for block in blocks)
+
+
+def _stage_costs(regions: Regions) -> StageCosts:
+    decisions = regions.decisions
+    facts = StageFacts(decisions.staged, decisions.shapes[0], HOST, decisions.vector)
+    return StageCosts(facts, regions)
+
+
+@pytest.mark.parametrize(
+    ("n", "points", "factor"),
+    [(1024, 48, 64 / 3), (1024, 2000, 1.0), (1408, 48, 8 / 3), (1000, 16, 1.0)],
+)
+def test_rows_a_power_of_two_apart_crowd_in_few_sets(n: int, points: int, factor: float) -> None:
+    """Rows of 4096 bytes begin in one set, so 3 lines of each use 3 of 64; of 5632 bytes in 8."""
+    program = Workload.of("matmul", {"m": 64, "n": n, "k": 512}, "cpu").program
+    space = Workload.of("matmul", {"m": 64, "n": n, "k": 512}, "cpu").backend.space(program, HOST)
+    decisions = space.features.decisions  # type: ignore[union-attr]
+    regions = Regions(decisions, space.columns(space.sample(np.random.default_rng(0), 1)))
+    costs = _stage_costs(regions)
+    (operand,) = (found for found in costs.facts.operands if found.name == "B")
+    sizes = {"n": np.array([float(points)]), "k": np.array([256.0])}
+    assert crowding(program, operand, sizes) == pytest.approx(factor)
+
+
+def test_roles_follow_the_axes_that_a_schedule_gives_them() -> None:
+    space, matrix, regions, _ = _drawn(*CASES[0])
+    table = role_table(_stage_costs(regions))
+    assert set(table) == set(ROLE_NAMES)
+    columns = space.columns(matrix)
+    name = {"lane": columns.is_("lane.s0", "n"), "row": columns.is_("row.s0", "m")}
+    both = name["lane"] & name["row"]
+    assert both.any()
+    for role, operand, axis in (("lane", "B", "n"), ("row", "A", "m")):
+        packed = ~columns.is_(f"pack.s0.{operand}", "no")
+        assert (table[f"{role}.packed"] == packed)[both].all()
+        assert (table[f"{role}.again"] == 0)[both & ~packed].all()
+        shared = sum(columns.is_("parallel", v) for v in ("m", "n", "m n", "n m") if axis in v)
+        assert ((table[f"{role}.shared"] > 0) == (shared > 0))[both].all()
+    assert table["lane.split"][both].max() == 1.0  # 520 bytes are no whole lines

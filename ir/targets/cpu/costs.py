@@ -12,6 +12,7 @@ import numpy as np
 
 from ir.stages import StagedProgram
 from ir.target import Hardware
+from ir.targets.cpu.crowding import crowding
 from ir.targets.cpu.instructions import DotRow, VectorRow
 from ir.targets.cpu.operands import Operand, map_work, operands_of
 from ir.targets.cpu.plan import element_bytes, main_reduction
@@ -300,11 +301,15 @@ class StageCosts:
 
     @cached_property
     def sums(self) -> tuple[Array, ...]:
-        """Footprint of all operands by depth."""
-        zero = np.zeros(self.rows_count)
-        return tuple(sum(parts, zero) for parts in zip(*self.volumes, strict=True)) or tuple(
-            zero for _ in self.depths
-        )
+        """Room that all operands take in a cache, by depth: footprints, and what crowds them."""
+        program = self.facts.staged.program
+        found = [np.zeros(self.rows_count) for _ in self.depths]
+        for operand, volumes in zip(self.facts.operands, self.volumes, strict=True):
+            unpacked = self.unpacked(operand)
+            for depth, sizes in enumerate(self.depths):
+                crowded = unpacked * (crowding(program, operand, sizes) - 1.0)
+                found[depth] = found[depth] + volumes[depth] * (1.0 + crowded)
+        return tuple(found)
 
     def capacities(self) -> dict[str, float]:
         hardware = self.facts.hardware
@@ -381,6 +386,15 @@ class StageCosts:
     def _lane_in(self, operand: Operand) -> Array:
         found = [self.along("lane", a) for a in self.shape.lanes if a in operand.axes]
         return np.asarray(sum(found, np.zeros(self.rows_count)))
+
+    def packings(self, operand: Operand) -> Array:
+        """How often an operand's elements are packed; 0 where it is used in place."""
+        if f"pack.{self.facts.name}.{operand.name}" not in self.regions.names:
+            return np.zeros(self.rows_count)
+        depth, loops = self._pack_depth(operand), len(self.regions.depths)
+        volumes = [operand.bytes(sizes) for sizes in self.depths[:loops]]
+        moved = self.regions.at(depth, volumes) * self.regions.at(depth, self.trips[:loops])
+        return moved / volumes[0] * self._packed(operand)
 
     def _pack_depth(self, operand: Operand) -> Array:
         """Depth of the loops inside which an operand is packed."""

@@ -18,6 +18,7 @@ from ir.targets.cpu.costs import BARRIER, BYTES_PER_CYCLE, StageCosts, StageFact
 from ir.targets.cpu.decisions import Decisions
 from ir.targets.cpu.joint import JointCosts, strides
 from ir.targets.cpu.regions import Array, Regions
+from ir.targets.cpu.roles import ROLE_NAMES, role_table
 
 SLOTS = 2
 CLOCK = 2.6e9  # cycles a second, nominally: only ratios matter
@@ -198,7 +199,7 @@ class _Stage:
         for name, value in self.cycles.items():
             table[f"cycles.{name}"] = _log(value * facts.hardware.threads / ideal)
         table["cycles.longest"] = _log(self.longest * facts.hardware.threads / ideal)
-        return table | self._tile() | self._footprints()
+        return table | self._tile() | self._footprints() | role_table(costs)
 
     def _tile(self) -> Table:
         """The register tile and the inner loop, by role."""
@@ -256,7 +257,7 @@ SLOT_NAMES = (
     "lanes.inner", "passes", "lane.block", "lane.extent", "row.block", "row.extent",
     "main.block", "main.extent", "lane.ragged", "row.ragged", "main.ragged", "set.tile.l1",
     "set.strip.l1", "set.strip.l2", "set.inner.l1", "set.inner.l2", "set.outer.l2",
-    "set.outer.l3",
+    "set.outer.l3", *ROLE_NAMES,
 )  # fmt: skip
 
 

@@ -13,10 +13,8 @@ import numpy as np
 from ir.dtypes import dtype_of
 from ir.rewrite.domain import live_range
 from ir.targets.cpu.costs import StageCosts
-from ir.targets.cpu.operands import Operand
+from ir.targets.cpu.crowding import PAGE, pitch
 from ir.targets.cpu.regions import Array, product, traffic
-
-PAGE = 4096  # bytes
 
 
 class JointCosts:
@@ -146,20 +144,12 @@ class JointCosts:
         return np.where(count > 1, count * written, 0.0)
 
 
-def pitch(costs: StageCosts, operand: Operand) -> int:
-    """Bytes from one row of a tensor to the next; 0 for buffers and vectors."""
-    if operand.producer or len(operand.dims) < 2:
-        return 0
-    shape = costs.facts.staged.program.scope.tensors[operand.name].shape
-    return operand.element * int(shape[-1])
-
-
 def strides(costs: StageCosts) -> tuple[Array, Array]:
     """Of the tensors that a stage reads in place: log2 of the largest power of two in the distance
     between rows (rows at multiples of a page share few cache sets), and of the pages of a strip."""
     alias, pages = np.zeros(costs.rows_count), np.zeros(costs.rows_count)
     for operand, volumes in zip(costs.facts.operands, costs.volumes, strict=True):
-        step = pitch(costs, operand)
+        step = pitch(costs.facts.staged.program, operand)
         if not step:
             continue
         here = costs.unpacked(operand)

@@ -18,7 +18,19 @@ from ir.program import Program
 from ir.space import Columns
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
-from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, STORES, STREAM, WALKERS
+from ir.targets.cuda.block_options import (
+    AHEAD,
+    FIRST,
+    KEEP,
+    LOADS,
+    PARTS,
+    PREFETCH,
+    REGISTERS,
+    STORES,
+    STREAM,
+    WAITS,
+    WALKERS,
+)
 from ir.targets.cuda.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.computed import below
 from ir.targets.cuda.products import volume
@@ -83,11 +95,7 @@ class TensorCosts(TensorStreams):
         found["registers"] = columns.lookup(
             self.name("registers"), {"24/240": 240, "40/232": 232, "32/160": 160, "56/224": 224}
         )
-        rasters = {"rows": 1, "rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
-                   "columns": -1, "columns4": -4, "columns8": -8, "columns16": -16}  # fmt: skip
-        rasters |= {name: rows for name, (rows, _) in PATCHES.items()}
-        found["raster"] = columns.lookup(self.name("raster"), rasters)
-        found["raster.across"] = columns.lookup(self.name("raster"), _ACROSS)
+        found |= raster_numbers(columns, self.name("raster"))
         found["parts"] = _log(self._parts(columns))
         found["promotion"] = _array(self._value(columns, "promotion"))
         for side in ("rows", "columns"):
@@ -237,6 +245,17 @@ _GROUPS = {"rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
            "columns4": 4, "columns8": 8, "columns16": 16}  # fmt: skip
 _GROUPS |= {name: rows for name, (rows, _) in PATCHES.items()}
 _ACROSS = {name: across for name, (_, across) in PATCHES.items()}
+_RASTERS = {"rows": 1, "rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
+            "columns": -1, "columns4": -4, "columns8": -8, "columns16": -16}  # fmt: skip
+_RASTERS |= {name: rows for name, (rows, _) in PATCHES.items()}
+
+
+def raster_numbers(columns: Columns, name: str) -> Table:
+    """Tiles down (negative where columns come first) and across of the groups of an order."""
+    return {
+        "raster": columns.lookup(name, _RASTERS),
+        "raster.across": columns.lookup(name, _ACROSS),
+    }
 
 
 class BlockCosts:
@@ -276,7 +295,7 @@ class BlockCosts:
             "held": _log(held), "resident": resident, "waves": _log(waves),
             "balance": 1.0 / rounds, "vector": vector, "busy": busy,
             "moved": _log(moved / self.program.bytes), "work": _log(work / traffic),
-            **self._roles(columns, tiles, own),
+            **self._roles(columns, tiles, own), **self._options(columns),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
 
@@ -284,6 +303,16 @@ class BlockCosts:
         """Values of a choice that this kernel may lack."""
         name = self.kernel.name(stem)
         return _array(columns[name]) if name in columns else np.full(columns.rows, otherwise)
+
+    def _options(self, columns: Columns) -> Table:
+        """What is held, and when memory is asked for what; `block_options` says which is which."""
+        numbers = {WALKERS: 0, AHEAD: 0, PARTS: 1, PREFETCH: 0}
+        found = {stem: self._option(columns, stem, first) for stem, first in numbers.items()}
+        for stem, value in ((LOADS, FIRST), (STORES, STREAM), (WAITS, REGISTERS)):
+            name = self.kernel.name(stem)
+            chosen = columns.is_(name, value) if name in columns else np.zeros(columns.rows)
+            found[f"{stem}.{value}"] = _array(chosen)
+        return found | {KEEP: self._option(columns, KEEP, 0)}
 
     def _shares(self, columns: Columns, tiles: Array, steps: Array) -> tuple[Array, Array]:
         """Blocks, and the steps that each of them goes through."""

@@ -18,6 +18,7 @@ from ir.targets.cuda.costs import (
     SPLIT_CLOCKS,
     Array,
     Table,
+    raster_numbers,
 )
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_rules import MmaRules
@@ -54,6 +55,9 @@ class MmaCosts(MmaRules):
             "unit": np.zeros(columns.rows),
             "shared": _floats(self._bytes(columns)) / self.hardware["shared_bytes"],
             "accumulators": _floats(self._registers(columns)),
+            "warps.depth": _floats(self._value(columns, "warps.depth")),
+            "epilogue.staged": _floats(columns.is_(self.name("epilogue"), "staged")),
+            **raster_numbers(columns, self.name("raster")),
         }  # fmt: skip
         return table | self._times(columns, rows, wide, depth, tiles, steps, parts)
 
