@@ -374,9 +374,9 @@ class Search:
         return all(schedule[name] == value for name, value in self.space.pinned.items())
 
     def _remember(self, outcome: Outcome) -> None:
-        """Its kernel need not run again."""
+        """Its kernel need not run again; of the outcome, copies are told the verdict alone."""
         if outcome.kernel_key:
-            self._kernels[outcome.kernel_key] = outcome
+            self._kernels[outcome.kernel_key] = outcome.as_copy()
 
     def _note(self, schedule: Schedule, outcome: Outcome) -> None:
         if outcome.ok and outcome.seconds is not None:
