@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from costmodel.evaluate import regret, spearman
 from costmodel.features import feature_names, featurise
 from costmodel.model import CostModel, Settings
-from explorer.strategies.growing import Growing
 from explorer.strategies.history import History
 from explorer.strategies.opening import MOST, Correction
 from ir.space import Matrix, Space
@@ -73,9 +72,9 @@ class Guide:
         self.model = CostModel(seed, names=feature_names(self.space), settings=settings)
         self.quality: list[Quality] = []
         self._prior: Prior | None = None
-        self._guesses = Growing(np.float64)  # the prior's scores of the valid trials
-        self._times = Growing(np.float64)
-        self._latest: Matrix = self.history.rows[:0]  # the rows of the last of them
+        self._guesses: Scores = np.empty(0)  # the prior's scores of the last valid trials
+        self._times: Scores = np.empty(0)
+        self._latest: Matrix = self.history.rows[:0]  # the rows of the very last of them
         self._merit = 1.0
         self._warm_up = warm_up
         self._stale = True
@@ -138,8 +137,7 @@ class Guide:
         if len(self._times) < FEWEST:
             return None
         last = slice(-len(self._latest), None)
-        guesses, times = self._guesses.values[last], self._times.values[last]
-        return Correction(self.space, self._latest, guesses, times)
+        return Correction(self.space, self._latest, self._guesses[last], self._times[last])
 
     def judge(self, rows: Matrix, seconds: Scores) -> None:
         """Compare scores with what a batch took (NaN for failures), before it is learnt from."""
@@ -159,14 +157,15 @@ class Guide:
             )  # fmt: skip
 
     def _hold_to_its_order(self, rows: Matrix, seconds: Scores) -> None:
-        """A rank correlation of a quarter or more with all times so far keeps the prior's weight
+        """A rank correlation of a quarter or more with the times so far keeps the prior's weight
         whole, one of minus a quarter takes it away: what it liked is hard to tell apart."""
         assert self._prior is not None
-        self._guesses.extend(self._prior.score(self.space, rows))
-        self._times.extend(seconds)
+        guesses = self._prior.score(self.space, rows)
+        self._guesses = np.concatenate([self._guesses, guesses])[-LESSONS:]
+        self._times = np.concatenate([self._times, seconds])[-LESSONS:]
         self._latest = np.concatenate([self._latest, rows])[-MOST:]
         if len(self._times) >= TELLING:
-            told = spearman(self._guesses.values, -self._times.values)
+            told = spearman(self._guesses, -self._times)
             self._merit = float(np.clip(0.5 + 2.0 * told, 0.0, 1.0))
 
 

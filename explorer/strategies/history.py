@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from explorer.strategies.base import OutcomeLike
 from explorer.strategies.growing import Growing
+from explorer.strategies.seen import Seen
 from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
 
@@ -25,7 +26,7 @@ class History:
     def __init__(self, space: Space) -> None:
         self.space = space
         self._open = replace(space, pins=())  # records made under other pins still teach
-        self._seen: set[bytes] = set()
+        self._seen = Seen(space)
         self._rows = Growing(np.int16, len(space.decisions))
         self._seconds = Growing(np.float64)
         self._kernels = Growing(np.int32)  # the number of each told row's kernel
@@ -66,7 +67,7 @@ class History:
         `tally` counts what was asked: [decision, index into its domain].
         """
         np.add.at(self.tally, (np.arange(len(self.tally)), matrix), 1)
-        self._seen.update(keys_of(matrix))
+        self._seen.add(matrix)
         return [self.space.schedule(row) for row in matrix]
 
     def read(
@@ -84,22 +85,18 @@ class History:
     def told(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> Matrix:
         """Keep the outcomes; gives the rows of the schedules."""
         matrix, seconds = self.read(schedules, outcomes)
-        keys = list(keys_of(matrix))
-        self._seen.update(keys)
+        self._seen.add(matrix)
         self._rows.extend(matrix)
         self._seconds.extend(seconds)
         numbers = self._numbers
-        kernels = [o.kernel_key or key for key, o in zip(keys, outcomes, strict=True)]
+        pairs = zip(keys_of(matrix), outcomes, strict=True)
+        kernels = [outcome.kernel_key or key for key, outcome in pairs]
         self._kernels.extend([numbers.setdefault(kernel, len(numbers)) for kernel in kernels])
         return matrix
 
     def fresh(self, matrix: Matrix) -> Matrix:
         """The rows neither asked nor told, each once."""
-        first: dict[bytes, int] = {}
-        for number, key in enumerate(keys_of(matrix)):
-            if key not in self._seen:
-                first.setdefault(key, number)
-        return matrix[list(first.values())]
+        return self._seen.fresh(matrix)
 
     def best(self, count: int) -> tuple[Matrix, NDArray[np.float64]]:
         """The fastest rows within the pins, one for each kernel, and their times."""
