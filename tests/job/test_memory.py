@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import explorer.search
+from costmodel.model import CostModel
 from explorer.outcome import Outcome
 from explorer.search import Search
 from explorer.strategies import guide
@@ -69,14 +70,14 @@ def test_a_trial_leaves_little_behind(
 ) -> None:
     monkeypatch.setattr(explorer.search, "MOST_GOOD", 16)
     fitted: list[int] = []
-    fit = guide.CostModel.fit
+    fit = CostModel.fit
 
     def noting(self: Any, features: Any, *told: Any) -> None:
         fitted.append(len(features))
         fit(self, features, *told)
 
     monkeypatch.setattr(guide, "LESSONS", LESSONS)
-    monkeypatch.setattr(guide.CostModel, "fit", noting)
+    monkeypatch.setattr(CostModel, "fit", noting)
     device = ScriptedDevice(few_kernels)
     device.measured = deque(maxlen=1)
     workload = Workload.of("matmul", {"m": 64, "n": 64, "k": 64})
