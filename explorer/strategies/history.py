@@ -26,7 +26,7 @@ class History:
     def __init__(self, space: Space) -> None:
         self.space = space
         self._open = replace(space, pins=())  # records made under other pins still teach
-        self._seen = Seen(space)
+        self._seen = Seen()
         self._rows = Growing(np.int16, len(space.decisions))
         self._seconds = Growing(np.float64)
         self._kernels = Growing(np.int32)  # the number of each told row's kernel
@@ -96,7 +96,7 @@ class History:
 
     def fresh(self, matrix: Matrix) -> Matrix:
         """The rows neither asked nor told, each once."""
-        return self._seen.fresh(matrix)
+        return matrix[self._seen.fresh(matrix)]
 
     def best(self, count: int) -> tuple[Matrix, NDArray[np.float64]]:
         """The fastest rows within the pins, one for each kernel, and their times."""

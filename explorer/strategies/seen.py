@@ -1,47 +1,58 @@
-"""Which rows of a space were met: eight bytes a row, looked up for thousands of rows at once."""
+"""Which rows were met: eight bytes a row, looked up for thousands of rows at once."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.space import Matrix, Space
-
+Rows = NDArray[np.integer[Any]]
 Keys = NDArray[np.uint64]
-SEED = 0  # of the numbers behind the keys, the same in every search
 
 
 class Seen:
-    """Keys of rows, in a sorted array.
+    """Keys of rows of integers, sorted.
 
-    A key is the exclusive or of one random number for each decision's value (Zobrist, A new hashing
-    method with application for game playing, 1970), so two rows share one with odds of 2**-64: in
-    one of forty million searches that meet a million rows, a row is taken for another.
+    Two rows share a key with odds of 2**-64: in one of forty million searches that meet a million
+    rows, one is taken for another.
     """
 
-    def __init__(self, space: Space) -> None:
-        widest = max((len(decision.domain) for decision in space.decisions), default=0)
-        size = (len(space.decisions), widest)
-        self._numbers = np.random.default_rng(SEED).integers(1 << 64, size=size, dtype=np.uint64)
-        self._columns = np.arange(len(space.decisions))
+    def __init__(self) -> None:
         self._keys: Keys = np.empty(0, dtype=np.uint64)
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, matrix: Matrix) -> None:
-        """Note the rows of `matrix`."""
-        self._keys = np.union1d(self._keys, self._of(matrix))
+    def add(self, rows: Rows) -> None:
+        """Note these rows."""
+        keys = np.unique(row_keys(rows))
+        places, met = self._look_up(keys)
+        self._keys = np.insert(self._keys, places[~met], keys[~met])
 
-    def fresh(self, matrix: Matrix) -> Matrix:
-        """The rows that were not met, each once, in their order."""
-        keys, first = np.unique(self._of(matrix), return_index=True)
+    def fresh(self, rows: Rows) -> NDArray[np.intp]:
+        """Where the rows stand that were not met, each once, in their order."""
+        keys, first = np.unique(row_keys(rows), return_index=True)
+        return np.sort(first[~self._look_up(keys)[1]])
+
+    def _look_up(self, keys: Keys) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Where keys stand or would stand, and which are there."""
         places = np.searchsorted(self._keys, keys)
-        there = np.zeros(len(keys), dtype=np.bool_)
-        inside = places < len(self._keys)
-        there[inside] = self._keys[places[inside]] == keys[inside]
-        return matrix[np.sort(first[~there])]
+        met = places < len(self._keys)
+        met[met] = self._keys[places[met]] == keys[met]
+        return places, met
 
-    def _of(self, matrix: Matrix) -> Keys:
-        numbers = self._numbers[self._columns, matrix]
-        return np.asarray(np.bitwise_xor.reduce(numbers, axis=1), dtype=np.uint64)
+
+def row_keys(rows: Rows) -> Keys:
+    """A number for each row, mixed from its values column by column.
+
+    The steps are those of SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
+    generators, OOPSLA 2014).
+    """
+    keys = np.zeros(len(rows), dtype=np.uint64)
+    for column in rows.T:
+        keys += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        keys ^= keys >> np.uint64(31)
+    return keys
