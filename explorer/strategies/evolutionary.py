@@ -1,7 +1,7 @@
 """Evolution under a learned model: the default strategy.
 
 A population of measured schedules breeds thousands of children on paper; the model ranks them, a
-diverse batch is measured, and the model is fitted again on everything told. A prior from other
+diverse batch is measured, and the model is fitted again on what was told. A prior from other
 workloads, if there is one, ranks the first batches and has less and less to say.
 """
 
