@@ -6,6 +6,7 @@ Summaries of outcomes that were measured; nothing is measured here.
 from __future__ import annotations
 
 import statistics
+from array import array
 from dataclasses import dataclass, field
 
 from explorer.outcome import Outcome
@@ -19,9 +20,9 @@ _ENOUGH = 3  # samples from which quartiles say something
 class Disturbance:
     """Collects outcomes as they come."""
 
-    _spreads: list[float] = field(default_factory=list)
-    _loads: list[float] = field(default_factory=list)
-    _crowding: list[float] = field(default_factory=list)
+    _spreads: array[float] = field(default_factory=lambda: array("d"))
+    _loads: array[float] = field(default_factory=lambda: array("d"))
+    _crowding: array[float] = field(default_factory=lambda: array("d"))
 
     def note(self, outcome: Outcome) -> None:
         if outcome.seconds and outcome.quartiles and outcome.repeats >= _ENOUGH:

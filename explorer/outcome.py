@@ -48,6 +48,10 @@ class Outcome:
     def ok(self) -> bool:
         return self.status == "ok"
 
+    def as_copy(self) -> Outcome:
+        """What another schedule of this kernel is told: its verdict, which is little to keep."""
+        return Outcome(self.status, self.seconds, kernel_key=self.kernel_key, copied=True)
+
     def to_json(self) -> str:
         """One line of canonical JSON."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))

@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -94,22 +94,23 @@ class Search:
         self.resumed = len(self._past.outcomes)
         first = known_at_start(store, workload, resume)
         own = "" if resume is None else resume.id
-        self.sharing = Sharing(store, workload)
-        self.known = self._tell_known(known_trials(store, workload, first, own))
-        self.measurer: Measuring = measurer or _measurer(workload, cache, seed, baseline)
         self._wants_baseline = baseline
         self._noted: Baseline | None = None
         self.settled: Settled | None = None  # what the finals came to
-        self.measurer.best = self.best_seconds
-        self.measurer.kernels = self._kernels
         options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
         options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
-        try:
+        self.sharing = Sharing(store, workload)
+        with ExitStack() as begun:
+            begun.callback(self.sharing.close)
+            if resume is not None:
+                self.sharing.run(resume)  # refuses before any worker is started
+            self.known = self._tell_known(known_trials(store, workload, first, own))
+            self.measurer: Measuring = measurer or _measurer(workload, cache, seed, baseline)
+            begun.callback(self.measurer.close)
+            self.measurer.best = self.best_seconds
+            self.measurer.kernels = self._kernels
             self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
-        except BaseException:
-            self.measurer.close()
-            self.sharing.close()
-            raise
+            begun.pop_all()
         self.state = "failed"
 
     def __enter__(self) -> Self:
@@ -334,10 +335,9 @@ class Search:
         return prior
 
     def _begin(self, resume: Job | None, options: dict[str, object]) -> Job:
-        """The job's row, held; a new one has all that making this very search again takes."""
+        """The job's row; a new one, held, has all that making this very search again takes."""
         workload = self.workload
         if resume is not None:
-            self.sharing.run(resume)
             return self.store.update_job(resume.id, "running")
         options |= {
             "threads": workload.threads,
@@ -374,9 +374,9 @@ class Search:
         return all(schedule[name] == value for name, value in self.space.pinned.items())
 
     def _remember(self, outcome: Outcome) -> None:
-        """Its kernel need not run again."""
+        """Its kernel need not run again; of the outcome, copies are told the verdict alone."""
         if outcome.kernel_key:
-            self._kernels[outcome.kernel_key] = outcome
+            self._kernels[outcome.kernel_key] = outcome.as_copy()
 
     def _note(self, schedule: Schedule, outcome: Outcome) -> None:
         if outcome.ok and outcome.seconds is not None:

@@ -53,7 +53,7 @@ class Sharing:
         self._workload = workload
         self._seconds = seconds
         self._owner = new_owner()
-        self._known: set[str] = set()
+        self._known: set[bytes] = set()  # the keys of schedules
         self._others: dict[str, Schedule] = {}  # asked here, leased by others
         self._held: dict[str, Schedule] = {}
         self._heard: list[Pair] = []
@@ -63,7 +63,7 @@ class Sharing:
 
     def know(self, schedules: Iterable[Schedule]) -> None:
         """Do not tell of these again: the search knows their outcomes."""
-        self._known.update(schedule.key for schedule in schedules)
+        self._known.update(bytes.fromhex(schedule.key) for schedule in schedules)
 
     def run(self, job: Job) -> None:
         """Be the one who runs this job, until `close`; raises UsageError if another does."""
@@ -145,9 +145,10 @@ class Sharing:
             self._others.pop(record.candidate, None)
 
     def _hear(self, records: Iterable[Record]) -> None:
-        fresh = [record for record in records if record.schedule_key not in self._known]
-        self._heard += verdicts(fresh)
-        self._known.update(record.schedule_key for record in fresh)
+        keys = [(bytes.fromhex(record.schedule_key), record) for record in records]
+        fresh = [(key, record) for key, record in keys if key not in self._known]
+        self._heard += verdicts(record for _, record in fresh)
+        self._known.update(key for key, _ in fresh)
 
     def _start(self) -> None:
         if self._heart is None:

@@ -68,69 +68,45 @@ def _attention(dtype: str, s: int, d: int, causal: bool) -> Case:
     )
 
 
+def _fused() -> list[Case]:
+    small, wide = {"m": 1024, "n": 1024, "k": 1024}, {"m": 512, "n": 4096, "k": 1024}
+    gated = {"m": 512, "n": 2048, "k": 1024}
+    found = (
+        ("matmul+bias+gelu+residual f32 1024x1024x1024", "matmul_bias_act", small),
+        ("matmul+bias+gelu+residual f32 512x4096x1024", "matmul_bias_act", wide),
+        ("gated mlp f32 512x2048x1024", "gated_mlp", gated),
+        ("gated mlp bf16 512x2048x1024", "gated_mlp", gated | {"dtype": "bf16"}),
+    )
+    return [Case(name, "fused matmul", operator, facts) for name, operator, facts in found]
+
+
+def _attentions(dtype: str) -> list[Case]:
+    return [
+        _attention(dtype, s, d, causal)
+        for s in (512, 2048)
+        for d in (64, 128)
+        for causal in (False, True)
+    ]
+
+
 def all_cases() -> list[Case]:
     """Every case, in the order in which they run."""
-    cases = [_matmul(*shape, "f32") for shape in SHAPES]
-    cases += [_matmul(n, n, n, dtype) for dtype in ("bf16", "i8") for n in (1024, 2048)]
-    cases += [
-        Case(
-            "matmul+bias+gelu+residual f32 1024x1024x1024",
-            "fused matmul",
-            "matmul_bias_act",
-            {"m": 1024, "n": 1024, "k": 1024},
+    square = {"m": 4096, "n": 4096}
+    points = {"n": 16384, "d": 18, "expand": True}
+    image = {"n": 1, "h": 56, "w": 56, "c": 64, "f": 64, "padding": 1}
+    return [
+        *(_matmul(*shape, "f32") for shape in SHAPES),
+        *(_matmul(n, n, n, dtype) for dtype in ("bf16", "i8") for n in (1024, 2048)),
+        *_fused(),
+        *(
+            Case(f"{name} f32 4096x4096", "rows", name, square)
+            for name in ("softmax", "layernorm", "rmsnorm")
         ),
-        Case(
-            "matmul+bias+gelu+residual f32 512x4096x1024",
-            "fused matmul",
-            "matmul_bias_act",
-            {"m": 512, "n": 4096, "k": 1024},
-        ),
-        Case(
-            "gated mlp f32 512x2048x1024",
-            "fused matmul",
-            "gated_mlp",
-            {"m": 512, "n": 2048, "k": 1024},
-        ),
-        Case(
-            "gated mlp bf16 512x2048x1024",
-            "fused matmul",
-            "gated_mlp",
-            {"m": 512, "n": 2048, "k": 1024, "dtype": "bf16"},
-        ),
+        *_attentions("bf16"),
+        *_attentions("f32"),
+        Case("gaussian product n=16384 d=18", "gaussian", "gaussian", points),
+        Case("conv2d 1x56x56x64 -> 64, 3x3", "conv", "conv2d", image),
     ]
-    cases += [
-        Case(f"{name} f32 4096x4096", "rows", name, {"m": 4096, "n": 4096})
-        for name in ("softmax", "layernorm", "rmsnorm")
-    ]
-    cases += [
-        _attention("bf16", s, d, causal)
-        for s in (512, 2048)
-        for d in (64, 128)
-        for causal in (False, True)
-    ]
-    cases += [
-        _attention("f32", s, d, causal)
-        for s in (512, 2048)
-        for d in (64, 128)
-        for causal in (False, True)
-    ]
-    cases.append(
-        Case(
-            "gaussian product n=16384 d=18",
-            "gaussian",
-            "gaussian",
-            {"n": 16384, "d": 18, "expand": True},
-        )
-    )
-    cases.append(
-        Case(
-            "conv2d 1x56x56x64 -> 64, 3x3",
-            "conv",
-            "conv2d",
-            {"n": 1, "h": 56, "w": 56, "c": 64, "f": 64, "padding": 1},
-        )
-    )
-    return cases
 
 
 def _plain(text: str) -> str:

@@ -37,7 +37,7 @@ def invoke(arguments: list[str]) -> int:
         return _failed("interrupted; what was measured is kept", EXIT_INTERRUPTED)
     except (BrokenPipeError, SystemExit):  # the latter is what typer makes of the former
         return _reader_left()
-    except Exception as error:
+    except Exception as error:  # known kinds become a line and a code, others are raised again
         code = exit_code(error)
         if code is None:
             raise

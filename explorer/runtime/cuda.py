@@ -184,12 +184,15 @@ class CudaRuntime:
 
 @cache
 def _nvml() -> Any:
+    """The device as NVML knows it; None where the clock cannot be told."""
     try:
         import pynvml
-
+    except ImportError:
+        return None
+    try:
         pynvml.nvmlInit()
         return pynvml.nvmlDeviceGetHandleByIndex(0)
-    except Exception:  # noqa: BLE001 (any failure means that the clock cannot be told)
+    except pynvml.NVMLError:
         return None
 
 
@@ -375,7 +378,7 @@ class CudaLaunch:
         """Run `times` times, turning through the operand sets if more than once."""
         try:
             return self._timed(times)
-        except Exception as error:  # noqa: BLE001 (CUDA's errors stay: this process is done)
+        except (RuntimeError, MemoryError) as error:  # of CUDA: they stay, so this process ends
             _die(error)
 
     def _timed(self, times: int) -> float:

@@ -1,7 +1,7 @@
 """Evolution under a learned model: the default strategy.
 
 A population of measured schedules breeds thousands of children on paper; the model ranks them, a
-diverse batch is measured, and the model is fitted again on everything told. A prior from other
+diverse batch is measured, and the model is fitted again on what was told. A prior from other
 workloads, if there is one, ranks the first batches and has less and less to say.
 """
 
@@ -98,7 +98,7 @@ class Evolutionary:
             batch += more(n - len(batch))
         if len(batch) < n:
             rest = draw_fresh(self.history, self._rng, max(n - len(batch), self._drawn()))
-            rest = rest[uncommon(self.history.asked_rows, rest, n - len(batch))]
+            rest = rest[uncommon(self.history.tally, rest, n - len(batch))]
             batch += self.history.asked(rest)
         return batch
 
@@ -110,7 +110,7 @@ class Evolutionary:
         """Seeds for a batch of `n`. A prior that is trusted ranks the space's own among the rest,
         so that but the first of them has a seat for certain."""
         if self.guide.trusted:
-            return self._queue.take(n, 0 if len(self.history.asked_rows) else 1)
+            return self._queue.take(n, 0 if self.history.tally.any() else 1)
         return self._queue.take(
             n if self.guide.warm else max(1, round(n * self.settings.seed_share))
         )
@@ -169,7 +169,7 @@ class Evolutionary:
         batch = self.history.asked(pool[picked])
         blind = np.delete(pool, picked, axis=0)
         return batch + self.history.asked(
-            blind[uncommon(self.history.asked_rows, blind, count - ranked)]
+            blind[uncommon(self.history.tally, blind, count - ranked)]
         )
 
     def _diverse(self, pool: Matrix, count: int) -> NDArray[np.intp]:
@@ -233,17 +233,15 @@ def distinct(matrix: Matrix) -> Matrix:
     return matrix[list(first.values())]
 
 
-def uncommon(seen: Matrix, pool: Matrix, count: int) -> NDArray[np.intp]:
-    """Greedy choice of up to `count` rows of `pool` whose values are rare among `seen` and chosen.
+def uncommon(tally: NDArray[np.int64], pool: Matrix, count: int) -> NDArray[np.intp]:
+    """Greedy choice of up to `count` rows of `pool` whose values are rare among those of `tally`
+    (how often each value was asked: [decision, index]) and those chosen.
 
     What few legal schedules have (an instruction that much forbids) would else be met too late.
     """
     chosen: list[int] = []
-    if not len(pool):
-        return np.array(chosen, dtype=np.intp)
-    columns = np.arange(pool.shape[1])
-    counts = np.zeros((pool.shape[1], int(max(pool.max(), seen.max(initial=0))) + 1))
-    np.add.at(counts, (np.broadcast_to(columns, seen.shape), seen), 1)
+    columns = np.arange(len(tally))
+    counts = tally.astype(np.float64)
     for _ in range(min(count, len(pool))):
         rarity = (1 / (1 + counts[columns, pool])).sum(axis=1)
         rarity[chosen] = -1

@@ -17,13 +17,14 @@ from costmodel.evaluate import regret, spearman
 from costmodel.features import feature_names, featurise
 from costmodel.model import CostModel, Settings
 from explorer.strategies.history import History
-from explorer.strategies.opening import Correction
-from ir.space import Matrix, Row, Space
+from explorer.strategies.opening import MOST, Correction
+from ir.space import Matrix, Space
 
 Scores = NDArray[np.float64]
 TRUST = 24.0  # trials after which prior and online model have equal say
 FEWEST = 3  # valid trials of a batch that can be ranked
 TELLING = 16  # valid trials from which a prior is held to its order
+LESSONS = 2_048  # rows that a model is fitted on at most, so that a long search stays as quick
 
 
 class Prior(Protocol):
@@ -71,9 +72,9 @@ class Guide:
         self.model = CostModel(seed, names=feature_names(self.space), settings=settings)
         self.quality: list[Quality] = []
         self._prior: Prior | None = None
-        self._guesses: list[float] = []  # the prior's scores of what was told, valid trials alone
-        self._times: list[float] = []
-        self._rows: list[Row] = []
+        self._guesses: Scores = np.empty(0)  # the prior's scores of the last valid trials
+        self._times: Scores = np.empty(0)
+        self._latest: Matrix = self.history.rows[:0]  # the rows of the very last of them
         self._merit = 1.0
         self._warm_up = warm_up
         self._stale = True
@@ -110,10 +111,12 @@ class Guide:
         return self._merit * TRUST / (TRUST + len(self.history)) if self.model.ready else 1.0
 
     def learn(self) -> None:
-        """Fit the online model on everything told."""
+        """Fit the online model on what was told, of a long search on `lessons`."""
         if self._stale and self.warm:
-            features = featurise(self.space, self.history.rows)
-            self.model.fit(features, self.history.seconds, self.history.ok)
+            history = self.history
+            chosen = lessons(history.seconds, history.kernel_numbers, LESSONS)
+            features = featurise(self.space, history.rows[chosen])
+            self.model.fit(features, history.seconds[chosen], history.ok[chosen])
             self._stale = False
 
     def score(self, matrix: Matrix) -> Scores:
@@ -133,8 +136,8 @@ class Guide:
         """What the trials so far say of the prior's error; None while they are too few."""
         if len(self._times) < FEWEST:
             return None
-        guesses, times = np.array(self._guesses), np.array(self._times)
-        return Correction(self.space, np.array(self._rows), guesses, times)
+        last = slice(-len(self._latest), None)
+        return Correction(self.space, self._latest, self._guesses[last], self._times[last])
 
     def judge(self, rows: Matrix, seconds: Scores) -> None:
         """Compare scores with what a batch took (NaN for failures), before it is learnt from."""
@@ -154,15 +157,35 @@ class Guide:
             )  # fmt: skip
 
     def _hold_to_its_order(self, rows: Matrix, seconds: Scores) -> None:
-        """A rank correlation of a quarter or more with all times so far keeps the prior's weight
+        """A rank correlation of a quarter or more with the times so far keeps the prior's weight
         whole, one of minus a quarter takes it away: what it liked is hard to tell apart."""
         assert self._prior is not None
-        self._guesses += self._prior.score(self.space, rows).tolist()
-        self._times += seconds.tolist()
-        self._rows += list(rows)
+        guesses = self._prior.score(self.space, rows)
+        self._guesses = np.concatenate([self._guesses, guesses])[-LESSONS:]
+        self._times = np.concatenate([self._times, seconds])[-LESSONS:]
+        self._latest = np.concatenate([self._latest, rows])[-MOST:]
         if len(self._times) >= TELLING:
-            told = spearman(np.array(self._guesses), -np.array(self._times))
+            told = spearman(self._guesses, -self._times)
             self._merit = float(np.clip(0.5 + 2.0 * told, 0.0, 1.0))
+
+
+def lessons(seconds: Scores, kernels: NDArray[np.int32], most: int) -> NDArray[np.intp]:
+    """Which `most` of the told rows to learn from, in the order of telling; all of fewer.
+
+    The first of each kernel teaches what its copies do. Of too many kernels the fastest half of
+    the seats, and an even choice of the others by time (failures last); what is left is given to
+    the newest copies. `seconds` and `kernels` are those of the rows, NaN for failures.
+    """
+    if len(seconds) <= most:
+        return np.arange(len(seconds))
+    first = np.unique(kernels, return_index=True)[1]
+    if len(first) < most:
+        copies = np.setdiff1d(np.arange(len(seconds)), first)
+        return np.sort(np.concatenate([first, copies[len(first) - most :]]))
+    ranked = first[np.argsort(seconds[first], kind="stable")]
+    head, tail = ranked[: most // 2], ranked[most // 2 :]
+    even = np.linspace(0, len(tail) - 1, most - len(head)).astype(np.intp)
+    return np.sort(np.concatenate([head, tail[even]]))
 
 
 def _standard(scores: Scores) -> Scores:

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.strategies.base import OutcomeLike
+from explorer.strategies.growing import Growing
+from explorer.strategies.seen import Seen
 from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
 
@@ -16,17 +18,21 @@ MOST_SEEDS = 24
 
 
 class History:
-    """Rows seen, and for the told ones time and success. A kernel counts once among the best."""
+    """Rows seen, and for the told ones time and success. A kernel counts once among the best.
+
+    Of a told schedule it keeps its row, its time and the number of its kernel, and no object.
+    """
 
     def __init__(self, space: Space) -> None:
         self.space = space
         self._open = replace(space, pins=())  # records made under other pins still teach
-        self._seen: set[bytes] = set()
-        self._rows: list[Row] = []
-        self._asked: list[Row] = []
-        self._seconds: list[float] = []
-        self._kernels: list[str] = []
-        self._distinct: set[str] = set()
+        self._seen = Seen()
+        self._rows = Growing(np.int16, len(space.decisions))
+        self._seconds = Growing(np.float64)
+        self._kernels = Growing(np.int32)  # the number of each told row's kernel
+        self._numbers: dict[str | bytes, int] = {}  # of kernels, in the order of telling
+        widest = max((len(decision.domain) for decision in space.decisions), default=0)
+        self.tally = np.zeros((len(space.decisions), widest), dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -34,33 +40,34 @@ class History:
     @property
     def rows(self) -> Matrix:
         """Told rows, in the order of telling."""
-        width = len(self.space.decisions)
-        return np.array(self._rows, dtype=np.int16).reshape(len(self._rows), width)
-
-    @property
-    def asked_rows(self) -> Matrix:
-        """Rows asked, in the order of asking."""
-        width = len(self.space.decisions)
-        return np.array(self._asked, dtype=np.int16).reshape(len(self._asked), width)
+        return self._rows.values
 
     @property
     def kernels(self) -> int:
         """How many kernels were told of; a schedule that failed before it was one counts, too."""
-        return len(self._distinct)
+        return len(self._numbers)
+
+    @property
+    def kernel_numbers(self) -> NDArray[np.int32]:
+        """The kernel of each told row, counted in the order in which they were told first."""
+        return self._kernels.values
 
     @property
     def seconds(self) -> NDArray[np.float64]:
         """Times of the told rows; NaN for failures."""
-        return np.array(self._seconds, dtype=np.float64)
+        return self._seconds.values
 
     @property
     def ok(self) -> NDArray[np.bool_]:
         return np.isfinite(self.seconds)
 
     def asked(self, matrix: Matrix) -> list[Schedule]:
-        """Note that these rows are on their way, and give them as schedules."""
-        self._asked.extend(matrix)
-        self._seen.update(keys_of(matrix))
+        """Note that these rows are on their way, and give them as schedules.
+
+        `tally` counts what was asked: [decision, index into its domain].
+        """
+        np.add.at(self.tally, (np.arange(len(self.tally)), matrix), 1)
+        self._seen.add(matrix)
         return [self.space.schedule(row) for row in matrix]
 
     def read(
@@ -78,33 +85,30 @@ class History:
     def told(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> Matrix:
         """Keep the outcomes; gives the rows of the schedules."""
         matrix, seconds = self.read(schedules, outcomes)
-        for row, time, outcome in zip(matrix, seconds.tolist(), outcomes, strict=True):
-            self._seen.add(row.tobytes())
-            self._rows.append(row)
-            self._seconds.append(time)
-            self._kernels.append(outcome.kernel_key or row.tobytes().hex())
-            self._distinct.add(self._kernels[-1])
+        self._seen.add(matrix)
+        self._rows.extend(matrix)
+        self._seconds.extend(seconds)
+        numbers = self._numbers
+        pairs = zip(keys_of(matrix), outcomes, strict=True)
+        kernels = [outcome.kernel_key or key for key, outcome in pairs]
+        self._kernels.extend([numbers.setdefault(kernel, len(numbers)) for kernel in kernels])
         return matrix
 
     def fresh(self, matrix: Matrix) -> Matrix:
         """The rows neither asked nor told, each once."""
-        first: dict[bytes, int] = {}
-        for number, key in enumerate(keys_of(matrix)):
-            if key not in self._seen:
-                first.setdefault(key, number)
-        return matrix[list(first.values())]
+        return matrix[self._seen.fresh(matrix)]
 
     def best(self, count: int) -> tuple[Matrix, NDArray[np.float64]]:
         """The fastest rows within the pins, one for each kernel, and their times."""
-        seconds = self.seconds
-        chosen: dict[str, int] = {}
-        for number in np.argsort(seconds, kind="stable"):
+        seconds, rows, kernels = self.seconds, self.rows, self.kernel_numbers
+        chosen: dict[int, int] = {}
+        for number in np.argsort(seconds, kind="stable").tolist():
             if len(chosen) >= count or not np.isfinite(seconds[number]):
                 break
-            if self.within_pins(self._rows[number]):
-                chosen.setdefault(self._kernels[number], int(number))
+            if self.within_pins(rows[number]):
+                chosen.setdefault(int(kernels[number]), number)
         index = list(chosen.values())
-        return self.rows[index], seconds[index]
+        return rows[index], seconds[index]
 
     def within_pins(self, row: Row) -> bool:
         """Whether a told row has what is pinned now."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -38,7 +38,7 @@ class ScriptedDevice:
         self.final = final or rule
         self.library, self.contested = library, contested
         self.baseline: Baseline | None = None
-        self.measured: list[Schedule] = []
+        self.measured: MutableSequence[Schedule] = []
         self.finalists: list[Schedule] = []
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}

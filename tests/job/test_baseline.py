@@ -35,15 +35,8 @@ def in_turns(schedule: Schedule, faster: float = 1.0) -> Outcome:
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
-    scripted = ScriptedDevice(by_key, in_turns, QUICK, LATER)
-    monkeypatch.setattr("explorer.search.Measurer", scripted)
-    return scripted
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "records.db"
+def scripted() -> ScriptedDevice:
+    return ScriptedDevice(by_key, in_turns, QUICK, LATER)
 
 
 def tune(path: Path, **options: Any) -> JobResult:

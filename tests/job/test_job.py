@@ -29,18 +29,6 @@ from tests.job.device import ScriptedDevice, alike, by_key
 EXTENTS: dict[str, Any] = {"m": 64, "n": 64, "k": 64}
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
-    scripted = ScriptedDevice()
-    monkeypatch.setattr("explorer.search.Measurer", scripted)
-    return scripted
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "records.db"
-
-
 def tune(path: Path, **options: Any) -> JobResult:
     given: dict[str, Any] = {"trials": 24, "strategy": "random", "store": path} | options
     return job.tune("matmul", EXTENTS, **given)

@@ -45,13 +45,6 @@ trials = 12
 
 
 @pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
-    scripted = ScriptedDevice()
-    monkeypatch.setattr("explorer.search.Measurer", scripted)
-    return scripted
-
-
-@pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "jobs.toml"
     path.write_text(TEXT)

@@ -55,13 +55,6 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
-    scripted = ScriptedDevice()
-    monkeypatch.setattr("explorer.search.Measurer", scripted)
-    return scripted
-
-
 def test_a_replayed_search_finds_the_best_record_without_measuring(
     recorded: Path, device: ScriptedDevice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

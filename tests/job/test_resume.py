@@ -16,6 +16,9 @@ from explorer.errors import DeviceLost
 from explorer.job import PlanResult, Progress
 from explorer.outcome import Outcome
 from explorer.recall import DECIDING
+from explorer.search import Search
+from explorer.sharing import Sharing
+from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Record, Store, StoreError
@@ -25,13 +28,6 @@ from tests.job.killed import EXTENTS, OPTIONS
 
 TRIALS = 44
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
-    scripted = ScriptedDevice()
-    monkeypatch.setattr("explorer.search.Measurer", scripted)
-    return scripted
 
 
 def tune(path: Path, **options: Any) -> Any:
@@ -259,6 +255,29 @@ def test_a_job_that_is_being_run_is_not_resumed(device: ScriptedDevice, tmp_path
         assert "then resume it" in line
     assert len(said) == 2
     assert job.resume(said[0][0], store=path).trials == TRIALS
+
+
+def test_a_job_that_is_being_run_starts_no_worker(
+    device: ScriptedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, workload = tmp_path / "records.db", Workload.of("matmul", EXTENTS)
+    begun = tune(path, progress=interrupt_at(3)).job
+    started: list[int] = []
+
+    def start(*_: object, **__: object) -> ScriptedDevice:
+        started.append(1)
+        return device
+
+    monkeypatch.setattr("explorer.search.Measurer", start)
+    with Store(path) as store:
+        stopped, holder = store.job(begun), Sharing(store, workload)
+        holder.run(stopped)
+        with pytest.raises(UsageError, match="is being run by"):
+            Search(workload, store, strategy="random", resume=stopped)
+        assert not started
+        holder.close()
+        with Search(workload, store, strategy="random", resume=stopped) as search:
+            assert (len(started), search.resumed) == (1, 3)
 
 
 def test_the_newest_job_is_one_that_nobody_runs(device: ScriptedDevice, tmp_path: Path) -> None:

@@ -49,17 +49,26 @@ def tma_boxes(
             f"{shared.name}: S({place.swizzle[0]},{place.swizzle[1]},{place.swizzle[2]}) on bytes, "
             f"TMA knows S(0..3,4,3)",
         )
-    bits = shared.bits
-    offsets = place.strides
-    line = place.line * 8 // bits if place.line else 0
+    cut = _cut(space, shared, strides, place)
+    if isinstance(cut, Rejection):
+        return cut
+    return _unfit_inner(space, source, strides, place, cut) or cut
+
+
+def _cut(
+    space: Space, shared: Tile, strides: dict[int, int], place: Placement
+) -> Boxes | Rejection:
+    """Digits in the order of shared memory, shared out among dimensions; `strides` are those of
+    the global tile."""
+    line = place.line * 8 // shared.bits if place.line else 0
     dims: list[list[int]] = []
     outer: list[int] = []
     reached = 1
     for digit in place.order:
         radix = space.radix[digit]
-        if offsets[digit] != reached:
+        if place.strides[digit] != reached:
             return Rejection(
-                "tma-padding", f"{shared.name}: offset {offsets[digit]}, due {reached}"
+                "tma-padding", f"{shared.name}: offset {place.strides[digit]}, due {reached}"
             )
         reached *= radix
         if outer:
@@ -73,16 +82,24 @@ def tma_boxes(
             dims.append([digit])
         else:
             outer.append(digit)
-    if not dims:
+    return Boxes(tuple(map(tuple, dims)), tuple(outer))
+
+
+def _unfit_inner(
+    space: Space, source: Tile, strides: dict[int, int], place: Placement, boxes: Boxes
+) -> Rejection | None:
+    """Why the innermost dimension of these boxes is none that TMA can copy."""
+    if not boxes.dims:
         return Rejection(
-            "tma-box", f"{source.name}: 1 element of {bits} bits, needs {GRANULE} bytes"
+            "tma-box", f"{source.name}: 1 element of {source.bits} bits, needs {GRANULE} bytes"
         )
-    if strides[dims[0][0]] != 1:
+    first = boxes.dims[0]
+    if strides[first[0]] != 1:
         return Rejection(
             "tma-inner-stride",
-            f"{source.name}: innermost box stride is {strides[dims[0][0]]} elements, needs 1",
+            f"{source.name}: innermost box stride is {strides[first[0]]} elements, needs 1",
         )
-    inner = space.size(dims[0]) * bits // 8
+    inner = space.size(first) * source.bits // 8
     if inner % GRANULE:
         return Rejection(
             "tma-box", f"{source.name}: inner box extent of {inner} bytes, no multiple of {GRANULE}"
@@ -92,7 +109,7 @@ def tma_boxes(
         return Rejection(
             "tma-box", f"{source.name}: inner box of {inner} bytes, the swizzle's rows have {span}"
         )
-    return Boxes(tuple(map(tuple, dims)), tuple(outer))
+    return None
 
 
 def _unfit_tensor(space: Space, source: Tile, strides: dict[int, int]) -> Rejection | None:

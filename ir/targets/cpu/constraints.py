@@ -17,6 +17,7 @@ from ir.targets.cpu.instructions import DotRow
 from ir.targets.cpu.shape import OperandShape, StageShape
 
 Check = Callable[[Columns], Any]
+Reading = tuple[str, str, str, bool, bool]  # lanes, rows, instruction; legal packed, legal in place
 TILE_REGISTERS = 8
 MAX_BODY = 96  # register tile x unroll: larger bodies only cost compile time
 
@@ -228,35 +229,8 @@ class Constraints:
         name = shape.stage.name
         pack, lane = f"pack.{name}.{operand.name}", f"lane.{name}"
         instruction = f"instruction.{name}"
-
-        owner = self.decisions.staged.producer.get(operand.node) if operand.buffered else None
-        producer = "" if owner is None else f"lane.{self.decisions.staged.stages[owner].name}"
-
-        def in_place(lane_axis: str, row_axis: str, dot: DotRow) -> bool:
-            if dot.name == "fma":
-                return True
-            if lane_axis in operand.axes or not operand.in_memory or not operand.main_contiguous:
-                return False
-            return self._whole(operand, shape, dot, row_axis)
-
-        def legal(lane_axis: str, row_axis: str, dot: DotRow) -> tuple[bool, bool]:
-            """(packed is legal, in place is legal)"""
-            if dot.name == "fma":
-                return lane_axis not in shape.stage.reduce and operand.packable, True
-            if (
-                lane_axis in shape.stage.reduce
-                or not row_axis
-                or not self._fits(shape, dot, lane_axis, row_axis)
-            ):
-                return False, False
-            return operand.packable, in_place(lane_axis, row_axis, dot)
-
-        table = [
-            (a, r, dot.name, *legal(a, r, dot))
-            for a in shape.lanes
-            for r in ("", *shape.rows)
-            for dot in shape.instructions
-        ]
+        producer = self._producer_lane(operand)
+        readings = self._readings(shape, operand)
 
         def check(columns: Columns) -> Any:
             good: Any = np.zeros(columns.rows, dtype=np.bool_)
@@ -265,7 +239,7 @@ class Constraints:
                 if pack in self.names
                 else np.ones(columns.rows, dtype=np.bool_)
             )
-            for a, r, dot, packed, place in table:
+            for a, r, dot, packed, place in readings:
                 here = (
                     columns.is_(lane, a)
                     & columns.is_(f"row.{name}", r)
@@ -286,6 +260,32 @@ class Constraints:
                 f"(pack: {s.get(pack, 'no')})"
             ),
         )
+
+    def _producer_lane(self, operand: OperandShape) -> str:
+        """The decision over which axis the stage has its lanes that computes an operand; "" where
+        none does."""
+        owner = self.decisions.staged.producer.get(operand.node) if operand.buffered else None
+        return "" if owner is None else f"lane.{self.decisions.staged.stages[owner].name}"
+
+    def _readings(self, shape: StageShape, operand: OperandShape) -> list[Reading]:
+        """Every way in which the stage may read an operand."""
+        return [
+            (a, r, dot.name, *self._legal(shape, operand, dot, a, r))
+            for a in shape.lanes
+            for r in ("", *shape.rows)
+            for dot in shape.instructions
+        ]
+
+    def _legal(
+        self, shape: StageShape, operand: OperandShape, dot: DotRow, lane: str, row: str
+    ) -> tuple[bool, bool]:
+        """Whether an operand may be read packed, and in place."""
+        if dot.name == "fma":
+            return lane not in shape.stage.reduce and operand.packable, True
+        if lane in shape.stage.reduce or not row or not self._fits(shape, dot, lane, row):
+            return False, False
+        near = operand.in_memory and operand.main_contiguous and lane not in operand.axes
+        return operand.packable, near and self._whole(operand, shape, dot, row)
 
     def _fits(self, shape: StageShape, dot: DotRow, lane: str, row: str) -> bool:
         """Each product has one operand with lanes and one with rows, both with the reduction."""

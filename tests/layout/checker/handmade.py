@@ -10,6 +10,7 @@ from typing import Any
 from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 
 Plain = dict[str, Any]
+Layouts = tuple[tuple[str, Plain], ...]  # of each tile, and what else there is to say of it
 
 
 def _tile(tile: Tile, layout: str, **facts: Any) -> Plain:
@@ -52,6 +53,11 @@ def _map(op: int, inputs: list[str], output: str, *values: str) -> Plain:
     return {"kind": "map", "op": op, "inputs": inputs, "output": output, "values": list(values)}
 
 
+def _tiles(program: TileProgram, layouts: Layouts) -> list[Plain]:
+    pairs = zip(program.tiles, layouts, strict=True)
+    return [_tile(tile, text, **facts) for tile, (text, facts) in pairs]
+
+
 def _solution(program: TileProgram, tiles: list[Plain], steps: list[Plain]) -> Plain:
     shared = sum(tile["bytes"] for tile in tiles if tile["scope"] == "shared")
     return {
@@ -63,8 +69,7 @@ def _solution(program: TileProgram, tiles: list[Plain], steps: list[Plain]) -> P
     }
 
 
-def warp_product() -> tuple[TileProgram, Plain]:
-    """One warp, 16x16x16 in f16: cp.async, ldmatrix.x4 on 32-byte rows, mma.sync, 8-byte stores."""
+def _warp_program() -> TileProgram:
     a, b = (("m", 16), ("k", 16)), (("n", 16), ("k", 16))
     c = (("m", 16), ("n", 16))
     tiles = (
@@ -86,10 +91,13 @@ def warp_product() -> tuple[TileProgram, Plain]:
         TileOp("gemm", ("a_r", "b_r"), ("c",), (("m", "m"), ("n", "n"), ("k", "k"))),
         TileOp("copy", ("c",), ("c_g",)),
     )
-    program = TileProgram("warp_product", 32, tiles, ops)
+    return TileProgram("warp_product", 32, tiles, ops)
+
+
+def _warp_layouts() -> Layouts:
     rows, near = "(16,16):(64,1)", "S(1,3,3) o 0 o (16,16):(16,1)"
     fragment = "((4,8),(2,2,2)):((32,1),(16,8,128))"
-    layouts: tuple[tuple[str, Plain], ...] = (
+    return (
         (rows, {}),
         (rows, {}),
         (near, {"bytes": 512, "alignment": 256}),
@@ -99,7 +107,33 @@ def warp_product() -> tuple[TileProgram, Plain]:
         (fragment, {"registers": 8}),
         (rows, {}),
     )
-    plans = [_tile(tile, text, **facts) for tile, (text, facts) in zip(tiles, layouts, strict=True)]
+
+
+def _warp_gemm() -> Plain:
+    return {
+        "kind": "gemm",
+        "op": 5,
+        "instruction": "mma.m16n8k16.f16",
+        "swapped": False,
+        "a": "a_r",
+        "b": "b_r",
+        "c": "c",
+        "loops": [1, 2, 1],
+        "warps": [1, 1],
+        "a_values": "(8,1,1):(1,0,0)",
+        "b_values": "(4,2,1):(1,4,0)",
+        "c_values": "(4,1,2):(1,0,4)",
+        "a_descriptor": None,
+        "b_descriptor": None,
+        "m_order": "(16,1):(1,0)",
+        "n_order": "(8,2):(1,8)",
+        "k_order": "(16,1):(1,0)",
+    }
+
+
+def warp_product() -> tuple[TileProgram, Plain]:
+    """One warp, 16x16x16 in f16: cp.async, ldmatrix.x4 on 32-byte rows, mma.sync, 8-byte stores."""
+    program = _warp_program()
     chunks = "((2,16),1):((128,1),0)"
     fill = {"bits": 128, "elements": 8, "sectors": 16}
     fill |= {"source_addresses": chunks, "target_addresses": chunks}  # type: ignore[dict-item]
@@ -110,48 +144,29 @@ def warp_product() -> tuple[TileProgram, Plain]:
         _copy(2, "a_s", "a_r", "ldmatrix.x4", source_addresses="((16,2),1):((1,128),0)", **load),
         _copy(3, "b_s", "b_r", "ldmatrix.x4", source_addresses="((8,2,2),1):((1,128,8),0)", **load),
         _map(4, [], "c"),
-        {
-            "kind": "gemm",
-            "op": 5,
-            "instruction": "mma.m16n8k16.f16",
-            "swapped": False,
-            "a": "a_r",
-            "b": "b_r",
-            "c": "c",
-            "loops": [1, 2, 1],
-            "warps": [1, 1],
-            "a_values": "(8,1,1):(1,0,0)",
-            "b_values": "(4,2,1):(1,4,0)",
-            "c_values": "(4,1,2):(1,0,4)",
-            "a_descriptor": None,
-            "b_descriptor": None,
-            "m_order": "(16,1):(1,0)",
-            "n_order": "(8,2):(1,8)",
-            "k_order": "(16,1):(1,0)",
-        },
+        _warp_gemm(),
         _copy(
             6, "c", "c_g", "st.64", bits=64, elements=2, issues=4, sectors=8, values="(2,4):(1,2)",
             target_addresses="((4,8),(2,2)):((32,1),(8,128))",
         ),
     ]  # fmt: skip
-    return program, _solution(program, plans, steps)
+    return program, _solution(program, _tiles(program, _warp_layouts()), steps)
 
 
-def _bulk(extent: int, swizzle: int = 3) -> Plain:
-    """One box of `extent` rows of 64 bf16."""
+def _box(columns: int, rows: int, swizzle: int) -> Plain:
+    """One box of rows of bf16 that lie 512 elements apart."""
     return {
-        "extents": [64, extent],
+        "extents": [columns, rows],
         "strides": [1, 512],
-        "box": f"(64,{extent}):({extent},1)",
+        "box": f"({columns},{rows}):({rows},1)",
         "starts": "1:0",
         "shared_starts": [0],
         "swizzle": swizzle,
-        "bytes": extent * 128,
+        "bytes": columns * rows * 2,
     }
 
 
-def group_product() -> tuple[TileProgram, Plain]:
-    """One warp group, 64x16x64 in bf16: TMA, wgmma on 128-byte rows, stmatrix and a TMA store."""
+def _group_program() -> TileProgram:
     a, b, c = (("m", 64), ("k", 64)), (("n", 16), ("k", 64)), (("m", 64), ("n", 16))
     tiles = (
         Tile("a_g", "bf16", a, "global", (512, 1)),
@@ -172,9 +187,12 @@ def group_product() -> tuple[TileProgram, Plain]:
         TileOp("copy", ("d",), ("d_s",)),
         TileOp("copy", ("d_s",), ("d_g",)),
     )
-    program = TileProgram("group_product", 128, tiles, ops)
+    return TileProgram("group_product", 128, tiles, ops)
+
+
+def _group_layouts() -> Layouts:
     fragment = "((4,8,4),(2,2,2)):((128,1,16),(64,8,512))"
-    layouts: tuple[tuple[str, Plain], ...] = (
+    return (
         ("(64,64):(512,1)", {}),
         ("(16,64):(512,1)", {}),
         ("S(3,3,3) o 0 o (64,64):(64,1)", {"bytes": 8192, "alignment": 1024}),
@@ -184,50 +202,49 @@ def group_product() -> tuple[TileProgram, Plain]:
         ("S(1,3,3) o 0 o (64,16):(16,1)", {"bytes": 2048, "alignment": 256}),
         ("(64,16):(512,1)", {}),
     )
-    plans = [_tile(tile, text, **facts) for tile, (text, facts) in zip(tiles, layouts, strict=True)]
+
+
+def _group_gemm() -> Plain:
     word = (1 << 62) | (64 << 32) | (1 << 16)
     facts = {"major": "k", "swizzle": 3, "lbo": 16, "sbo": 1024, "word": word}
-    out = {
-        "extents": [16, 64],
-        "strides": [1, 512],
-        "box": "(16,64):(64,1)",
-        "starts": "1:0",
-        "shared_starts": [0],
-        "swizzle": 1,
-        "bytes": 2048,
+    return {
+        "kind": "gemm",
+        "op": 3,
+        "instruction": "wgmma.m64n16k16.bf16.ss",
+        "swapped": False,
+        "a": "a_s",
+        "b": "b_s",
+        "c": "c",
+        "loops": [1, 1, 4],
+        "warps": [1, 1],
+        "a_values": "",
+        "b_values": "",
+        "c_values": "(8,1,1):(1,0,0)",
+        "a_descriptor": {**facts, "starts": "(1,1,4):(0,0,32)"},
+        "b_descriptor": {**facts, "starts": "(1,1,4):(0,0,32)"},
+        "m_order": "(64,1):(1,0)",
+        "n_order": "(16,1):(1,0)",
+        "k_order": "(16,4):(1,16)",
     }
+
+
+def group_product() -> tuple[TileProgram, Plain]:
+    """One warp group, 64x16x64 in bf16: TMA, wgmma on 128-byte rows, stmatrix and a TMA store."""
+    program = _group_program()
     load = {"bits": 128, "elements": 8}
     steps = [
-        _copy(0, "a_g", "a_s", "tma.load", tma=_bulk(64), **load),
-        _copy(1, "b_g", "b_s", "tma.load", tma=_bulk(16), **load),
+        _copy(0, "a_g", "a_s", "tma.load", tma=_box(64, 64, 3), **load),
+        _copy(1, "b_g", "b_s", "tma.load", tma=_box(64, 16, 3), **load),
         _map(2, [], "c"),
-        {
-            "kind": "gemm",
-            "op": 3,
-            "instruction": "wgmma.m64n16k16.bf16.ss",
-            "swapped": False,
-            "a": "a_s",
-            "b": "b_s",
-            "c": "c",
-            "loops": [1, 1, 4],
-            "warps": [1, 1],
-            "a_values": "",
-            "b_values": "",
-            "c_values": "(8,1,1):(1,0,0)",
-            "a_descriptor": {**facts, "starts": "(1,1,4):(0,0,32)"},
-            "b_descriptor": {**facts, "starts": "(1,1,4):(0,0,32)"},
-            "m_order": "(64,1):(1,0)",
-            "n_order": "(16,1):(1,0)",
-            "k_order": "(16,4):(1,16)",
-        },
+        _group_gemm(),
         _map(4, ["c"], "d", "8:1"),
         _copy(
             5, "d", "d_s", "stmatrix.x4", values="(8,1):(1,0)",
             target_addresses="((8,2,2,4),1):((1,8,512,16),0)", **load,
         ),
-        _copy(6, "d_s", "d_g", "tma.store", tma=out, **load),
+        _copy(6, "d_s", "d_g", "tma.store", tma=_box(16, 64, 1), **load),
     ]  # fmt: skip
-    return program, _solution(program, plans, steps)
+    return program, _solution(program, _tiles(program, _group_layouts()), steps)
 
 
 def block_sum() -> tuple[TileProgram, Plain]:
