@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ir.dtypes import is_float
+import numpy as np
+
+from ir.dtypes import NARROW, is_float, rounded
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -19,12 +21,17 @@ from ir.targets.cpu.access import Access, Position, Site
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
 from ir.targets.cpu.nest import Builder, Type, Value
 
-SCALARS = {"bool": "i1", "u8": "i8"}
+SCALARS = {"bool": "i1", "u8": "i8", "tf32": "f32"}
 
 
 def scalar_of(dtype: str) -> str:
     """The nest scalar that holds values of a program dtype."""
     return SCALARS.get(dtype, dtype)
+
+
+def packed_scalar(dtype: str) -> str:
+    """The same for what buffers hold: "i16" too, which exists only as a packed form."""
+    return "i16" if dtype == "i16" else scalar_of(dtype)
 
 
 def accuracy(program: Program) -> str:
@@ -114,7 +121,7 @@ class Evaluator:
         if self.leaves.is_leaf(node):
             return self._read(node, i, j)
         if isinstance(op, Constant):
-            return self.b.constant(op.value, Type(scalar_of(op.dtype)))
+            return self._constant(op)
         if isinstance(op, Iota):
             return self._iota(op.axis, i, j)
         if isinstance(op, Cast):
@@ -184,6 +191,13 @@ class Evaluator:
         ops = [self.program.nodes[a].op for a in args]
         zero = any(isinstance(op, Constant) and op.value == 0 and op.dtype == "f32" for op in ops)
         return zero and any(isinstance(op, Iota) for op in ops)
+
+    def _constant(self, op: Constant) -> Value:
+        """Narrow floats as the f32 of the same value: what is stored is converted again."""
+        if op.dtype in NARROW:
+            value = float(rounded(np.array([op.value]), op.dtype)[0])
+            return self.b.constant(value, Type("f32"))
+        return self.b.constant(op.value, Type(scalar_of(op.dtype)))
 
     def _iota(self, axis: str, i: int, j: int) -> Value:
         position = self.site[axis]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ir.targets.cpu.llvm_narrow import NarrowFloats
 from ir.targets.cpu.llvm_words import (
     CALLS,
     FLOAT_PREDICATES,
@@ -19,6 +20,7 @@ from ir.targets.cpu.llvm_words import (
     suffix,
     type_text,
 )
+from ir.targets.cpu.narrow import FORMATS
 from ir.targets.cpu.nest import (
     Block,
     Branch,
@@ -32,9 +34,10 @@ from ir.targets.cpu.nest import (
 
 
 class LlvmPrinter:
-    """One use per function: `LlvmPrinter().module(function)`."""
+    """One use per function: `LlvmPrinter(isa).module(function)`."""
 
-    def __init__(self) -> None:
+    def __init__(self, isa: tuple[str, ...]) -> None:
+        self.narrow = NarrowFloats(self._emit, self._declare_row, isa)
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
         self.label = "entry"
@@ -68,6 +71,15 @@ class LlvmPrinter:
 
     def _line(self, text: str) -> None:
         self.lines.append("  " + text)
+
+    def _emit(self, text: str) -> str:
+        """A line that names what it computes."""
+        self.labels += 1
+        self._line(f"%e{self.labels} = {text}")
+        return f"%e{self.labels}"
+
+    def _declare_row(self, row: Any) -> None:
+        self.declared.setdefault(row.llvm, row.llvm_declaration)
 
     def _define(self, instruction: Instruction, text: str) -> None:
         assert instruction.result is not None
@@ -370,12 +382,21 @@ class LlvmPrinter:
     def _op_convert(self, i: Instruction) -> None:
         assert i.result is not None
         source, target = i.args[0].type, i.result.type
+        formats = FORMATS.get(source.scalar), FORMATS.get(target.scalar)
+        if any(formats):
+            value = self._name(i.args[0])
+            self.constants[i.result.id] = self.narrow.convert(value, *formats, source.lanes)
+            return
         word = conversion(source.scalar, target.scalar, i.attrs["unsigned"])
         self._define(i, f"{word} {self._typed(i.args[0])} to {type_text(target)}")
 
     def _op_bitcast(self, i: Instruction) -> None:
         assert i.result is not None
-        self._define(i, f"bitcast {self._typed(i.args[0])} to {type_text(i.result.type)}")
+        source, target = type_text(i.args[0].type), type_text(i.result.type)
+        if source == target:
+            self.constants[i.result.id] = self._name(i.args[0])
+            return
+        self._define(i, f"bitcast {source} {self._name(i.args[0])} to {target}")
 
     def _op_splat(self, i: Instruction) -> None:
         assert i.result is not None
@@ -420,19 +441,26 @@ class LlvmPrinter:
 
     def _op_intrinsic(self, i: Instruction) -> None:
         row = i.attrs["row"]
-        args = ", ".join(self._typed(a) if isinstance(a, Value) else f"i8 {a}" for a in i.args)
+        args = ", ".join(self._given(a) if isinstance(a, Value) else f"i8 {a}" for a in i.args)
         suffix = getattr(row, "suffix", "")
         args = f"{args}, {suffix}" if suffix else args
-        self.declared.setdefault(row.llvm, row.llvm_declaration)
+        self._declare_row(row)
         if i.result is not None:
             self._define(i, f"call {type_text(i.result.type)} @{row.llvm}({args})")
         else:
             self._line(f"call void @{row.llvm}({args})")
 
+    def _given(self, value: Value) -> str:
+        """An operand of an instruction row, which takes bf16 as LLVM's own type."""
+        if value.type.scalar != "bf16":
+            return self._typed(value)
+        type = f"<{value.type.lanes} x bfloat>"
+        return f"{type} {self._emit(f'bitcast {self._typed(value)} to {type}')}"
+
     def _op_call(self, i: Instruction) -> None:
         self._call(i, i.attrs["callee"], i.args)
 
 
-def print_llvm(function: Function) -> str:
-    """LLVM IR text of `function`."""
-    return LlvmPrinter().module(function)
+def print_llvm(function: Function, isa: tuple[str, ...]) -> str:
+    """LLVM IR text of `function` for machines with `isa`."""
+    return LlvmPrinter(isa).module(function)
