@@ -296,6 +296,9 @@ class LlvmPrinter:
             align = signed_bytes(type)
             self._line(f"store {self._typed(value)}, ptr {pointer}, align {align}")
             return
+        if active == 1:
+            self._store_one(value, pointer)
+            return
         name = self._declare(
             f"llvm.masked.store.{suffix(type)}.p0",
             "void",
@@ -305,6 +308,12 @@ class LlvmPrinter:
             f"call void @{name}({self._typed(value)}, ptr {pointer}, "
             f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)})"
         )
+
+    def _store_one(self, value: Value, pointer: str) -> None:
+        """The first lane. LLVM 22 stores too many bytes where it is masked and was truncated."""
+        first = self._emit(f"extractelement {self._typed(value)}, i64 0")
+        scalar = Type(value.type.scalar)
+        self._line(f"store {type_text(scalar)} {first}, ptr {pointer}, align {scalar.bytes}")
 
     def _stream(self, value: Value, pointer: str) -> None:
         """A store past the cache where the address allows it, else an ordinary one."""
