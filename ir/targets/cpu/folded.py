@@ -66,8 +66,16 @@ class FoldedLanes(StageEmitter):
         self, site: dict[str, Position], rows: list[int], values: Accumulators
     ) -> Accumulators:
         lane = self.binding.lane
-        region, extent = self.low.regions[lane], self.low.program.axes[lane]
         self._bind_invariants(site, rows)
+        roots = self.plan.staged.body_roots(self.stage)
+        with self.evaluator.prepared(roots, [(i, 0) for i in rows], lane):
+            return self._lane_tiles(site, rows, values)
+
+    def _lane_tiles(
+        self, site: dict[str, Position], rows: list[int], values: Accumulators
+    ) -> Accumulators:
+        lane = self.binding.lane
+        region, extent = self.low.regions[lane], self.low.program.axes[lane]
         for strip in strips(self.b, region, extent, self.binding.lane_step):
             if strip.guard is not None:
                 with self.b.branch(strip.guard) as branch:

@@ -97,7 +97,12 @@ class KeptLanes(StageEmitter):
         if not rest:
             self._hoist(site, axis)
             self.evaluator.inner = axis
-        with self.b.loop(axis, region.low, region.high, depth * unroll, values) as loop:
+        self.evaluator.at(site, masks)
+        roots = () if rest else self.plan.staged.body_roots(self.stage)
+        with (
+            self.evaluator.prepared(roots, points, axis),
+            self.b.loop(axis, region.low, region.high, depth * unroll, values) as loop,
+        ):
             current: Accumulators = list(loop.carried)
             for u in range(unroll):
                 inner = {**site, axis: Position(loop.variable, u * depth)}

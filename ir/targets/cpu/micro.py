@@ -174,6 +174,16 @@ class StageEmitter:
         if not axes:
             self.tile(site, counts)
             return
+        axis, rest = axes[0][0], axes[1:]
+        roots = () if rest else self.plan.staged.body_roots(self.stage)
+        self.evaluator.at(site, {})
+        with self.evaluator.prepared(roots, [(i, 0) for i in range(self.rows(counts))], axis):
+            self._strips(axes, site, counts)
+
+    def _strips(
+        self, axes: list[tuple[str, int]], site: dict[str, Position], counts: dict[str, int]
+    ) -> None:
+        """The register tiles along the first axis, and along the others in each."""
         (axis, step), rest = axes[0], axes[1:]
         region, extent = self.low.regions[axis], self.low.program.axes[axis]
         for strip in strips(self.b, region, extent, step):
