@@ -24,7 +24,7 @@ _SCALARS = {
 }  # fmt: skip
 _WIDTHS = {16: "_mm", 32: "_mm256", 64: "_mm512"}
 _MATH = {"fsqrt": "sqrt", "floor": "floor", "round": "nearbyint"}
-INLINE = "static inline __attribute__((always_inline)) "
+INLINE = "static inline __attribute__((always_inline, unused)) "
 
 
 def scalar_bytes(scalar: str) -> int:

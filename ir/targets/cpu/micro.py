@@ -177,7 +177,9 @@ class StageEmitter:
         axis, rest = axes[0][0], axes[1:]
         roots = () if rest else self.plan.staged.body_roots(self.stage)
         self.evaluator.at(site, {})
-        with self.evaluator.prepared(roots, [(i, 0) for i in range(self.rows(counts))], axis):
+        rows = self.rows(counts)
+        few = rows if 4 * rows <= self.binding.vector.registers else 0  # two registers for each
+        with self.evaluator.prepared(roots, [(i, 0) for i in range(few)], axis):
             self._strips(axes, site, counts)
 
     def _strips(
