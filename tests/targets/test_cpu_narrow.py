@@ -60,7 +60,8 @@ def awkward_numbers(dtype: str) -> np.ndarray:
     largest = min(float(numbers[-1]) * (1 + 2.0 ** -FORMATS[dtype].mantissa), 3e38)
     rest = [0.0, -0.0, np.inf, -np.inf, np.nan, largest, -largest, 1e-30, 3e38, -3e38]
     found = np.concatenate([numbers, between, *beside, rest]).astype(np.float32)
-    return found[(np.abs(found) >= 2.0**-126) | (found == 0) | np.isnan(found)]
+    kept = (np.abs(found) >= 2.0**-126) | (found == 0) | np.isnan(found)
+    return np.asarray(found[kept])
 
 
 def same(have: np.ndarray, want: np.ndarray, dtype: str) -> None:

@@ -470,6 +470,6 @@ class LlvmPrinter:
         self._call(i, i.attrs["callee"], i.args)
 
 
-def print_llvm(function: Function, isa: tuple[str, ...]) -> str:
-    """LLVM IR text of `function` for machines with `isa`."""
+def print_llvm(function: Function, isa: tuple[str, ...] = ()) -> str:
+    """LLVM IR text of `function` for machines with `isa` (none: any x86-64)."""
     return LlvmPrinter(isa).module(function)
