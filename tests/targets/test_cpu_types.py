@@ -36,6 +36,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("quantised_rows", {"m": 40, "n": 64, "k": 192}),
     ("turned_product", {"m": 33, "n": 70, "k": 66}),
     ("many_results", {"m": 13, "n": 77}),
+    ("bytes_product", {"m": 33, "n": 48, "k": 70, "left": "f32", "right": "bool"}),
 )
 
 
