@@ -109,3 +109,15 @@ def many_results(g: Graph, m: int, n: int) -> None:
     g.output("T", exp(x), "tf32")
     g.output("U", cast(apply("abs", x) * 50.0, "u8"))
     g.output("N", cast(x * 25.0, "i8"))
+
+
+@operator
+def any_and_all(g: Graph, m: int, n: int) -> None:
+    """Truth values combined along either axis, stored, and chosen by."""
+    rows, columns = g.axes(m=m, n=n)
+    x, flags = g.input("X", (rows, columns), "f32"), g.input("F", (rows, columns), "bool")
+    large = reduce("max", x > 2.25, columns)
+    g.output("A", large)
+    g.output("L", reduce("min", x > -2.25, columns))
+    g.output("P", reduce("prod", flags, rows))
+    g.output("Y", where(large, x, where(reduce("sum", x > 2.5, rows), 1.0, 0.0)))

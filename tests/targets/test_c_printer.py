@@ -36,7 +36,7 @@ from ir.targets.cpu.backend import staged_program
 from ir.targets.cpu.c import print_c
 from ir.targets.cpu.nest import I64, PTR, Builder, Type, Value
 from ir.targets.cpu.standalone import C_FLAGS, standalone
-from tests.targets.mixed_types import bytes_product, many_results
+from tests.targets.mixed_types import any_and_all, bytes_product, many_results
 
 GOLDEN = Path(__file__).parent / "golden"
 BACKEND = get_backend("cpu")
@@ -144,6 +144,7 @@ CASES: tuple[tuple[str, Any, dict[str, Any], dict[str, Any], tuple[str, ...]], .
      ("avx512f", "amx_int8")),
     ("f16", "matmul", {"m": 50, "n": 75, "k": 101, "dtype": "f16"}, BLOCKED, ()),
     ("narrow-results", many_results, {"m": 9, "n": 53}, ROWS, ()),
+    ("truth", any_and_all, {"m": 9, "n": 53}, ROWS, ()),
     ("row-max", "row_max", {"m": 30, "n": 77}, ROWS | {"lane.s0": "n", "row.s0": "m"}, ()),
     ("column-sum", "column_sum", {"m": 30, "n": 77}, {"lane.s0": "n", "vectors.s0": 2}, ()),
     ("softmax", "softmax", {"m": 20, "n": 77}, ROWS, ()),

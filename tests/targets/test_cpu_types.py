@@ -37,6 +37,8 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("turned_product", {"m": 33, "n": 70, "k": 66}),
     ("many_results", {"m": 13, "n": 77}),
     ("bytes_product", {"m": 33, "n": 48, "k": 70, "left": "f32", "right": "bool"}),
+    ("bytes_product", {"m": 33, "n": 48, "k": 7, "left": "bool", "right": "bool"}),
+    ("any_and_all", {"m": 20, "n": 90}),
 )
 
 

@@ -295,17 +295,21 @@ class Prelude:
         """All lanes combined: sum, prod, max or min."""
         self._shuffle()
         name, scalar = self.type(type), self.type(Type(type.scalar))
-        indices = self.vector(f"i{8 * scalar_bytes(type.scalar)}", type.lanes)
+        wide = "i32" if type.scalar == "i1" else type.scalar
+        indices = self.vector(f"i{8 * scalar_bytes(wide)}", type.lanes)
         lines, width = [], type.lanes // 2
         while width:
             turned = ", ".join(str((lane + width) % type.lanes) for lane in range(type.lanes))
             other = f"TURNED(x, {indices}, {turned})"
-            if kind in ("sum", "prod"):
+            if type.scalar == "i1":
+                lines.append(f"x {'|' if kind in ('sum', 'max') else '&'}= {other};")
+            elif kind in ("sum", "prod"):
                 lines.append(f"x {'+' if kind == 'sum' else '*'}= {other};")
             else:
                 lines.append(f"x = {self.extreme(kind, type)}(x, {other});")
             width //= 2
-        return self._add(f"{kind}_of_{name}", scalar, f"{name} x", *lines, "return x[0];")
+        last = "return x[0] & 1;" if type.scalar == "i1" else "return x[0];"
+        return self._add(f"{kind}_of_{name}", scalar, f"{name} x", *lines, last)
 
     def _shuffle(self) -> None:
         self._helpers.setdefault(

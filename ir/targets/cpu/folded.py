@@ -146,9 +146,7 @@ class FoldedLanes(StageEmitter):
                 terms[1] = self._masked(terms[1], self.b.constant(0, value.type), active)
         if len(terms) == 1:
             return self.combine(accumulator, value, terms[0])
-        if value.type.is_float:
-            return self.evaluator.arith.fma(terms[0], terms[1], value)
-        return self.b.op("iadd", value, self.b.op("imul", *terms))
+        return self.add_product(terms, value)
 
     def _masked(self, value: Value, neutral: Value, active: int) -> Value:
         lanes = self.b.lanes(Type("i32", self.lanes))

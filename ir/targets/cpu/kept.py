@@ -157,9 +157,7 @@ class KeptLanes(StageEmitter):
             self._prefetch(accumulator, i, j)
         if len(terms) == 1:
             return self.combine(accumulator, value, terms[0])
-        if value.type.is_float:
-            return self.evaluator.arith.fma(terms[0], terms[1], value)
-        return self.b.op("iadd", value, self.b.op("imul", *terms))
+        return self.add_product(terms, value)
 
     def _prefetch(self, accumulator: Accumulator, i: int, j: int) -> None:
         """Touch the lane operand `prefetch` steps of the reduction ahead (once per vector)."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from ir.targets.cpu.llvm_memory import MemoryPrinter
 from ir.targets.cpu.llvm_words import (
+    BIT_FOLDS,
     CALLS,
     FLOAT_PREDICATES,
     FOLDS,
@@ -226,7 +227,8 @@ class LlvmPrinter(MemoryPrinter):
         type, scalar = i.args[0].type, i.result.type
         kind = i.attrs["kind"]
         if not scalar.is_float:
-            self._call(i, f"llvm.vector.reduce.{INT_FOLDS[kind]}.{suffix(type)}", i.args)
+            words = BIT_FOLDS if scalar.scalar == "i1" else INT_FOLDS
+            self._call(i, f"llvm.vector.reduce.{words[kind]}.{suffix(type)}", i.args)
             return
         name = f"llvm.vector.reduce.{FOLDS[kind]}.{suffix(type)}"
         text = type_text(scalar)

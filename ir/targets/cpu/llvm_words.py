@@ -51,6 +51,7 @@ CALLS = {
 }
 FOLDS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
 INT_FOLDS = {"sum": "add", "prod": "mul", "max": "smax", "min": "smin"}
+BIT_FOLDS = {"sum": "or", "prod": "and", "max": "or", "min": "and"}
 INT_PREDICATES = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
