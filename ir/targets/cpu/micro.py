@@ -225,7 +225,7 @@ class StageEmitter:
     def add_product(self, terms: list[Value], value: Value) -> Value:
         """value + left * right; of truth values: or, and."""
         if value.type.is_float:
-            return self.evaluator.arith.fma(*terms, value)
+            return self.evaluator.arith.fma(terms[0], terms[1], value)
         times, plus = ("and", "or") if value.type.scalar == "i1" else ("imul", "iadd")
         return self.b.op(plus, value, self.b.op(times, *terms))
 
