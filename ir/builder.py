@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ir.dtypes import compute_dtype, dtype_of, is_float
+from ir.dtypes import compute_dtype, dtype_of, is_float, promote
 from ir.errors import ProgramError, UsageError
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Index, Load
@@ -356,7 +356,7 @@ def contract(
 ) -> Tile:
     """Sum of products over `over`; accumulates in f32 (ints: i32) unless `acc` says otherwise."""
     axes = over if isinstance(over, tuple) else (over,)
-    acc = acc or ("f64" if "f64" in (left.dtype, right.dtype) else compute_dtype(left.dtype))
+    acc = acc or promote((left.dtype, right.dtype))
     return left.graph.add(Contract(tuple(axis.name for axis in axes), acc), left, right)
 
 

@@ -168,7 +168,7 @@ class Evaluation:
                 node.op, Load | Map | Constant | Iota | Cast | Contract | Reduce | Store
             ):
                 raise Inexpressible(f"array libraries have no {node.op.name}")
-            if node.dtype == "e4m3":
+            if self._stored(node) == "e4m3":
                 raise Inexpressible("array libraries have no e4m3")
             if position in self._products:
                 self._library.refuse(self._program, self._products[position])
@@ -180,6 +180,12 @@ class Evaluation:
                 f"op by op its intermediates take {needed / 1e9:.1f} GB, and there is room for "
                 f"{self._library.room / 1e9:.1f} GB"
             )
+
+    def _stored(self, node: Node) -> str:
+        """The dtype of a value, or of the tensor that it is written to."""
+        if isinstance(node.op, Store):
+            return self._program.scope.tensors[node.op.tensor].dtype
+        return node.dtype
 
     def _intermediates(self) -> int:
         """Bytes of values at the moment when they are most."""

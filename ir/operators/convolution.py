@@ -21,4 +21,4 @@ def conv2d(
     x = g.tensor("X", (n, h, w, c), dtype, fill=0 if padding else None)
     window = x[nn, p * stride + rr - padding, q * stride + ss - padding, cc]
     result = contract(window, g.input("W", (rr, ss, cc, ff), dtype), over=(rr, ss, cc))
-    g.output("Y", result, out or ("i32" if dtype == "i8" else dtype), (nn, p, q, ff))
+    g.output("Y", result, out or ("i32" if dtype in ("i8", "u8") else dtype), (nn, p, q, ff))

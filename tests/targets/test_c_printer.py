@@ -36,6 +36,7 @@ from ir.targets.cpu.backend import staged_program
 from ir.targets.cpu.c import print_c
 from ir.targets.cpu.nest import I64, PTR, Builder, Type, Value
 from ir.targets.cpu.standalone import C_FLAGS, standalone
+from tests.targets.mixed_types import any_and_all, bytes_product, many_results
 
 GOLDEN = Path(__file__).parent / "golden"
 BACKEND = get_backend("cpu")
@@ -136,6 +137,14 @@ CASES: tuple[tuple[str, Any, dict[str, Any], dict[str, Any], tuple[str, ...]], .
     ("i8-tile", "matmul", {"m": 50, "n": 75, "k": 200, "dtype": "i8"},
      BLOCKED | {"instruction.s0": "tdpbssd", "rows.s0": 2, "pack.s0.A": "1"},
      ("avx512f", "amx_int8")),
+    ("u8-dot", bytes_product, {"m": 50, "n": 75, "k": 130, "left": "u8", "right": "i8"},
+     BLOCKED | {"instruction.s0": "vpdpbusd", "pack.s0.A": "1"}, ("avx512f", "avx512_vnni")),
+    ("u8-tile", bytes_product, {"m": 50, "n": 75, "k": 200, "left": "u8", "right": "i8"},
+     BLOCKED | {"instruction.s0": "tdpbusd", "rows.s0": 2, "pack.s0.A": "1"},
+     ("avx512f", "amx_int8")),
+    ("f16", "matmul", {"m": 50, "n": 75, "k": 101, "dtype": "f16"}, BLOCKED, ()),
+    ("narrow-results", many_results, {"m": 9, "n": 53}, ROWS, ()),
+    ("truth", any_and_all, {"m": 9, "n": 53}, ROWS, ()),
     ("row-max", "row_max", {"m": 30, "n": 77}, ROWS | {"lane.s0": "n", "row.s0": "m"}, ()),
     ("column-sum", "column_sum", {"m": 30, "n": 77}, {"lane.s0": "n", "vectors.s0": 2}, ()),
     ("softmax", "softmax", {"m": 20, "n": 77}, ROWS, ()),
@@ -207,7 +216,7 @@ def test_c_is_right(case: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("machine", "isa"), [("x86-64", ()), ("x86-64-v3", ("avx2",)), ("x86-64-v3", ("avx512f",))]
 )
-@pytest.mark.parametrize("name", ["f32", "row-max", "gather", "types"])
+@pytest.mark.parametrize("name", ["f32", "row-max", "gather", "types", "narrow-results"])
 def test_c_needs_no_wide_vectors(
     name: str, machine: str, isa: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ir import Graph, operator, reduce
+from ir.dtypes import DTYPES, DType
 from ir.errors import UsageError
 from ir.program import Program
 from ir.registry import load_operator
@@ -21,6 +23,15 @@ WIDE = Hardware(
 )
 NARROW = Hardware("cpu", "test", ("avx2",), 4, FACTS)
 PLAIN = Hardware("cpu", "test", (), 1, FACTS)
+
+
+@operator
+def twice(g: Graph, m: int, n: int, dtype: str) -> None:
+    """Sums of rows, and what was given."""
+    rows, columns = g.axes(m=m, n=n)
+    x = g.input("X", (rows, columns), dtype)
+    g.output("Y", x, dtype)
+    g.output("S", reduce("max", x, columns))
 
 
 def matmul(**extra: object) -> Program:
@@ -63,7 +74,15 @@ def test_a_refusal_has_numbers() -> None:
     assert "121 needed, 32 there" in refusal.detail
 
 
-def test_an_unsupported_dtype_is_named() -> None:
-    program = load_operator("matmul").build(m=4, n=4, k=4, dtype="f16")
-    with pytest.raises(UsageError, match="A is f16"):
+def test_an_unsupported_dtype_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(DTYPES, "e5m2", DType("e5m2", 8, "float", "uint8", 3))
+    program = load_operator("matmul").build(m=4, n=4, k=4, dtype="e5m2")
+    with pytest.raises(UsageError, match=r"has no e5m2 \(A\)"):
         get_backend("cpu").space(program, WIDE)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_has_a_space(dtype: str) -> None:
+    program = twice.build(m=8, n=40, dtype=dtype)
+    for hardware in (WIDE, PLAIN):
+        assert get_backend("cpu").space(program, hardware).seed_rows(np.random.default_rng(0)).any()

@@ -11,17 +11,18 @@ from ir.stages import StagedProgram
 from ir.target import Hardware
 from ir.targets.cpu.constraints import Constraints
 from ir.targets.cpu.decisions import Decisions, seeds
+from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.features import Features
 from ir.targets.cpu.hardware import host_hardware
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.lower import Lowering
+from ir.targets.cpu.nest import SCALAR_BYTES
 from ir.targets.cpu.planner import make_plan
 from ir.targets.cpu.shape import stage_shapes
 from ir.targets.cpu.splitting import WHOLE, choices, split_program, translated
 
-GENERATOR = "2"
-SUPPORTED = ("bool", "u8", "i8", "i32", "i64", "bf16", "f32", "f64")
+GENERATOR = "3"
 
 
 def staged_program(program: Program) -> StagedProgram:
@@ -40,12 +41,11 @@ class CpuBackend:
         return host_hardware(threads)
 
     def space(self, program: Program, hardware: Hardware) -> Space:
-        """Every decision for `program`; raises UsageError for dtypes that the host lacks."""
+        """Every decision for `program`; raises UsageError for dtypes that no scalar holds."""
         for spec in program.tensors:
-            if spec.dtype not in SUPPORTED:
+            if scalar_of(spec.dtype) not in SCALAR_BYTES:
                 raise UsageError(
-                    f"{program.name}: tensor {spec.name} is {spec.dtype}; the cpu "
-                    f"target computes on {', '.join(SUPPORTED)}"
+                    f"{program.name}: the cpu target has no {spec.dtype} ({spec.name})"
                 )
         staged = staged_program(program)
         vector = vector_row(hardware.isa)
@@ -71,7 +71,7 @@ class CpuBackend:
         entry = f"{program.name}_body"
         lowering = Lowering(plan, entry)
         function = lowering.run()
-        texts = [("llvm", print_llvm(function))]
+        texts = [("llvm", print_llvm(function, hardware.isa))]
         if full:
             from ir.targets.cpu.c import print_c
 

@@ -6,16 +6,25 @@ whole vector, they use it. Knows nest types; no functions, no programs.
 
 from __future__ import annotations
 
+from ir.targets.cpu.c_narrow import (
+    narrowing,
+    scalar_narrowing,
+    scalar_widening,
+    widening,
+    with_instruction,
+)
+from ir.targets.cpu.narrow import Format
 from ir.targets.cpu.nest import Type
 
 _SCALARS = {
     "i1": "int", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
-    "bf16": "uint16_t", "f16": "_Float16", "f32": "float", "f64": "double", "ptr": "char *",
+    "bf16": "uint16_t", "f16": "uint16_t", "e4m3": "uint8_t",
+    "f32": "float", "f64": "double", "ptr": "char *",
 }  # fmt: skip
 _WIDTHS = {16: "_mm", 32: "_mm256", 64: "_mm512"}
 _MATH = {"fsqrt": "sqrt", "floor": "floor", "round": "nearbyint"}
-INLINE = "static inline __attribute__((always_inline)) "
+INLINE = "static inline __attribute__((always_inline, unused)) "
 
 
 def scalar_bytes(scalar: str) -> int:
@@ -286,17 +295,21 @@ class Prelude:
         """All lanes combined: sum, prod, max or min."""
         self._shuffle()
         name, scalar = self.type(type), self.type(Type(type.scalar))
-        indices = self.vector(f"i{8 * scalar_bytes(type.scalar)}", type.lanes)
+        wide = "i32" if type.scalar == "i1" else type.scalar
+        indices = self.vector(f"i{8 * scalar_bytes(wide)}", type.lanes)
         lines, width = [], type.lanes // 2
         while width:
             turned = ", ".join(str((lane + width) % type.lanes) for lane in range(type.lanes))
             other = f"TURNED(x, {indices}, {turned})"
-            if kind in ("sum", "prod"):
+            if type.scalar == "i1":
+                lines.append(f"x {'|' if kind in ('sum', 'max') else '&'}= {other};")
+            elif kind in ("sum", "prod"):
                 lines.append(f"x {'+' if kind == 'sum' else '*'}= {other};")
             else:
                 lines.append(f"x = {self.extreme(kind, type)}(x, {other});")
             width //= 2
-        return self._add(f"{kind}_of_{name}", scalar, f"{name} x", *lines, "return x[0];")
+        last = "return x[0] & 1;" if type.scalar == "i1" else "return x[0];"
+        return self._add(f"{kind}_of_{name}", scalar, f"{name} x", *lines, last)
 
     def _shuffle(self) -> None:
         self._helpers.setdefault(
@@ -320,42 +333,41 @@ class Prelude:
             f"return ({whole}){{{items}}};", "#endif",
         )  # fmt: skip
 
-    # -- bf16: stored as 16-bit patterns
+    # -- narrow floats: stored as bit patterns
 
-    def widen_bf16(self, lanes: int) -> str:
-        bf16, f32 = self.type(Type("bf16", lanes)), self.type(Type("f32", lanes))
-        name = f"f32_of_{bf16 if lanes else 'bf16'}"
-        if not lanes:
-            bits = self.bits(Type("i32"), Type("f32"))
-            return self._add(
-                name, f32, f"{bf16} x", f"return {bits}((int32_t)((uint32_t)x << 16));"
-            )
-        u32 = self.vector("u32", lanes)
-        body = f"return ({f32})(__builtin_convertvector(x, {u32}) << 16);"
-        return self._add(name, f32, f"{bf16} x", body)
+    def widen(self, format: Format, lanes: int) -> str:
+        """f32 from a narrow float."""
+        narrow, f32 = self.type(Type(format.name, lanes)), self.type(Type("f32", lanes))
+        if lanes:
+            i32, small = self.vector("i32", lanes), self.vector(format.integer, lanes)
+            body = widening(format, i32, f32, small)
+        else:
+            body = scalar_widening(format, self.bits(Type("i32"), Type("f32")))
+        return self._conversion(format.name, "f32", lanes, f"{narrow} x", body)
 
-    def narrow_bf16(self, lanes: int) -> str:
-        """Round to nearest even; NaNs stay quiet NaNs."""
-        bf16, f32 = self.type(Type("bf16", lanes)), self.type(Type("f32", lanes))
-        name = f"{bf16 if lanes else 'bf16'}_of_f32"
-        if not lanes:
-            bits = self.bits(Type("f32"), Type("i32"))
-            return self._add(
-                name, bf16, f"{f32} x", "if (x != x) return 0x7FC0;",
-                f"uint32_t u = (uint32_t){bits}(x);",
-                "return (uint16_t)((u + 0x7FFF + (u >> 16 & 1)) >> 16);",
-            )  # fmt: skip
-        u32, i32 = self.vector("u32", lanes), self.vector("i32", lanes)
-        plain: tuple[str, ...] = (
-            f"{u32} u = ({u32})x, nan = ({u32})({i32})(x != x);",
-            "u = (u + 0x7FFF + (u >> 16 & 1)) >> 16;",
-            f"return __builtin_convertvector((u & ~nan) | (nan & 0x7FC0), {bf16});",
-        )
-        if lanes == 16:
+    def narrow(self, format: Format, lanes: int) -> str:
+        """A narrow float from f32, to nearest even; NaNs stay quiet NaNs."""
+        narrow, f32 = self.type(Type(format.name, lanes)), self.type(Type("f32", lanes))
+        if lanes:
+            i32, u32 = self.vector("i32", lanes), self.vector("u32", lanes)
+            small = self.vector(f"u{format.bits}", lanes)
+            body = narrowing(format, i32, u32, f32, small, narrow)
+        else:
+            bits = self.bits(Type("i32"), Type("f32")), self.bits(Type("f32"), Type("i32"))
+            body = scalar_narrowing(format, *bits)
+        return self._conversion("f32", format.name, lanes, f"{f32} x", body)
+
+    def _conversion(
+        self, source: str, target: str, lanes: int, parameter: str, body: tuple[str, ...]
+    ) -> str:
+        given, found = Type(source, lanes), self.type(Type(target, lanes))
+        name = f"{target}_of_{self._name(given)}" if target == "f32" else f"{found}_of_f32"
+        if not lanes and target != "f32":
+            name = f"{target}_of_f32"
+        body = with_instruction((source, target), found, lanes, body)
+        if body[0].startswith("#"):
             self.headers.add("immintrin.h")
-            call = f"return ({bf16})_mm512_cvtneps_pbh((__m512)x);"
-            plain = ("#if defined(__AVX512BF16__)", call, "#else", *plain, "#endif")
-        return self._add(name, bf16, f"{f32} x", *plain)
+        return self._add(name, found, parameter, *body)
 
 
 def _family(type: Type) -> tuple[str, str, str] | None:

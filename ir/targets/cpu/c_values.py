@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ir.targets.cpu.c_prelude import Prelude
+from ir.targets.cpu.narrow import FORMATS, pattern
 from ir.targets.cpu.nest import Instruction, Type, Value
 
 # How tightly an expression binds
@@ -22,8 +23,8 @@ _ARITHMETIC = {
 }  # fmt: skip
 _PREDICATES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _EXTREMES = {"imin": "min", "imax": "max", "fmin": "min", "fmax": "max"}
-_FLOATS = ("f16", "bf16", "f32", "f64")
-_NARROW = ("i8", "i16", "bf16", "f16")
+_FLOATS = ("f32", "f64")
+_NARROW = ("i8", "i16", *FORMATS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,10 @@ class Expression:
 
 def scalar_literal(value: float, scalar: str) -> str:
     """A scalar constant in C."""
-    if scalar == "bf16":
-        return f"0x{struct.unpack('I', struct.pack('f', value))[0] >> 16:04X}"
-    if scalar not in ("f16", "f32", "f64"):
+    if scalar in FORMATS:
+        return f"0x{pattern(value, scalar):0{FORMATS[scalar].bits // 4}X}"
+    if scalar not in ("f32", "f64"):
         return str(int(value))
-    if scalar == "f16":
-        return f"(_Float16){scalar_literal(value, 'f32')}"
     suffix = "f" if scalar == "f32" else ""
     if math.isnan(value):
         return f'__builtin_nan{suffix}("")'
@@ -201,28 +200,14 @@ class Values:
     def _op_convert(self, i: Instruction) -> tuple[str, int]:
         source, target = i.args[0].type, _type(i)
         value = self.operand(i.args[0])
-        pair = (source.scalar, target.scalar)
-        if pair == ("bf16", "f32"):
-            return f"{self.prelude.widen_bf16(source.lanes)}({value.text})", ATOM
-        if pair == ("f32", "bf16"):
-            return f"{self.prelude.narrow_bf16(source.lanes)}({value.text})", ATOM
-        if "bf16" in pair:
-            return self._by_way_of_f32(value, source, target, i.attrs["unsigned"])
+        formats = FORMATS.get(source.scalar), FORMATS.get(target.scalar)
+        if formats[0]:
+            return f"{self.prelude.widen(formats[0], source.lanes)}({value.text})", ATOM
+        if formats[1]:
+            return f"{self.prelude.narrow(formats[1], source.lanes)}({value.text})", ATOM
         if source.lanes:
             return self._convert_vector(value, source, target, i.attrs["unsigned"])
         return self._convert_scalar(value, source, target, i.attrs["unsigned"])
-
-    def _by_way_of_f32(
-        self, value: Expression, source: Type, target: Type, unsigned: bool
-    ) -> tuple[str, int]:
-        """bf16 from and to everything but f32."""
-        middle = source.of("f32")
-        convert = self._convert_vector if source.lanes else self._convert_scalar
-        if source.scalar == "bf16":
-            wide = Expression(f"{self.prelude.widen_bf16(source.lanes)}({value.text})")
-            return convert(wide, middle, target, unsigned)
-        text, _ = convert(value, source, middle, unsigned)
-        return f"{self.prelude.narrow_bf16(source.lanes)}({text})", ATOM
 
     def _convert_vector(
         self, value: Expression, source: Type, target: Type, unsigned: bool

@@ -289,22 +289,28 @@ class Constraints:
 
     def _fits(self, shape: StageShape, dot: DotRow, lane: str, row: str) -> bool:
         """Each product has one operand with lanes and one with rows, both with the reduction."""
-        axes = {o.node: o.axes for o in shape.operands}
+        known = {o.node: o for o in shape.operands}
         for accumulator in shape.stage.accumulators:
-            sides = [axes.get(term, ()) for term in accumulator.terms]
+            if any(term not in known for term in accumulator.terms):
+                return False
+            terms = [known[term] for term in accumulator.terms]
+            sides = [term.axes for term in terms]
             if not all(shape.main in side for side in sides):
                 return False
             if sum(lane in side for side in sides) != 1 or sum(row in side for side in sides) != 1:
                 return False
             if any(lane in side and row in side for side in sides):
                 return False
+            by_row, by_lane = sorted(terms, key=lambda term: lane in term.axes)
+            if not dot.multiplies(by_row.dtype, by_lane.dtype):
+                return False
         return dot.acc == shape.stage.accumulators[0].dtype
 
     def _whole(self, operand: OperandShape, shape: StageShape, dot: DotRow, row: str) -> bool:
         """Reading in place must not run past the end: whole groups, and whole tiles of rows."""
-        if dot.operand not in operand.dtype_names:
+        if dot.row != operand.dtype:
             return False
-        group = dot.depth if dot.kind == "vector" else (32 if dot.operand == "bf16" else 64)
+        group = dot.depth if dot.kind == "vector" else 64 // dot.element
         if self.extents[shape.main] % group:
             return False
         return dot.kind == "vector" or operand.buffered or self.extents[row] % 16 == 0

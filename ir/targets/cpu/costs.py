@@ -15,7 +15,7 @@ from ir.target import Hardware
 from ir.targets.cpu.crowding import crowding
 from ir.targets.cpu.instructions import DotRow, VectorRow
 from ir.targets.cpu.operands import Operand, map_work, operands_of
-from ir.targets.cpu.plan import element_bytes, main_reduction
+from ir.targets.cpu.plan import main_reduction
 from ir.targets.cpu.regions import Array, Regions, Sizes, product, traffic
 from ir.targets.cpu.shape import StageShape
 from ir.targets.cpu.sharing import Walk
@@ -71,7 +71,7 @@ class StageFacts:
     def rate(self, dot: DotRow) -> float:
         """Multiply-adds of one core in one cycle."""
         if dot.kind == "tile":
-            return dot.tile * self.vector.lanes * 64 / element_bytes(dot.operand) / 16
+            return dot.tile * self.vector.lanes * 64 / dot.element / 16
         return PORTS * self.vector.lanes * dot.depth
 
     @cached_property

@@ -13,8 +13,10 @@ from ir.targets.cpu.c import RESERVED_WORDS
 _C_TYPES = {
     "f64": "double",
     "f32": "float",
-    "f16": "_Float16",
+    "tf32": "float",
+    "f16": "uint16_t",
     "bf16": "uint16_t",
+    "e4m3": "uint8_t",
     "i64": "int64_t",
     "i32": "int32_t",
     "i8": "int8_t",

@@ -5,10 +5,13 @@ Knows the ops of the IR and how leaves are reached (`Access`); knows nothing of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
-from ir.dtypes import is_float
+import numpy as np
+
+from ir.dtypes import NARROW, is_float, rounded
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -19,12 +22,17 @@ from ir.targets.cpu.access import Access, Position, Site
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
 from ir.targets.cpu.nest import Builder, Type, Value
 
-SCALARS = {"bool": "i1", "u8": "i8"}
+SCALARS = {"bool": "i1", "u8": "i8", "tf32": "f32"}
 
 
 def scalar_of(dtype: str) -> str:
     """The nest scalar that holds values of a program dtype."""
     return SCALARS.get(dtype, dtype)
+
+
+def packed_scalar(dtype: str) -> str:
+    """The same for what buffers hold: "i16" too, which exists only as a packed form."""
+    return "i16" if dtype == "i16" else scalar_of(dtype)
 
 
 def accuracy(program: Program) -> str:
@@ -67,8 +75,9 @@ class Evaluator:
         self.b, self.program, self.leaves = builder, program, leaves
         self.lane, self.row, self.lanes = lane, row, lanes
         self.arith = Arithmetic(builder, fma, scales, accuracy(program))
-        self.bound: dict[tuple[int, int, int], Value] = {}
-        self.memo: dict[tuple[int, int, int], Value] = {}
+        self.bound: dict[tuple[float, ...], Value] = {}
+        self.memo: dict[tuple[float, ...], Value] = {}
+        self.lines: dict[tuple[float, ...], Value] = {}
         self.site: dict[str, Position] = {}
         self.masks: Mapping[int, int] = {}
         self.inner = ""  # axis of the innermost loop
@@ -114,7 +123,7 @@ class Evaluator:
         if self.leaves.is_leaf(node):
             return self._read(node, i, j)
         if isinstance(op, Constant):
-            return self.b.constant(op.value, Type(scalar_of(op.dtype)))
+            return self._constant(op)
         if isinstance(op, Iota):
             return self._iota(op.axis, i, j)
         if isinstance(op, Cast):
@@ -122,7 +131,7 @@ class Evaluator:
             value = self.value(source, i, j)
             return self.convert(value, scalar_of(op.dtype), self._unsigned(source))
         if isinstance(op, Map):
-            short = self._short_exp(op, here.args[0], i, j)
+            short = self._short_exp(node, i, j)
             return short or self._map(op.function, here.args, i, j)
         if isinstance(op, Now):
             return self.value(here.args[0], i, j)
@@ -154,19 +163,76 @@ class Evaluator:
             values = [v if v.type.lanes else self.b.splat(v, self.lanes) for v in values]
         return apply_function(self.arith, function, values)
 
-    def _short_exp(self, op: Map, argument: int, i: int, j: int) -> Value | None:
+    def _short_exp(self, node: int, i: int, j: int) -> Value | None:
         """exp(x - row) and exp(c x - row) for narrow outputs, in one operation less or two."""
-        inner = self.program.nodes[argument]
-        narrow = self.arith.accuracy in EXP2_FOR and not self.leaves.is_leaf(argument)
-        if op.function != "exp" or not narrow or not isinstance(inner.op, Map):
+        found = self._difference(node)
+        if found is None:
             return None
-        if inner.op.function != "sub" or self.varies(inner.args[1]) or inner.dtype != "f32":
+        x, scale, less = found
+        value = self.convert(self.value(x, i, j), "f32", self._unsigned(x))
+        slope, shift = self._line(less, scale, i, j)
+        if value.type.lanes and not slope.type.lanes:
+            slope, shift = (self.b.splat(each, self.lanes) for each in (slope, shift))
+        return self.arith.exp2(self.arith.fma(value, slope, shift))
+
+    def _difference(self, node: int) -> tuple[int, float, int] | None:
+        """(x, c, row) where a node is exp(c x - row) of a row's value that all of its x share.
+
+        All such nodes are taken alike, whatever the lanes run along, so that their errors cancel.
+        """
+        here = self.program.nodes[node]
+        if self.arith.accuracy not in EXP2_FOR or not self.arith.scales or here.op != Map("exp"):
             return None
-        x, scale = self._unscaled(inner.args[0])
-        value, less = self.value(x, i, j), self.value(inner.args[1], i, j)
-        if not self.arith.scales_vectors(value.type) or less.type != Type("f32"):
+        inner = self.program.nodes[here.args[0]]
+        if inner.op != Map("sub") or inner.dtype != "f32" or self.leaves.is_leaf(here.args[0]):
             return None
-        return self.arith.exp_of_difference(value, scale, less)
+        left, less = inner.args
+        x, scale = self._unscaled(left)
+        shared = set(self.program.nodes[less].axes) < set(self.program.nodes[left].axes)
+        return (x, scale, less) if shared and self.program.nodes[less].dtype == "f32" else None
+
+    def _line(self, less: int, scale: float, i: int, j: int) -> tuple[Value, Value]:
+        """Slope and shift of a row's exponents, made once."""
+        keys = [(*self.key(less, i, j), scale, which) for which in (0, 1)]
+        for table in (self.lines, self.memo):
+            if keys[0] in table:
+                return table[keys[0]], table[keys[1]]
+        found = self.arith.exponent_line(self.value(less, i, j), scale)
+        self.memo |= dict(zip(keys, found, strict=True))
+        return found
+
+    @contextmanager
+    def prepared(
+        self, roots: Iterable[int], points: Iterable[tuple[int, int]], axis: str
+    ) -> Iterator[None]:
+        """Make what the exponents of `roots` have in common along `axis`, before a loop over it."""
+        before, self.lines = self.lines, dict(self.lines)
+        here = list(points)
+        for x, scale, less in self._differences(roots):
+            if axis in self.program.nodes[less].axes or axis not in self.program.nodes[x].axes:
+                continue
+            for i, j in here:
+                line = self._line(less, scale, i, j)
+                for which, value in enumerate(line):
+                    wide = self.varies(x) and not value.type.lanes
+                    key = (*self.key(less, i, j), scale, which)
+                    self.lines[key] = self.b.splat(value, self.lanes) if wide else value
+        yield
+        self.lines = before
+
+    def _differences(self, roots: Iterable[int]) -> list[tuple[int, float, int]]:
+        """Every exponent under `roots` that is taken in short."""
+        found: list[tuple[int, float, int]] = []
+        pending, seen = list(roots), set[int]()
+        while pending:
+            node = pending.pop()
+            if node in seen or self.leaves.is_leaf(node):
+                continue
+            seen.add(node)
+            difference = self._difference(node)
+            found += [difference] if difference else []
+            pending.extend(self.program.nodes[node].args)
+        return found
 
     def _unscaled(self, node: int) -> tuple[int, float]:
         """(x, c) where a node is c x of a constant c > 0 and is not in memory, else (node, 1)."""
@@ -184,6 +250,13 @@ class Evaluator:
         ops = [self.program.nodes[a].op for a in args]
         zero = any(isinstance(op, Constant) and op.value == 0 and op.dtype == "f32" for op in ops)
         return zero and any(isinstance(op, Iota) for op in ops)
+
+    def _constant(self, op: Constant) -> Value:
+        """Narrow floats as the f32 of the same value: what is stored is converted again."""
+        if op.dtype in NARROW:
+            value = float(rounded(np.array([op.value]), op.dtype)[0])
+            return self.b.constant(value, Type("f32"))
+        return self.b.constant(op.value, Type(scalar_of(op.dtype)))
 
     def _iota(self, axis: str, i: int, j: int) -> Value:
         position = self.site[axis]

@@ -66,8 +66,16 @@ class FoldedLanes(StageEmitter):
         self, site: dict[str, Position], rows: list[int], values: Accumulators
     ) -> Accumulators:
         lane = self.binding.lane
-        region, extent = self.low.regions[lane], self.low.program.axes[lane]
         self._bind_invariants(site, rows)
+        roots = self.plan.staged.body_roots(self.stage)
+        with self.evaluator.prepared(roots, [(i, 0) for i in rows], lane):
+            return self._lane_tiles(site, rows, values)
+
+    def _lane_tiles(
+        self, site: dict[str, Position], rows: list[int], values: Accumulators
+    ) -> Accumulators:
+        lane = self.binding.lane
+        region, extent = self.low.regions[lane], self.low.program.axes[lane]
         for strip in strips(self.b, region, extent, self.binding.lane_step):
             if strip.guard is not None:
                 with self.b.branch(strip.guard) as branch:
@@ -138,9 +146,7 @@ class FoldedLanes(StageEmitter):
                 terms[1] = self._masked(terms[1], self.b.constant(0, value.type), active)
         if len(terms) == 1:
             return self.combine(accumulator, value, terms[0])
-        if value.type.is_float:
-            return self.evaluator.arith.fma(terms[0], terms[1], value)
-        return self.b.op("iadd", value, self.b.op("imul", *terms))
+        return self.add_product(terms, value)
 
     def _masked(self, value: Value, neutral: Value, active: int) -> Value:
         lanes = self.b.lanes(Type("i32", self.lanes))

@@ -52,7 +52,7 @@ def _cache_bytes(level: int, default: int) -> int:
 
 def _isa(flags: set[str]) -> tuple[str, ...]:
     found = [flag for flag in _FLAGS if flag in flags]
-    if "avx2" in found and "fma" not in found:
+    if "avx2" in found and not {"fma", "f16c"} <= flags:
         found.remove("avx2")
     if not {"avx512dq", "avx512bw", "avx512vl"} <= flags:  # what generated code takes for granted
         found = [flag for flag in found if not flag.startswith("avx512")]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ir.stages import Accumulator
 from ir.targets.cpu.access import Position, Site
+from ir.targets.cpu.evaluate import packed_scalar
 from ir.targets.cpu.micro import Accumulators, StageEmitter
 from ir.targets.cpu.nest import Type, Value
 from ir.targets.cpu.plan import main_reduction
@@ -96,7 +97,12 @@ class KeptLanes(StageEmitter):
         if not rest:
             self._hoist(site, axis)
             self.evaluator.inner = axis
-        with self.b.loop(axis, region.low, region.high, depth * unroll, values) as loop:
+        self.evaluator.at(site, masks)
+        roots = () if rest else self.plan.staged.body_roots(self.stage)
+        with (
+            self.evaluator.prepared(roots, points, axis),
+            self.b.loop(axis, region.low, region.high, depth * unroll, values) as loop,
+        ):
             current: Accumulators = list(loop.carried)
             for u in range(unroll):
                 inner = {**site, axis: Position(loop.variable, u * depth)}
@@ -151,9 +157,7 @@ class KeptLanes(StageEmitter):
             self._prefetch(accumulator, i, j)
         if len(terms) == 1:
             return self.combine(accumulator, value, terms[0])
-        if value.type.is_float:
-            return self.evaluator.arith.fma(terms[0], terms[1], value)
-        return self.b.op("iadd", value, self.b.op("imul", *terms))
+        return self.add_product(terms, value)
 
     def _prefetch(self, accumulator: Accumulator, i: int, j: int) -> None:
         """Touch the lane operand `prefetch` steps of the reduction ahead (once per vector)."""
@@ -170,20 +174,25 @@ class KeptLanes(StageEmitter):
         dot = self.binding.dot
         lane_term, row_term = self.operands(accumulator)
         row_key, lane_key = (row_term, i, -2), (lane_term, -2, j)
-        operand = Type(dot.operand, self.lanes * dot.depth)
+        count = self.lanes * dot.depth
         if row_key not in self.evaluator.memo:
             pointer, at = self.access(row_term).pointer(
                 self.b, self.evaluator.place(i, 0), self.evaluator.inner
             )
             bits = self.b.load(Type("i32"), pointer, at)
-            self.evaluator.memo[row_key] = self.b.bitcast(self.b.splat(bits, self.lanes), operand)
+            self.evaluator.memo[row_key] = self.b.bitcast(
+                self.b.splat(bits, self.lanes), Type(packed_scalar(dot.row), count)
+            )
         if lane_key not in self.evaluator.memo:
             pointer, at = self.access(lane_term).pointer(
                 self.b, self.evaluator.place(0, j), self.evaluator.inner
             )
-            self.evaluator.memo[lane_key] = self.b.load(operand, pointer, at)
+            self.evaluator.memo[lane_key] = self.b.load(
+                Type(packed_scalar(dot.lane), count), pointer, at
+            )
+        order = (lane_key, row_key) if dot.lane_first else (row_key, lane_key)
         return self.b.intrinsic(
-            dot, value.type, value, self.evaluator.memo[row_key], self.evaluator.memo[lane_key]
+            dot, value.type, value, *(self.evaluator.memo[key] for key in order)
         )
 
     def operands(self, accumulator: Accumulator) -> tuple[int, int]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import struct
 
+from ir.targets.cpu.narrow import FORMATS, pattern
 from ir.targets.cpu.nest import Type
 
+# narrow floats are bits that only conversions look into
 SCALARS = {
     "i1": "i1",
     "i8": "i8",
     "i16": "i16",
     "i32": "i32",
     "i64": "i64",
-    "bf16": "bfloat",
-    "f16": "half",
+    "bf16": "i16",
+    "f16": "i16",
+    "e4m3": "i8",
     "f32": "float",
     "f64": "double",
     "ptr": "ptr",
@@ -48,6 +51,7 @@ CALLS = {
 }
 FOLDS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
 INT_FOLDS = {"sum": "add", "prod": "mul", "max": "smax", "min": "smin"}
+BIT_FOLDS = {"sum": "or", "prod": "and", "max": "or", "min": "and"}
 INT_PREDICATES = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}
 FLOAT_PREDICATES = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
@@ -59,7 +63,10 @@ def type_text(type: Type) -> str:
 
 
 def suffix(type: Type) -> str:
-    return f"v{type.lanes}{type.scalar}" if type.lanes else type.scalar
+    """The type in the name of an intrinsic."""
+    format = FORMATS.get(type.scalar)
+    scalar = format.integer if format else type.scalar
+    return f"v{type.lanes}{scalar}" if type.lanes else scalar
 
 
 def literal(value: float, scalar: str) -> str:
@@ -68,10 +75,8 @@ def literal(value: float, scalar: str) -> str:
         if scalar == "f32":
             value = struct.unpack("f", struct.pack("f", value))[0]
         return "0x{:016X}".format(struct.unpack("Q", struct.pack("d", value))[0])
-    if scalar == "bf16":
-        return "0xR%04X" % (struct.unpack("I", struct.pack("f", value))[0] >> 16)
-    if scalar == "f16":
-        return "0xH{:04X}".format(struct.unpack("H", struct.pack("e", value))[0])
+    if scalar in FORMATS:
+        return str(pattern(value, scalar))
     return str(int(value))
 
 
@@ -80,19 +85,9 @@ def signed_bytes(type: Type) -> int:
 
 
 def conversion(source: str, target: str, unsigned: bool) -> str:
-    """The LLVM cast that converts scalar `source` to `target` by value."""
-    floats = ("bf16", "f16", "f32", "f64")
-    width = {
-        "i1": 1,
-        "i8": 8,
-        "i16": 16,
-        "i32": 32,
-        "i64": 64,
-        "bf16": 16,
-        "f16": 16,
-        "f32": 32,
-        "f64": 64,
-    }
+    """The LLVM cast that converts scalar `source` to `target` by value; not for narrow floats."""
+    floats = ("f32", "f64")
+    width = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "f32": 32, "f64": 64}
     if source in floats and target in floats:
         return "fpext" if width[target] > width[source] else "fptrunc"
     if source in floats:

@@ -18,7 +18,7 @@ from ir.stages import Stage
 from ir.targets.cpu import packing
 from ir.targets.cpu.access import Access, Digit
 from ir.targets.cpu.emit import emit_stage
-from ir.targets.cpu.evaluate import scalar_of
+from ir.targets.cpu.evaluate import packed_scalar, scalar_of
 from ir.targets.cpu.nest import Builder, Function, Index, Type, Value
 from ir.targets.cpu.pads import pads_of
 from ir.targets.cpu.plan import (
@@ -147,7 +147,8 @@ class Lowering:
 
     def buffer_access(self, buffer: Buffer) -> Access:
         """Access of a buffer at the loops that are open now."""
-        element = Type(buffer.dtype if buffer.dtype == "i16" else scalar_of(buffer.dtype)).bytes
+        scalar = packed_scalar(buffer.dtype)
+        element = Type(scalar).bytes
         digits: dict[str, tuple[Digit, ...]] = {}
         step = element
         for axis, size, unit in reversed(buffer.digits):
@@ -155,7 +156,6 @@ class Lowering:
             step *= size
         base = self.bases[id(buffer)]
         lows = {axis: self.low_at(axis, buffer.path) for axis in digits}
-        scalar = buffer.dtype if buffer.dtype == "i16" else scalar_of(buffer.dtype)
         return Access(base, scalar, digits, lows, padded=True)
 
     def low_at(self, axis: str, path: tuple[Loop, ...]) -> Index:

@@ -22,6 +22,8 @@ EXP = (1.0, 1.0, 0.49999233, 0.16667115, 0.04188993, 0.00831244)
 EXP2 = (0.999999924, 0.693153084, 0.240153571, 0.0558263768, 0.00898933336, 0.00187755878)
 EXP2_F16 = (1.00000259, 0.693003834, 0.241442757, 0.0520114606, 0.0135341679)
 EXP2_BF16 = (0.999925219, 0.695833541, 0.226067155, 0.0780245227)
+FAR = 2.0**22
+FLATTEST = 1e-33  # below FAR * log2 e / the largest f32
 # by the width of what is stored in the end: well below half a unit of its last place
 EXP2_FOR = {"f16": EXP2_F16, "bf16": EXP2_BF16}
 
@@ -81,22 +83,33 @@ class Arithmetic:
         return self.scales and type == Type("f32", FRACTION.lanes)
 
     def exp2(self, y: Value) -> Value:
-        """2^y by the instructions that take fractions and scale by powers of two."""
-        fraction = self.b.intrinsic(FRACTION, y.type, y)
+        """2^y; of vectors by the instructions that take fractions and scale by powers of two."""
         series = EXP2_FOR.get(self.accuracy, EXP2)
-        return self.b.intrinsic(SCALE, y.type, self.polynomial(fraction, series), y)
+        if self.scales_vectors(y.type):
+            fraction = self.b.intrinsic(FRACTION, y.type, y)
+            return self.b.intrinsic(SCALE, y.type, self.polynomial(fraction, series), y)
+        b, least = self.b, self.const(-126.0, y)
+        clamped = b.op("fmin", b.op("fmax", y, least), self.const(127.0, y))
+        whole = b.op("floor", clamped)
+        p = self.polynomial(b.op("fsub", clamped, whole), series)
+        exponent = b.op("shl", b.convert(whole, "i32"), b.constant(23, y.type.of("i32")))
+        found = b.bitcast(b.op("iadd", b.bitcast(p, exponent.type), exponent), y.type)
+        return b.select(b.test("lt", y, least), self.const(0.0, y), found)
 
-    def exp_of_difference(self, x: Value, scale: float, less: Value) -> Value:
-        """e^(scale x - less) with the second term scaled apart: one operation for the exponent.
+    def exponent_line(self, less: Value, scale: float) -> tuple[Value, Value]:
+        """(slope, shift) with e^(scale x - less) = 2^(slope x + shift), for results of few bits.
 
-        Its absolute error is that of rounding less * log2 e, so it is for results of few bits.
+        One operation then makes the exponent. Its absolute error is that of rounding
+        less * log2 e, the same for all x: about less / 2^24. Beyond FAR the slope becomes flatter,
+        so that the error stays below two: numbers of that size lie half a unit apart or more, and
+        those that equal the largest of their row (all are masked) keep equal weights.
         """
-        limit = 3e38  # a bound that stays finite where nothing was seen yet
-        scaled = self.b.op("fmul", less, self.const(LOG2E, less))
-        scaled = self.b.op("fmax", scaled, self.const(-limit, less))
-        return self.exp2(
-            self.fma(x, scale * LOG2E, self.b.splat(self.b.op("fneg", scaled), x.type.lanes))
-        )
+        b, size = self.b, self.b.op("fabs", less)
+        flat = b.op("fdiv", self.const(FAR * LOG2E, less), size)
+        flat = b.op("fmax", flat, self.const(FLATTEST, less))  # infinite numbers stay infinite
+        slope = b.op("fmin", flat, self.const(LOG2E, less))
+        shift = b.op("fneg", b.op("fmul", less, slope))
+        return (slope if scale == 1 else b.op("fmul", slope, self.const(scale, slope))), shift
 
     def sigmoid(self, x: Value) -> Value:
         one = self.const(1.0, x)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 FLOAT_OPS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
 INT_OPS = {"sum": "iadd", "prod": "imul", "max": "imax", "min": "imin"}
+BIT_OPS = {"sum": "or", "prod": "and", "max": "or", "min": "and"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,8 @@ def strip_loop(builder: Builder, axis: str, strip: Strip) -> Iterator[Index]:
 
 def identity(kind: str, type: Type, carried: bool) -> float:
     """What a reduction starts from. Carried extremes start finite, so that differences exist."""
+    if type.scalar == "i1":
+        return {"or": 0, "and": 1}[BIT_OPS[kind]]
     if not type.is_float:
         return {"sum": 0, "prod": 1, "max": -(2**31), "min": 2**31 - 1}[kind]
     value = COMBINES[kind].identity
@@ -174,6 +177,18 @@ class StageEmitter:
         if not axes:
             self.tile(site, counts)
             return
+        axis, rest = axes[0][0], axes[1:]
+        roots = () if rest else self.plan.staged.body_roots(self.stage)
+        self.evaluator.at(site, {})
+        rows = self.rows(counts)
+        few = rows if 4 * rows <= self.binding.vector.registers else 0  # two registers for each
+        with self.evaluator.prepared(roots, [(i, 0) for i in range(few)], axis):
+            self._strips(axes, site, counts)
+
+    def _strips(
+        self, axes: list[tuple[str, int]], site: dict[str, Position], counts: dict[str, int]
+    ) -> None:
+        """The register tiles along the first axis, and along the others in each."""
         (axis, step), rest = axes[0], axes[1:]
         region, extent = self.low.regions[axis], self.low.program.axes[axis]
         for strip in strips(self.b, region, extent, step):
@@ -203,8 +218,16 @@ class StageEmitter:
         )
 
     def combine(self, accumulator: Accumulator, left: Value, right: Value) -> Value:
-        ops = FLOAT_OPS if left.type.is_float else INT_OPS
+        bits = BIT_OPS if left.type.scalar == "i1" else INT_OPS
+        ops = FLOAT_OPS if left.type.is_float else bits
         return self.b.op(ops[accumulator.kind], left, right)
+
+    def add_product(self, terms: list[Value], value: Value) -> Value:
+        """value + left * right; of truth values: or, and."""
+        if value.type.is_float:
+            return self.evaluator.arith.fma(terms[0], terms[1], value)
+        times, plus = ("and", "or") if value.type.scalar == "i1" else ("imul", "iadd")
+        return self.b.op(plus, value, self.b.op(times, *terms))
 
     def start(self, accumulator: Accumulator, lanes: int) -> Value:
         type = self.accumulator_type(accumulator, lanes)
@@ -238,12 +261,15 @@ class StageEmitter:
     def read_state(self, node: int, i: int, j: int, lanes: int) -> Value:
         access = self.low.buffer_access(self.plan.buffers[node])
         pointer, at = access.pointer(self.b, self.evaluator.place(i, j))
-        return self.b.load(Type(access.scalar, lanes), pointer, at)
+        if access.scalar != "i1":
+            return self.b.load(Type(access.scalar, lanes), pointer, at)
+        stored = self.b.load(Type("i8", lanes), pointer, at)
+        return self.b.test("ne", stored, self.b.constant(0, stored.type))
 
     def write_state(self, node: int, value: Value, i: int, j: int) -> None:
         access = self.low.buffer_access(self.plan.buffers[node])
         pointer, at = access.pointer(self.b, self.evaluator.place(i, j))
-        self.b.store(value, pointer, at)
+        self.b.store(self._storable(value), pointer, at)
 
     def bind_prior(self, accumulator: Accumulator, value: Value, i: int, j: int) -> None:
         """Make `Prior` of this accumulator known to the evaluator."""

@@ -20,6 +20,7 @@ SCALAR_BYTES = {
     "i64": 8,
     "bf16": 2,
     "f16": 2,
+    "e4m3": 1,
     "f32": 4,
     "f64": 8,
     "ptr": 8,
@@ -39,7 +40,7 @@ class Type:
 
     @property
     def is_float(self) -> bool:
-        return self.scalar in ("f32", "f64", "bf16", "f16")
+        return self.scalar in ("f32", "f64", *NARROW_FLOATS)
 
     def of(self, scalar: str) -> Type:
         """The same shape with other elements."""
@@ -49,6 +50,7 @@ class Type:
         return f"{self.scalar}x{self.lanes}" if self.lanes else self.scalar
 
 
+NARROW_FLOATS = ("bf16", "f16", "e4m3")  # stored and converted, never computed with
 I64, PTR, BIT = Type("i64"), Type("ptr"), Type("i1")
 
 
@@ -163,6 +165,13 @@ _FOLD: dict[str, Callable[[int, int], int]] = {
     "idiv": lambda a, b: a // b,
     "irem": lambda a, b: a % b,
 }
+
+
+def _by_way_of(source: str, target: str) -> str:
+    """The scalar between two that do not convert into each other at once, or ""."""
+    if source in NARROW_FLOATS or target in NARROW_FLOATS:
+        return "" if "f32" in (source, target) else "f32"
+    return "i32" if source in ("f32", "f64") and target in ("i8", "i16") else ""
 
 
 class Builder:
@@ -320,9 +329,15 @@ class Builder:
         return self.emit("select", yes.type, condition, yes, no)
 
     def convert(self, value: Value, scalar: str, unsigned: bool = False) -> Value:
-        """Convert elements by value (floats round to nearest even; float to int truncates)."""
+        """Convert elements by value (floats round to nearest even; float to int truncates).
+
+        Narrow floats go by way of f32, and floats to narrow integers by way of i32.
+        """
         if value.type.scalar == scalar:
             return value
+        middle = _by_way_of(value.type.scalar, scalar)
+        if middle:
+            return self.convert(self.convert(value, middle, unsigned), scalar, unsigned)
         return self.emit("convert", value.type.of(scalar), value, unsigned=unsigned)
 
     def bitcast(self, value: Value, type: Type) -> Value:

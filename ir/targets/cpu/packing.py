@@ -41,6 +41,7 @@ class _Packer(StageEmitter):
             scales=self.binding.vector.scales,
         )
         self.target = lowering.buffer_access(pack.buffer)
+        self.scalar = _stored(self.target.scalar)
 
     def _packed(self, node: int) -> bool:
         return node != self.pack.node and super()._packed(node)
@@ -143,7 +144,7 @@ class _Packer(StageEmitter):
         beyond = round_up(extent % unit, self.lanes)
         while beyond < unit and extent % unit and beyond < size:
             place = self.b.add(origin, beyond - extent % unit // self.lanes * self.lanes)
-            zero = self.b.constant(0, Type(self.target.scalar, self.lanes * self.depth))
+            zero = self.b.constant(0, Type(self.scalar, self.lanes * self.depth))
             pointer, at = self.target.pointer(
                 self.b, {**site, axis: Position(place)}, anywhere=axis
             )
@@ -165,7 +166,7 @@ class _Packer(StageEmitter):
     def _pairs(self, site: dict[str, Position], masks: dict[int, int]) -> Value | None:
         """Gather whole groups of `depth` elements where they lie together in memory."""
         node = self.pack.node
-        scalar = Type(self.target.scalar)
+        scalar = Type(self.scalar)
         group = scalar.bytes * self.depth
         extent = self.low.program.axes.get(self.main, 1)
         if self.depth == 1 or group != 4 or extent % self.depth:
@@ -173,7 +174,7 @@ class _Packer(StageEmitter):
         if not self.is_leaf(node) or self.looks_up(node):
             return None
         source = self.access(node)
-        if source.scalar != self.target.scalar or source.stride(self.main) != scalar.bytes:
+        if source.scalar != self.scalar or source.stride(self.main) != scalar.bytes:
             return None
         return self._where_inside(site, 0, lambda: self._groups(source, site, masks))
 
@@ -182,11 +183,11 @@ class _Packer(StageEmitter):
         pointer, at = source.pointer(self.b, self.evaluator.place(0, 0))
         stride = source.stride(self.vector_axis)
         words = self.b.gather(Type("i32", self.lanes), pointer, stride, at, masks[0])
-        return self.b.bitcast(words, Type(self.target.scalar, self.lanes * self.depth))
+        return self.b.bitcast(words, Type(self.scalar, self.lanes * self.depth))
 
     def _part(self, site: dict[str, Position], masks: dict[int, int], d: int) -> Value:
         """Element d of each group, zero outside the extents."""
-        main, scalar = self.main, self.target.scalar
+        main, scalar = self.main, self.scalar
         shifted = dict(site)
         if self.by_lane and main in site:
             shifted[main] = Position(site[main].origin, d)
@@ -212,7 +213,7 @@ class _Packer(StageEmitter):
         )
         if isinstance(inside, bool):
             count = self.lanes * (self.depth if self.depth > 1 else 1)
-            return value() if inside else self.b.constant(0, Type(self.target.scalar, count))
+            return value() if inside else self.b.constant(0, Type(self.scalar, count))
         with self.b.branch(inside) as branch:
             found = value()
             branch.then.yields = (found,)
@@ -229,6 +230,11 @@ class _Packer(StageEmitter):
         return self.b.interleave((even, odd))
 
 
+def _stored(scalar: str) -> str:
+    """The scalar as it lies in memory: a truth value takes a byte."""
+    return "i8" if scalar == "i1" else scalar
+
+
 def emit_pack(lowering: Lowering, pack: Pack, shared: bool) -> None:
     """Pack an operand for the current regions; threads share the work if `shared`."""
     lowering.b.comment(f"pack {pack.buffer.name}")
@@ -237,7 +243,7 @@ def emit_pack(lowering: Lowering, pack: Pack, shared: bool) -> None:
 
 def emit_pad(lowering: Lowering, pad: Pad, base: Value) -> None:
     """Copy a tensor into its padded buffer; rows are dealt out to the threads."""
-    scalar = Type(scalar_of(pad.dtype))
+    scalar = Type(_stored(scalar_of(pad.dtype)))
     lanes = 16
     rows = pad.elements // pad.shape[-1]
     with lowering.dealt("row", 0, rows, 1) as row:

@@ -10,6 +10,8 @@ import math
 
 from ir.schedule import Schedule
 from ir.stages import Stage
+from ir.targets.cpu.instructions import packed_bytes
+from ir.targets.cpu.narrow import FORMATS
 from ir.targets.cpu.plan import (
     Buffer,
     Loop,
@@ -17,7 +19,6 @@ from ir.targets.cpu.plan import (
     Plan,
     all_buffers,
     buffer_bytes,
-    element_bytes,
     main_reduction,
     operand_name,
     round_up,
@@ -93,7 +94,7 @@ def _buffer(plan: Plan, position: int, node: int, axes: tuple[str, ...], dtype: 
         if axis == order[-1]:
             size = round_up(size, 64) if size > 16 else round_up(size, 16)
             if len(order) > 1:
-                size = spread(size, element_bytes(dtype))
+                size = spread(size, packed_bytes(dtype))
         elif axis == binding.row:
             size = round_up(size, 16) if size > 1 else size
         digits.append((axis, size, 1))
@@ -160,8 +161,13 @@ def _ready(plan: Plan, stage: Stage, node: int, path: tuple[Loop, ...]) -> int:
 
 
 def _packed_dtype(plan: Plan, stage: Stage, node: int) -> str:
-    dot = plan.bindings[stage.name].dot
-    return dot.operand if dot.name != "fma" else plan.staged.program.nodes[node].dtype
+    """What an operand is packed to: what the instruction reads; for FMA, what is widened by more
+    than a shift is widened here, once, and not wherever the panel is read."""
+    binding, here = plan.bindings[stage.name], plan.staged.program.nodes[node]
+    if binding.dot.name != "fma":
+        return binding.dot.lane if binding.lane in here.axes else binding.dot.row
+    format = FORMATS.get(here.dtype)
+    return "f32" if format is not None and format.rescaled else here.dtype
 
 
 def _pack_digits(
@@ -206,7 +212,7 @@ def _row_length(plan: Plan, stage: Stage, node: int, size: int) -> int:
     """Elements of a packed row: whole vectors, and no power-of-two distance between rows."""
     binding = plan.bindings[stage.name]
     length = round_up(size, math.lcm(binding.depth, binding.vector.lanes))
-    return spread(length, element_bytes(_packed_dtype(plan, stage, node)))
+    return spread(length, packed_bytes(_packed_dtype(plan, stage, node)))
 
 
 def spread(length: int, element: int) -> int:

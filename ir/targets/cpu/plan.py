@@ -9,11 +9,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.schedule import Schedule
 from ir.stages import Stage, StagedProgram
-from ir.targets.cpu.instructions import DotRow, VectorRow, dot_row
+from ir.targets.cpu.instructions import DotRow, VectorRow, dot_row, packed_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ class Binding:
     def depth(self) -> int:
         """Elements of the reduction axis per instruction (tiles: 64 bytes of them)."""
         if self.tiled:
-            return 32 if self.dot.operand == "bf16" else 64
+            return 64 // self.dot.element
         return self.dot.depth
 
 
@@ -218,13 +217,8 @@ def all_buffers(plan: Plan) -> list[Buffer]:
     return [*plan.buffers.values(), *(pack.buffer for pack in plan.packs.values())]
 
 
-def element_bytes(dtype: str) -> int:
-    """Bytes of one element of a buffer (i16 exists only as a packed form)."""
-    return 2 if dtype == "i16" else dtype_of(dtype).bytes
-
-
 def buffer_bytes(buffer: Buffer) -> int:
-    return buffer.elements * element_bytes(buffer.dtype)
+    return buffer.elements * packed_bytes(buffer.dtype)
 
 
 def workspace_bytes(plan: Plan, private: bool) -> int:

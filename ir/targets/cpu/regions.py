@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ir.space import Columns
 from ir.targets.cpu.decisions import Decisions
-from ir.targets.cpu.plan import element_bytes, main_reduction
+from ir.targets.cpu.plan import main_reduction
 
 Array = NDArray[np.float64]
 Sizes = dict[str, Array]
@@ -83,7 +83,7 @@ class Regions:
             name, main = shape.stage.name, main_reduction(self.decisions.staged, shape.stage)
             dots = {dot.name: float(dot.kind == "tile") for dot in shape.instructions}
             deep = {
-                dot.name: 64.0 / element_bytes(dot.operand) if dot.kind == "tile" else dot.depth
+                dot.name: 64.0 / dot.element if dot.kind == "tile" else dot.depth
                 for dot in shape.instructions
             }
             tiled = self.looked_up(f"instruction.{name}", dots)

@@ -13,7 +13,7 @@ from math import prod
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.stages import Stage, StagedProgram
-from ir.targets.cpu.instructions import DotRow, dot_rows
+from ir.targets.cpu.instructions import FMA, DotRow, dot_rows
 from ir.targets.cpu.plan import main_reduction, operand_name
 
 SMALL = 64  # axes up to this long need no blocking unless threads share them
@@ -31,7 +31,7 @@ class OperandShape:
     main_contiguous: bool
     packable: bool
     buffered: bool
-    dtype_names: tuple[str, ...]
+    dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,26 +127,32 @@ def stage_shape(
         stage,
         tuple(lanes),
         tuple(rows) if stage.accumulators else (),
-        _instructions(staged, stage, isa),
+        _instructions(staged, stage, isa, lanes[0]),
         _operands(staged, stage),
         main_reduction(staged, stage),
         leaves,
     )
 
 
-def _instructions(staged: StagedProgram, stage: Stage, isa: tuple[str, ...]) -> tuple[DotRow, ...]:
-    """Instruction rows that every product of the stage can use."""
+def _instructions(
+    staged: StagedProgram, stage: Stage, isa: tuple[str, ...], lane: str
+) -> tuple[DotRow, ...]:
+    """Instruction rows that every product of the stage can use; what suits lanes along `lane` comes
+    last."""
     nodes = staged.program.nodes
     products = [a for a in stage.accumulators if len(a.terms) == 2]
-    found = dot_rows(isa, "", "")
+    found = (FMA,)
     if not products or len(products) != len(stage.accumulators) or stage.body_results:
         return found
     choices = []
     for accumulator in products:
-        dtypes = {nodes[term].dtype for term in accumulator.terms}
-        rows = dot_rows(isa, dtypes.pop(), accumulator.dtype) if len(dtypes) == 1 else found
+        left, right = (nodes[term].dtype for term in accumulator.terms)
+        rows = dot_rows(isa, (left, right), accumulator.dtype)
         choices.append(rows if accumulator.kind == "sum" else found)
-    return tuple(row for row in choices[0] if all(row in other for other in choices))
+    common = [row for row in choices[0] if all(row in other for other in choices)]
+    terms = [sorted(a.terms, key=lambda term: lane in nodes[term].axes) for a in products]
+    sides = [(nodes[row].dtype, nodes[column].dtype) for row, column in terms]
+    return tuple(sorted(common, key=lambda dot: all(dot.multiplies(*side) for side in sides)))
 
 
 def _operands(staged: StagedProgram, stage: Stage) -> tuple[OperandShape, ...]:
@@ -168,7 +174,7 @@ def _operands(staged: StagedProgram, stage: Stage) -> tuple[OperandShape, ...]:
                 _main_contiguous(staged, term, main),
                 set(nodes[term].axes) != set(stage.domain),
                 term in staged.materialised,
-                (nodes[term].dtype,),
+                nodes[term].dtype,
             )
     return tuple(found.values())
 

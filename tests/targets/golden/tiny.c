@@ -10,11 +10,11 @@ typedef float v4f32_at __attribute__((vector_size(16), aligned(1), may_alias));
 typedef int32_t v4i32 __attribute__((vector_size(16)));
 typedef float f32_at __attribute__((aligned(1), may_alias));
 
-static inline __attribute__((always_inline)) v4f32 load_v4f32(const char *p) {
+static inline __attribute__((always_inline, unused)) v4f32 load_v4f32(const char *p) {
   return *(const v4f32_at *)p;
 }
 
-static inline __attribute__((always_inline)) v4f32 load_first_v4f32(const char *p, int n) {
+static inline __attribute__((always_inline, unused)) v4f32 load_first_v4f32(const char *p, int n) {
 #if defined(__AVX512F__) && defined(__AVX512VL__)
   return (v4f32)_mm_maskz_loadu_epi32((__mmask8)((1u << n) - 1), p);
 #else
@@ -24,7 +24,7 @@ static inline __attribute__((always_inline)) v4f32 load_first_v4f32(const char *
 #endif
 }
 
-static inline __attribute__((always_inline)) v4f32 splat_v4f32(float x) {
+static inline __attribute__((always_inline, unused)) v4f32 splat_v4f32(float x) {
   return (v4f32){x, x, x, x};
 }
 
@@ -34,17 +34,19 @@ static inline __attribute__((always_inline)) v4f32 splat_v4f32(float x) {
 #define TURNED(x, indices, ...) __builtin_shuffle(x, (indices){__VA_ARGS__})
 #endif
 
-static inline __attribute__((always_inline)) float sum_of_v4f32(v4f32 x) {
+static inline __attribute__((always_inline, unused)) float sum_of_v4f32(v4f32 x) {
   x += TURNED(x, v4i32, 2, 3, 0, 1);
   x += TURNED(x, v4i32, 1, 2, 3, 0);
   return x[0];
 }
 
-static inline __attribute__((always_inline)) void store_f32(char *p, float x) { *(f32_at *)p = x; }
+static inline __attribute__((always_inline, unused)) void store_f32(char *p, float x) {
+  *(f32_at *)p = x;
+}
 
 void tilewright_barrier(void *team);
 
-static inline __attribute__((always_inline)) int64_t min_i64(int64_t a, int64_t b) {
+static inline __attribute__((always_inline, unused)) int64_t min_i64(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 

@@ -1,0 +1,214 @@
+"""LLVM IR text of what touches memory, and the words that every instruction is written with.
+
+`llvm.py` prints the rest. Knows no program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ir.targets.cpu.llvm_narrow import NarrowFloats
+from ir.targets.cpu.llvm_words import signed_bytes, suffix, type_text
+from ir.targets.cpu.nest import Instruction, Type, Value
+
+
+class MemoryPrinter:
+    """Lines of one function: loads, stores, gathers and what they stand on."""
+
+    def __init__(self, isa: tuple[str, ...]) -> None:
+        self.narrow = NarrowFloats(self._emit, self._declare_row, isa)
+        self.lines: list[str] = []
+        self.declared: dict[str, str] = {}
+        self.label = "entry"
+        self.labels = 0
+        self.constants: dict[int, str] = {}
+
+    # -- helpers
+
+    def _name(self, value: Any) -> str:
+        if isinstance(value, Value):
+            known = self.constants.get(value.id)
+            return known if known is not None else f"%v{value.id}"
+        return str(value)
+
+    def _typed(self, value: Any) -> str:
+        type = value.type if isinstance(value, Value) else Type("i64")
+        return f"{type_text(type)} {self._name(value)}"
+
+    def _line(self, text: str) -> None:
+        self.lines.append("  " + text)
+
+    def _emit(self, text: str) -> str:
+        """A line that names what it computes."""
+        self.labels += 1
+        self._line(f"%e{self.labels} = {text}")
+        return f"%e{self.labels}"
+
+    def _declare_row(self, row: Any) -> None:
+        self.declared.setdefault(row.llvm, row.llvm_declaration)
+
+    def _define(self, instruction: Instruction, text: str) -> None:
+        assert instruction.result is not None
+        self.lines.append(f"  %v{instruction.result.id} = {text}")
+
+    def _declare(self, name: str, result: str, arguments: str) -> str:
+        self.declared.setdefault(name, f"{result} @{name}({arguments})")
+        return name
+
+    def _call(
+        self, instruction: Instruction, name: str, args: tuple[Any, ...], extra: str = ""
+    ) -> None:
+        result = type_text(instruction.result.type) if instruction.result else "void"
+        types = ", ".join(type_text(a.type) if isinstance(a, Value) else "i64" for a in args)
+        types += (", " + extra.split(" ")[0]) if extra else ""
+        self._declare(name, result, types)
+        text = ", ".join(self._typed(a) for a in args) + (", " + extra if extra else "")
+        if instruction.result:
+            self._define(instruction, f"call {result} @{name}({text})")
+        else:
+            self._line(f"call void @{name}({text})")
+
+    def _address(self, pointer: Any, at: int) -> str:
+        if at == 0:
+            return self._name(pointer)
+        self.labels += 1
+        name = f"%p{self.labels}"
+        self._line(f"{name} = getelementptr i8, ptr {self._name(pointer)}, i64 {at}")
+        return name
+
+    def _mask(self, lanes: int, active: int) -> str:
+        bits = ", ".join("i1 1" if lane < active else "i1 0" for lane in range(lanes))
+        return f"<{lanes} x i1> <{bits}>"
+
+    def _fresh_label(self, stem: str) -> str:
+        self.labels += 1
+        return f"{stem}{self.labels}"
+
+    def _open(self, label: str) -> None:
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    # -- memory
+
+    def _op_load(self, i: Instruction) -> None:
+        assert i.result is not None
+        type = i.result.type
+        pointer = self._address(i.args[0], i.attrs["at"])
+        active = i.attrs["mask"]
+        if not active:
+            self._define(i, f"load {type_text(type)}, ptr {pointer}, align {signed_bytes(type)}")
+            return
+        name = self._declare(
+            f"llvm.masked.load.{suffix(type)}.p0",
+            type_text(type),
+            f"ptr, i32, <{type.lanes} x i1>, {type_text(type)}",
+        )
+        self._define(
+            i,
+            f"call {type_text(type)} @{name}(ptr {pointer}, i32 {signed_bytes(type)}, "
+            f"{self._mask(type.lanes, active)}, {type_text(type)} zeroinitializer)",
+        )
+
+    def _op_store(self, i: Instruction) -> None:
+        value = i.args[0]
+        type = value.type
+        pointer = self._address(i.args[1], i.attrs["at"])
+        active = i.attrs["mask"]
+        if not active and i.attrs["stream"]:
+            self._stream(value, pointer)
+            return
+        if not active:
+            align = signed_bytes(type)
+            self._line(f"store {self._typed(value)}, ptr {pointer}, align {align}")
+            return
+        if active == 1:
+            self._store_one(value, pointer)
+            return
+        name = self._declare(
+            f"llvm.masked.store.{suffix(type)}.p0",
+            "void",
+            f"{type_text(type)}, ptr, i32, <{type.lanes} x i1>",
+        )
+        self._line(
+            f"call void @{name}({self._typed(value)}, ptr {pointer}, "
+            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)})"
+        )
+
+    def _store_one(self, value: Value, pointer: str) -> None:
+        """The first lane. LLVM 22 stores too many bytes where it is masked and was truncated."""
+        first = self._emit(f"extractelement {self._typed(value)}, i64 0")
+        scalar = Type(value.type.scalar)
+        self._line(f"store {type_text(scalar)} {first}, ptr {pointer}, align {scalar.bytes}")
+
+    def _stream(self, value: Value, pointer: str) -> None:
+        """A store past the cache where the address allows it, else an ordinary one."""
+        size = value.type.bytes
+        yes, no, done = (self._fresh_label(s) for s in ("stream", "plain", "stored"))
+        self._line(f"%a{yes} = ptrtoint ptr {pointer} to i64")
+        self._line(f"%b{yes} = and i64 %a{yes}, {size - 1}")
+        self._line(f"%c{yes} = icmp eq i64 %b{yes}, 0")
+        self._line(f"br i1 %c{yes}, label %{yes}, label %{no}")
+        typed = self._typed(value)
+        self._open(yes)
+        self._line(f"store {typed}, ptr {pointer}, align {size}, !nontemporal !0")
+        self._line(f"br label %{done}")
+        self._open(no)
+        self._line(f"store {typed}, ptr {pointer}, align {signed_bytes(value.type)}")
+        self._line(f"br label %{done}")
+        self._open(done)
+
+    def _lane_pointers(self, pointer: Any, at: int, stride: int, lanes: int) -> str:
+        base = self._address(pointer, at)
+        self.labels += 1
+        name = f"%g{self.labels}"
+        offsets = ", ".join(f"i64 {lane * stride}" for lane in range(lanes))
+        self._line(f"{name} = getelementptr i8, ptr {base}, <{lanes} x i64> <{offsets}>")
+        return name
+
+    def _op_gather(self, i: Instruction) -> None:
+        assert i.result is not None
+        type = i.result.type
+        pointers = self._lane_pointers(i.args[0], i.attrs["at"], i.attrs["stride"], type.lanes)
+        self._gather(i, pointers, i.attrs["mask"] or type.lanes)
+
+    def _op_gather_at(self, i: Instruction) -> None:
+        assert i.result is not None
+        self.labels += 1
+        name = f"%g{self.labels}"
+        self._line(f"{name} = getelementptr i8, {self._typed(i.args[0])}, {self._typed(i.args[1])}")
+        self._gather(i, name, i.result.type.lanes)
+
+    def _gather(self, i: Instruction, pointers: str, active: int) -> None:
+        assert i.result is not None
+        type = i.result.type
+        name = self._declare(
+            f"llvm.masked.gather.{suffix(type)}.v{type.lanes}p0",
+            type_text(type),
+            f"<{type.lanes} x ptr>, i32, <{type.lanes} x i1>, {type_text(type)}",
+        )
+        self._define(
+            i,
+            f"call {type_text(type)} @{name}(<{type.lanes} x ptr> {pointers}, "
+            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)}, "
+            f"{type_text(type)} zeroinitializer)",
+        )
+
+    def _op_scatter(self, i: Instruction) -> None:
+        value = i.args[0]
+        type = value.type
+        pointers = self._lane_pointers(i.args[1], i.attrs["at"], i.attrs["stride"], type.lanes)
+        active = i.attrs["mask"] or type.lanes
+        name = self._declare(
+            f"llvm.masked.scatter.{suffix(type)}.v{type.lanes}p0",
+            "void",
+            f"{type_text(type)}, <{type.lanes} x ptr>, i32, <{type.lanes} x i1>",
+        )
+        self._line(
+            f"call void @{name}({self._typed(value)}, <{type.lanes} x ptr> {pointers}, "
+            f"i32 {signed_bytes(type)}, {self._mask(type.lanes, active)})"
+        )
+
+    def _op_prefetch(self, i: Instruction) -> None:
+        self._declare("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+        pointer = self._address(i.args[0], i.attrs["at"])
+        self._line(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 3, i32 1)")
