@@ -49,10 +49,15 @@ def tma_boxes(
             f"{shared.name}: S({place.swizzle[0]},{place.swizzle[1]},{place.swizzle[2]}) on bytes, "
             f"TMA knows S(0..3,4,3)",
         )
+    if place.order and strides[place.order[0]] != 1:
+        return Rejection(
+            "tma-inner-stride",
+            f"{source.name}: innermost box stride is {strides[place.order[0]]} elements, needs 1",
+        )
     cut = _cut(space, shared, strides, place)
     if isinstance(cut, Rejection):
         return cut
-    return _unfit_inner(space, source, strides, place, cut) or cut
+    return _unfit_inner(space, source, place, cut) or cut
 
 
 def _cut(
@@ -63,43 +68,34 @@ def _cut(
     line = place.line * 8 // shared.bits if place.line else 0
     dims: list[list[int]] = []
     outer: list[int] = []
-    reached = 1
-    for digit in place.order:
-        radix = space.radix[digit]
-        if place.strides[digit] != reached:
-            return Rejection(
-                "tma-padding", f"{shared.name}: offset {place.strides[digit]}, due {reached}"
-            )
+    reached, extent, step = 1, 1, 0  # offset so far; points of the last dimension, its stride
+    for digit, offset in zip(place.order, place.offsets, strict=True):
+        radix, stride = space.radix[digit], strides[digit]
+        if offset != reached:
+            return Rejection("tma-padding", f"{shared.name}: offset {offset}, due {reached}")
         reached *= radix
+        whole = extent * radix
+        inside = len(dims) != 1 or not line or whole <= line
         if outer:
             outer.append(digit)
-            continue
-        follows = bool(dims) and strides[digit] == strides[dims[-1][0]] * space.size(dims[-1])
-        inside = len(dims) > 1 or not line or space.size(dims[0]) * radix <= line if dims else True
-        if follows and inside and space.size(dims[-1]) * radix <= MAX_BOX:
+        elif dims and stride == step * extent and inside and whole <= MAX_BOX:
             dims[-1].append(digit)
+            extent = whole
         elif len(dims) < MAX_RANK:
             dims.append([digit])
+            extent, step = radix, stride
         else:
             outer.append(digit)
     return Boxes(tuple(map(tuple, dims)), tuple(outer))
 
 
-def _unfit_inner(
-    space: Space, source: Tile, strides: dict[int, int], place: Placement, boxes: Boxes
-) -> Rejection | None:
+def _unfit_inner(space: Space, source: Tile, place: Placement, boxes: Boxes) -> Rejection | None:
     """Why the innermost dimension of these boxes is none that TMA can copy."""
     if not boxes.dims:
         return Rejection(
             "tma-box", f"{source.name}: 1 element of {source.bits} bits, needs {GRANULE} bytes"
         )
-    first = boxes.dims[0]
-    if strides[first[0]] != 1:
-        return Rejection(
-            "tma-inner-stride",
-            f"{source.name}: innermost box stride is {strides[first[0]]} elements, needs 1",
-        )
-    inner = space.size(first) * source.bits // 8
+    inner = space.size(boxes.dims[0]) * source.bits // 8
     if inner % GRANULE:
         return Rejection(
             "tma-box", f"{source.name}: inner box extent of {inner} bytes, no multiple of {GRANULE}"
@@ -129,18 +125,20 @@ def _unfit_tensor(space: Space, source: Tile, strides: dict[int, int]) -> Reject
     if not contiguous:
         least = min(strides.values(), default=0)
         return Rejection("tma-inner-stride", f"{source.name}: smallest stride {least}, needs 1")
+    bits = source.bits
     for digit, stride in strides.items():
-        size = stride * source.bits // 8
         if stride == 0:
             return Rejection("tma-stride", f"{source.name}: stride 0 on axis {space.axis[digit]}")
-        if digit not in contiguous and stride * source.bits % (GRANULE * 8):
+        if digit not in contiguous and stride * bits % (GRANULE * 8):
             return Rejection(
                 "tma-stride",
-                f"{source.name}: stride of {stride} elements = {stride * source.bits / 8:g} B on "
+                f"{source.name}: stride of {stride} elements = {stride * bits / 8:g} B on "
                 f"axis {space.axis[digit]}, no multiple of {GRANULE} B",
             )
-        if size >= MAX_STRIDE:
-            return Rejection("tma-stride", f"{source.name}: stride of {size} B, below {MAX_STRIDE}")
+        if stride * bits // 8 >= MAX_STRIDE:
+            return Rejection(
+                "tma-stride", f"{source.name}: stride of {stride * bits // 8} B, below {MAX_STRIDE}"
+            )
     return None
 
 

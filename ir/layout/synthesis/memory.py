@@ -314,7 +314,7 @@ def _constructed(phases: Sequence[Phase]) -> Iterator[Swizzling]:
     sources = sorted(reached)
     if not sources:
         return
-    for bits in (3, 2, 1, 4):
+    for bits in (1, 2, 3, 4):
         for base in range(lowest, 7):
             for source in (*sources, *(s - bits + 1 for s in sources)):
                 shift = source - base

@@ -58,16 +58,18 @@ class Serving:
     def run(self, bound: float) -> SharedChoice | Rejection | None:
         """The choice, or why one use cannot be served; None if it costs more than `bound` even
         without a conflict."""
-        decisions: list[Decision] = []
+        found: dict[int, Decision] = {}
         least = 0.0
-        for use in self.uses:
+        for number in self._strictest_first:
+            use = self.uses[number]
             decision = self._decide(use)
             if isinstance(decision, Rejection):
                 return decision
-            decisions.append(decision)
+            found[number] = decision
             least += self._price(use, decision, 1.0)[0]
             if least > bound:
                 return None
+        decisions = [found[number] for number in range(len(self.uses))]
         if not self.tile.layout and not self._for_wgmma():
             swizzle = self._swizzle(decisions)
             self.placement = replace(self.placement, swizzle=swizzle)
@@ -79,6 +81,13 @@ class Serving:
             tuple(cycles for cycles, _ in priced),
             tuple(ways for _, ways in priced),
             tuple(self.rejections),
+        )
+
+    @property
+    def _strictest_first(self) -> list[int]:
+        """Uses in the order in which they are asked: descriptors have the fewest forms."""
+        return sorted(
+            range(len(self.uses)), key=lambda at: not isinstance(self.uses[at], OperandUse)
         )
 
     def _for_wgmma(self) -> bool:

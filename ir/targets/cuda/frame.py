@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import prod
 
 WARP = 32
+GROUP = 128  # threads of a warp group
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class Fragments:
     def _load_matrices(self, tile: StageTile, part: str, step: int) -> None:
         plan = self.plan
         name = f"{self.names[tile.position, part]}[{step % plan.fragments}]"
-        turned = "" if tile.inside else "_trans"
+        turned = "_trans" if tile.turned else ""
         blocks = plan.row_blocks if part == "a" else -(-plan.column_blocks // 2)
         for block in range(blocks):
             if tile.inside:

@@ -1,8 +1,8 @@
 """Operand tiles in shared memory as cp.async or threads write them and ldmatrix reads them.
 
 A tile is a row of panels of up to 128 bytes; a panel has one line for each point of the other
-side. 16-byte chunks of a line are exchanged by XOR with the line's number, so that the eight lines
-of one 8x8 matrix lie in different banks.
+side. Parts of a line are exchanged by XOR with the line's number, as the layout synthesis finds it
+for the instruction that reads fragments: the eight lines of one 8x8 matrix lie in different banks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.program import Program
 from ir.targets.cuda.access import Access, load_access
+from ir.targets.cuda.mma_synthesised import FragmentRead, fragment_read
 from ir.targets.cuda.products import largest_load, loads_of
 from ir.targets.cuda.sides import Side
 from ir.targets.cuda.transfers import reach
@@ -74,10 +75,20 @@ class StageTile:
         last = {axis for axis, c in op.index[-1].terms if c == 1} if op.index else set()
         return not last & set(self.free.tiled) or bool(last & set(self.depth.tiled))
 
+    @cached_property
+    def read(self) -> FragmentRead | None:
+        """How fragments are read from the tile; None for a raw one."""
+        return None if self.raw else fragment_read(self.dtype, self.inside, self.width)
+
     @property
     def words(self) -> bool:
-        """Whether fragments are read by single words: ldmatrix turns 16-bit elements only."""
-        return not self.inside and self.size == 4 and not self.raw
+        """Whether fragments are read by single words."""
+        return self.read is not None and not self.read.matrices
+
+    @property
+    def turned(self) -> bool:
+        """Whether matrices are turned as they are read."""
+        return self.read is not None and self.read.turned
 
     @property
     def inner(self) -> Side:
@@ -174,7 +185,9 @@ class StageTile:
 
     def swizzled(self, offset: str) -> str:
         """A byte offset within a panel with its chunks exchanged, as text; `offset` is a name."""
-        mask, shift = (self.width - STEP, 2) if self.words else (self.width - CHUNK, 3)
+        mask, shift = self.width - CHUNK, 3
+        if self.read is not None:
+            mask, shift = self.read.target(self.width), self.read.swizzle.shift
         return f"({offset} ^ ({offset} >> {shift} & {mask}))" if mask > 0 else offset
 
     def moved(self, start: str, line: int, inner: int) -> str:

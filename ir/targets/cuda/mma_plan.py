@@ -13,13 +13,14 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.frame import WARP, Frame, ThreadDigit
 from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
+from ir.targets.cuda.mma_synthesised import COLUMNS as COLUMNS
+from ir.targets.cuda.mma_synthesised import ROWS as ROWS
 from ir.targets.cuda.overlap import starts_early
+from ir.targets.cuda.placed import Placed, framed
 from ir.targets.cuda.prelude.families import MMA_KINDS
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import Side, side
 
-ROWS = 16  # of one instruction
-COLUMNS = 8
 PAD = 8  # floats between the rows of accumulators in shared memory
 
 
@@ -94,22 +95,20 @@ class MmaPlan:
 
     @cached_property
     def frame(self) -> Frame:
-        """Where an accumulator's points lie, as mma.sync leaves them (PTX ISA, m16n8)."""
-        registers = [
-            *self.columns.digits(2, 1),
-            *self.rows.digits(2, 8),
-            *self.columns.digits(self.column_blocks, COLUMNS),
-            *self.rows.digits(self.row_blocks, ROWS),
-        ]
-        threads = [
-            *self.columns.threads(4, 2),
-            *self.rows.threads(8, 1),
+        """Where an accumulator's points lie: those of one instruction, then blocks, then warps."""
+        read = self.operand(self.roles.outer[0].a).read
+        assert read is not None
+        warps = [
             *self.rows.threads(self.warps[0], self.warp_rows),
             *self.columns.threads(self.warps[1], self.warp_columns),
+            ThreadDigit(self.warps[2]),
         ]
-        if self.warps[2] > 1:
-            threads.append(ThreadDigit(self.warps[2]))
-        return Frame(tuple(registers), tuple(threads))
+        one = framed([Placed(read.sums, (self.rows, self.columns))], warps)
+        blocks = (
+            *self.columns.digits(self.column_blocks, COLUMNS),
+            *self.rows.digits(self.row_blocks, ROWS),
+        )
+        return Frame((*one.registers, *blocks), one.threads)
 
     # -- operands and shared memory
 

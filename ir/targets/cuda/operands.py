@@ -43,7 +43,8 @@ class OperandTile:
     """One operand of a product: its load, its tiles, which of its axes are summed over.
 
     `dimensions` are the tensor's, neighbours of which summed axes walk as one are joined. A `raw`
-    tile is what a computed operand is made of: threads read it, tensor cores do not.
+    tile is what a computed operand is made of: threads read it, tensor cores do not. `line`: bytes
+    of a line in one panel, as the layout synthesis gives them; 0 before it is asked.
     """
 
     position: int
@@ -53,6 +54,7 @@ class OperandTile:
     over: frozenset[str]
     extents: Mapping[str, int]
     raw: bool = False
+    line: int = 0
 
     @cached_property
     def size(self) -> int:
@@ -105,9 +107,7 @@ class OperandTile:
     @property
     def width(self) -> int:
         """Bytes of a line in one panel."""
-        if not self.sums_inside and not self.raw:
-            return LINE
-        return min(LINE, self.length * self.size)
+        return self.line or min(LINE, self.length * self.size)
 
     @property
     def swizzle(self) -> int:

@@ -119,6 +119,7 @@ class TensorKernel(TensorStreams):
                 self.name("source"), sources, "layout", owner, why, "shared", unsaid="shared"
             )  # fmt: skip
             found.append(source)
+        found += self.layout_decisions(owner)
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -164,6 +165,7 @@ class TensorKernel(TensorStreams):
                 "operands in registers come step by step, all done by the end of a block",
                 self._source_fits,
             ),
+            ("layout", "operand tiles have so many layouts", self._layout_fits),
             ("split", "registers of all warp groups fit the processor's", self._split_fits),
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),

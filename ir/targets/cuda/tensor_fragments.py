@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ir.targets.cuda.tensor_lower import TensorLowering
 
 CHUNK = 16  # bytes of a matrix' line
+WIDEST = 8  # bytes that a thread reads at once of a tile that the synthesis is not asked about
 
 
 class OperandEvaluator(Evaluator):
@@ -111,7 +112,8 @@ class OperandEvaluator(Evaluator):
         axis, factor = tile.run[-1]
         if first is None or first.axis != axis or first.stride != 1 or factor != 1:
             return 1
-        return min(first.size, 8 // tile.size)
+        read = self.plan.raw_read(tile)
+        return min(first.size, read.elements if read else WIDEST // tile.size)
 
     # -- by ldmatrix
 

@@ -6,7 +6,7 @@ Everything that the text needs is decided here; what cannot be is a Refusal.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -17,18 +17,29 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda import stream_k
+from ir.targets.cuda.frame import GROUP as GROUP
 from ir.targets.cuda.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
 from ir.targets.cuda.overlap import starts_early
+from ir.targets.cuda.placed import Placed, framed
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
+from ir.targets.cuda.raw_reads import RawRead, raw_read
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import Side, side
 from ir.targets.cuda.splits import merge_of, parts_of
+from ir.targets.cuda.staging import Staging, staging_of
+from ir.targets.cuda.synthesised import (
+    ACCUMULATOR,
+    OPERAND,
+    SHARED,
+    BlockLayouts,
+    block_layouts,
+    product_block,
+)
+from ir.targets.cuda.synthesised import ROWS as ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names, fetched_of, rings_of
 
-GROUP = 128  # threads of a warp group
-ROWS = 64  # rows of one wgmma
 BUFFERS = 2  # groups of steps whose operands are in registers
 ALIGN = 1024
 LINE = 128
@@ -78,6 +89,7 @@ class Plan:
     read: str = "step"  # when raw tiles are
     together: int = 1  # steps whose operands are formed together
     stream_k: str = stream_k.NONE
+    layout: int = 0  # which of the synthesised layouts
 
     # -- tiles
 
@@ -158,25 +170,17 @@ class Plan:
     # -- the frame
 
     @cached_property
-    def operand_frame(self) -> Frame:
-        """Where the points of an operand in registers lie, as wgmma reads them (PTX ISA).
+    def layouts(self) -> BlockLayouts:
+        """Lines of operand tiles and places of fragments, as synthesised for this block."""
+        return block_layouts(product_block(self), self.layout)
 
-        A register holds neighbours along the sum; four of them are one instruction's.
-        """
-        each = 4 // dtype_of(self.kind).bytes
-        registers = [
-            *self.block.digits(each, 1),
-            *self.row_digits(2, 8),
-            *self.block.digits(2, 4 * each),
-            *self.row_digits(self.row_blocks, ROWS),
-            *self.step_digits,
-        ]
-        threads = self.block.threads(4, each) + self._row_threads(8, 1) + self._row_threads(4, 16)
-        if self.partition == "rows":
-            threads += self._row_threads(self.consumers, self.group_rows)
-        elif self.partition == "columns":
-            threads.append(ThreadDigit(self.consumers))
-        return Frame(tuple(registers), tuple(t for t in threads if t.size > 1))
+    @cached_property
+    def operand_frame(self) -> Frame:
+        """Where the points of an operand in registers lie; digits of a block's steps come last."""
+        fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
+        one = Placed(fragment.within(1, self.step), (self._rows, self.block))
+        frame = framed([one], self._groups(()))
+        return Frame((*frame.registers, *self._blocks, *self.step_digits), frame.threads)
 
     @cached_property
     def step_digits(self) -> tuple[Digit, ...]:
@@ -185,20 +189,30 @@ class Plan:
 
     @cached_property
     def frame(self) -> Frame:
-        families = [(self.column_axis, self.group_columns)]
-        if self.roles.inner:
-            families.append((self.roles.main_walk, self.tiles[self.roles.main_walk]))
-        registers = [Digit(axis, 2, 1) for axis, _ in families]
-        registers += self.row_digits(2, 8)
-        registers += [Digit(axis, tile // 8, 8) for axis, tile in families]
-        registers += self.row_digits(self.row_blocks, ROWS)
-        threads = [ThreadDigit(4, tuple((axis, 2) for axis, _ in families))]
-        threads += self._row_threads(8, 1) + self._row_threads(4, 16)
+        """Where the points of accumulators lie; those of chained products side by side."""
+        found = []
+        for product in (self.roles.outer[0], *self.roles.inner[:1]):
+            walk = product in self.roles.inner
+            columns = side((self.roles.main_walk if walk else self.column_axis,), self.tiles)
+            fragment = self.layouts.fragments[f"{ACCUMULATOR}{product.position}"]
+            found.append(Placed(fragment, (self._rows, columns)))
+        frame = framed(found, self._groups(((self.column_axis, self.group_columns),)))
+        return Frame((*frame.registers, *self._blocks), frame.threads)
+
+    @property
+    def _blocks(self) -> list[Digit]:
+        """Digits of the blocks of 64 rows."""
+        return self.row_digits(self.row_blocks, ROWS)
+
+    @property
+    def _rows(self) -> Side:
+        return side(self.roles.rows, self.tiles)
+
+    def _groups(self, columns: tuple[tuple[str, int], ...]) -> list[ThreadDigit]:
+        """Digits of the warp groups that share a tile: `columns` is how they move along these."""
         if self.partition == "rows":
-            threads += self._row_threads(self.consumers, self.group_rows)
-        elif self.partition == "columns":
-            threads.append(ThreadDigit(self.consumers, ((self.column_axis, self.group_columns),)))
-        return Frame(tuple(registers), tuple(t for t in threads if t.size > 1))
+            return self._rows.threads(self.consumers, self.group_rows)
+        return [ThreadDigit(self.consumers, columns)] if self.partition == "columns" else []
 
     def row_digits(self, size: int, stride: int) -> list[Digit]:
         """`size` steps of `stride` rows as digits of the row axes."""
@@ -213,10 +227,6 @@ class Plan:
             size //= take
             stride *= take
         return found
-
-    def _row_threads(self, size: int, stride: int) -> list[ThreadDigit]:
-        digits = self.row_digits(size, stride)
-        return [ThreadDigit(d.size, ((d.axis, d.stride),)) for d in digits]
 
     def _row_axis(self, stride: int) -> tuple[str, int]:
         """The row axis along which a stride moves, and the rows that one point of it spans."""
@@ -234,7 +244,7 @@ class Plan:
         position = product.a if side == "a" else product.b
         if not isinstance(self.program.nodes[position].op, Load):
             return None
-        return operand_tile(self.program, position, product.over, self.tiles)
+        return self._fetched(product, position)
 
     def direct(self, product: Product) -> bool:
         """Whether tensor cores may take both operands from shared memory."""
@@ -245,9 +255,31 @@ class Plan:
         positions = fetched_of(self.program, self.roles, product)
         return [self._fetched(product, position) for position in positions]
 
-    def _fetched(self, product: Product, position: int) -> OperandTile:
+    def unplaced(self, product: Product, position: int) -> OperandTile:
+        """A tile that a product waits for, before layouts are known."""
         raw = product.a in self.roles.computed and position in self.roles.raw
         return operand_tile(self.program, position, product.over, self.tiles, raw)
+
+    def _fetched(self, product: Product, position: int) -> OperandTile:
+        tile = self.unplaced(product, position)
+        if not tile.raw:
+            return replace(tile, line=self.layouts.lines[f"{SHARED}{position}"])
+        read = self.raw_read(tile)
+        return tile if read is None else replace(tile, line=read.line)
+
+    def raw_read(self, tile: OperandTile) -> RawRead | None:
+        """How threads read a raw tile; None for one that is not of all rows and whole runs of the
+        sum, which keeps lines of up to 128 bytes."""
+        fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
+        axes = self.program.nodes[tile.position].axes
+        there = [axis in axes for axis, points in self.block.axes if points > 1]
+        apart = prod(points for axis, points in self.block.axes if axis not in axes)
+        if any(self.tiles[axis] > 1 and axis not in axes for axis in self.roles.rows):
+            return None
+        if not any(there) or there != sorted(there, reverse=True):
+            return None
+        points = self.block.size // apart
+        return raw_read(fragment, tile.spec.dtype, points, apart, tile.sums_inside)
 
     @cached_property
     def rings(self) -> tuple[Ring, ...]:
@@ -319,8 +351,14 @@ class Plan:
         """One buffer of a warp group: a panel on its way out."""
         if self.epilogue == "direct":
             return 0
-        lines = self.group_columns if self.store_turned else ROWS
+        lines = self.group_columns * self.lines_of_rows if self.store_turned else ROWS
         return -(-lines * LINE // ALIGN) * ALIGN
+
+    @property
+    def lines_of_rows(self) -> int:
+        """Lines that 64 rows of an output make where they are contiguous."""
+        stores = (node for node in self.program.nodes if isinstance(node.op, Store))
+        return max(ROWS * dtype_of(node.dtype).bytes for node in stores) // LINE
 
     @property
     def store_bytes(self) -> int:
@@ -333,6 +371,11 @@ class Plan:
             if isinstance(node.op, Store):
                 return node.op.axes[-1] in self.roles.rows
         return False
+
+    def staging(self, dtype: str, columns: int) -> Staging:
+        """How 64 rows of an output by so many columns are staged for TMA."""
+        fragment = self.layouts.fragments[f"{ACCUMULATOR}{self.roles.outer[0].position}"]
+        return staging_of(fragment, dtype, columns, self.store_turned)
 
     def scratch_bytes(self, registers: int) -> int:
         return registers * self.frame.team * 8 * (1 if self.cooperative else self.consumers)
@@ -397,4 +440,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         str(value("stream")), starts_early(values), parts_of(values), merge_of(values),
         extras, source, str(values.get(f"read{mark}", "step")), int(values.get(f"steps{mark}", 1)),
         str(values.get(f"{stream_k.NAME}{mark}", stream_k.NONE)),
+        int(values.get(f"layout{mark}", 0)),
     )  # fmt: skip

@@ -20,6 +20,7 @@ from ir.targets.cuda.computed import dimensions_of
 from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
+from ir.targets.cuda.tensor_layouts import LEAST_ACROSS, TensorLayouts
 from ir.targets.cuda.tensor_plan import (
     GROUP,
     LINE,
@@ -28,13 +29,12 @@ from ir.targets.cuda.tensor_plan import (
 )
 from ir.targets.cuda.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.tensor_seeds import RESERVED
-from ir.targets.cuda.tensor_sources import TensorSources
 
 SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
 
 
-class TensorRules(TensorSources):
+class TensorRules(TensorLayouts):
     """What a kernel's decisions must satisfy together."""
 
     def _explain(self, name: str) -> Any:
@@ -66,6 +66,9 @@ class TensorRules(TensorSources):
                 f"; blocks of {depth} points; from registers, two steps of {turn} alternate, "
                 "and wait is 0"
             )
+        if name == "layout":
+            there = self._by_swap(found, lambda roles: self._layouts(found, roles))
+            return f"; there are {int(there[0])}, for operands that are multiplied from there"
         if name == "rows":
             return f"; {int(self._rows(found)[0])} rows in a tile"
         if name == "columns":
@@ -113,7 +116,7 @@ class TensorRules(TensorSources):
         def panels(roles: Roles) -> Any:
             """Parts of columns that start inside a panel cannot be read."""
             plain = self._contiguous_columns(roles)
-            return np.where(plain, (groups == 1) | (own % (LINE // self.size) == 0), True)
+            return np.where(plain, (groups == 1) | (own * self.size % LEAST_ACROSS == 0), True)
 
         passed &= wide <= 256 * groups
         return passed & self._by_swap(columns, one_tiled) & self._by_swap(columns, panels)
@@ -200,13 +203,12 @@ class TensorRules(TensorSources):
                 size = dtype_of(self.program.nodes[operand].dtype).bytes
                 inner, run = self._run(columns, operand)
                 if run[0] not in over and operand not in roles.raw:
-                    inner = -(-np.maximum(inner, 1) // (LINE // size)) * (LINE // size)
+                    inner = self._padded(columns, roles, operand, run, inner)
                 count = inner * size * prod(self._lines(columns, operand))
                 count = -(-count // LINE) * LINE
                 total = total + -(-(count * slots) // 1024) * 1024
-            lines = np.where(
-                self._output_turned(roles), cols // self._consumers(columns, "columns"), ROWS
-            )
+            turned = cols // self._consumers(columns, "columns") * self._lines_of_rows()
+            lines = turned if self._output_turned(roles) else ROWS
             buffer = -(-lines * LINE // 1024) * 1024
             use = self._is(columns, "epilogue", "tma")
             slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
@@ -264,6 +266,11 @@ class TensorRules(TensorSources):
         assert isinstance(op, Load)
         terms = [axis for axis, c in op.index[-1].terms if c == 1]
         return terms[0]
+
+    def _lines_of_rows(self) -> int:
+        """Lines that 64 rows of an output make where they are contiguous."""
+        stores = (node for node in self.program.nodes if isinstance(node.op, Store))
+        return max(ROWS * dtype_of(node.dtype).bytes for node in stores) // LINE
 
     def _output_turned(self, roles: Roles) -> bool:
         for node in self.program.nodes:
@@ -343,10 +350,6 @@ class TensorRules(TensorSources):
             fine &= (lines % 8 == 0) | (raw & (lines == 1))
             if raw:
                 fine &= self._raw_line_fits(columns, operand)
-        if self._output_turned(roles):
-            out = [n for n in self.program.nodes if isinstance(n.op, Store)]
-            narrow = all(dtype_of(n.dtype).bytes == 2 for n in out)
-            fine &= self._is(columns, "epilogue", "direct") | narrow
         last = self._tile(columns, roles.rows[-1]) * np.ones(columns.rows, dtype=np.int64)
         even = ((last % ROWS == 0) | (ROWS % last == 0)) & self._lines_stored(columns, roles)
         fine &= self._is(columns, "epilogue", "direct") | even

@@ -1,7 +1,11 @@
-"""How consumers write a tile: straight from registers, or by stmatrix and TMA through buffers."""
+"""How consumers write a tile: straight from registers, or by TMA through buffers.
+
+How a panel lies in its buffer, and whether stmatrix or plain stores write it, is the synthesis'.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -12,6 +16,7 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.launch import Parameter
 from ir.targets.cuda.registers import Point
+from ir.targets.cuda.staging import Staging
 from ir.targets.cuda.tensor_plan import GROUP, LINE, ROWS
 
 if TYPE_CHECKING:
@@ -53,6 +58,10 @@ class TensorStore:
     def _size(self, position: int) -> int:
         return dtype_of(self.nodes[position].dtype).bytes
 
+    def _form(self, position: int, columns: int) -> Staging:
+        """How a panel of so many columns is staged."""
+        return self.plan.staging(self.nodes[position].dtype, columns)
+
     def _columns_digit(self) -> Digit:
         found = [d for d in self.e.frame.own((self.plan.column_axis,)) if d.stride == 8]
         return found[0] if found else Digit(self.plan.column_axis, 1, 8)
@@ -68,16 +77,21 @@ class TensorStore:
         w.line(f"if (lane == 0) tw_store_wait_read<{slots - 1}>();")
         w.line(f"tw_group_sync({STORE_BARRIER} + member, {GROUP});")
 
-    def _finish(self, position: int, parameter: Parameter, buffer: str, where: list[str]) -> None:
+    def _finish(
+        self, position: int, parameter: Parameter, buffer: str, *places: list[str]
+    ) -> None:  # fmt: skip
+        """Send the panels of a buffer, one after the other, each to its place."""
         w = self.e.w
         store = self.nodes[position].op
         assert isinstance(store, Store)
         name = self.lowering.map_name(store.tensor, parameter)
         w.line("tw_fence_async();")
         w.line(f"tw_group_sync({STORE_BARRIER} + member, {GROUP});")
+        panel = prod(parameter.box) * dtype_of(parameter.dtype).bytes
         with w.block("if (lane == 0)"):
-            place = ", ".join(where)
-            w.line(f"tw_tma_store_{len(where)}d(&{name}, {buffer}, {place});")
+            for number, where in enumerate(places):
+                at = f"{buffer} + {number * panel}" if number else buffer
+                w.line(f"tw_tma_store_{len(where)}d(&{name}, {at}, {', '.join(where)});")
             w.line("tw_store_commit();")
 
     def _buffer(self) -> str:
@@ -96,8 +110,7 @@ class TensorStore:
 
     def _straight(self, position: int) -> None:
         plan, w = self.plan, self.e.w
-        size = self._size(position)
-        points = LINE // size
+        points = LINE // self._size(position)
         columns = plan.group_columns
         halves, blocks = self._row_digits()
         digit = self._columns_digit()
@@ -108,11 +121,12 @@ class TensorStore:
                 w.line(f"const u32 {buffer} = {self._buffer()};")
                 self._begin(buffer)
                 fixed = _spread(blocks, block)
-                if size == 2:
+                form = self._form(position, width)
+                if form.matrices:
                     self._words16(position, buffer, start, width, digit, halves, fixed)
                 else:
                     self._words32(position, buffer, start, width, digit, halves, fixed)
-                parameter = self._parameter(position, width)
+                parameter = self._parameter(position, form, width)
                 where = self._place(position, block, start)
                 self._finish(position, parameter, buffer, where)
 
@@ -121,9 +135,10 @@ class TensorStore:
         halves: list[Digit], fixed: dict[Digit, str],
     ) -> None:  # fmt: skip
         """Pairs of 16-bit values by stmatrix: 16 columns at a time, then 8."""
-        w = self.e.w
+        w, form = self.e.w, self._form(position, width)
         pairs, rest = divmod(width // 8, 2)
-        w.line(f"const u32 line_{buffer} = {buffer} + (lane / 32 * 16 + lane % 16) * {LINE};")
+        row = "(lane / 32 * 16 + lane % 16)"
+        w.line(f"const u32 line_{buffer} = {buffer} + {row} * {form.line};")
         for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
             if not count:
                 continue
@@ -136,7 +151,7 @@ class TensorStore:
                 chunk = f"({first} + {variable} * {per} + lane / 16 % 2)"
                 if per == 1:
                     chunk = f"({first} + {variable})"
-                address = f"line_{buffer} + (({chunk} ^ lane % 8) * {CHUNK})"
+                address = f"line_{buffer} + ({form.chunk(chunk, 'lane')} * {CHUNK})"
                 w.line(f"tw_stmatrix_x{2 * per}({address}, {', '.join(words)});")
 
     def _pair_words(
@@ -171,61 +186,106 @@ class TensorStore:
         halves: list[Digit], fixed: dict[Digit, str],
     ) -> None:  # fmt: skip
         """Pairs of 32-bit values by 8-byte stores, swizzled by hand."""
-        e, w, source = self.e, self.e.w, self.nodes[position].args[0]
-        dtype = self.nodes[position].dtype
+        w, form = self.e.w, self._form(position, width)
         variable = w.name("c")
         with w.unrolled(variable, width // 8):
-            outer = {**fixed, digit: f"({start // 8} + {variable})"}
-            e.fixed.update(outer)
-            saved, e.values = e.values, dict(e.values)
-            e.prepare(position)
-            pair = Digit(self.plan.column_axis, 2, 1)
-            for half in range(2):
-                words = []
-                for place in ("0", "1"):
-                    point = Point({**e.fixed, **_spread(halves, half), pair: place})
-                    value = e.scalar(source, point, {})
-                    value = scalars.convert(value, self.nodes[source].dtype, dtype)
-                    words.append(scalars.pack_word([value], dtype))
+            column = f"({start // 8} + {variable})"
+            for half, words in self._single_words(position, column, digit, halves, fixed):
                 row = f"(lane / 32 * 16 + lane % 32 / 4 + {8 * half})"
-                chunk = f"({variable} * 2 + lane % 4 / 2)"
-                address = f"{buffer} + {row} * {LINE} + (({chunk} ^ {row} % 8) * {CHUNK})"
+                chunk = form.chunk(f"({variable} * 2 + lane % 4 / 2)", row)
+                address = f"{buffer} + {row} * {form.line} + ({chunk} * {CHUNK})"
                 w.line(f"tw_store_shared_8({address} + lane % 2 * 8, {words[0]}, {words[1]});")
-            e.values = saved
-            for key in outer:
-                del e.fixed[key]
+
+    def _single_words(
+        self, position: int, column: str, digit: Digit, halves: list[Digit],
+        fixed: dict[Digit, str],
+    ) -> Iterator[tuple[int, list[str]]]:  # fmt: skip
+        """The words of one thread in 8 columns, two neighbours of the upper rows, then the lower
+        rows'; each has 32 bits."""
+        e, source = self.e, self.nodes[position].args[0]
+        dtype = self.nodes[position].dtype
+        outer = {**fixed, digit: column}
+        e.fixed.update(outer)
+        saved, e.values = e.values, dict(e.values)
+        e.prepare(position)
+        pair = Digit(self.plan.column_axis, 2, 1)
+        for half in range(2):
+            words = []
+            for place in ("0", "1"):
+                point = Point({**e.fixed, **_spread(halves, half), pair: place})
+                value = e.scalar(source, point, {})
+                value = scalars.convert(value, self.nodes[source].dtype, dtype)
+                words.append(scalars.pack_word([value], dtype))
+            yield half, words
+        e.values = saved
+        for key in outer:
+            del e.fixed[key]
 
     # -- outputs that are contiguous along the rows
 
     def _turned(self, position: int) -> None:
-        """64 rows become the 128-byte lines of a panel that has a line for each column."""
+        """64 rows become the lines of panels that have a line for each column."""
         plan, w = self.plan, self.e.w
         halves, blocks = self._row_digits()
         digit = self._columns_digit()
         columns = plan.group_columns
+        form = self._form(position, columns)
+        parameter = self._parameter(position, form, columns)
         for block in range(plan.row_blocks):
             buffer = w.name("buffer")
             w.line(f"const u32 {buffer} = {self._buffer()};")
             self._begin(buffer)
             fixed = _spread(blocks, block)
-            pairs, rest = divmod(columns // 8, 2)
-            for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
-                if not count:
-                    continue
-                variable = w.name("c")
-                with w.unrolled(variable, count):
-                    words = []
-                    for part in range(per):
-                        column = f"({first + part} + {variable} * {per})"
-                        words += self._pair_words(position, column, digit, halves, fixed)
-                    line = f"(({first} + {variable} * {per} + lane / 16 % 2) * 8 + lane % 8)"
-                    if per == 1:
-                        line = f"(({first} + {variable}) * 8 + lane % 8)"
-                    chunk = "((lane / 32 * 2 + lane / 8 % 2) ^ lane % 8)"
-                    address = f"{buffer} + {line} * {LINE} + {chunk} * {CHUNK}"
-                    w.line(f"tw_stmatrix_x{2 * per}_trans({address}, {', '.join(words)});")
-            parameter = self._parameter(position, ROWS)
-            self._finish(position, parameter, buffer, self._place(position, block, 0))
+            write = self._turned16 if form.matrices else self._turned32
+            write(position, buffer, digit, halves, fixed)
+            places = [
+                self._place(position, block, 0, panel * ROWS // form.count)
+                for panel in range(form.count)
+            ]
+            self._finish(position, parameter, buffer, *places)
+
+    def _turned16(
+        self, position: int, buffer: str, digit: Digit, halves: list[Digit],
+        fixed: dict[Digit, str],
+    ) -> None:  # fmt: skip
+        """Pairs of 16-bit values by stmatrix, transposed: 16 columns at a time, then 8."""
+        w, columns = self.e.w, self.plan.group_columns
+        form = self._form(position, columns)
+        pairs, rest = divmod(columns // 8, 2)
+        for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
+            if not count:
+                continue
+            variable = w.name("c")
+            with w.unrolled(variable, count):
+                words = []
+                for part in range(per):
+                    column = f"({first + part} + {variable} * {per})"
+                    words += self._pair_words(position, column, digit, halves, fixed)
+                line = f"(({first} + {variable} * {per} + lane / 16 % 2) * 8 + lane % 8)"
+                if per == 1:
+                    line = f"(({first} + {variable}) * 8 + lane % 8)"
+                chunk = form.chunk("(lane / 32 * 2 + lane / 8 % 2)", "lane")
+                address = f"{buffer} + {line} * {form.line} + {chunk} * {CHUNK}"
+                w.line(f"tw_stmatrix_x{2 * per}_trans({address}, {', '.join(words)});")
+
+    def _turned32(
+        self, position: int, buffer: str, digit: Digit, halves: list[Digit],
+        fixed: dict[Digit, str],
+    ) -> None:  # fmt: skip
+        """32-bit values one by one; a line has 32 rows, so there are two panels."""
+        w, columns = self.e.w, self.plan.group_columns
+        form = self._form(position, columns)
+        own = w.name("panel")
+        w.line(f"const u32 {own} = {buffer} + lane / 64 * {columns * form.line};")
+        variable = w.name("c")
+        with w.unrolled(variable, columns // 8):
+            for half, words in self._single_words(position, variable, digit, halves, fixed):
+                row = f"lane / 32 % 2 * 16 + lane % 32 / 4 + {8 * half}"
+                for place, word in enumerate(words):
+                    line = f"(lane % 4 * 2 + {place})"
+                    chunk = form.chunk(f"(({row}) / 4)", line)
+                    at = f"{own} + ({variable} * 8 + {line}) * {form.line} + {chunk} * {CHUNK}"
+                    w.line(f"tw_store_shared_4({at} + lane / 4 % 4 * 4, {word});")
 
     # -- tensor maps of outputs
 
@@ -240,28 +300,29 @@ class TensorStore:
             left //= take
         return found
 
-    def _parameter(self, position: int, width: int) -> Parameter:
+    def _parameter(self, position: int, form: Staging, width: int) -> Parameter:
+        """The tensor map for boxes of one panel: its lines, by `width` columns."""
         store = self.nodes[position].op
         assert isinstance(store, Store)
         spec = self.lowering.program.scope.tensors[store.tensor]
-        boxes = self._block_tiles()
-        if self.plan.store_turned:
-            boxes[self.plan.column_axis] = self.plan.group_columns
-        else:
-            boxes[self.plan.column_axis] = width
         size = dtype_of(spec.dtype).bytes
+        boxes = self._block_tiles()
+        boxes[self.plan.column_axis] = width
+        if self.plan.store_turned:
+            boxes[self.plan.roles.rows[-1]] = form.line // size
         dims = tuple(reversed(spec.shape))
         strides = tuple(size * prod(dims[: i + 1]) for i in range(len(dims) - 1))
         box = tuple(boxes.get(axis, 1) for axis in reversed(store.axes))
         extents = tuple(self.lowering.program.axes[axis] for axis in reversed(store.axes))
-        return Parameter(spec.name, 0, spec.dtype, extents, strides, box, LINE)
+        return Parameter(spec.name, 0, spec.dtype, extents, strides, box, form.swizzle)
 
-    def _place(self, position: int, block: int, start: int) -> list[str]:
+    def _place(self, position: int, block: int, start: int, shift: int = 0) -> list[str]:
+        """Coordinates of a panel: `shift` rows behind its block's first, from column `start`."""
         store = self.nodes[position].op
         assert isinstance(store, Store)
         plan = self.plan
         own = f"member * {plan.group_rows} + " if plan.partition == "rows" else ""
-        row = f"({own}{block * ROWS})"
+        row = f"({own}{block * ROWS + shift})"
         offsets: dict[str, str] = {}
         inner = 1
         for axis in reversed(plan.roles.rows):
@@ -269,8 +330,8 @@ class TensorStore:
             value = row if inner == 1 else f"{row} / {inner}"
             offsets[axis] = value if axis == plan.roles.rows[0] else f"{value} % {tile}"
             inner *= tile
-        shift = f"member * {plan.group_columns} + " if plan.partition == "columns" else ""
-        offsets[plan.column_axis] = f"{shift}{start}"
+        before = f"member * {plan.group_columns} + " if plan.partition == "columns" else ""
+        offsets[plan.column_axis] = f"{before}{start}"
         found = []
         for axis in reversed(store.axes):
             origin = self.e.origins.get(axis, "0")

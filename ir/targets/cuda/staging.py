@@ -1,0 +1,103 @@
+"""How consumers on wgmma stage a panel of an output on its way to TMA, as the synthesis finds it.
+
+A panel is 64 rows of accumulators by some columns. The synthesis places it in shared memory and
+names the instruction that writes it there. Emits nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ir.errors import Refusal
+from ir.layout.errors import LayoutError
+from ir.layout.synthesis import CopyPlan, Pins, Solution, Tile, TileOp, TileProgram, synthesise
+from ir.targets.cuda.frame import GROUP
+from ir.targets.cuda.operands import LINE
+from ir.targets.cuda.placed import ThreadValues
+from ir.targets.cuda.synthesised import FAR, ROWS, panels
+
+CHUNK = 16  # bytes of a swizzle's unit
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """`line`: bytes of a line, swizzled over `swizzle` of them (0: not at all); `count`: panels of
+    such lines, one after the other, each a box of TMA; `instruction`: what writes them."""
+
+    line: int
+    swizzle: int
+    count: int
+    instruction: str
+
+    @property
+    def matrices(self) -> bool:
+        """Whether 8x8 matrices are written, by stmatrix."""
+        return self.instruction.startswith("stmatrix")
+
+    def chunk(self, number: str, line: str) -> str:
+        """Where a line's chunk of 16 bytes lies in it; `line` ends as the line's number does."""
+        if not self.swizzle:
+            return number
+        every, chunks = LINE // self.swizzle, self.swizzle // CHUNK
+        turn = f"{line} / {every} % {chunks}" if every > 1 else f"{line} % {chunks}"
+        return f"({number} ^ {turn})"
+
+
+@lru_cache(maxsize=1024)
+def staging_of(fragment: ThreadValues, dtype: str, columns: int, turned: bool) -> Staging:
+    """The staging of 64 rows by `columns` of an output that is contiguous along the rows (`turned`)
+    or the columns. Refusal "layouts" where there is none that the kernel can write."""
+    problem = staging_problem(fragment, dtype, columns, turned)
+    try:
+        solution = synthesise(problem, 1)[0]
+    except LayoutError as error:
+        raise Refusal("layouts", f"{error.code}: {error}") from None
+    return _read(problem, solution, turned)
+
+
+def staging_problem(
+    fragment: ThreadValues, dtype: str, columns: int, turned: bool
+) -> TileProgram:  # fmt: skip
+    """Registers to shared memory, and on by TMA."""
+    axes = (("m", ROWS), ("n", columns))
+    own = fragment.within(0, ROWS).within(1, columns)
+    strides = (1, FAR) if turned else (FAR, 1)
+    return TileProgram(
+        "staging",
+        GROUP,
+        (
+            Tile("values", dtype, axes, "register", layout=own.text((ROWS, columns))),
+            Tile("panel", dtype, axes, "shared"),
+            Tile("output", dtype, axes, "global", strides),
+        ),
+        (TileOp("copy", ("values",), ("panel",)), TileOp("copy", ("panel",), ("output",))),
+        Pins(((1, "tma.store"),)),
+    )
+
+
+def _read(problem: TileProgram, solution: Solution, turned: bool) -> Staging:
+    """What kernels write: one panel, or of 32-bit values along the rows a panel for each 32 rows.
+
+    Whole lines that no swizzle of TMA's frees of conflicts are padded to 128 bytes.
+    """
+    tile, layout = problem.tiles[1], solution.tile("panel").layout
+    copy = solution.steps[0]
+    assert isinstance(copy, CopyPlan)
+    along = 0 if turned else 1
+    whole = tile.shape[along] * tile.bits // 8
+    name = copy.instructions[0]
+    if layout == _plain(tile, along):
+        padded = copy.ways > 1
+        return Staging(LINE if padded else whole, LINE if padded else 0, 1, name)
+    wanted = LINE if turned else whole
+    if layout != panels(tile, wanted, along):
+        raise Refusal("layouts", f"no panels of lines that kernels write: {layout}")
+    return Staging(wanted, wanted, whole // wanted, name)
+
+
+def _plain(tile: Tile, along: int) -> str:
+    """Whole lines, not swizzled, as a layout's text."""
+    lines = tile.shape[along]
+    strides = (1, lines) if along == 0 else (lines, 1)
+    return f"({tile.shape[0]},{tile.shape[1]}):({strides[0]},{strides[1]})"
