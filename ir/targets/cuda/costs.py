@@ -23,7 +23,7 @@ from ir.targets.cuda.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.computed import below
 from ir.targets.cuda.products import volume
 from ir.targets.cuda.raster import PATCHES
-from ir.targets.cuda.splits import ATOMICS, LAST, MERGE, TURNSTILE
+from ir.targets.cuda.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_rules import TensorRules
@@ -37,6 +37,8 @@ MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
+EXCHANGE_CLOCKS = 1000.0  # of barriers between the blocks of a cluster that exchange sums
+EXCHANGE_FACTOR = 3.0  # their shared memory's bytes take as many times those of L2
 THREADS_PER_PROCESSOR = 2048.0
 TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 200.0  # of a step of a walk: its loads' latency, or the rest
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
@@ -64,7 +66,7 @@ class TensorCosts(TensorRules):
         table = self._choices(columns)
         table |= {"rows": _log(rows), "columns": _log(wide), "walk": _log(walk)}
         tiles = self._tiles(columns)
-        steps = self._length() / walk / self._parts(columns)
+        steps = self._length() / walk / self.parts(columns)
         own = wide / _array(self._consumers(columns, "columns"))
         table |= {"tiles": _log(tiles), "steps": _log(steps), "own": _log(own)}
         table |= self._resources(columns)
@@ -87,11 +89,11 @@ class TensorCosts(TensorRules):
         rasters |= {name: rows for name, (rows, _) in PATCHES.items()}
         found["raster"] = columns.lookup(self.name("raster"), rasters)
         found["raster.across"] = columns.lookup(self.name("raster"), _ACROSS)
-        found["parts"] = _log(self._parts(columns))
+        found["parts"] = _log(self.parts(columns))
         found["promotion"] = _array(self._value(columns, "promotion"))
         for side in ("rows", "columns"):
             found[f"streams.{side}"] = _array(self._is(columns, "stream", side))
-        for way in (LAST, ATOMICS, TURNSTILE):
+        for way in (LAST, ATOMICS, TURNSTILE, CLUSTER):
             found[f"merges.{way}"] = self._merges(columns, way)
         for number in (HELD, "streamed"):
             found[f"extra.{number}"] = np.zeros(columns.rows)
@@ -107,12 +109,13 @@ class TensorCosts(TensorRules):
 
     def _merging(self, columns: Columns, rows: Array, wide: Array) -> Array:
         """Clocks from the end of a tile's products to its whole sums."""
-        parts = self._parts(columns)
+        parts = self.parts(columns)
         once = 4.0 * rows * wide * len(self.roles.outer) / L2_BYTES_PER_CLOCK
         ways = {
             LAST: (1.0 + parts) * once + MEET_CLOCKS,
             ATOMICS: 2.0 * once + 2.0 * MEET_CLOCKS,
             TURNSTILE: parts * (2.0 * once + MEET_CLOCKS),
+            CLUSTER: once * (1.0 - 1.0 / parts) * EXCHANGE_FACTOR + EXCHANGE_CLOCKS,
         }
         kernel = np.full(columns.rows, SPLIT_CLOCKS)
         found = sum(
@@ -142,13 +145,6 @@ class TensorCosts(TensorRules):
         again = _array(self._consumers(columns, "columns"))
         return rows * walk * work * again / LANES_PER_CLOCK
 
-    def _parts(self, columns: Columns) -> Array:
-        """Blocks among which the sum of one tile is split."""
-        if "split" not in columns:
-            return np.ones(columns.rows)
-        counts = {f"{axis}:{count}": count for axis in self.program.axes for count in range(2, 65)}
-        return np.maximum(columns.lookup("split", counts), 1.0)
-
     def _cluster(self, columns: Columns) -> tuple[Array, Array]:
         name = self.name("cluster")
         shapes = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
@@ -163,7 +159,7 @@ class TensorCosts(TensorRules):
         """Tiles of the outputs, over batches and parts of split sums."""
         sides = self._by_swap(columns, lambda r: self._tile_count(columns, (*r.rows, *r.columns)))
         batches = prod(self.program.axes[axis] for axis in self.roles.batch)
-        return np.asarray(_array(sides) * batches * self._parts(columns))
+        return np.asarray(_array(sides) * batches * self.parts(columns))
 
     def _resources(self, columns: Columns) -> Table:
         shared = _array(self._bytes(columns)) / self.hardware["shared_bytes"]

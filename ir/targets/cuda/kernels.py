@@ -24,6 +24,7 @@ from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
+from ir.targets.cuda.cluster_rules import exchange_fits
 from ir.targets.cuda.splits import (
     ATOMICS,
     KERNEL,
@@ -157,7 +158,7 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
         axis = choices[1].partition(":")[0]
         found.append(_whole_parts(program, choices))
         if _merge(program, kernels, axis) is not None:
-            found += [_merged_once(), _parts_in_a_wave(choices)]
+            found += [_merged_once(), _parts_in_a_wave(choices), exchange_fits(kernels[0])]
     return tuple(found)
 
 

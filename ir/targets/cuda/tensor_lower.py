@@ -17,13 +17,14 @@ from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.merging import Meeting
-from ir.targets.cuda.multicast import peer_mask, peer_rank
+from ir.targets.cuda.multicast import first_block, peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
+from ir.targets.cuda.tensor_exchange import Exchange
 from ir.targets.cuda.tensor_merge import meeting_of, rooms_of, whole_waves
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.tensor_rings import HELD
@@ -53,7 +54,7 @@ class TensorLowering:
             w.lines += producer.lines
         with w.block("else"):
             w.lines += consumer.lines
-        if self.plan.cluster_size > 1:
+        if self.plan.cluster_blocks > 1:
             w.line("tw_cluster_sync();")
         tensors = [s for s in self.program.tensors if self._pointed(s.name, w.text)]
         parameters = [*self.maps.values(), *(Parameter(spec.name) for spec in tensors)]
@@ -65,7 +66,7 @@ class TensorLowering:
         rooms = rooms_of(self.plan, tiles, self.name)
         parameters += [Parameter(room.argument) for room in rooms]
         words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
-        cluster = self.plan.cluster_size
+        cluster = self.plan.cluster_blocks
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         bounds = f"__launch_bounds__({self.plan.threads}, 1)"
         head = f"TW_KERNEL {bounds} {extra}{self.name}({', '.join(words)})"
@@ -106,7 +107,7 @@ class TensorLowering:
 
     def _total(self) -> int:
         batches, rows, columns = self._counts()
-        total = rows * columns * self.plan.parts
+        total = rows * columns * self.plan.parts // self.plan.cluster_parts
         for _, extent in batches:
             total *= extent
         return total
@@ -120,9 +121,9 @@ class TensorLowering:
     def _grid(self) -> int:
         clusters = self._total()
         if self.plan.processors:
-            there = self.plan.processors // self.plan.cluster_size
+            there = self.plan.processors // self.plan.cluster_blocks
             clusters = min(clusters, whole_waves(self.plan, there))
-        return clusters * self.plan.cluster_size
+        return clusters * self.plan.cluster_blocks
 
     def _decode(self, w: Writer, tile: str) -> dict[str, str]:
         """Declare the origins of a cluster tile's part that is this CTA's."""
@@ -196,7 +197,9 @@ class TensorLowering:
         plan = self.plan
         w.line("const u32 smem = tw_shared_address(tw_shared_base());")
         w.line(f"const i32 group = tw_uniform(tw_thread() / {GROUP});")
-        if plan.cluster_size > 1:
+        if plan.exchanges:
+            Exchange(plan).declare_part(w)
+        elif plan.cluster_size > 1:
             w.line("const i32 rank = tw_cluster_rank();")
         with w.block("if (tw_thread() == 0)"):
             for name in self.maps:
@@ -207,8 +210,10 @@ class TensorLowering:
                 with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
                     w.line(f"tw_barrier_init({self.full(ring, 'slot')}, 1);")
                     w.line(f"tw_barrier_init({self.empty(ring, 'slot')}, {readers});")
+            if plan.exchanges:
+                Exchange(plan).make_barriers(w)
             w.line("tw_fence_barrier_init();")
-        w.line("tw_cluster_sync();" if plan.cluster_size > 1 else "tw_sync();")
+        w.line("tw_cluster_sync();" if plan.cluster_blocks > 1 else "tw_sync();")
 
     def _ring_start(self, ring: Ring) -> int:
         at = self.plan.offsets["barriers"]
@@ -232,7 +237,7 @@ class TensorLowering:
 
     def _first_and_step(self) -> tuple[str, str]:
         """This cluster's first tile, and the way to its next."""
-        size = self.plan.cluster_size
+        size = self.plan.cluster_blocks
         if size == 1:
             return "tw_block_x()", "tw_grid_x()"
         return f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
@@ -249,7 +254,9 @@ class TensorLowering:
             if not self.plan.cooperative:
                 w.line(f"const bool more = {tile} + {step} < {total};")
             self.whole, self.part = tile, "0"
-            if self.plan.parts > 1:
+            if self.plan.exchanges:
+                self.part = "own_part"
+            elif self.plan.parts > 1:
                 self.whole, self.part = w.name("whole"), w.name("part")
                 w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
                 w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
@@ -432,6 +439,8 @@ class TensorLowering:
         await_kernel_before(w, plan.early)
         if plan.epilogue == "tma" and plan.epilogue_slots > 1:
             w.line("u32 store_turn = 0;")
+        if plan.exchanges:
+            w.line("u32 exchange_phase = 0;")
         body = TensorBody(self, evaluator)
         with self.tiles(w, evaluator):
             if not plan.cooperative:
@@ -489,5 +498,6 @@ class TensorLowering:
         if size == 1:
             w.line(f"if ({lane} == 0) tw_barrier_arrive({self.empty(ring, stage)});")
         else:
-            target = f"{self.empty(ring, stage)}, {lane}"
+            first = f" + {first_block(self.plan)}" if self.plan.exchanges else ""
+            target = f"{self.empty(ring, stage)}, {lane}{first}"
             w.line(f"if ({lane} < {size}) tw_barrier_arrive_at({target});")

@@ -23,7 +23,7 @@ from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import Side, side
-from ir.targets.cuda.splits import merge_of, parts_of
+from ir.targets.cuda.splits import CLUSTER, merge_of, parts_of
 from ir.targets.cuda.tensor_rings import HELD, extra_names, fetched_of, rings_of
 
 GROUP = 128  # threads of a warp group
@@ -117,7 +117,27 @@ class Plan:
 
     @property
     def cluster_size(self) -> int:
+        """Blocks that share operands."""
         return self.cluster[0] * self.cluster[1]
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the parts of a sum meet in a cluster, where each block finishes some columns."""
+        return self.parts > 1 and self.merge == CLUSTER
+
+    @property
+    def cluster_parts(self) -> int:
+        return self.parts if self.exchanges else 1
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Blocks of a cluster: for each part of a sum, those that share operands."""
+        return self.cluster_size * self.cluster_parts
+
+    @property
+    def own_columns(self) -> int:
+        """Columns that a group of a block stores."""
+        return self.group_columns // self.cluster_parts
 
     @property
     def kind(self) -> str:
@@ -178,7 +198,15 @@ class Plan:
 
     @cached_property
     def frame(self) -> Frame:
-        families = [(self.column_axis, self.group_columns)]
+        return self._frame(self.group_columns)
+
+    @cached_property
+    def own_frame(self) -> Frame:
+        """The frame of what a block stores."""
+        return self._frame(self.own_columns)
+
+    def _frame(self, columns: int) -> Frame:
+        families = [(self.column_axis, columns)]
         if self.roles.inner:
             families.append((self.roles.main_walk, self.tiles[self.roles.main_walk]))
         registers = [Digit(axis, 2, 1) for axis, _ in families]
@@ -190,7 +218,7 @@ class Plan:
         if self.partition == "rows":
             threads += self._row_threads(self.consumers, self.group_rows)
         elif self.partition == "columns":
-            threads.append(ThreadDigit(self.consumers, ((self.column_axis, self.group_columns),)))
+            threads.append(ThreadDigit(self.consumers, ((self.column_axis, columns),)))
         return Frame(tuple(registers), tuple(t for t in threads if t.size > 1))
 
     def row_digits(self, size: int, stride: int) -> list[Digit]:
@@ -297,6 +325,9 @@ class Plan:
             for operand in ring.operands:
                 found[f"{ring.name}.{operand.position}"] = at
                 at += -(-operand.pitch * ring.stages // ALIGN) * ALIGN
+        if self.exchanges:
+            found["exchange"] = at if self.processors else 0
+            at = max(at, found["exchange"] + self.exchange_bytes)
         found["store"] = at
         at += self.store_bytes
         found["barriers"] = at
@@ -312,8 +343,16 @@ class Plan:
         """One buffer of a warp group: a panel on its way out."""
         if self.epilogue == "direct":
             return 0
-        lines = self.group_columns if self.store_turned else ROWS
+        lines = self.own_columns if self.store_turned else ROWS
         return -(-lines * LINE // ALIGN) * ALIGN
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Partial sums of a tile that other blocks finish; over the rings where a block has one
+        tile."""
+        others = self.parts - 1
+        sums = 4 * self.tile_rows * self.tile_columns * len(self.roles.outer)
+        return -(-sums * others // self.parts // ALIGN) * ALIGN
 
     @property
     def store_bytes(self) -> int:

@@ -204,13 +204,14 @@ class TensorRules(TensorSources):
                 count = inner * size * prod(self._lines(columns, operand))
                 count = -(-count // LINE) * LINE
                 total = total + -(-(count * slots) // 1024) * 1024
-            lines = np.where(
-                self._output_turned(roles), cols // self._consumers(columns, "columns"), ROWS
-            )
+            own = cols // self._consumers(columns, "columns")
+            own = np.where(self.exchanges(columns), own // self.parts(columns), own)
+            lines = np.where(self._output_turned(roles), own, ROWS)
             buffer = -(-lines * LINE // 1024) * 1024
             use = self._is(columns, "epilogue", "tma")
             slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
             del rows, walk
+            total = self._with_exchange(columns, total, roles)
             return total + np.where(use, buffer * slots, 0) + self._scratch(columns, roles)
 
         return self._by_swap(columns, needed)

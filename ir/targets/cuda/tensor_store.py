@@ -98,7 +98,7 @@ class TensorStore:
         plan, w = self.plan, self.e.w
         size = self._size(position)
         points = LINE // size
-        columns = plan.group_columns
+        columns = plan.own_columns
         halves, blocks = self._row_digits()
         digit = self._columns_digit()
         for block in range(plan.row_blocks):
@@ -202,7 +202,7 @@ class TensorStore:
         plan, w = self.plan, self.e.w
         halves, blocks = self._row_digits()
         digit = self._columns_digit()
-        columns = plan.group_columns
+        columns = plan.own_columns
         for block in range(plan.row_blocks):
             buffer = w.name("buffer")
             w.line(f"const u32 {buffer} = {self._buffer()};")
@@ -246,7 +246,7 @@ class TensorStore:
         spec = self.lowering.program.scope.tensors[store.tensor]
         boxes = self._block_tiles()
         if self.plan.store_turned:
-            boxes[self.plan.column_axis] = self.plan.group_columns
+            boxes[self.plan.column_axis] = self.plan.own_columns
         else:
             boxes[self.plan.column_axis] = width
         size = dtype_of(spec.dtype).bytes
