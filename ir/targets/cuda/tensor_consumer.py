@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ir.errors import Refusal
@@ -206,14 +207,15 @@ class TensorBody(TileBody):
             for position in self.t.outer
         ]
         if self.plan.exchanges:
-            self._take_own(Exchange(self.plan).whole(self.e.w, sums, self.t.team.sync))
+            Exchange(self.plan).whole(self.e.w, sums, self.t.team.sync)
+            self._take_own([fragment for fragment, _ in sums])
             yield
             return
         with self.lowering.meeting().whole(self.e.w, sums):
             yield
 
-    def _take_own(self, names: Sequence[str]) -> None:
-        """Go on with the columns that are this block's own, of which `names` are the sums."""
+    def _take_own(self, sums: Sequence[Fragment]) -> None:
+        """Go on with the columns that are this block's own, at the front of all sums."""
         e, plan = self.e, self.plan
         axis, own = plan.column_axis, plan.tile_columns // plan.parts
         origin = e.w.name(f"{axis}_own")
@@ -221,8 +223,8 @@ class TensorBody(TileBody):
         e.origins[axis] = origin
         e.frame, e.tiles = plan.own_frame, {**plan.tiles, axis: own}
         e.values = {
-            position: Fragment(name, e.own(self.nodes[position].axes), plan.own_columns // 2)
-            for position, name in zip(self.t.outer, names, strict=True)
+            position: replace(one, digits=e.own(self.nodes[position].axes), row=own // 2)
+            for position, one in zip(self.t.outer, sums, strict=True)
         }
 
     @contextmanager

@@ -13,7 +13,6 @@ a barrier of the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ir.targets.cuda.merging import QUAD, Sums
@@ -55,20 +54,20 @@ class Exchange:
         for barrier in (self._ready, self._taken):
             w.line(f"tw_barrier_init({barrier}, {self.plan.parts - 1});")
 
-    def whole(self, w: Writer, sums: Sums, sync: str) -> list[str]:
-        """Declare the whole sums of this block's columns; returns the names of their arrays."""
-        names = [self._own(w, fragment, kind) for fragment, kind in sums]
+    def whole(self, w: Writer, sums: Sums, sync: str) -> None:
+        """Leave the whole sums of this block's columns in the first registers of each row."""
         w.line(sync)
         w.line(f"tw_barrier_await({self._taken}, exchange_phase ^ 1);")
         self._leave(w, sums)
         w.line(sync)
         self._tell(w, self._ready)
+        for fragment, _ in sums:
+            self._move(w, fragment)
         w.line(f"tw_barrier_await({self._ready}, exchange_phase);")
-        self._add(w, sums, names)
+        self._add(w, sums)
         w.line(sync)
         self._tell(w, self._taken)
         w.line("exchange_phase ^= 1;")
-        return names
 
     def _tell(self, w: Writer, barrier: str) -> None:
         """Arrive at a barrier of every other block that has the tile."""
@@ -77,16 +76,16 @@ class Exchange:
         place = f"{other} * {size} + rank" if size > 1 else other
         w.line(f"if (thread < {self.plan.parts - 1}) tw_barrier_publish_at({barrier}, {place});")
 
-    def _own(self, w: Writer, fragment: Fragment, kind: str) -> str:
-        """A copy of this block's own columns of an accumulator."""
-        plan, name = self.plan, w.name(f"own_{fragment.name}")
-        own = plan.own_columns // 2
-        w.line(f"{kind} {name}[{plan.row_blocks}][{own}];")
-        with w.unrolled("part", plan.parts), w.block("if (part == own_part)"):
-            with w.unrolled("i", plan.row_blocks * own):
-                there = f"{fragment.name}[i / {own}][part * {own} + i % {own}]"
-                w.line(f"{name}[i / {own}][i % {own}] = {there};")
-        return name
+    def _move(self, w: Writer, fragment: Fragment) -> None:
+        """Move this block's own columns of an accumulator to the front."""
+        plan, name, own = self.plan, fragment.name, self.plan.own_columns // 2
+        with (
+            w.unrolled("part", plan.parts),
+            w.block("if (part && part == own_part)"),
+            w.unrolled("i", plan.row_blocks * own),
+        ):
+            there = f"{name}[i / {own}][part * {own} + i % {own}]"
+            w.line(f"{name}[i / {own}][i % {own}] = {there};")
 
     def _quads(self, sums: Sums) -> int:
         """Quads of a thread for one block's columns of all accumulators."""
@@ -94,9 +93,10 @@ class Exchange:
 
     def _place(self, sums: Sums, slot: str, number: int, quad: str) -> str:
         """Where this thread's quad of accumulator `number` lies, for the block behind `slot`."""
-        first = number * self._quads(sums) // len(sums)
+        quads = self._quads(sums)
+        row = f"({slot} * {quads} + {number * quads // len(sums)} + {quad})"
         start = f"smem + {self.plan.offsets['exchange']} + thread * {BYTES}"
-        return f"{start} + ({slot} * {self._quads(sums)} + {first} + {quad}) * {BYTES * self._threads}"
+        return f"{start} + {row} * {BYTES * self._threads}"
 
     def _leave(self, w: Writer, sums: Sums) -> None:
         """Write the sums of the others' columns; the next part's come first."""
@@ -113,7 +113,7 @@ class Exchange:
                     place = self._place(sums, slot, number, "i")
                     w.line(f"tw_store_shared_16({place}, tw_vec16{{{{{words}}}}});")
 
-    def _add(self, w: Writer, sums: Sums, names: Sequence[str]) -> None:
+    def _add(self, w: Writer, sums: Sums) -> None:
         """Add what the others left for this block, of the next part first."""
         plan, own = self.plan, self.plan.own_columns // 2
         with w.unrolled("step", plan.parts - 1):
@@ -123,13 +123,13 @@ class Exchange:
             place = f"{there} * {size} + rank" if size > 1 else there
             w.line(f"const u32 {other} = {place};")
             slot = f"({plan.parts - 2} - step)"
-            for number, ((_, kind), name) in enumerate(zip(sums, names, strict=True)):
+            for number, (fragment, kind) in enumerate(sums):
                 value = "tw_float" if kind == "f32" else "(i32)"
                 with w.unrolled("i", plan.row_blocks * own // QUAD):
                     words = w.name("words")
                     load = f"tw_load_cluster_16({self._place(sums, slot, number, 'i')}, {other})"
                     w.line(f"const tw_vec16 {words} = {load};")
-                    for at, register in enumerate(_registers(name, own, "0")):
+                    for at, register in enumerate(_registers(fragment.name, own, "0")):
                         w.line(f"{register} += {value}({words}.w[{at}]);")
 
 
