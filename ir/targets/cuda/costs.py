@@ -18,9 +18,10 @@ from ir.program import Program
 from ir.space import Columns
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
-from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, STORES, STREAM, WALKERS
+from ir.targets.cuda.block_options import AHEAD, PARTS, STORES, STREAM, WALKERS
 from ir.targets.cuda.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.computed import below
+from ir.targets.cuda.overlap import PREFETCH
 from ir.targets.cuda.products import volume
 from ir.targets.cuda.raster import PATCHES
 from ir.targets.cuda.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE

@@ -18,12 +18,11 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
-from ir.targets.cuda.block_options import PREFETCH
 from ir.targets.cuda.cluster_rules import exchange_fits
 from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
-from ir.targets.cuda.overlap import NAME, early_decision, starts_early
+from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import (
     ATOMICS,

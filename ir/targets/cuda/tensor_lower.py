@@ -23,6 +23,7 @@ from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
+from ir.targets.cuda.tensor_ahead import ask_ahead
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
 from ir.targets.cuda.tensor_exchange import Exchange
 from ir.targets.cuda.tensor_merge import meeting_of, rooms_of, whole_waves
@@ -253,16 +254,29 @@ class TensorLowering:
         with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
             if not self.plan.cooperative:
                 w.line(f"const bool more = {tile} + {step} < {total};")
-            self.whole, self.part = tile, "0"
-            if self.plan.exchanges:
-                self.part = "own_part"
-            elif self.plan.parts > 1:
-                self.whole, self.part = w.name("whole"), w.name("part")
-                w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
-                w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
-            evaluator.origins |= self._decode(w, self.whole)
-            self._walk_bounds(w, evaluator)
+            self._enter(w, evaluator, tile)
             yield
+
+    @contextmanager
+    def first_tile(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
+        """This cluster's first tile, with its origins declared."""
+        with w.block(""):
+            tile = w.name("tile")
+            w.line(f"const i32 {tile} = {self._first_and_step()[0]};")
+            self._enter(w, evaluator, tile)
+            yield
+
+    def _enter(self, w: Writer, evaluator: Evaluator, tile: str) -> None:
+        """Declare the origins of a tile and the blocks of its walk."""
+        self.whole, self.part = tile, "0"
+        if self.plan.exchanges:
+            self.part = "own_part"
+        elif self.plan.parts > 1:
+            self.whole, self.part = w.name("whole"), w.name("part")
+            w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
+            w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
+        evaluator.origins |= self._decode(w, self.whole)
+        self._walk_bounds(w, evaluator)
 
     def _walk_bounds(self, w: Writer, evaluator: Evaluator) -> None:
         """Declare the number of blocks to walk, and where a narrowed walk begins."""
@@ -341,6 +355,8 @@ class TensorLowering:
             self.state(w)
             if any(plan.passing(operand) for ring in plan.rings for operand in ring.operands):
                 w.line("const u64 passing = tw_evict_first();")
+            if plan.prefetch:
+                ask_ahead(self, w, evaluator)
             await_kernel_before(w, plan.early)
             with self.tiles(w, evaluator):
                 held = [ring for ring in plan.rings if ring.name == HELD]
@@ -370,22 +386,28 @@ class TensorLowering:
     ) -> None:
         plan, stage = self.plan, f"{ring.name}_slot"
         peers = plan.peers(operand)
-        parameter = operand.parameter(peers, plan.promotion)
-        name = self.map_name(operand.spec.name, parameter)
-        rank = peer_rank(plan, operand)
-        shift, place = "", ""
+        place = ""
         if peers > 1:
-            lines = operand.lines[0][1] // peers
-            shift = f"{rank} * {lines}"
-            place = f" + {rank} * {operand.panel_bytes // peers}"
-        for panel in range(operand.panels):
+            place = f" + {peer_rank(plan, operand)} * {operand.panel_bytes // peers}"
+        for panel, (name, where) in enumerate(self.boxes(operand, origins)):
             address = f"{self.slot(ring, operand, stage)}{place}"
             if panel:
                 address += f" + {panel * operand.panel_bytes}"
-            where = ", ".join(operand.coordinates(origins, panel, shift))
             form, words = self._form(operand, peers)
-            arguments = ", ".join([address, f"&{name}", self.full(ring, stage), *words, where])
-            w.line(f"tw_tma_load_{len(parameter.dims)}d{form}({arguments});")
+            arguments = [address, f"&{name}", self.full(ring, stage), *words, *where]
+            w.line(f"tw_tma_load_{len(where)}d{form}({', '.join(arguments)});")
+
+    def boxes(
+        self, operand: OperandTile, origins: Mapping[str, str]
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Tensor map and coordinates of this block's share of every panel of a tile."""
+        peers = self.plan.peers(operand)
+        name = self.map_name(operand.spec.name, operand.parameter(peers, self.plan.promotion))
+        shift = ""
+        if peers > 1:
+            shift = f"{peer_rank(self.plan, operand)} * {operand.lines[0][1] // peers}"
+        for panel in range(operand.panels):
+            yield name, operand.coordinates(origins, panel, shift)
 
     def _form(self, operand: OperandTile, peers: int) -> tuple[str, list[str]]:
         """The end of the wrapper's name that copies an operand, and what it takes more."""
