@@ -94,7 +94,7 @@ class TensorCosts(TensorRules):
         found["promotion"] = _array(self._value(columns, "promotion"))
         for side in ("rows", "columns"):
             found[f"streams.{side}"] = _array(self._is(columns, "stream", side))
-        for way in (LAST, ATOMICS, TURNSTILE, CLUSTER):
+        for way in (LAST, ATOMICS, TURNSTILE):
             found[f"merges.{way}"] = self._merges(columns, way)
         for number in (HELD, "streamed"):
             found[f"extra.{number}"] = np.zeros(columns.rows)

@@ -31,7 +31,7 @@ TENSOR_NAMES = (
     "cluster.down", "cluster.across", "waves", "balance", "bound", "memory", "store",
     "promotion", "streams.rows", "streams.columns", "merges.last", "warps", "fragments", "unit",
     "merges.atomics", "merges.turnstile", "merging", "raster.across", "extra.held",
-    "extra.streamed", "merges.cluster",
+    "extra.streamed",
 )  # fmt: skip
 BLOCK_NAMES = (
     "threads", "blocks", "trips", "held", "resident", "waves", "balance", "vector", "busy",

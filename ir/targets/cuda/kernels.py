@@ -22,7 +22,7 @@ from ir.targets.cuda.cluster_rules import exchange_fits
 from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
-from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
+from ir.targets.cuda.overlap import FOLLOW, NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import (
     ATOMICS,
@@ -218,7 +218,9 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
             values |= seeds[number % len(seeds)]
         joined.append(values)
     if program.flops <= SHORT * program.bytes:  # what starting early costs or saves shows
-        late = {NAME: False} | {name: 0 for kernel in kernels for name in _asking(kernel)}
+        late: dict[str, Value] = {NAME: False}
+        for kernel in kernels:
+            late |= _overlaps(kernel)
         joined += [{**values, **late} for values in joined]
     choices = choices_of(program, kernels)
     computed = isinstance(kernels[0], TensorKernel) and kernels[0].roles.computed
@@ -232,10 +234,10 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
     return tuple(joined + splits)
 
 
-def _asking(kernel: AnyKernel) -> list[str]:
-    """Decisions that have to be off in a kernel that does not start early."""
-    wanted = kernel.name(PREFETCH)
-    return [decision.name for decision in kernel.decisions() if decision.name == wanted]
+def _overlaps(kernel: AnyKernel) -> dict[str, Value]:
+    """Decisions that keep their first value in a kernel that does not start early."""
+    wanted = (kernel.name(PREFETCH), kernel.name(FOLLOW))
+    return {d.name: d.domain[0] for d in kernel.decisions() if d.name in wanted}
 
 
 def lower_all(

@@ -19,7 +19,7 @@ from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.merging import Meeting
 from ir.targets.cuda.multicast import first_block, peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
-from ir.targets.cuda.overlap import await_kernel_before
+from ir.targets.cuda.overlap import LOADED, START, await_kernel_before
 from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
@@ -357,7 +357,7 @@ class TensorLowering:
                 w.line("const u64 passing = tw_evict_first();")
             if plan.prefetch:
                 ask_ahead(self, w, evaluator)
-            await_kernel_before(w, plan.early)
+            await_kernel_before(w, plan.early, plan.follow == START)
             with self.tiles(w, evaluator):
                 held = [ring for ring in plan.rings if ring.name == HELD]
                 for ring in held:
@@ -369,6 +369,8 @@ class TensorLowering:
                         origins = evaluator.origins | self.walk_origins(w, "block")
                         for ring in rings:
                             self._fill(w, ring, origins)
+            if plan.early and plan.follow == LOADED:
+                w.line("tw_grid_launch();")
         return w
 
     def _fill(self, w: Writer, ring: Ring, origins: Mapping[str, str]) -> None:
@@ -458,7 +460,7 @@ class TensorLowering:
         evaluator = self._evaluator(w)
         evaluator.declare_threads()
         self.state(w)
-        await_kernel_before(w, plan.early)
+        await_kernel_before(w, plan.early, plan.follow == START)
         if plan.epilogue == "tma" and plan.epilogue_slots > 1:
             w.line("u32 store_turn = 0;")
         if plan.exchanges:
