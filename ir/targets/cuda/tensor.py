@@ -27,6 +27,7 @@ from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.tensor_rules import CLUSTERS, TensorRules
 from ir.targets.cuda.tensor_seeds import Seeds
+from ir.targets.cuda.tensor_walk import begin_decision
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
@@ -121,7 +122,7 @@ class TensorKernel(TensorRules):
             )  # fmt: skip
             found.append(source)
         if not self.roles.inner:
-            found += overlap_decisions(self.mark, owner)
+            found += [*overlap_decisions(self.mark, owner), begin_decision(self.mark, owner)]
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))

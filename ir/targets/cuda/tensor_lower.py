@@ -29,6 +29,7 @@ from ir.targets.cuda.tensor_exchange import Exchange
 from ir.targets.cuda.tensor_merge import meeting_of, rooms_of, whole_waves
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.tensor_rings import HELD
+from ir.targets.cuda.tensor_walk import SPREAD, declare_turn, place_of
 from ir.targets.cuda.writer import Writer
 
 TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
@@ -277,6 +278,8 @@ class TensorLowering:
             w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
         evaluator.origins |= self._decode(w, self.whole)
         self._walk_bounds(w, evaluator)
+        if self.plan.begin == SPREAD:
+            self.turn = declare_turn(w, tile, self._total())
 
     def _walk_bounds(self, w: Writer, evaluator: Evaluator) -> None:
         """Declare the number of blocks to walk, and where a narrowed walk begins."""
@@ -312,6 +315,8 @@ class TensorLowering:
     def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
         """Origins along the walked axes of one block."""
         walked, axes = self.plan.roles.walked, self.program.axes
+        if self.plan.begin == SPREAD:
+            block = place_of(w, block, self.turn)
         block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
         if len(walked) == 1:
             axis = walked[0]
