@@ -20,6 +20,7 @@ from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.cluster_rules import exchange_fits
 from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program
+from ir.targets.cuda.few_rows import few_rows_seeds
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import FOLLOW, NAME, PREFETCH, early_decision, starts_early
@@ -231,7 +232,10 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
         splits += [
             {**values, MERGE: way} for way in (LAST, ATOMICS, TURNSTILE) for values in splits
         ]
-    return tuple(joined + splits)
+    few = []
+    if len(kernels) == 1 and isinstance(kernels[0], TensorKernel):
+        few = few_rows_seeds(kernels[0], choices)
+    return tuple(few + joined + splits)
 
 
 def _overlaps(kernel: AnyKernel) -> dict[str, Value]:
