@@ -21,11 +21,11 @@ def exchange_fits(kernel: TensorKernel) -> Constraint:
     sizes = {name: prod(map(int, name.split("x"))) for name in CLUSTERS}
 
     def check(columns: Columns) -> Any:
-        parts, wide = kernel.parts(columns), kernel._columns(columns)
+        parts = kernel.parts(columns)
         blocks = columns.lookup("cluster", sizes) * parts
         processors = columns["processors"]
         fits = (blocks <= MOST) & ((processors == 0) | (blocks <= processors))
-        fits &= (wide % (GRAIN * parts) == 0) & columns.is_("partition", "rows")
+        fits &= kernel.columns_divide(columns, GRAIN) & columns.is_("partition", "rows")
         return ~kernel.exchanges(columns) | fits
 
     def explain(values: Mapping[str, Value]) -> str:

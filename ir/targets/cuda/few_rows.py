@@ -75,10 +75,13 @@ def _seed(kernel: TensorKernel, shape: Shape) -> dict[str, Value]:
     tile = (points, shape.wide) if beneath else (shape.wide, points)
     consumers = min(2, tile[0] // ROWS)
     found = Seeds(kernel).plain(*tile, consumers, DEEPEST, "1x1", "rows", swap, lines=shape.lines)
+    line = LINE // kernel.size
+    along = not beneath and kernel.contiguous_columns(kernel.turned if swap else kernel.roles)
+    few = -(-points // line) * line if along else points
     buffers = consumers * max(ROWS, points // shape.parts) * LINE
     room = kernel.hardware["shared_bytes"] // (2 if shape.half else 1) - RESERVED - buffers
     found |= {
-        name("stages"): min(DEEPEST, room // ((points + shape.wide) * LINE * shape.lines)),
+        name("stages"): min(DEEPEST, room // ((few + shape.wide) * LINE * shape.lines)),
         name("processors"): 0, name("promotion"): 128, name("epilogue_slots"): 1,
         name("stream"): "columns" if beneath else "rows", name(PREFETCH): shape.prefetch,
         name(FOLLOW): LOADED if shape.half else START,

@@ -112,13 +112,13 @@ class TensorRules(TensorSources):
 
         def panels(roles: Roles) -> Any:
             """Parts of columns that start inside a panel cannot be read."""
-            plain = self._contiguous_columns(roles)
+            plain = self.contiguous_columns(roles)
             return np.where(plain, (groups == 1) | (own % (LINE // self.size) == 0), True)
 
         passed &= wide <= 256 * groups
         return passed & self._by_swap(columns, one_tiled) & self._by_swap(columns, panels)
 
-    def _contiguous_columns(self, roles: Roles) -> bool:
+    def contiguous_columns(self, roles: Roles) -> bool:
         """Whether b's tile is contiguous along the columns."""
         op = self.program.nodes[roles.outer[0].b].op
         assert isinstance(op, Load)

@@ -148,6 +148,10 @@ class TensorSources:
             return np.zeros(columns.rows, dtype=bool)
         return columns.is_(MERGE, CLUSTER)
 
+    def columns_divide(self, columns: Columns, grain: int) -> Any:
+        """Whether every part of a sum may finish whole groups of `grain` columns of a tile."""
+        return self._columns(columns) % (grain * self.parts(columns)) == 0
+
     def _with_exchange(self, columns: Columns, rings: Any, roles: Roles) -> Any:
         """Bytes of rings and of the sums that a cluster exchanges: over the rings where a block
         has one tile."""
