@@ -46,19 +46,6 @@ def test_they_are_legal_as_they_are(name: str, arguments: dict[str, Any]) -> Non
     assert {"none", "k:2"} <= {seed.get("split", "none") for seed in seeds}
 
 
-def test_two_blocks_fit_a_processor_where_the_next_kernel_may_follow() -> None:
-    seeds = seeds_of("matmul", {"m": 64, **LARGE})
-    program = built("matmul", {"m": 64, **LARGE})
-    space = BACKEND.space(program, HARDWARE)
-    first = {d.name: d.domain[0] for d in space.decisions} | {"early": True}
-    following = [seed for seed in seeds if seed["follow"] == "loaded"]
-    assert following
-    for seed in following:
-        kernel = BACKEND.lower(program, Schedule.of("cuda", first | seed), HARDWARE)
-        shared = int(kernel.text("launch").partition('"shared":')[2].partition(",")[0])
-        assert 2 * (shared + 1024) <= HARDWARE["shared_bytes"] + 1024
-
-
 def test_products_with_many_rows_have_none() -> None:
     program = built("matmul", {"m": 4096, **LARGE})
     (kernel,) = kernels_of(program, HARDWARE, "wgmma")

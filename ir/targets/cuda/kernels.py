@@ -23,7 +23,7 @@ from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program
 from ir.targets.cuda.few_rows import few_rows_seeds
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
-from ir.targets.cuda.overlap import FOLLOW, NAME, PREFETCH, early_decision, starts_early
+from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import (
     ATOMICS,
@@ -219,9 +219,7 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
             values |= seeds[number % len(seeds)]
         joined.append(values)
     if program.flops <= SHORT * program.bytes:  # what starting early costs or saves shows
-        late: dict[str, Value] = {NAME: False}
-        for kernel in kernels:
-            late |= _overlaps(kernel)
+        late = {NAME: False} | {name: 0 for kernel in kernels for name in _asking(kernel)}
         joined += [{**values, **late} for values in joined]
     choices = choices_of(program, kernels)
     computed = isinstance(kernels[0], TensorKernel) and kernels[0].roles.computed
@@ -235,13 +233,15 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
     few = []
     if len(kernels) == 1 and isinstance(kernels[0], TensorKernel):
         few = few_rows_seeds(kernels[0], choices)
+        asking = dict.fromkeys(_asking(kernels[0]), 2)
+        splits += [{**values, **asking} for values in joined[:4] if asking]
     return tuple(few + joined + splits)
 
 
-def _overlaps(kernel: AnyKernel) -> dict[str, Value]:
-    """Decisions that keep their first value in a kernel that does not start early."""
-    wanted = (kernel.name(PREFETCH), kernel.name(FOLLOW))
-    return {d.name: d.domain[0] for d in kernel.decisions() if d.name in wanted}
+def _asking(kernel: AnyKernel) -> list[str]:
+    """Decisions that have to be off in a kernel that does not start early."""
+    wanted = kernel.name(PREFETCH)
+    return [decision.name for decision in kernel.decisions() if decision.name == wanted]
 
 
 def lower_all(

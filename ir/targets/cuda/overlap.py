@@ -16,8 +16,6 @@ from ir.targets.cuda.writer import Writer
 
 NAME = "early"
 PREFETCH = "prefetch"
-FOLLOW = "follow"
-START, LOADED = "start", "loaded"
 
 
 def early_decision(program: Program, hardware: Hardware) -> Decision | None:
@@ -33,13 +31,12 @@ def starts_early(values: Mapping[str, Value]) -> bool:
     return bool(values.get(NAME, False))
 
 
-def await_kernel_before(w: Writer, early: bool, lets: bool = True) -> None:
-    """What comes before a thread's first access to memory; `lets` the next kernel start.
+def await_kernel_before(w: Writer, early: bool) -> None:
+    """What comes before a thread's first access to memory.
 
-    Only then may it: of kernels that start sooner, several would wait on the processors at a time,
-    and leave the blocks of those that run unevenly spread.
+    Only then may the next kernel start: of kernels that start sooner, several would wait on the
+    processors at a time, and leave the blocks of those that run unevenly spread.
     """
     if early:
         w.line("tw_grid_wait();")
-    if early and lets:
         w.line("tw_grid_launch();")

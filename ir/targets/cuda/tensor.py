@@ -21,13 +21,12 @@ from ir.targets.cuda.computed import TYPES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.raster import BANDS, PATCHES
 from ir.targets.cuda.roles import Roles, find_roles
-from ir.targets.cuda.tensor_ahead import overlap_decisions, overlap_fits
+from ir.targets.cuda.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.tensor_lower import TensorLowering
 from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.tensor_rules import CLUSTERS, TensorRules
 from ir.targets.cuda.tensor_seeds import Seeds
-from ir.targets.cuda.tensor_walk import begin_decision
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
@@ -122,7 +121,7 @@ class TensorKernel(TensorRules):
             )  # fmt: skip
             found.append(source)
         if not self.roles.inner:
-            found += [*overlap_decisions(self.mark, owner), begin_decision(self.mark, owner)]
+            found.append(prefetch_decision(self.mark, owner))
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -172,7 +171,7 @@ class TensorKernel(TensorRules):
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),
-            ("overlap", "kernels that overlap with others start early", self._overlaps),
+            ("prefetch", "kernels that ask before their turn start early", self._asks_early),
             ("once", "choices without effect have one value", self._once),
         )
         return [
@@ -180,8 +179,8 @@ class TensorKernel(TensorRules):
             for name, needs, check in rules
         ]
 
-    def _overlaps(self, columns: Columns) -> Any:
-        return overlap_fits(columns, self.mark)
+    def _asks_early(self, columns: Columns) -> Any:
+        return prefetch_fits(columns, self.mark)
 
     # -- seeds
 

@@ -1,9 +1,7 @@
-"""How kernels on wgmma overlap with the next one: when it may start, and what it does first.
+"""What a kernel on wgmma asks the L2 cache for before the kernel before it has ended.
 
-A kernel asks the L2 cache for its first blocks before the kernel before it has ended, so that they
-come from memory while processors that are done would wait. All writes meet in L2: what the kernel
-before still writes is seen by the copies that follow. Where two blocks fit a processor, the next
-kernel's are there in time if it may start as soon as the last copies of this one are under way.
+Its first blocks come from memory while processors that are done already would wait. All writes
+meet in L2: what the kernel before still writes is seen by the copies that follow.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import numpy as np
 
 from ir.columns import Columns, Decision
 from ir.targets.cuda.evaluate import Evaluator
-from ir.targets.cuda.overlap import FOLLOW, LOADED, NAME, PREFETCH, START
+from ir.targets.cuda.overlap import NAME, PREFETCH
 from ir.targets.cuda.writer import Writer
 
 if TYPE_CHECKING:
@@ -23,24 +21,18 @@ if TYPE_CHECKING:
 BLOCKS = (0, 1, 2, 4, 8)
 
 
-def overlap_decisions(mark: str, owner: str) -> list[Decision]:
-    """The decisions, of kernels whose operands are all streamed."""
-    ask = "first blocks that are asked for while the kernel before still runs"
-    follow = "when the next kernel may start: with this one, or behind its last copies"
-    return [
-        Decision(f"{PREFETCH}{mark}", BLOCKS, "pipeline", owner, ask, 0, unsaid=0),
-        Decision(
-            f"{FOLLOW}{mark}", (START, LOADED), "pipeline", owner, follow, START, unsaid=START
-        ),
-    ]
+def prefetch_decision(mark: str, owner: str) -> Decision:
+    """The decision, of kernels whose operands are all streamed."""
+    why = "first blocks that are asked for while the kernel before still runs"
+    return Decision(f"{PREFETCH}{mark}", BLOCKS, "pipeline", owner, why, 0, unsaid=0)
 
 
-def overlap_fits(columns: Columns, mark: str) -> Any:
-    """Whether kernels that start when those before them have ended make no such choice."""
-    if f"{PREFETCH}{mark}" not in columns or NAME not in columns:
+def prefetch_fits(columns: Columns, mark: str) -> Any:
+    """Whether kernels that ask start early."""
+    name = f"{PREFETCH}{mark}"
+    if name not in columns or NAME not in columns:
         return np.ones(columns.rows, dtype=bool)
-    plain = (columns[f"{PREFETCH}{mark}"] == 0) & columns.is_(f"{FOLLOW}{mark}", START)
-    return plain | (columns[NAME] > 0)
+    return (columns[name] == 0) | (columns[NAME] > 0)
 
 
 def ask_ahead(lowering: TensorLowering, w: Writer, evaluator: Evaluator) -> None:

@@ -19,7 +19,7 @@ from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.merging import Meeting
 from ir.targets.cuda.multicast import first_block, peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
-from ir.targets.cuda.overlap import LOADED, START, await_kernel_before
+from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
@@ -29,7 +29,6 @@ from ir.targets.cuda.tensor_exchange import Exchange
 from ir.targets.cuda.tensor_merge import meeting_of, rooms_of, whole_waves
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.tensor_rings import HELD
-from ir.targets.cuda.tensor_walk import SPREAD, declare_turn, place_of
 from ir.targets.cuda.writer import Writer
 
 TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
@@ -278,8 +277,6 @@ class TensorLowering:
             w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
         evaluator.origins |= self._decode(w, self.whole)
         self._walk_bounds(w, evaluator)
-        if self.plan.begin == SPREAD:
-            self.turn = declare_turn(w, tile, self._total())
 
     def _walk_bounds(self, w: Writer, evaluator: Evaluator) -> None:
         """Declare the number of blocks to walk, and where a narrowed walk begins."""
@@ -306,8 +303,12 @@ class TensorLowering:
             w.line(f"const i32 blocks = {blocks};")
             return
         every, self.first_block = w.name("all_blocks"), w.name("first_block")
-        share = f"{every} * {{}} / {self.plan.parts}"
         w.line(f"const i32 {every} = {blocks};")
+        if self.plan.exchanges:  # neighbours read neighbouring blocks, at about the same time
+            last = self.plan.parts - 1
+            w.line(f"const i32 blocks = ({every} - {self.part} + {last}) / {self.plan.parts};")
+            return
+        share = f"{every} * {{}} / {self.plan.parts}"
         w.line(f"const i32 {self.first_block} = {share.format(self.part)};")
         end = share.format(f"({self.part} + 1)")
         w.line(f"const i32 blocks = {end} - {self.first_block};")
@@ -315,9 +316,10 @@ class TensorLowering:
     def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
         """Origins along the walked axes of one block."""
         walked, axes = self.plan.roles.walked, self.program.axes
-        if self.plan.begin == SPREAD:
-            block = place_of(w, block, self.turn)
-        block = block if self.plan.parts == 1 else f"({self.first_block} + {block})"
+        if self.plan.exchanges:
+            block = f"(({block}) * {self.plan.parts} + {self.part})"
+        elif self.plan.parts > 1:
+            block = f"({self.first_block} + {block})"
         if len(walked) == 1:
             axis = walked[0]
             name = w.name(f"{axis}_at")
@@ -362,7 +364,7 @@ class TensorLowering:
                 w.line("const u64 passing = tw_evict_first();")
             if plan.prefetch:
                 ask_ahead(self, w, evaluator)
-            await_kernel_before(w, plan.early, plan.follow == START)
+            await_kernel_before(w, plan.early)
             with self.tiles(w, evaluator):
                 held = [ring for ring in plan.rings if ring.name == HELD]
                 for ring in held:
@@ -374,8 +376,6 @@ class TensorLowering:
                         origins = evaluator.origins | self.walk_origins(w, "block")
                         for ring in rings:
                             self._fill(w, ring, origins)
-            if plan.early and plan.follow == LOADED:
-                w.line("tw_grid_launch();")
         return w
 
     def _fill(self, w: Writer, ring: Ring, origins: Mapping[str, str]) -> None:
@@ -465,7 +465,7 @@ class TensorLowering:
         evaluator = self._evaluator(w)
         evaluator.declare_threads()
         self.state(w)
-        await_kernel_before(w, plan.early, plan.follow == START)
+        await_kernel_before(w, plan.early)
         if plan.epilogue == "tma" and plan.epilogue_slots > 1:
             w.line("u32 store_turn = 0;")
         if plan.exchanges:

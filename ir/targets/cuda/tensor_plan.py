@@ -18,14 +18,13 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
-from ir.targets.cuda.overlap import FOLLOW, PREFETCH, START, starts_early
+from ir.targets.cuda.overlap import PREFETCH, starts_early
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import Side, side
 from ir.targets.cuda.splits import CLUSTER, merge_of, parts_of
 from ir.targets.cuda.tensor_rings import HELD, extra_names, fetched_of, rings_of
-from ir.targets.cuda.tensor_walk import BEGIN, FRONT
 
 GROUP = 128  # threads of a warp group
 ROWS = 64  # rows of one wgmma
@@ -78,8 +77,6 @@ class Plan:
     read: str = "step"  # when raw tiles are
     together: int = 1  # steps whose operands are formed together
     prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
-    follow: str = START  # when the next kernel may start
-    begin: str = FRONT  # where tiles begin their walk
 
     # -- tiles
 
@@ -432,6 +429,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
         str(value("stream")), starts_early(values), parts_of(values), merge_of(values),
         extras, source, str(values.get(f"read{mark}", "step")), int(values.get(f"steps{mark}", 1)),
-        int(values.get(f"{PREFETCH}{mark}", 0)), str(values.get(f"{FOLLOW}{mark}", START)),
-        str(values.get(f"{BEGIN}{mark}", FRONT)),
+        int(values.get(f"{PREFETCH}{mark}", 0)),
     )  # fmt: skip

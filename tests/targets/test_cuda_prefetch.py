@@ -1,4 +1,4 @@
-"""Kernels on wgmma beside the next one: what they ask for first, and when it may start."""
+"""Kernels on wgmma that ask for their first blocks while the kernel before still runs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.schedule import Schedule
-from ir.targets.cuda.emulate import MODES, compiler, emulate
+from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.kernels import MARK
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
-from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
+from tests.targets.test_cuda_emulated import QUICK, problems
 from tests.targets.test_cuda_exchange import EXCHANGE, FEW_ROWS, lowered
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
 ALONE: dict[str, Any] = {"split": "none", "merge": "kernel"}
-OVERLAP: dict[str, Any] = {"prefetch": 4, "follow": "loaded"}
+ASKING: dict[str, Any] = {"prefetch": 4}
 
 
 @needs_compiler
@@ -36,7 +36,7 @@ OVERLAP: dict[str, Any] = {"prefetch": 4, "follow": "loaded"}
 def test_sums_are_right(changed: dict[str, Any]) -> None:
     program = built("matmul", FEW_ROWS)
     inputs = random_inputs(program, np.random.default_rng(1))
-    kernel = lowered(program, **{**OVERLAP, **changed})
+    kernel = lowered(program, **{**ASKING, **changed})
     for mode in QUICK[:2]:
         assert not problems(program, kernel, inputs, evaluate(program, inputs), mode)
 
@@ -44,41 +44,29 @@ def test_sums_are_right(changed: dict[str, Any]) -> None:
 def test_what_is_asked_for_is_what_is_copied_first() -> None:
     """This block's share of an operand that a cluster shares."""
     program = built("matmul", FEW_ROWS)
-    text = lowered(program, **{**ALONE, **OVERLAP, "cluster": "1x2"}).text("cuda")
+    text = lowered(program, **{**ALONE, **ASKING, "cluster": "1x2"}).text("cuda")
     body = text.rpartition(MARK)[2]
     asked = [line.strip() for line in body.splitlines() if "tw_tma_prefetch_2d" in line]
     assert asked == [
         "tw_tma_prefetch_2d(&A_map, k_at, m_first + (rank / 1) * 32);",
         "tw_tma_prefetch_2d(&B_map, k_at, n_first);",
     ]
-    order = ["tw_tma_prefetch_2d", "tw_grid_wait", "tw_tma_load_2d", "tw_grid_launch"]
+    order = ["tw_tma_prefetch_2d", "tw_grid_wait", "tw_tma_load_2d"]
     assert sorted(order, key=body.index) == order
-    assert body.count("tw_grid_launch();") == 1
 
 
-@needs_compiler
-def test_a_kernel_must_wait_before_it_lets_others_start() -> None:
-    program = built("matmul", FEW_ROWS)
-    kernel = lowered(program, **ALONE, **OVERLAP)
-    wrong = kernel.text("cuda").replace("tw_grid_wait();\n", "\n", 1)
-    inputs = random_inputs(program, np.random.default_rng(1))
-    run = emulate(wrong, kernel.text("launch"), arrays_of(kernel, inputs), mode=MODES[0])
-    assert "tw_grid_wait has to come first" in " ".join(run.faults)
-
-
-@pytest.mark.parametrize("choice", [{"prefetch": 1}, {"follow": "loaded"}], ids=str)
-def test_kernels_that_start_in_their_turn_do_not_overlap(choice: dict[str, Any]) -> None:
+def test_kernels_that_start_in_their_turn_do_not_ask() -> None:
     space = BACKEND.space(built("matmul", FEW_ROWS), HARDWARE).pin({"engine": "wgmma"})
-    rng = np.random.default_rng(2)
-    legal = space.pin(choice).schedule(space.pin(choice).sample(rng, 1)[0])
+    asking = space.pin({"prefetch": 1})
+    legal = asking.schedule(asking.sample(np.random.default_rng(2), 1)[0])
     assert legal["early"] is True
     refusal = space.refusal(Schedule.of("cuda", {**legal.as_dict(), "early": False}))
     assert refusal is not None
-    assert refusal.constraint == "overlap"
+    assert refusal.constraint == "prefetch"
 
 
 def test_attention_has_no_such_choice() -> None:
     """Its first tiles depend on more than one ring, and its tiles take long."""
     arguments = {"b": 1, "heads": 4, "sq": 512, "d": 64, "dtype": "bf16"}
     names = BACKEND.space(built("attention", arguments), HARDWARE).names
-    assert not {"prefetch", "follow"} & set(names)
+    assert "prefetch" not in names
