@@ -15,6 +15,12 @@ def peer_rank(plan: Plan, operand: OperandTile) -> str:
     return f"(rank % {height})" if rows else f"(rank / {height})"
 
 
+def first_line(plan: Plan, operand: OperandTile) -> str:
+    """The first line of a panel that this block copies for all; empty if it copies every line."""
+    peers = plan.peers(operand)
+    return f"{peer_rank(plan, operand)} * {operand.lines[0][1] // peers}" if peers > 1 else ""
+
+
 def peer_mask(plan: Plan, operand: OperandTile) -> str:
     """A bit for each block of the cluster that shares the operand with this one."""
     rows, columns = _shares(plan, operand)

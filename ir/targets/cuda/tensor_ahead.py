@@ -37,7 +37,10 @@ def prefetch_fits(columns: Columns, mark: str) -> Any:
 
 def ask_ahead(lowering: TensorLowering, w: Writer, evaluator: Evaluator) -> None:
     """Ask for this block's share of the first blocks of its first tile."""
-    with lowering.first_tile(w, evaluator):
+    with w.block(""):
+        tile = w.name("tile")
+        w.line(f"const i32 {tile} = {lowering.first_and_step()[0]};")
+        lowering.enter(w, evaluator, tile)
         head = f"block < min({lowering.plan.prefetch}, blocks)"
         with w.block(f"for (i32 block = 0; {head}; block++)"):
             origins = evaluator.origins | lowering.walk_origins(w, "block")

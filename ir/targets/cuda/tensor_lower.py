@@ -17,7 +17,7 @@ from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.merging import Meeting
-from ir.targets.cuda.multicast import first_block, peer_mask, peer_rank
+from ir.targets.cuda.multicast import first_block, first_line, peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
@@ -236,7 +236,7 @@ class TensorLowering:
             return f"smem + {at}"
         return f"smem + {at} + {stage} * {operand.pitch}"
 
-    def _first_and_step(self) -> tuple[str, str]:
+    def first_and_step(self) -> tuple[str, str]:
         """This cluster's first tile, and the way to its next."""
         size = self.plan.cluster_blocks
         if size == 1:
@@ -247,26 +247,17 @@ class TensorLowering:
     def tiles(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
         """The loop over this cluster's tiles, with their origins declared."""
         total = self._total()
-        start, step = self._first_and_step()
+        start, step = self.first_and_step()
         tile = w.name("tile")
         if not self.plan.cooperative:
             w.line("i32 turn = -1;")
         with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
             if not self.plan.cooperative:
                 w.line(f"const bool more = {tile} + {step} < {total};")
-            self._enter(w, evaluator, tile)
+            self.enter(w, evaluator, tile)
             yield
 
-    @contextmanager
-    def first_tile(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
-        """This cluster's first tile, with its origins declared."""
-        with w.block(""):
-            tile = w.name("tile")
-            w.line(f"const i32 {tile} = {self._first_and_step()[0]};")
-            self._enter(w, evaluator, tile)
-            yield
-
-    def _enter(self, w: Writer, evaluator: Evaluator, tile: str) -> None:
+    def enter(self, w: Writer, evaluator: Evaluator, tile: str) -> None:
         """Declare the origins of a tile and the blocks of its walk."""
         self.whole, self.part = tile, "0"
         if self.plan.exchanges:
@@ -408,13 +399,10 @@ class TensorLowering:
         self, operand: OperandTile, origins: Mapping[str, str]
     ) -> Iterator[tuple[str, list[str]]]:
         """Tensor map and coordinates of this block's share of every panel of a tile."""
-        peers = self.plan.peers(operand)
-        name = self.map_name(operand.spec.name, operand.parameter(peers, self.plan.promotion))
-        shift = ""
-        if peers > 1:
-            shift = f"{peer_rank(self.plan, operand)} * {operand.lines[0][1] // peers}"
+        parameter = operand.parameter(self.plan.peers(operand), self.plan.promotion)
+        name = self.map_name(operand.spec.name, parameter)
         for panel in range(operand.panels):
-            yield name, operand.coordinates(origins, panel, shift)
+            yield name, operand.coordinates(origins, panel, first_line(self.plan, operand))
 
     def _form(self, operand: OperandTile, peers: int) -> tuple[str, list[str]]:
         """The end of the wrapper's name that copies an operand, and what it takes more."""
