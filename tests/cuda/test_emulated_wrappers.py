@@ -29,7 +29,7 @@ SWIZZLES = {0: "none", 32: "32B", 64: "64B", 128: "128B"}
 def families() -> list[str]:
     ranks = range(1, 6)
     names = [f"tw_tma_load_{r}d{form}" for r in ranks for form in ("", "_multicast", "_hint")]
-    names += [f"tw_tma_{verb}_{r}d" for r in ranks for verb in ("store", "add")]
+    names += [f"tw_tma_{verb}_{r}d" for r in ranks for verb in ("store", "add", "prefetch")]
     for dtype, kind in WGMMA_KINDS.items():
         names += [f"tw_wgmma_m64n64k{kind.k}_{dtype}_{form}" for form in ("ss", "rs")]
     names += [f"tw_wgmma_m64n64k16_bf16_ss{turns}" for turns in ("_ta", "_tb", "_ta_tb")]

@@ -93,7 +93,7 @@ def test_the_first_seeds_neither_spill_nor_serialise(name: str, arguments: dict[
         assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
 
 
-@pytest.mark.parametrize("merge", ["last", "atomics", "turnstile"])
+@pytest.mark.parametrize("merge", ["last", "atomics", "turnstile", "cluster"])
 @pytest.mark.parametrize("dtype", ["bf16", "i8"])
 def test_parts_of_a_sum_neither_spill_nor_serialise(merge: str, dtype: str) -> None:
     program = built("matmul", {"m": 256, "n": 512, "k": 8192, "dtype": dtype, "tb": True})

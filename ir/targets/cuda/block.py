@@ -34,7 +34,6 @@ from ir.targets.cuda.block_options import (
     LOADS,
     NEEDED,
     PARTS,
-    PREFETCH,
     REGISTERS,
     WAITS,
     WALKERS,
@@ -44,6 +43,7 @@ from ir.targets.cuda.block_options import (
 from ir.targets.cuda.block_rules import OptionRules
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch
+from ir.targets.cuda.overlap import PREFETCH
 from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.registers import SCRATCH_BYTES
 

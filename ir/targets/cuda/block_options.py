@@ -16,11 +16,12 @@ from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.access import load_access
 from ir.targets.cuda.block_parts import shared_walks
+from ir.targets.cuda.overlap import PREFETCH
 from ir.targets.cuda.readers import loaded_late, read_again
 from ir.targets.cuda.transfers import LEAST_COPY
 
 KEEP, LOADS, STORES = "keep", "loads", "stores"
-PREFETCH, WALKERS, AHEAD, PARTS = "prefetch", "walkers", "ahead", "parts"
+WALKERS, AHEAD, PARTS = "walkers", "ahead", "parts"
 WAITS, SHARED, REGISTERS = "waits", "shared", "registers"
 NEEDED, FIRST = "needed", "first"
 PLAIN, STREAM = "plain", "stream"

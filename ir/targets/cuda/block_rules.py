@@ -21,7 +21,6 @@ from ir.targets.cuda.block_options import (
     KEEP,
     LOADS,
     PARTS,
-    PREFETCH,
     WAITS,
     WALKERS,
     copies_words,
@@ -29,6 +28,7 @@ from ir.targets.cuda.block_options import (
 from ir.targets.cuda.block_options import REGISTERS as IN_REGISTERS
 from ir.targets.cuda.block_parts import FLAG_BYTES, shared_walks
 from ir.targets.cuda.overlap import NAME as EARLY
+from ir.targets.cuda.overlap import PREFETCH
 from ir.targets.cuda.readers import loaded_late, read_again
 from ir.targets.cuda.registers import SCRATCH_BYTES
 from ir.targets.cuda.transfers import LEAST_COPY

@@ -24,7 +24,6 @@ from ir.targets.cuda.block_options import (
     KEEP,
     LOADS,
     PARTS,
-    PREFETCH,
     REGISTERS,
     STORES,
     STREAM,
@@ -33,9 +32,10 @@ from ir.targets.cuda.block_options import (
 )
 from ir.targets.cuda.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.computed import below
+from ir.targets.cuda.overlap import PREFETCH
 from ir.targets.cuda.products import volume
 from ir.targets.cuda.raster import PATCHES
-from ir.targets.cuda.splits import ATOMICS, LAST, MERGE, TURNSTILE
+from ir.targets.cuda.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_streams import TensorStreams
@@ -50,6 +50,8 @@ FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
 STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measured on an H200
+EXCHANGE_CLOCKS = 600.0  # of barriers between the blocks of a cluster that exchange sums
+EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured on an H200
 THREADS_PER_PROCESSOR = 2048.0
 TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 200.0  # of a step of a walk: its loads' latency, or the rest
 STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
@@ -77,7 +79,7 @@ class TensorCosts(TensorStreams):
         table = self._choices(columns)
         table |= {"rows": _log(rows), "columns": _log(wide), "walk": _log(walk)}
         tiles = self._tiles(columns)
-        steps = self._length() / walk / self._parts(columns)
+        steps = self._length() / walk / self.parts(columns)
         own = wide / _array(self._consumers(columns, "columns"))
         table |= {"tiles": _log(tiles), "steps": _log(steps), "own": _log(own)}
         table |= self._resources(columns)
@@ -96,7 +98,7 @@ class TensorCosts(TensorStreams):
             self.name("registers"), {"24/240": 240, "40/232": 232, "32/160": 160, "56/224": 224}
         )
         found |= raster_numbers(columns, self.name("raster"))
-        found["parts"] = _log(self._parts(columns))
+        found["parts"] = _log(self.parts(columns))
         found["promotion"] = _array(self._value(columns, "promotion"))
         for side in ("rows", "columns"):
             found[f"streams.{side}"] = _array(self._is(columns, "stream", side))
@@ -116,12 +118,13 @@ class TensorCosts(TensorStreams):
 
     def _merging(self, columns: Columns, rows: Array, wide: Array) -> Array:
         """Clocks from the end of a tile's products to its whole sums."""
-        parts = self._parts(columns)
+        parts = self.parts(columns)
         once = 4.0 * rows * wide * len(self.roles.outer) / L2_BYTES_PER_CLOCK
         ways = {
             LAST: (1.0 + parts) * once + MEET_CLOCKS,
             ATOMICS: 2.0 * once + 2.0 * MEET_CLOCKS,
             TURNSTILE: parts * (2.0 * once + MEET_CLOCKS),
+            CLUSTER: once * (1.0 - 1.0 / parts) * EXCHANGE_FACTOR + EXCHANGE_CLOCKS,
         }
         kernel = np.full(columns.rows, SPLIT_CLOCKS)
         found = sum(
@@ -153,13 +156,6 @@ class TensorCosts(TensorStreams):
         again = _array(self._consumers(columns, "columns"))
         return rows * walk * work * again / LANES_PER_CLOCK
 
-    def _parts(self, columns: Columns) -> Array:
-        """Blocks among which the sum of one tile is split."""
-        if "split" not in columns:
-            return np.ones(columns.rows)
-        counts = {f"{axis}:{count}": count for axis in self.program.axes for count in range(2, 65)}
-        return np.maximum(columns.lookup("split", counts), 1.0)
-
     def _cluster(self, columns: Columns) -> tuple[Array, Array]:
         name = self.name("cluster")
         shapes = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
@@ -174,7 +170,7 @@ class TensorCosts(TensorStreams):
         """Tiles of the outputs, over batches and parts of split sums."""
         sides = self._by_swap(columns, lambda r: self._tile_count(columns, (*r.rows, *r.columns)))
         batches = prod(self.program.axes[axis] for axis in self.roles.batch)
-        return np.asarray(_array(sides) * batches * self._parts(columns))
+        return np.asarray(_array(sides) * batches * self.parts(columns))
 
     def _resources(self, columns: Columns) -> Table:
         shared = _array(self._bytes(columns)) / self.hardware["shared_bytes"]

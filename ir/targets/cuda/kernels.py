@@ -18,11 +18,12 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
-from ir.targets.cuda.block_options import PREFETCH
+from ir.targets.cuda.cluster_rules import exchange_fits
 from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program
+from ir.targets.cuda.few_rows import few_rows_seeds
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
-from ir.targets.cuda.overlap import NAME, early_decision, starts_early
+from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import (
     ATOMICS,
@@ -157,7 +158,7 @@ def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Co
         axis = choices[1].partition(":")[0]
         found.append(_whole_parts(program, choices))
         if _merge(program, kernels, axis) is not None:
-            found += [_merged_once(), _parts_in_a_wave(choices)]
+            found += [_merged_once(), _parts_in_a_wave(choices), exchange_fits(kernels[0])]
     return tuple(found)
 
 
@@ -229,7 +230,12 @@ def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str
         splits += [
             {**values, MERGE: way} for way in (LAST, ATOMICS, TURNSTILE) for values in splits
         ]
-    return tuple(joined + splits)
+    few = []
+    if len(kernels) == 1 and isinstance(kernels[0], TensorKernel):
+        few = few_rows_seeds(kernels[0], choices)
+        asking = dict.fromkeys(_asking(kernels[0]), 2)
+        splits += [{**values, **asking} for values in joined[:4] if asking]
+    return tuple(few + joined + splits)
 
 
 def _asking(kernel: AnyKernel) -> list[str]:

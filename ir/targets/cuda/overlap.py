@@ -15,6 +15,7 @@ from ir.target import Hardware
 from ir.targets.cuda.writer import Writer
 
 NAME = "early"
+PREFETCH = "prefetch"
 
 
 def early_decision(program: Program, hardware: Hardware) -> Decision | None:

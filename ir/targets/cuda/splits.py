@@ -1,8 +1,8 @@
 """The decision to split a summed axis over blocks: partial sums in memory, and who adds them.
 
 Where a kernel adds them, the split program is cut like any other; its product takes the decisions
-of the whole one, and the kernels that merge take their first choice. `merging` and `running` have
-the other ways.
+of the whole one, and the kernels that merge take their first choice. `merging`, `running` and
+`tensor_exchange` have the other ways.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ir.targets.cuda.roles import Roles
 WHOLE = "none"
 MERGE = "merge"
 KERNEL, LAST, ATOMICS, TURNSTILE = "kernel", "last", "atomics", "turnstile"
+CLUSTER = "cluster"
 PARTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32)
 GRAIN = 64  # parts are whole multiples of this many points
 FEWEST = 257  # points that a part must have to be a kernel of its own
@@ -67,9 +68,9 @@ def merge_decision(program: Program, roles: Roles, axis: str) -> Decision | None
         return None
     why = (
         "who adds the parts of a sum: a second kernel, the last block to arrive, every block "
-        "atomically, or every block in its turn"
+        "atomically, every block in its turn, or the blocks of a cluster among themselves"
     )
-    ways = (KERNEL, LAST, ATOMICS, TURNSTILE)
+    ways = (KERNEL, LAST, ATOMICS, TURNSTILE, CLUSTER)
     return Decision(MERGE, ways, "split", axis, why, KERNEL, unsaid=KERNEL)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
-from ir.columns import Decision
+from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.store import Store
@@ -20,6 +21,7 @@ from ir.targets.cuda.computed import TYPES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.raster import BANDS, PATCHES
 from ir.targets.cuda.roles import Roles, find_roles
+from ir.targets.cuda.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.tensor_lower import TensorLowering
 from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
@@ -120,6 +122,8 @@ class TensorKernel(TensorStreams):
             )  # fmt: skip
             found.append(source)
         found += self.layout_decisions(owner)
+        if not self.roles.inner:
+            found.append(prefetch_decision(self.mark, owner))
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -170,12 +174,20 @@ class TensorKernel(TensorStreams):
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),
+            (
+                "prefetch",
+                "kernels that ask before their turn start early, with whole tiles",
+                self._asks_early,
+            ),
             ("once", "choices without effect have one value", self._once),
         )
         return [
             Constraint(self.name(name), needs, check, self._explain(name))
             for name, needs, check in rules
         ] + self.stream_constraints()
+
+    def _asks_early(self, columns: Columns) -> Any:
+        return prefetch_fits(columns, self.mark)
 
     # -- seeds
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ir.errors import Refusal
@@ -19,6 +20,7 @@ from ir.targets.cuda.loops import Loop, TileBody
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment, Point, Team
+from ir.targets.cuda.tensor_exchange import Exchange
 from ir.targets.cuda.tensor_fragments import Fragments
 from ir.targets.cuda.tensor_plan import ROWS, Ring
 from ir.targets.cuda.tensor_rings import HELD
@@ -36,6 +38,7 @@ class TensorEvaluator(Evaluator):
         plan = lowering.plan
         super().__init__(lowering.program, writer, plan.frame, plan.tiles, team)
         writer.reserve("lane", "member", "group", "smem", "rank", "tile", "blocks", "turn")
+        writer.reserve("own_part", "exchange_phase")
         self.lowering, self.plan = lowering, plan
         self.inner = {product.position: product for product in lowering.plan.roles.inner}
         self.outer = {product.position: product for product in lowering.plan.roles.outer}
@@ -44,7 +47,7 @@ class TensorEvaluator(Evaluator):
     def ragged(self, axis: str) -> bool:
         """Clusters may reach a whole tile over the end."""
         plan = self.plan
-        tile = self.tiles[axis]
+        tile = plan.tiles[axis]
         if axis == plan.roles.rows[-1]:
             tile *= plan.cluster[0]
         if axis == plan.column_axis:
@@ -203,8 +206,26 @@ class TensorBody(TileBody):
             (self.e.values[position], scalars.register_type(self.nodes[position].dtype))
             for position in self.t.outer
         ]
+        if self.plan.exchanges:
+            Exchange(self.plan).whole(self.e.w, sums, self.t.team.sync)
+            self._take_own([fragment for fragment, _ in sums])
+            yield
+            return
         with self.lowering.meeting().whole(self.e.w, sums):
             yield
+
+    def _take_own(self, sums: Sequence[Fragment]) -> None:
+        """Go on with the columns that are this block's own, at the front of all sums."""
+        e, plan = self.e, self.plan
+        axis, own = plan.column_axis, plan.tile_columns // plan.parts
+        origin = e.w.name(f"{axis}_own")
+        e.w.line(f"const i32 {origin} = {e.origins.get(axis, '0')} + own_part * {own};")
+        e.origins[axis] = origin
+        e.frame, e.tiles = plan.own_frame, {**plan.tiles, axis: own}
+        e.values = {
+            position: replace(one, digits=e.own(self.nodes[position].axes), row=own // 2)
+            for position, one in zip(self.t.outer, sums, strict=True)
+        }
 
     @contextmanager
     def walk(self, number: int) -> Iterator[None]:

@@ -17,13 +17,15 @@ from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.merging import Meeting
-from ir.targets.cuda.multicast import peer_mask, peer_rank
+from ir.targets.cuda.multicast import first_block, first_line, peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
+from ir.targets.cuda.tensor_ahead import ask_ahead
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
+from ir.targets.cuda.tensor_exchange import Exchange
 from ir.targets.cuda.tensor_merge import hand_over_of, meeting_of, rooms_of, stream_of, whole_waves
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.tensor_rings import HELD
@@ -54,7 +56,7 @@ class TensorLowering:
             w.lines += producer.lines
         with w.block("else"):
             w.lines += consumer.lines
-        if self.plan.cluster_size > 1:
+        if self.plan.cluster_blocks > 1:
             w.line("tw_cluster_sync();")
         tensors = [s for s in self.program.tensors if self._pointed(s.name, w.text)]
         parameters = [*self.maps.values(), *(Parameter(spec.name) for spec in tensors)]
@@ -66,7 +68,7 @@ class TensorLowering:
         rooms = rooms_of(self.plan, self._grid() if self.stream else places, self.name)
         parameters += [Parameter(room.argument) for room in rooms]
         words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
-        cluster = self.plan.cluster_size
+        cluster = self.plan.cluster_blocks
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         bounds = f"__launch_bounds__({self.plan.threads}, 1)"
         head = f"TW_KERNEL {bounds} {extra}{self.name}({', '.join(words)})"
@@ -107,7 +109,7 @@ class TensorLowering:
 
     def _total(self) -> int:
         batches, rows, columns = self._counts()
-        total = rows * columns * self.plan.parts
+        total = rows * columns * self.plan.parts // self.plan.cluster_parts
         for _, extent in batches:
             total *= extent
         return total
@@ -127,9 +129,9 @@ class TensorLowering:
         if self.stream is not None:
             clusters = self.stream.clusters
         elif self.plan.processors:
-            there = self.plan.processors // self.plan.cluster_size
+            there = self.plan.processors // self.plan.cluster_blocks
             clusters = min(clusters, whole_waves(self.plan, there))
-        return clusters * self.plan.cluster_size
+        return clusters * self.plan.cluster_blocks
 
     def _decode(self, w: Writer, tile: str) -> dict[str, str]:
         """Declare the origins of a cluster tile's part that is this CTA's."""
@@ -203,7 +205,9 @@ class TensorLowering:
         plan = self.plan
         w.line("const u32 smem = tw_shared_address(tw_shared_base());")
         w.line(f"const i32 group = tw_uniform(tw_thread() / {GROUP});")
-        if plan.cluster_size > 1:
+        if plan.exchanges:
+            Exchange(plan).declare_part(w)
+        elif plan.cluster_size > 1:
             w.line("const i32 rank = tw_cluster_rank();")
         with w.block("if (tw_thread() == 0)"):
             for name in self.maps:
@@ -214,8 +218,10 @@ class TensorLowering:
                 with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
                     w.line(f"tw_barrier_init({self.full(ring, 'slot')}, 1);")
                     w.line(f"tw_barrier_init({self.empty(ring, 'slot')}, {readers});")
+            if plan.exchanges:
+                Exchange(plan).make_barriers(w)
             w.line("tw_fence_barrier_init();")
-        w.line("tw_cluster_sync();" if plan.cluster_size > 1 else "tw_sync();")
+        w.line("tw_cluster_sync();" if plan.cluster_blocks > 1 else "tw_sync();")
 
     def _ring_start(self, ring: Ring) -> int:
         at = self.plan.offsets["barriers"]
@@ -237,9 +243,9 @@ class TensorLowering:
             return f"smem + {at}"
         return f"smem + {at} + {stage} * {operand.pitch}"
 
-    def _first_and_step(self) -> tuple[str, str]:
+    def first_and_step(self) -> tuple[str, str]:
         """This cluster's first tile, and the way to its next."""
-        size = self.plan.cluster_size
+        size = self.plan.cluster_blocks
         if size == 1:
             return "tw_block_x()", "tw_grid_x()"
         return f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
@@ -250,7 +256,7 @@ class TensorLowering:
         if not self.plan.cooperative:
             w.line("i32 turn = -1;")
         if self.stream is not None:
-            turns, cluster = not self.plan.cooperative, self._first_and_step()[0]
+            turns, cluster = not self.plan.cooperative, self.first_and_step()[0]
             pieces = self.stream.pieces(w, cluster, turns)
             with pieces as (self.whole, self.first_block):
                 evaluator.origins |= self._decode(w, self.whole)
@@ -258,19 +264,25 @@ class TensorLowering:
                 yield
             return
         total = self._total()
-        start, step = self._first_and_step()
+        start, step = self.first_and_step()
         tile = w.name("tile")
         with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
             if not self.plan.cooperative:
                 w.line(f"const bool more = {tile} + {step} < {total};")
-            self.whole, self.part = tile, "0"
-            if self.plan.parts > 1:
-                self.whole, self.part = w.name("whole"), w.name("part")
-                w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
-                w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
-            evaluator.origins |= self._decode(w, self.whole)
-            self._walk_bounds(w, evaluator)
+            self.enter(w, evaluator, tile)
             yield
+
+    def enter(self, w: Writer, evaluator: Evaluator, tile: str) -> None:
+        """Declare the origins of a tile and the blocks of its walk."""
+        self.whole, self.part = tile, "0"
+        if self.plan.exchanges:
+            self.part = "own_part"
+        elif self.plan.parts > 1:
+            self.whole, self.part = w.name("whole"), w.name("part")
+            w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
+            w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
+        evaluator.origins |= self._decode(w, self.whole)
+        self._walk_bounds(w, evaluator)
 
     def _walk_bounds(self, w: Writer, evaluator: Evaluator) -> None:
         """Declare the number of blocks to walk, and where a narrowed walk begins."""
@@ -297,8 +309,12 @@ class TensorLowering:
             w.line(f"const i32 blocks = {blocks};")
             return
         every, self.first_block = w.name("all_blocks"), w.name("first_block")
-        share = f"{every} * {{}} / {self.plan.parts}"
         w.line(f"const i32 {every} = {blocks};")
+        if self.plan.exchanges:  # neighbours read neighbouring blocks, at about the same time
+            last = self.plan.parts - 1
+            w.line(f"const i32 blocks = ({every} - {self.part} + {last}) / {self.plan.parts};")
+            return
+        share = f"{every} * {{}} / {self.plan.parts}"
         w.line(f"const i32 {self.first_block} = {share.format(self.part)};")
         end = share.format(f"({self.part} + 1)")
         w.line(f"const i32 blocks = {end} - {self.first_block};")
@@ -306,7 +322,10 @@ class TensorLowering:
     def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
         """Origins along the walked axes of one block."""
         walked, axes = self.plan.roles.walked, self.program.axes
-        block = f"({self.first_block} + {block})" if self.plan.shared_sums else block
+        if self.plan.exchanges:
+            block = f"(({block}) * {self.plan.parts} + {self.part})"
+        elif self.plan.shared_sums:
+            block = f"({self.first_block} + {block})"
         if len(walked) == 1:
             axis = walked[0]
             name = w.name(f"{axis}_at")
@@ -349,6 +368,8 @@ class TensorLowering:
             self.state(w)
             if any(plan.passing(operand) for ring in plan.rings for operand in ring.operands):
                 w.line("const u64 passing = tw_evict_first();")
+            if plan.prefetch:
+                ask_ahead(self, w, evaluator)
             await_kernel_before(w, plan.early)
             with self.tiles(w, evaluator):
                 held = [ring for ring in plan.rings if ring.name == HELD]
@@ -378,22 +399,25 @@ class TensorLowering:
     ) -> None:
         plan, stage = self.plan, f"{ring.name}_slot"
         peers = plan.peers(operand)
-        parameter = operand.parameter(peers, plan.promotion)
-        name = self.map_name(operand.spec.name, parameter)
-        rank = peer_rank(plan, operand)
-        shift, place = "", ""
+        place = ""
         if peers > 1:
-            lines = operand.lines[0][1] // peers
-            shift = f"{rank} * {lines}"
-            place = f" + {rank} * {operand.panel_bytes // peers}"
-        for panel in range(operand.panels):
+            place = f" + {peer_rank(plan, operand)} * {operand.panel_bytes // peers}"
+        for panel, (name, where) in enumerate(self.boxes(operand, origins)):
             address = f"{self.slot(ring, operand, stage)}{place}"
             if panel:
                 address += f" + {panel * operand.panel_bytes}"
-            where = ", ".join(operand.coordinates(origins, panel, shift))
             form, words = self._form(operand, peers)
-            arguments = ", ".join([address, f"&{name}", self.full(ring, stage), *words, where])
-            w.line(f"tw_tma_load_{len(parameter.dims)}d{form}({arguments});")
+            arguments = [address, f"&{name}", self.full(ring, stage), *words, *where]
+            w.line(f"tw_tma_load_{len(where)}d{form}({', '.join(arguments)});")
+
+    def boxes(
+        self, operand: OperandTile, origins: Mapping[str, str]
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Tensor map and coordinates of this block's share of every panel of a tile."""
+        parameter = operand.parameter(self.plan.peers(operand), self.plan.promotion)
+        name = self.map_name(operand.spec.name, parameter)
+        for panel in range(operand.panels):
+            yield name, operand.coordinates(origins, panel, first_line(self.plan, operand))
 
     def _form(self, operand: OperandTile, peers: int) -> tuple[str, list[str]]:
         """The end of the wrapper's name that copies an operand, and what it takes more."""
@@ -447,6 +471,8 @@ class TensorLowering:
         await_kernel_before(w, plan.early)
         if plan.epilogue == "tma" and plan.epilogue_slots > 1:
             w.line("u32 store_turn = 0;")
+        if plan.exchanges:
+            w.line("u32 exchange_phase = 0;")
         body = TensorBody(self, evaluator)
         with self.tiles(w, evaluator):
             if not plan.cooperative:
@@ -504,5 +530,6 @@ class TensorLowering:
         if size == 1:
             w.line(f"if ({lane} == 0) tw_barrier_arrive({self.empty(ring, stage)});")
         else:
-            target = f"{self.empty(ring, stage)}, {lane}"
+            first = f" + {first_block(self.plan)}" if self.plan.exchanges else ""
+            target = f"{self.empty(ring, stage)}, {lane}{first}"
             w.line(f"if ({lane} < {size}) tw_barrier_arrive_at({target});")

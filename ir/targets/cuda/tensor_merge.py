@@ -20,7 +20,7 @@ from ir.targets.cuda.tensor_plan import Plan
 
 def rooms_of(plan: Plan, tiles: int, name: str) -> tuple[Room, ...]:
     """Memory of the kernel called `name` for sums and counts of `tiles` tiles of blocks."""
-    if not plan.shared_sums:
+    if not plan.shared_sums or plan.exchanges:
         return ()
     sums = 4 * tiles * plan.tile_rows * plan.tile_columns * len(plan.roles.outer)
     every = plan.parts if plan.parts > 1 and plan.merge == LAST else 1

@@ -20,14 +20,14 @@ from ir.targets.cuda import stream_k
 from ir.targets.cuda.frame import GROUP as GROUP
 from ir.targets.cuda.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
-from ir.targets.cuda.overlap import starts_early
+from ir.targets.cuda.overlap import PREFETCH, starts_early
 from ir.targets.cuda.placed import Placed, framed
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.raw_reads import RawRead, raw_read
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import Side, side
-from ir.targets.cuda.splits import merge_of, parts_of
+from ir.targets.cuda.splits import CLUSTER, merge_of, parts_of
 from ir.targets.cuda.staging import Staging, staging_of
 from ir.targets.cuda.synthesised import (
     ACCUMULATOR,
@@ -90,6 +90,7 @@ class Plan:
     together: int = 1  # steps whose operands are formed together
     stream_k: str = stream_k.NONE
     layout: int = 0  # which of the synthesised layouts
+    prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
 
     # -- tiles
 
@@ -136,7 +137,27 @@ class Plan:
 
     @property
     def cluster_size(self) -> int:
+        """Blocks that share operands."""
         return self.cluster[0] * self.cluster[1]
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the parts of a sum meet in a cluster, where each block finishes some columns."""
+        return self.parts > 1 and self.merge == CLUSTER
+
+    @property
+    def cluster_parts(self) -> int:
+        return self.parts if self.exchanges else 1
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Blocks of a cluster: for each part of a sum, those that share operands."""
+        return self.cluster_size * self.cluster_parts
+
+    @property
+    def own_columns(self) -> int:
+        """Columns that a group of a block stores."""
+        return self.group_columns // self.cluster_parts
 
     @property
     def kind(self) -> str:
@@ -198,6 +219,17 @@ class Plan:
             found.append(Placed(fragment, (self._rows, columns)))
         frame = framed(found, self._groups(((self.column_axis, self.group_columns),)))
         return Frame((*frame.registers, *self._blocks), frame.threads)
+
+    @cached_property
+    def own_frame(self) -> Frame:
+        """The frame of what a block stores: of the columns that it finishes."""
+        if not self.exchanges:
+            return self.frame
+        columns = [d for d in self.frame.registers if d.axis == self.column_axis]
+        last = max(columns, key=lambda digit: digit.stride)
+        shared = replace(last, size=last.size // self.parts)
+        registers = tuple(shared if d == last else d for d in self.frame.registers)
+        return replace(self.frame, registers=registers)
 
     @property
     def _blocks(self) -> list[Digit]:
@@ -336,6 +368,9 @@ class Plan:
             for operand in ring.operands:
                 found[f"{ring.name}.{operand.position}"] = at
                 at += -(-operand.pitch * ring.stages // ALIGN) * ALIGN
+        if self.exchanges:
+            found["exchange"] = at if self.processors else 0
+            at = max(at, found["exchange"] + self.exchange_bytes)
         found["store"] = at
         at += self.store_bytes
         found["barriers"] = at
@@ -351,7 +386,7 @@ class Plan:
         """One buffer of a warp group: a panel on its way out."""
         if self.epilogue == "direct":
             return 0
-        lines = self.group_columns * self.lines_of_rows if self.store_turned else ROWS
+        lines = self.own_columns * self.lines_of_rows if self.store_turned else ROWS
         return -(-lines * LINE // ALIGN) * ALIGN
 
     @property
@@ -359,6 +394,14 @@ class Plan:
         """Lines that 64 rows of an output make where they are contiguous."""
         stores = (node for node in self.program.nodes if isinstance(node.op, Store))
         return max(ROWS * dtype_of(node.dtype).bytes for node in stores) // LINE
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Partial sums of a tile that other blocks finish; over the rings where a block has one
+        tile."""
+        others = self.parts - 1
+        sums = 4 * self.tile_rows * self.tile_columns * len(self.roles.outer)
+        return -(-sums * others // self.parts // ALIGN) * ALIGN
 
     @property
     def store_bytes(self) -> int:
@@ -441,4 +484,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         extras, source, str(values.get(f"read{mark}", "step")), int(values.get(f"steps{mark}", 1)),
         str(values.get(f"{stream_k.NAME}{mark}", stream_k.NONE)),
         int(values.get(f"layout{mark}", 0)),
+        int(values.get(f"{PREFETCH}{mark}", 0)),
     )  # fmt: skip

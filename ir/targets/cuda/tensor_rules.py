@@ -115,13 +115,13 @@ class TensorRules(TensorLayouts):
 
         def panels(roles: Roles) -> Any:
             """Parts of columns that start inside a panel cannot be read."""
-            plain = self._contiguous_columns(roles)
+            plain = self.contiguous_columns(roles)
             return np.where(plain, (groups == 1) | (own * self.size % LEAST_ACROSS == 0), True)
 
         passed &= wide <= 256 * groups
         return passed & self._by_swap(columns, one_tiled) & self._by_swap(columns, panels)
 
-    def _contiguous_columns(self, roles: Roles) -> bool:
+    def contiguous_columns(self, roles: Roles) -> bool:
         """Whether b's tile is contiguous along the columns."""
         op = self.program.nodes[roles.outer[0].b].op
         assert isinstance(op, Load)
@@ -207,12 +207,14 @@ class TensorRules(TensorLayouts):
                 count = inner * size * prod(self._lines(columns, operand))
                 count = -(-count // LINE) * LINE
                 total = total + -(-(count * slots) // 1024) * 1024
-            turned = cols // self._consumers(columns, "columns") * self._lines_of_rows()
-            lines = turned if self._output_turned(roles) else ROWS
+            own = cols // self._consumers(columns, "columns")
+            own = np.where(self.exchanges(columns), own // self.parts(columns), own)
+            lines = own * self._lines_of_rows() if self._output_turned(roles) else ROWS
             buffer = -(-lines * LINE // 1024) * 1024
             use = self._is(columns, "epilogue", "tma")
             slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
             del rows, walk
+            total = self._with_exchange(columns, total, roles)
             return total + np.where(use, buffer * slots, 0) + self._scratch(columns, roles)
 
         return self._by_swap(columns, needed)

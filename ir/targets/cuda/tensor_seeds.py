@@ -31,36 +31,36 @@ class Seeds:
             rows = self._computed()
         else:
             rows = [
-                self._plain(128, 256, 2, 4, "1x1", "rows8"),
-                self._plain(128, 256, 2, 4, "2x1", "rows8"),
-                self._plain(256, 128, 2, 4, "1x2", "columns8"),
-                self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
-                self._plain(256, 128, 2, 4, "1x1", "columns8"),
-                self._plain(128, 192, 2, 4, "1x1", "rows8"),
-                self._plain(128, 128, 2, 5, "1x1", "rows8"),
-                self._plain(128, 128, 2, 5, "2x1", "rows8", partition="whole"),
-                self._plain(64, 256, 1, 5, "1x1", "rows"),
-                self._plain(64, 64, 1, 10, "1x1", "rows"),
-                self._plain(64, 64, 1, 6, "1x1", "rows", lines=2),
-                self._plain(64, 128, 1, 7, "1x1", "rows"),
-                self._plain(64, 128, 1, 9, "2x1", "rows"),
-                self._plain(64, 128, 1, 4, "2x1", "rows", lines=2),
-                self._plain(128, 64, 2, 8, "1x2", "rows"),
-                self._plain(64, 32, 1, 12, "1x1", "rows"),
-                self._plain(128, 128, 1, 4, "1x1", "columns"),
-                self._plain(64, 16, 1, 12, "1x1", "rows"),
-                self._plain(64, 8, 1, 12, "1x1", "rows"),
-                self._plain(128, 256, 2, 4, "2x1", "patch16x8"),
-                self._plain(256, 128, 2, 4, "1x1", "patch8x16"),
+                self.plain(128, 256, 2, 4, "1x1", "rows8"),
+                self.plain(128, 256, 2, 4, "2x1", "rows8"),
+                self.plain(256, 128, 2, 4, "1x2", "columns8"),
+                self.plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
+                self.plain(256, 128, 2, 4, "1x1", "columns8"),
+                self.plain(128, 192, 2, 4, "1x1", "rows8"),
+                self.plain(128, 128, 2, 5, "1x1", "rows8"),
+                self.plain(128, 128, 2, 5, "2x1", "rows8", partition="whole"),
+                self.plain(64, 256, 1, 5, "1x1", "rows"),
+                self.plain(64, 64, 1, 10, "1x1", "rows"),
+                self.plain(64, 64, 1, 6, "1x1", "rows", lines=2),
+                self.plain(64, 128, 1, 7, "1x1", "rows"),
+                self.plain(64, 128, 1, 9, "2x1", "rows"),
+                self.plain(64, 128, 1, 4, "2x1", "rows", lines=2),
+                self.plain(128, 64, 2, 8, "1x2", "rows"),
+                self.plain(64, 32, 1, 12, "1x1", "rows"),
+                self.plain(128, 128, 1, 4, "1x1", "columns"),
+                self.plain(64, 16, 1, 12, "1x1", "rows"),
+                self.plain(64, 8, 1, 12, "1x1", "rows"),
+                self.plain(128, 256, 2, 4, "2x1", "patch16x8"),
+                self.plain(256, 128, 2, 4, "1x1", "patch8x16"),
             ]
             if self.kernel.turned is not None:
                 rows += [
-                    self._plain(64, n, 1, 12 // lines, "1x1", "rows", True, lines=lines)
+                    self.plain(64, n, 1, 12 // lines, "1x1", "rows", True, lines=lines)
                     for n in (8, 16, 32, 64)
                     for lines in (1, 2, 4)
                 ]
                 rows += [
-                    self._plain(64, n, 1, 8, cluster, "rows", True)
+                    self.plain(64, n, 1, 8, cluster, "rows", True)
                     for n in (64, 128)
                     for cluster in ("1x1", "2x1", "4x1")
                 ]
@@ -77,12 +77,12 @@ class Seeds:
         found = []
         for wide in sorted({min(-(-columns // 8) * 8, most) for most in (32, 64, 128)}):
             found += [
-                self._plain(64, wide, 1, 12 // lines, "1x1", "rows", lines=lines)
+                self.plain(64, wide, 1, 12 // lines, "1x1", "rows", lines=lines)
                 for lines in (2, 1, 4)
             ]
-            found.append(self._plain(128, wide, 2, 8, "1x1", "rows"))
-            found.append(self._plain(128, wide, 2, 4, "1x1", "rows", lines=2))
-            found.append(self._plain(128, wide, 1, 6, "1x1", "rows"))
+            found.append(self.plain(128, wide, 2, 8, "1x1", "rows"))
+            found.append(self.plain(128, wide, 2, 4, "1x1", "rows", lines=2))
+            found.append(self.plain(128, wide, 1, 6, "1x1", "rows"))
         every, read = self.kernel.name("processors"), self.kernel.name("read")
         found += [{**one, every: 0} for one in found]
         steps = self.kernel.name("steps")
@@ -92,10 +92,10 @@ class Seeds:
             one[steps] = max(1, int(one[walk]) * inside * self.kernel.size // LINE * 2)
         if self.kernel.roles.raw:
             found += [{**one, steps: 1, read: "block"} for one in found]
-        large = [self._plain(128, 256, 2, 4, cluster, "rows8") for cluster in ("1x1", "2x1", "1x2")]
-        large += [self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole")]
-        large += [self._plain(256, 128, 2, 4, cluster, "columns8") for cluster in ("1x1", "1x2")]
-        large += [self._plain(128, 128, 2, 5, "2x1", "rows8", partition="whole")]
+        large = [self.plain(128, 256, 2, 4, cluster, "rows8") for cluster in ("1x1", "2x1", "1x2")]
+        large += [self.plain(128, 192, 2, 4, "2x1", "rows8", partition="whole")]
+        large += [self.plain(256, 128, 2, 4, cluster, "columns8") for cluster in ("1x1", "1x2")]
+        large += [self.plain(128, 128, 2, 5, "2x1", "rows8", partition="whole")]
         return large + found if columns > 128 else found + large
 
     def _split_tile(self, axes: tuple[str, ...], wanted: int) -> dict[str, Value] | None:
@@ -112,7 +112,7 @@ class Seeds:
             wanted //= part
         return values
 
-    def _plain(
+    def plain(
         self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
         swap: bool = False, partition: str = "rows", lines: int = 1,
     ) -> dict[str, Value]:  # fmt: skip

@@ -20,7 +20,8 @@ from ir.target import Hardware
 from ir.targets.cuda.computed import dimensions_of, run_axes
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.roles import Roles
-from ir.targets.cuda.tensor_plan import BUFFERS, LINE, fixed_tiles
+from ir.targets.cuda.splits import CLUSTER, MERGE
+from ir.targets.cuda.tensor_plan import ALIGN, BUFFERS, LINE, fixed_tiles
 
 FRAGMENT = 4  # registers of one instruction's operand
 
@@ -133,6 +134,34 @@ class TensorSources:
     def _together(self, columns: Columns) -> Any:
         """Steps whose operands are formed together."""
         return columns.get(self.name("steps"), 1)
+
+    def parts(self, columns: Columns) -> Any:
+        """Blocks among which the sum of one tile is split."""
+        if "split" not in columns:
+            return np.ones(columns.rows)
+        counts = {f"{axis}:{count}": count for axis in self.program.axes for count in range(2, 65)}
+        return np.maximum(columns.lookup("split", counts), 1.0)
+
+    def exchanges(self, columns: Columns) -> Any:
+        """Where these blocks are a cluster, and each finishes some of the tile's columns."""
+        if MERGE not in columns:
+            return np.zeros(columns.rows, dtype=bool)
+        return columns.is_(MERGE, CLUSTER)
+
+    def columns_divide(self, columns: Columns, grain: int) -> Any:
+        """Whether every part of a sum may finish whole groups of `grain` columns of a tile."""
+        return self._columns(columns) % (grain * self.parts(columns)) == 0
+
+    def _with_exchange(self, columns: Columns, rings: Any, roles: Roles) -> Any:
+        """Bytes of rings and of the sums that a cluster exchanges: over the rings where a block
+        has one tile."""
+        parts = self.parts(columns)
+        tile = self._side(columns, roles.rows) * self._side(columns, roles.columns)
+        sums = 4 * len(roles.outer) * tile * (parts - 1) // parts
+        sums = -(-sums // ALIGN) * ALIGN
+        lone = self._value(columns, "processors") == 0
+        both = np.where(lone, np.maximum(rings, sums), rings + sums)
+        return np.where(self.exchanges(columns), both, rings).astype(np.int64)
 
     def _source_fits(self, columns: Columns) -> Any:
         groups = BUFFERS * self._together(columns) * self.step

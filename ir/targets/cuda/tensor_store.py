@@ -111,7 +111,7 @@ class TensorStore:
     def _straight(self, position: int) -> None:
         plan, w = self.plan, self.e.w
         points = LINE // self._size(position)
-        columns = plan.group_columns
+        columns = plan.own_columns
         halves, blocks = self._row_digits()
         digit = self._columns_digit()
         for block in range(plan.row_blocks):
@@ -228,7 +228,7 @@ class TensorStore:
         plan, w = self.plan, self.e.w
         halves, blocks = self._row_digits()
         digit = self._columns_digit()
-        columns = plan.group_columns
+        columns = plan.own_columns
         form = self._form(position, columns)
         parameter = self._parameter(position, form, columns)
         for block in range(plan.row_blocks):
@@ -249,7 +249,7 @@ class TensorStore:
         fixed: dict[Digit, str],
     ) -> None:  # fmt: skip
         """Pairs of 16-bit values by stmatrix, transposed: 16 columns at a time, then 8."""
-        w, columns = self.e.w, self.plan.group_columns
+        w, columns = self.e.w, self.plan.own_columns
         form = self._form(position, columns)
         pairs, rest = divmod(columns // 8, 2)
         for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
@@ -273,7 +273,7 @@ class TensorStore:
         fixed: dict[Digit, str],
     ) -> None:  # fmt: skip
         """32-bit values one by one; a line has 32 rows, so there are two panels."""
-        w, columns = self.e.w, self.plan.group_columns
+        w, columns = self.e.w, self.plan.own_columns
         form = self._form(position, columns)
         own = w.name("panel")
         w.line(f"const u32 {own} = {buffer} + lane / 64 * {columns * form.line};")

@@ -82,6 +82,14 @@ TW_INLINE void tw_barrier_arrive_at(u32 barrier, u32 rank) {
       "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank)
       : "memory");
 }
+//@ tw_barrier_publish_at
+// The same; who waits by tw_barrier_await sees what was written before.
+TW_INLINE void tw_barrier_publish_at(u32 barrier, u32 rank) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];\n}" ::"r"(barrier), "r"(rank)
+      : "memory");
+}
 //@ tw_barrier_try
 TW_INLINE bool tw_barrier_try(u32 barrier, u32 parity) {
   u32 done;
@@ -109,6 +117,18 @@ TW_INLINE bool tw_barrier_try_cluster(u32 barrier, u32 parity) {
 // The same where CTAs of the cluster arrive.
 TW_INLINE void tw_barrier_wait_cluster(u32 barrier, u32 parity) {
   while (!tw_barrier_try_cluster(barrier, parity)) {}
+}
+//@ tw_barrier_await
+// Until the phase of `parity` is complete: what CTAs of the cluster published by it is visible.
+TW_INLINE void tw_barrier_await(u32 barrier, u32 parity) {
+  u32 done;
+  do {
+    asm volatile(
+        "{\n.reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2, 0x989680;\n"
+        "selp.u32 %0, 1, 0, p;\n}"
+        : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  } while (!done);
 }
 //@ tw_fence_async
 // Ordinary writes to shared memory become visible to TMA and wgmma.
@@ -238,6 +258,16 @@ TW_INLINE tw_vec16 tw_load_shared_16(u32 address) {
   tw_vec16 v;
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "r"(address) : "memory");
+  return v;
+}
+//@ tw_load_cluster_16
+// From the same place in the shared memory of cluster CTA `rank`.
+TW_INLINE tw_vec16 tw_load_cluster_16(u32 address, u32 rank) {
+  tw_vec16 v;
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+      "ld.shared::cluster.v4.b32 {%0, %1, %2, %3}, [there];\n}"
+      : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3]) : "r"(address), "r"(rank) : "memory");
   return v;
 }
 //@ tw_load_shared_4

@@ -7,6 +7,7 @@ tw_tma_load_{r}d_multicast(destination, map, barrier, mask, c0, ...)
 tw_tma_load_{r}d_hint(destination, map, barrier, policy, c0, ...)
 tw_tma_load_{r}d_multicast_hint(destination, map, barrier, mask, policy, c0, ...)
 tw_tma_store_{r}d(map, source, c0, ...), tw_tma_add_{r}d(map, source, c0, ...)
+tw_tma_prefetch_{r}d(map, c0, ...)
 tw_wgmma_m64n{N}k{K}_{ab}_{ss|rs}{_ta}{_tb}(d, a, b, keep)     a: u64 descriptor or u32[4]
 tw_mma_m16n8k{K}_{ab}(d, a, b)
 tw_{add|sub|mul}_{bf16|f16}x2(a, b), tw_pack_{bf16|f16}(low, high)
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 _TMA_LOAD = re.compile(r"tw_tma_load_([1-5])d(_multicast)?(_hint)?$")
 _TMA_STORE = re.compile(r"tw_tma_(store|add)_([1-5])d$")
+_TMA_PREFETCH = re.compile(r"tw_tma_prefetch_([1-5])d$")
 _WGMMA = re.compile(r"tw_wgmma_m64n(\d+)k(\d+)_(\w+?)_(ss|rs)(_ta)?(_tb)?$")
 _MMA = re.compile(r"tw_mma_m16n8k(\d+)_(\w+)$")
 _HALVES = re.compile(r"tw_(add|sub|mul)_(bf16|f16)x2$")
@@ -58,6 +60,7 @@ def family_text(name: str) -> str | None:
     for pattern, make in (
         (_TMA_LOAD, _tma_load),
         (_TMA_STORE, _tma_store),
+        (_TMA_PREFETCH, _tma_prefetch),
         (_WGMMA, _wgmma),
         (_MMA, _mma),
         (_HALVES, _halves),
@@ -110,6 +113,16 @@ def _tma_store(name: str, match: re.Match[str]) -> str:
         f'  asm volatile("{verb}.tensor.{rank}d.global.shared::cta{suffix}'
         f'{".tile" if suffix else ""}.bulk_group [%0, {{{_places(2, rank)}}}], [%1];"\n'
         f'               ::"l"(map), "r"(source), {operands} : "memory");\n}}\n'
+    )
+
+
+def _tma_prefetch(name: str, match: re.Match[str]) -> str:
+    rank = int(match[1])
+    parameters, operands = _coordinates(rank)
+    return (
+        f"TW_INLINE void {name}(const tw_tensor_map* map, {parameters}) {{\n"
+        f'  asm volatile("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile '
+        f'[%0, {{{_places(1, rank)}}}];" ::"l"(map), {operands} : "memory");\n}}\n'
     )
 
 

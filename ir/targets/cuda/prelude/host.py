@@ -26,6 +26,7 @@ from ir.targets.cuda.prelude.families import WGMMA_KINDS
 
 _TMA_LOAD = re.compile(r"tw_tma_load_([1-5])d(_multicast)?(_hint)?$")
 _TMA_STORE = re.compile(r"tw_tma_(store|add)_([1-5])d$")
+_TMA_PREFETCH = re.compile(r"tw_tma_prefetch_([1-5])d$")
 _WGMMA = re.compile(r"tw_wgmma_m64n(\d+)k(\d+)_(\w+?)_(ss|rs)(_ta)?(_tb)?$")
 _MMA = re.compile(r"tw_mma_m16n8k(\d+)_(\w+)$")
 _DEVICE_ONLY = re.compile(r"\basm\b|\b__|\batomic|\*\)\w")
@@ -86,6 +87,8 @@ def host_family_text(name: str) -> str | None:
         return _tma_load(name, int(match[1]), bool(match[2]), bool(match[3]))
     if match := _TMA_STORE.match(name):
         return _tma_store(name, match[1] == "add", int(match[2]))
+    if match := _TMA_PREFETCH.match(name):
+        return _tma_prefetch(name, int(match[1]))
     if match := _WGMMA.match(name):
         turns = 2 * bool(match[5]) + 4 * bool(match[6])
         return _wgmma(name, int(match[1]), int(match[2]), match[3], match[4] == "ss", turns)
@@ -117,6 +120,14 @@ def _tma_store(name: str, add: bool, rank: int) -> str:
     return (
         f"TW_INLINE void {name}(const tw_tensor_map* map, u32 source, {parameters}) {{\n"
         f'  {array}\n  rt_tma_store("{name}", map, source, {rank}, at, {int(add)});\n}}\n'
+    )
+
+
+def _tma_prefetch(name: str, rank: int) -> str:
+    parameters, _ = _coordinates(rank)
+    return (
+        f"TW_INLINE void {name}(const tw_tensor_map* map, {parameters}) {{\n"
+        f"  rt_prefetch_map(map);\n}}\n"
     )
 
 

@@ -155,6 +155,19 @@ extern "C" void rt_load_shared(const char* what, u32 address, void* to, u32 byte
   check_read(rt_now->cta, offset, bytes, what);
   memcpy(to, rt_now->cta->memory + offset, bytes);
 }
+extern "C" void rt_load_cluster(const char* what, u32 address, u32 rank, void* to, u32 bytes) {
+  memset(to, 0xff, bytes);
+  Cta* cta = cta_of(rank, what);
+  if (!cta || own_offset(address, bytes, bytes, what) == ~0u) return;
+  if (!cta->alive) {
+    fault("%s: CTA rank %u has left the kernel", what, rank);
+    return;
+  }
+  u32 offset = offset_of(cta, address, bytes, bytes, what);
+  if (offset == ~0u) return;
+  check_read(cta, offset, bytes, what);
+  memcpy(to, cta->memory + offset, bytes);
+}
 extern "C" void rt_store_shared(const char* what, u32 address, const void* from, u32 bytes) {
   u32 offset = own_offset(address, bytes, bytes, what);
   if (offset == ~0u) return;
@@ -262,8 +275,7 @@ extern "C" void rt_barrier_arrive(u32 address) {
   arrive(b, "tw_barrier_arrive");
   settle(b);
 }
-extern "C" void rt_barrier_arrive_at(u32 address, u32 rank) {
-  const char* what = "tw_barrier_arrive_at";
+extern "C" void rt_barrier_arrive_at(const char* what, u32 address, u32 rank) {
   Cta* cta = cta_of(rank, what);
   if (!cta) return;
   if (!cta->alive) {

@@ -54,15 +54,15 @@ TW_INLINE void tw_barrier_expect(u32 barrier, u32 bytes) {
 }
 //@ tw_barrier_arrive
 TW_INLINE void tw_barrier_arrive(u32 barrier) { rt_barrier_arrive(barrier); }
-//@ tw_barrier_arrive_at
-TW_INLINE void tw_barrier_arrive_at(u32 barrier, u32 rank) {
-  rt_barrier_arrive_at(barrier, rank);
+//@ tw_barrier_arrive_at tw_barrier_publish_at
+TW_INLINE void NAME(u32 barrier, u32 rank) {
+  rt_barrier_arrive_at("NAME", barrier, rank);
 }
 //@ tw_barrier_try tw_barrier_try_cluster
 TW_INLINE bool NAME(u32 barrier, u32 parity) {
   return rt_barrier_try("NAME", barrier, parity);
 }
-//@ tw_barrier_wait tw_barrier_wait_cluster
+//@ tw_barrier_wait tw_barrier_wait_cluster tw_barrier_await
 TW_INLINE void NAME(u32 barrier, u32 parity) {
   rt_barrier_wait("NAME", barrier, parity);
 }
@@ -181,6 +181,12 @@ TW_INLINE void tw_copy_async_wait() {
 TW_INLINE tw_vec16 NAME(u32 address) {
   tw_vec16 v;
   rt_load_shared("NAME", address, &v, 16);
+  return v;
+}
+//@ tw_load_cluster_16
+TW_INLINE tw_vec16 tw_load_cluster_16(u32 address, u32 rank) {
+  tw_vec16 v;
+  rt_load_cluster("tw_load_cluster_16", address, rank, &v, 16);
   return v;
 }
 //@ tw_load_shared_8
