@@ -49,6 +49,20 @@ def read_again(program: Program) -> frozenset[int]:
     return frozenset(found)
 
 
+def one_plus_erf(program: Program, position: int) -> int | None:
+    """The x of a node that is 1 + erf(x) in f32; None for any other."""
+    node = program.nodes[position]
+    if not isinstance(node.op, Map) or node.op.function != "add" or node.dtype != "f32":
+        return None
+    for one, other in (node.args, node.args[::-1]):
+        op, erf = program.nodes[one].op, program.nodes[other]
+        unit = isinstance(op, Constant) and op.value == 1 and program.nodes[one].dtype == "f32"
+        made = isinstance(erf.op, Map) and erf.op.function == "erf" and erf.dtype == "f32"
+        if unit and made and program.nodes[erf.args[0]].dtype == "f32":
+            return erf.args[0]
+    return None
+
+
 def loaded_late(program: Program) -> frozenset[int]:
     """Loads that no reduction of the program waits for, though something else does."""
     early: set[int] = set()

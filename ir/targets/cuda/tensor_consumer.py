@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ir.targets.cuda.tensor_lower import TensorLowering
 
 
+SECTOR = 32  # bytes that L2 hands out together
+
+
 class TensorEvaluator(Evaluator):
     """Forms inner products by wgmma; everything else as any evaluator."""
 
@@ -50,6 +54,11 @@ class TensorEvaluator(Evaluator):
         if axis == plan.column_axis:
             tile *= plan.cluster[1]
         return self.program.axes[axis] % tile != 0
+
+    def read_once(self, position: int) -> bool:
+        """Not where four threads read less than a sector, which the next load reads again."""
+        size = self.width(position) * dtype_of(self.nodes[position].dtype).bytes
+        return 4 * size >= SECTOR and super().read_once(position)
 
     def _reduced(self, position: int) -> Fragment:
         if position not in self.inner:
@@ -211,6 +220,8 @@ class TensorBody(TileBody):
         """The loop over the blocks of one pass."""
         w = self.e.w
         self.t.used = []
+        if number == self.last_pass:
+            self.writer.begin()
         with w.block("for (i32 block = 0; block < blocks; block++)"):
             self.e.origins |= self.lowering.walk_origins(w, "block")
             self.later = "block > 0"
@@ -218,6 +229,8 @@ class TensorBody(TileBody):
         self.lowering.uses[number] = self.t.used
         held = [r for r in self.plan.rings if r.name == HELD]
         pending = self._pending(number)
+        if number == self.last_pass and not self.plan.cooperative:
+            self.lowering.pass_turn(w)
         if pending:
             w.line("tw_wgmma_wait<0>();")
             for ring in pending:
@@ -225,8 +238,6 @@ class TensorBody(TileBody):
                 with w.block("if (blocks > 0)"):
                     self.lowering.release(w, ring, f"({last})")
         if number == self.last_pass:
-            if not self.plan.cooperative:
-                self.lowering.pass_turn(w)
             for ring in held:
                 self.lowering.release(w, ring, self.lowering.present(ring))
                 self.lowering.advance_ring(w, ring)

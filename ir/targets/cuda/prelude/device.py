@@ -456,6 +456,26 @@ TW_INLINE f32 tw_tanh(f32 x) {
 }
 //@ tw_erf
 TW_INLINE f32 tw_erf(f32 x) { return erff(x); }
+//@ tw_least
+// The smaller one; NaN if either is.
+TW_INLINE f32 tw_least(f32 a, f32 b) {
+  f32 y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+}
+//@ tw_one_plus_erf
+// 1 + erf(x) by 2^p(|x|), which is erfc(|x|) with an error of 5.3e-7 at most, and of 7.2e-4 of it
+// up to 4.6; half the instructions of erff, which is also right about tiny x, as a sum cannot tell.
+TW_INLINE f32 tw_one_plus_erf(f32 x) {
+  f32 a = tw_least(fabsf(x), 10.0f);
+  f32 p = fmaf(a, 0.00023601798f, -0.0040938170f);
+  p = fmaf(a, p, 0.031579688f);
+  p = fmaf(a, p, -0.15015830f);
+  p = fmaf(a, p, -0.91804212f);
+  p = fmaf(a, p, -1.6279347f);
+  f32 rest = tw_exp2(a * p);
+  return x < 0.0f ? rest : 2.0f - rest;
+}
 //@ tw_from_bf16
 TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16)); }
 //@ tw_from_f16
