@@ -25,14 +25,14 @@ from ir.targets.cuda.products import volume
 from ir.targets.cuda.raster import PATCHES
 from ir.targets.cuda.splits import ATOMICS, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.tensor_plan import LINE, ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_rules import TensorRules
+from ir.targets.cuda.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
 
 Array = NDArray[np.float64]
 Table = dict[str, Array]
-MACS_PER_CLOCK = 4096.0  # of one processor's tensor cores, on bytes; halved as elements double
 LANES_PER_CLOCK = 128.0  # of one processor's plain units
-L2_BYTES_PER_CLOCK = 48.0  # into one processor
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
@@ -194,6 +194,7 @@ class TensorCosts(TensorRules):
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
+        per_tile = per_tile + self._late(columns, rows, wide)
         merging = self._merging(columns, rows, wide)
         clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + merging
         return {
@@ -206,6 +207,13 @@ class TensorCosts(TensorRules):
             "clocks": clocks,
             "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
         }
+
+    def _late(self, columns: Columns, rows: Array, wide: Array) -> Array:
+        """Clocks in which consumers that share a tile wait for what its epilogue reads."""
+        waits = self.waits_late & ~self._loads_first(columns)
+        alone = self._is(columns, "partition", "whole")
+        panels = rows * wide / _array(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
+        return np.where(waits & ~alone, panels * TRIP_CLOCKS, 0.0)
 
     def _stored_bytes(self) -> float:
         stores = [node for node in self.program.nodes if isinstance(node.op, Store)]

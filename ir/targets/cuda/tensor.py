@@ -171,7 +171,11 @@ class TensorKernel(TensorRules):
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),
-            ("loads", "loads that come first fill words of panels that TMA stores", self._loads_fit),
+            (
+                "loads",
+                "loads that come first fill words of panels that TMA stores",
+                self._loads_fit,
+            ),
             ("once", "choices without effect have one value", self._once),
         )
         return [

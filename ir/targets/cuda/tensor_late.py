@@ -16,7 +16,7 @@ from ir.columns import Decision
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.program import Program
-from ir.targets.cuda.block_options import FIRST, LOADS, NEEDED, copies_words
+from ir.targets.cuda.block_options import FIRST, NEEDED, copies_words
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.readers import loaded_late
 from ir.targets.cuda.roles import Roles

@@ -6,12 +6,18 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ir.schedule import Value
-from ir.targets.cuda.tensor_plan import LINE, ROWS
+from ir.targets.cuda.block_options import FIRST, LOADS, NEEDED
+from ir.targets.cuda.products import volume
+from ir.targets.cuda.roles import Roles
+from ir.targets.cuda.tensor_late import late_bytes
+from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names
+from ir.targets.cuda.tensor_waves import Grid, best_tiles
 
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor import TensorKernel
 
+LOOSE = 32  # registers of a consumer beside its sums and loads
 RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
 
 
@@ -34,6 +40,8 @@ class Seeds:
                 self._plain(128, 256, 2, 4, "1x1", "rows8"),
                 self._plain(128, 256, 2, 4, "2x1", "rows8"),
                 self._plain(256, 128, 2, 4, "1x2", "columns8"),
+                *self._waves(False),
+                *self._waves(True),
                 self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
                 self._plain(256, 128, 2, 4, "1x1", "columns8"),
                 self._plain(128, 192, 2, 4, "1x1", "rows8"),
@@ -65,6 +73,22 @@ class Seeds:
                     for cluster in ("1x1", "2x1", "4x1")
                 ]
         return [row for row in rows if row]
+
+    def _waves(self, swap: bool) -> list[dict[str, Value]]:
+        """Tiles that fill whole waves of this card's processors, where the usual ones do not."""
+        roles = self.kernel.turned if swap else self.kernel.roles
+        if roles is None or len(roles.rows) > 1 or len(roles.columns) > 1:
+            return []
+        volumes = (roles.rows, roles.columns, roles.walked, roles.batch)
+        rows, columns, depth, batches = (volume(self.kernel.program, axes) for axes in volumes)
+        grid = Grid(rows, columns, depth, batches, len(roles.outer), self.kernel.size)
+        return [
+            self._plain(
+                tile.rows, tile.columns * len(roles.outer), tile.consumers, 5, tile.cluster,
+                "columns8" if tile.cluster == "1x2" else "rows8", swap,
+            )
+            for tile in best_tiles(grid, int(self.kernel.hardware["sms"]))
+        ]  # fmt: skip
 
     def _computed(self) -> list[dict[str, Value]]:
         """Rows are what is computed, so few columns are few points of the other operand.
@@ -144,7 +168,18 @@ class Seeds:
         found[self.kernel.name("partition")] = partition
         found[self.kernel.name("promotion")] = 128 if min(rows, columns) <= ROWS else 256
         found[self.kernel.name("epilogue_slots")] = buffers if direct == "tma" else 1
-        return found
+        group = rows * columns // (1 if partition == "whole" else consumers)
+        return found | self._loads(roles, group, split, direct)
+
+    def _loads(self, roles: Roles, points: int, split: str, epilogue: str) -> dict[str, Value]:
+        """The epilogue's loads come first where registers hold them beside a group's sums."""
+        if not self.kernel.waits_late:
+            return {}
+        turned = any(op.axes[-1] in roles.rows for _, op in self.kernel.program.stores())
+        held = points * (4 + late_bytes(self.kernel.program, roles)) // (GROUP * 4)
+        room = (REGISTER_SPLITS[split][1] or 255) - LOOSE
+        first = epilogue == "tma" and not (turned or roles.computed) and held <= room
+        return {self.kernel.name(LOADS): FIRST if first else NEEDED}
 
     def _rest(
         self, swap: bool, consumers: int, stages: int, split: str, cluster: str, raster: str,
