@@ -292,6 +292,7 @@ class TensorBody(TileBody):
             state = self.states[product.position]
             self.t.multiply(product, state, "1" if zero else "block > 0")
         w.line("tw_wgmma_commit();")
+        self.writer.late.beside("block")
         if self.plan.wait:
             w.line("tw_wgmma_wait<1>();")
         else:

@@ -1,8 +1,8 @@
 """Loads that only the epilogue of a kernel on wgmma reads (bias, residual): when they happen.
 
 `needed`: where the epilogue reads them, behind its barriers, so that consumers wait for memory once
-for every panel. `first`: what has a value for each point of the tile is in registers before the
-products begin, as words of its panels; what varies along the columns alone comes one panel ahead.
+for every panel. `first`: what has a value for each point of the tile is asked for beside the first
+products, and waits in registers; what varies along the columns alone comes one panel ahead.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ir.columns import Decision
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.program import Program
+from ir.rewrite.domain import live_range
 from ir.targets.cuda.block_options import FIRST, NEEDED, copies_words
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.readers import loaded_late
@@ -79,6 +80,7 @@ class LateLoads:
         self.whole = tuple(p for p in found if sides <= set(nodes[p].axes))
         self.narrow = tuple(p for p in found if p not in self.whole and self._along_columns(p))
         self.words: dict[tuple[int, int], str] = {}
+        self.waiting: list[tuple[int, Panel]] = []
 
     def _along_columns(self, position: int) -> bool:
         return self.e.plan.column_axis in self.e.nodes[position].axes
@@ -87,28 +89,54 @@ class LateLoads:
         return bool(self.whole or self.narrow)
 
     def begin(self, panels: Sequence[Panel]) -> None:
-        """Ask for all that the panels need, but for what comes panel by panel."""
-        for panel in panels:
-            for position in self.whole:
+        """Before the products: registers for all that the panels need, and what is asked for
+        now. Where there are blocks enough, each panel's loads go beside the products of one:
+        before the first, nothing would hide how long they take to be issued.
+        """
+        wanted = [(position, panel) for panel in panels for position in self.whole]
+        wanted += [(position, panels[0]) for position in self.narrow]
+        wanted = [one for one in wanted if self._in_words(*one)]
+        for position, panel in wanted:
+            self._declare(position, panel)
+        self.waiting = wanted if self._blocks() > len(panels) else []
+        if not self.waiting:
+            for position, panel in wanted:
                 self._fetch(position, panel)
-        for position in self.narrow:
-            self._fetch(position, panels[0])
+
+    def beside(self, block: str) -> None:
+        """Beside the products of a block: the loads of the panel that has its number."""
+        for number in sorted({panel.number for _, panel in self.waiting}):
+            with self.e.w.block(f"if ({block} == {number})"):
+                for position, panel in self.waiting:
+                    if panel.number == number:
+                        self._fetch(position, panel)
+
+    def _blocks(self) -> int:
+        """Blocks that every tile is sure to walk; 0 if operands come through registers."""
+        plan, program = self.e.plan, self.e.program
+        if plan.from_registers or any(live_range(program, axis) for axis in plan.roles.walked):
+            return 0
+        blocks = prod(-(-program.axes[axis] // plan.tiles[axis]) for axis in plan.roles.walked)
+        return blocks // plan.parts
 
     def ahead(self, panels: Sequence[Panel], now: Panel) -> None:
         """Ask for what the panel behind this one needs."""
         for panel in panels[now.number + 1 : now.number + 2]:
             for position in self.narrow:
-                self._fetch(position, panel)
+                if self._in_words(position, panel):
+                    self._declare(position, panel)
+                    self._fetch(position, panel)
 
-    def _fetch(self, position: int, panel: Panel) -> None:
+    def _declare(self, position: int, panel: Panel) -> None:
         e = self.e
-        if not self._in_words(position, panel):
-            return
         name = e.w.name(f"{e.label_of(position)}_panel")
         self.words[position, panel.number] = name
         size = e.width(position) * dtype_of(e.nodes[position].dtype).bytes
         kind = "u32" if size == LEAST_COPY else "tw_vec8"
         e.w.line(f"{kind} {name}[{panel.count * self._each(position, panel)}];")
+
+    def _fetch(self, position: int, panel: Panel) -> None:
+        e = self.e
         variable = e.w.name("c")
         with e.w.unrolled(variable, panel.count):
             fixed = {**panel.fixed, self.digit: f"({panel.first} + {variable})"}
