@@ -13,15 +13,17 @@ from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
+from ir.ops.map import Map
 from ir.ops.store import Store
 from ir.program import Program
+from ir.scalar import FUNCTIONS
 from ir.space import Columns
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.block_options import AHEAD, PARTS, PREFETCH, STORES, STREAM, WALKERS
 from ir.targets.cuda.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.computed import below
-from ir.targets.cuda.products import volume
+from ir.targets.cuda.products import depends_on_reduction, volume
 from ir.targets.cuda.raster import PATCHES
 from ir.targets.cuda.splits import ATOMICS, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
@@ -194,7 +196,7 @@ class TensorCosts(TensorRules):
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
-        per_tile = per_tile + self._late(columns, rows, wide)
+        per_tile = per_tile + self._epilogue(columns, rows, wide)
         merging = self._merging(columns, rows, wide)
         clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + merging
         return {
@@ -208,12 +210,28 @@ class TensorCosts(TensorRules):
             "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
         }
 
-    def _late(self, columns: Columns, rows: Array, wide: Array) -> Array:
-        """Clocks in which consumers that share a tile wait for what its epilogue reads."""
-        waits = self.waits_late & ~self._loads_first(columns)
-        alone = self._is(columns, "partition", "whole")
+    @cached_property
+    def _late_work(self) -> float:
+        """Operations behind the products for each point of the outputs."""
+        work = 0
+        for position, node in enumerate(self.program.nodes):
+            if isinstance(node.op, Map) and depends_on_reduction(self.program, position):
+                work += FUNCTIONS[node.op.function].flops * volume(self.program, node.axes)
+        return work / volume(self.program, self._kept)
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        return (*self.roles.rows, *self.roles.columns, *self.roles.batch)
+
+    def _epilogue(self, columns: Columns, rows: Array, wide: Array) -> Array:
+        """Clocks from the last product of a tile to what is stored: arithmetic, and waits for
+        memory. Where whole tiles go round, other products run meanwhile."""
+        if self.roles.inner:
+            return np.zeros(columns.rows)
         panels = rows * wide / _array(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
-        return np.where(waits & ~alone, panels * TRIP_CLOCKS, 0.0)
+        waits = np.where(self.waits_late & ~self._loads_first(columns), panels * TRIP_CLOCKS, 0.0)
+        work = self._late_work * rows * wide / LANES_PER_CLOCK
+        return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
 
     def _stored_bytes(self) -> float:
         stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
