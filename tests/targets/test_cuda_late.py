@@ -1,33 +1,24 @@
-"""Loads of an epilogue that come before the products, turns among consumers, 1 + erf in one."""
+"""What hides an epilogue: loads beside the products, and turns among consumers."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 from explorer.expectation import references
-from ir import Graph, cast, erf, operator
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.space import Space
-from ir.targets.cuda.emulate import MODES, compiler, emulate
+from ir.targets.cuda.emulate import compiler
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems
 
 LAYER: dict[str, Any] = {"m": 200, "n": 264, "k": 192, "dtype": "bf16", "tb": True}
 emulated = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-
-
-@operator
-def normal_cdf(g: Graph, n: int) -> None:
-    """Y = 1 + erf(X)."""
-    (n_,) = g.axes(n=n)
-    g.output("Y", 1.0 + erf(g.input("X", (n_,), "f32")), "f32")
 
 
 def lowered(program: Program, pins: dict[str, Any], number: int = 0) -> tuple[Schedule, Kernel]:
@@ -135,41 +126,3 @@ def test_who_does_not_wait_for_its_turn_is_found_out() -> None:
         (("cuda", broken), *kernel.texts[1:]), kernel.entry, kernel.threads,
     )  # fmt: skip
     assert any(problems(program, changed, inputs, wanted, mode) for mode in modes)
-
-
-@emulated
-def test_one_plus_erf_is_right_to_the_last_digits_of_a_sum() -> None:
-    program = normal_cdf.build(n=4096)
-    space = BACKEND.space(program, HARDWARE)
-    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
-    kernel = BACKEND.lower(program, schedule, HARDWARE)
-    assert "tw_one_plus_erf(" in kernel.text("cuda")
-    x = np.linspace(-5, 20, 4096, dtype=np.float32)
-    x[:4] = (np.inf, -np.inf, np.nan, -0.0)
-    y = np.zeros_like(x)
-    run = emulate(kernel.text("cuda"), kernel.text("launch"), {"X": x, "Y": y}, mode=MODES[0])
-    assert run.faults == ()
-    assert (y[0], y[3]) == (2.0, 1.0)
-    assert y[1] < 1e-30
-    assert np.isnan(y[2])
-    right = np.array([math.erfc(-float(value)) for value in x[4:]])
-    error = np.abs(y[4:] - right)
-    assert error.max() < 6e-7
-    tail = x[4:] > -4.6
-    assert (error / right)[tail].max() < 8e-4
-
-
-@operator
-def whole_cdf(g: Graph, n: int) -> None:
-    """Y = 1 + erf(X), without what is behind the point."""
-    (n_,) = g.axes(n=n)
-    g.output("Y", cast(1.0 + erf(g.input("X", (n_,), "f32")), "i32"), "i32")
-
-
-def test_what_is_decided_by_its_last_bit_is_not_shortened() -> None:
-    program = whole_cdf.build(n=256)
-    space = BACKEND.space(program, HARDWARE)
-    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
-    text = BACKEND.lower(program, schedule, HARDWARE).text("cuda")
-    assert "tw_one_plus_erf" not in text
-    assert "tw_erf(" in text

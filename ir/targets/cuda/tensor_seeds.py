@@ -84,10 +84,13 @@ class Seeds:
         grid = Grid(rows, columns, depth, batches, len(roles.outer), self.kernel.size)
         return [
             self._plain(
-                tile.rows, tile.columns * len(roles.outer), tile.consumers, 5, tile.cluster,
-                "columns8" if tile.cluster == "1x2" else "rows8", swap,
+                tile.rows, tile.columns * len(roles.outer), tile.consumers, 6, tile.cluster,
+                "columns8" if tile.cluster == "1x2" else "rows8", swap, partition,
             )
-            for tile in best_tiles(grid, int(self.kernel.hardware["sms"]))
+            for partition in ("rows", "whole")
+            for tile in best_tiles(
+                grid, int(self.kernel.hardware["sms"]), whole=partition == "whole"
+            )
         ]  # fmt: skip
 
     def _computed(self) -> list[dict[str, Value]]:

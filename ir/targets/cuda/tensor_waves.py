@@ -40,15 +40,15 @@ class WaveTile:
     columns: int
     cluster: str
     clocks: float
-
-    @property
-    def consumers(self) -> int:
-        return ROWS[self.rows]
+    consumers: int
 
 
-def best_tiles(grid: Grid, processors: int, count: int = 2) -> list[WaveTile]:
-    """Tiles that take less time than those of powers of two, for their number; the best first."""
-    every = sorted(_tiles(grid, processors), key=lambda tile: (tile.clocks, -_area(tile)))
+def best_tiles(grid: Grid, processors: int, count: int = 2, whole: bool = False) -> list[WaveTile]:
+    """Tiles that take less time than those of powers of two, for their number; the best first.
+
+    Two or more warp groups share a tile, or each of two has `whole` ones.
+    """
+    every = sorted(_tiles(grid, processors, whole), key=lambda t: (t.clocks, -_area(t)))
     usual = [tile.clocks for tile in every if tile.columns * grid.products in (64, 128, 192, 256)]
     limit = GAIN * min(usual, default=float("inf"))
     found: dict[tuple[int, int], WaveTile] = {}
@@ -62,16 +62,16 @@ def _area(tile: WaveTile) -> int:
     return tile.rows * tile.columns
 
 
-def _tiles(grid: Grid, processors: int) -> Iterator[WaveTile]:
-    for rows, consumers in ROWS.items():
-        most = min(256, ACCUMULATORS * consumers // rows) // grid.products
+def _tiles(grid: Grid, processors: int, whole: bool) -> Iterator[WaveTile]:
+    for rows, sharing in ROWS.items():
+        most = min(256, ACCUMULATORS * (1 if whole else sharing) // rows) // grid.products
         for columns in range(32, most + 1, 8):
             for cluster, down, across in (("1x1", 1, 1), ("2x1", 2, 1), ("1x2", 1, 2)):
                 shared = columns if down > 1 else rows
                 if down * across > 1 and shared // 2 % 8:
                     continue
                 clocks = _clocks(grid, processors, rows, columns, (down, across))
-                yield WaveTile(rows, columns, cluster, clocks)
+                yield WaveTile(rows, columns, cluster, clocks, 2 if whole else sharing)
 
 
 def _clocks(

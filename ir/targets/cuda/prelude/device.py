@@ -457,11 +457,15 @@ TW_INLINE f32 tw_tanh(f32 x) {
 //@ tw_erf
 TW_INLINE f32 tw_erf(f32 x) { return erff(x); }
 //@ tw_least
-// The smaller one; NaN if either is.
+// The smaller one; NaN if `a` is.
 TW_INLINE f32 tw_least(f32 a, f32 b) {
+#if __CUDA_ARCH__ >= 800
   f32 y;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
+#else
+  return a > b ? b : a;
+#endif
 }
 //@ tw_gelu
 // x * (1 + erf(x / sqrt 2)) / 2 as max(x, 0) - |x| * 2^p(|x|), where 2^p fits the normal tail. Its
