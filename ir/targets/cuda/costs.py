@@ -25,6 +25,7 @@ from ir.targets.cuda.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.computed import below
 from ir.targets.cuda.products import depends_on_reduction, volume
 from ir.targets.cuda.raster import PATCHES
+from ir.targets.cuda.readers import loaded_late
 from ir.targets.cuda.splits import ATOMICS, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
 from ir.targets.cuda.tensor_plan import LINE, ROWS
@@ -229,7 +230,7 @@ class TensorCosts(TensorRules):
         if self.roles.inner:
             return np.zeros(columns.rows)
         panels = rows * wide / _array(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
-        waits = np.where(self.waits_late & ~self._loads_first(columns), panels * TRIP_CLOCKS, 0.0)
+        waits = panels * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
         work = self._late_work * rows * wide / LANES_PER_CLOCK
         return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
 

@@ -16,12 +16,10 @@ from ir.rewrite.streaming import stream
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
-from ir.targets.cuda.block_options import LOADS
 from ir.targets.cuda.computed import TYPES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.raster import BANDS, PATCHES
 from ir.targets.cuda.roles import Roles, find_roles
-from ir.targets.cuda.tensor_late import late_decision
 from ir.targets.cuda.tensor_lower import TensorLowering
 from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
@@ -120,8 +118,6 @@ class TensorKernel(TensorRules):
                 self.name("source"), sources, "layout", owner, why, "shared", unsaid="shared"
             )  # fmt: skip
             found.append(source)
-        if self.waits_late:
-            found.append(late_decision(self.name(LOADS), owner))
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -171,11 +167,6 @@ class TensorKernel(TensorRules):
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),
-            (
-                "loads",
-                "loads that come first fill words of panels that TMA stores",
-                self._loads_fit,
-            ),
             ("once", "choices without effect have one value", self._once),
         )
         return [

@@ -220,8 +220,6 @@ class TensorBody(TileBody):
         """The loop over the blocks of one pass."""
         w = self.e.w
         self.t.used = []
-        if number == self.last_pass:
-            self.writer.begin()
         with w.block("for (i32 block = 0; block < blocks; block++)"):
             self.e.origins |= self.lowering.walk_origins(w, "block")
             self.later = "block > 0"
@@ -292,7 +290,6 @@ class TensorBody(TileBody):
             state = self.states[product.position]
             self.t.multiply(product, state, "1" if zero else "block > 0")
         w.line("tw_wgmma_commit();")
-        self.writer.late.beside("block")
         if self.plan.wait:
             w.line("tw_wgmma_wait<1>();")
         else:

@@ -16,7 +16,6 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.schedule import Value
-from ir.targets.cuda.block_options import LOADS, NEEDED
 from ir.targets.cuda.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
 from ir.targets.cuda.overlap import starts_early
@@ -77,7 +76,6 @@ class Plan:
     source: str = "shared"  # of the operands along the rows
     read: str = "step"  # when raw tiles are
     together: int = 1  # steps whose operands are formed together
-    loads: str = NEEDED  # when the epilogue's are
 
     # -- tiles
 
@@ -391,5 +389,4 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
         str(value("stream")), starts_early(values), parts_of(values), merge_of(values),
         extras, source, str(values.get(f"read{mark}", "step")), int(values.get(f"steps{mark}", 1)),
-        str(values.get(f"{LOADS}{mark}", NEEDED)),
     )  # fmt: skip

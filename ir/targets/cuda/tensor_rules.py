@@ -166,7 +166,7 @@ class TensorRules(TensorSources):
         return total + rows // ROWS * fragments
 
     def _registers_fit(self, columns: Columns) -> Any:
-        used = self._accumulators(columns) + self._late_registers(columns)
+        used = self._accumulators(columns)
         consumers = self._value(columns, "consumers")
         limit = columns.lookup(
             self.name("registers"), {name: up for name, (_, up) in REGISTER_SPLITS.items()}
@@ -264,6 +264,12 @@ class TensorRules(TensorSources):
         assert isinstance(op, Load)
         terms = [axis for axis, c in op.index[-1].terms if c == 1]
         return terms[0]
+
+    def _output_turned(self, roles: Roles) -> bool:
+        for node in self.program.nodes:
+            if isinstance(node.op, Store):
+                return node.op.axes[-1] in roles.rows
+        return False
 
     def _shared_fits(self, columns: Columns) -> Any:
         return self._bytes(columns) + RESERVED <= self.hardware["shared_bytes"]

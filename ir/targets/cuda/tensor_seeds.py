@@ -6,18 +6,14 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ir.schedule import Value
-from ir.targets.cuda.block_options import FIRST, LOADS, NEEDED
 from ir.targets.cuda.products import volume
-from ir.targets.cuda.roles import Roles
-from ir.targets.cuda.tensor_late import late_bytes
-from ir.targets.cuda.tensor_plan import GROUP, LINE, REGISTER_SPLITS, ROWS
+from ir.targets.cuda.tensor_plan import LINE, ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_waves import Grid, best_tiles
 
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor import TensorKernel
 
-LOOSE = 32  # registers of a consumer beside its sums and loads
 RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
 
 
@@ -42,6 +38,8 @@ class Seeds:
                 self._plain(256, 128, 2, 4, "1x2", "columns8"),
                 *self._waves(False),
                 *self._waves(True),
+                self._plain(128, 128, 2, 6, "1x1", "rows8", partition="whole"),
+                self._plain(128, 128, 2, 6, "1x1", "columns8", partition="whole"),
                 self._plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
                 self._plain(256, 128, 2, 4, "1x1", "columns8"),
                 self._plain(128, 192, 2, 4, "1x1", "rows8"),
@@ -82,16 +80,19 @@ class Seeds:
         volumes = (roles.rows, roles.columns, roles.walked, roles.batch)
         rows, columns, depth, batches = (volume(self.kernel.program, axes) for axes in volumes)
         grid = Grid(rows, columns, depth, batches, len(roles.outer), self.kernel.size)
-        return [
-            self._plain(
-                tile.rows, tile.columns * len(roles.outer), tile.consumers, 6, tile.cluster,
-                "columns8" if tile.cluster == "1x2" else "rows8", swap, partition,
-            )
-            for partition in ("rows", "whole")
-            for tile in best_tiles(
-                grid, int(self.kernel.hardware["sms"]), whole=partition == "whole"
-            )
-        ]  # fmt: skip
+        sms = int(self.kernel.hardware["sms"])
+        found = []
+        for partition in ("whole", "rows"):
+            for tile in best_tiles(grid, sms, whole=partition == "whole"):
+                wide = tile.columns * grid.products
+                clusters = ("1x1", "2x1") if tile.columns % 16 == 0 else ("1x1",)
+                found += [
+                    self._plain(
+                        tile.rows, wide, tile.consumers, 6, cluster, "rows8", swap, partition
+                    )
+                    for cluster in clusters
+                ]
+        return found
 
     def _computed(self) -> list[dict[str, Value]]:
         """Rows are what is computed, so few columns are few points of the other operand.
@@ -171,18 +172,7 @@ class Seeds:
         found[self.kernel.name("partition")] = partition
         found[self.kernel.name("promotion")] = 128 if min(rows, columns) <= ROWS else 256
         found[self.kernel.name("epilogue_slots")] = buffers if direct == "tma" else 1
-        group = rows * columns // (1 if partition == "whole" else consumers)
-        return found | self._loads(roles, group, split, direct)
-
-    def _loads(self, roles: Roles, points: int, split: str, epilogue: str) -> dict[str, Value]:
-        """The epilogue's loads come first where registers hold them beside a group's sums."""
-        if not self.kernel.waits_late:
-            return {}
-        turned = any(op.axes[-1] in roles.rows for _, op in self.kernel.program.stores())
-        held = points * (4 + late_bytes(self.kernel.program, roles)) // (GROUP * 4)
-        room = (REGISTER_SPLITS[split][1] or 255) - LOOSE
-        first = epilogue == "tma" and not (turned or roles.computed) and held <= room
-        return {self.kernel.name(LOADS): FIRST if first else NEEDED}
+        return found
 
     def _rest(
         self, swap: bool, consumers: int, stages: int, split: str, cluster: str, raster: str,

@@ -17,12 +17,10 @@ from ir.ops.load import Load
 from ir.program import Program
 from ir.schedule import Value
 from ir.target import Hardware
-from ir.targets.cuda.block_options import FIRST, LOADS
 from ir.targets.cuda.computed import dimensions_of, run_axes
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.roles import Roles
-from ir.targets.cuda.tensor_late import late_bytes, late_loads
-from ir.targets.cuda.tensor_plan import BUFFERS, GROUP, LINE, fixed_tiles
+from ir.targets.cuda.tensor_plan import BUFFERS, LINE, fixed_tiles
 
 FRAGMENT = 4  # registers of one instruction's operand
 
@@ -127,38 +125,6 @@ class TensorSources:
         if self.roles.computed or name not in columns:
             return np.full(columns.rows, bool(self.roles.computed))
         return columns.is_(name, "registers")
-
-    @cached_property
-    def waits_late(self) -> bool:
-        """Whether the epilogue has loads that may come before the products."""
-        turned = self.turned is not None and late_loads(self.program, self.turned)
-        return bool(late_loads(self.program, self.roles) or turned)
-
-    def _loads_first(self, columns: Columns) -> Any:
-        """Where the epilogue's loads come before the products."""
-        name = self.name(LOADS)
-        never = np.zeros(columns.rows, dtype=bool)
-        return columns.is_(name, FIRST) if name in columns else never
-
-    def _late_registers(self, columns: Columns) -> Any:
-        """Registers of a consumer thread in which the epilogue's loads wait."""
-        held = self._by_swap(columns, lambda roles: late_bytes(self.program, roles))
-        rows = self._rows(columns) // self._consumers(columns, "rows")
-        own = self._columns(columns) // self._consumers(columns, "columns")
-        return self._loads_first(columns) * (held * rows * own // (GROUP * 4))
-
-    def _loads_fit(self, columns: Columns) -> Any:
-        """Words of panels are neighbours along the columns, as outputs that TMA stores are."""
-
-        def fits(roles: Roles) -> Any:
-            straight = bool(late_loads(self.program, roles)) and not self._output_turned(roles)
-            return straight & self._is(columns, "epilogue", "tma")
-
-        return ~self._loads_first(columns) | self._by_swap(columns, fits)
-
-    def _output_turned(self, roles: Roles) -> bool:
-        """Whether outputs are contiguous along the rows."""
-        return any(op.axes[-1] in roles.rows for _, op in self.program.stores())
 
     def _depth(self, columns: Columns) -> Any:
         """Summed points of a block."""

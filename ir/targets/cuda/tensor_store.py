@@ -12,7 +12,6 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.launch import Parameter
 from ir.targets.cuda.registers import Point
-from ir.targets.cuda.tensor_late import LateLoads, Panel
 from ir.targets.cuda.tensor_plan import GROUP, LINE, ROWS
 
 if TYPE_CHECKING:
@@ -30,13 +29,6 @@ class TensorStore:
         self.lowering, self.e, self.plan = lowering, evaluator, lowering.plan
         self.nodes = lowering.program.nodes
         self.used = False
-        self.late = LateLoads(evaluator, self._columns_digit())
-
-    def begin(self) -> None:
-        """Ask for what the stores of this tile read, before its products."""
-        for position, _ in self.lowering.program.stores():
-            if self.late:
-                self.late.begin(self._panels(position))
 
     def store(self, position: int) -> None:
         self.e.form_without(position, self.plan.roles.columns)
@@ -102,36 +94,35 @@ class TensorStore:
 
     # -- outputs that are contiguous along the columns
 
-    def _panels(self, position: int) -> list[Panel]:
-        """The panels of a group's tile, in the order in which they leave."""
-        groups, columns = LINE // self._size(position) // 8, self.plan.group_columns // 8
-        _, blocks = self._row_digits()
-        starts = range(0, columns, groups)
-        places = [(block, start) for block in range(self.plan.row_blocks) for start in starts]
-        return [
-            Panel(number, block, _spread(blocks, block), start, min(groups, columns - start))
-            for number, (block, start) in enumerate(places)
-        ]
-
     def _straight(self, position: int) -> None:
-        w, panels = self.e.w, self._panels(position)
-        halves, _ = self._row_digits()
-        write = self._words16 if self._size(position) == 2 else self._words32
-        for panel in panels:
-            buffer = w.name("buffer")
-            w.line(f"const u32 {buffer} = {self._buffer()};")
-            self._begin(buffer)
-            self.late.ahead(panels, panel)
-            write(position, buffer, panel, halves)
-            parameter = self._parameter(position, panel.count * 8)
-            where = self._place(position, panel.block, panel.first * 8)
-            self._finish(position, parameter, buffer, where)
-        self.e.staged.clear()
+        plan, w = self.plan, self.e.w
+        size = self._size(position)
+        points = LINE // size
+        columns = plan.group_columns
+        halves, blocks = self._row_digits()
+        digit = self._columns_digit()
+        for block in range(plan.row_blocks):
+            for start in range(0, columns, points):
+                width = min(points, columns - start)
+                buffer = w.name("buffer")
+                w.line(f"const u32 {buffer} = {self._buffer()};")
+                self._begin(buffer)
+                fixed = _spread(blocks, block)
+                if size == 2:
+                    self._words16(position, buffer, start, width, digit, halves, fixed)
+                else:
+                    self._words32(position, buffer, start, width, digit, halves, fixed)
+                parameter = self._parameter(position, width)
+                where = self._place(position, block, start)
+                self._finish(position, parameter, buffer, where)
 
-    def _words16(self, position: int, buffer: str, panel: Panel, halves: list[Digit]) -> None:
+    def _words16(
+        self, position: int, buffer: str, start: int, width: int, digit: Digit,
+        halves: list[Digit], fixed: dict[Digit, str],
+    ) -> None:  # fmt: skip
         """Pairs of 16-bit values by stmatrix: 16 columns at a time, then 8."""
-        w, digit = self.e.w, self._columns_digit()
-        pairs, rest = divmod(panel.count, 2)
+        w = self.e.w
+        pairs, rest = divmod(width // 8, 2)
         w.line(f"const u32 line_{buffer} = {buffer} + (lane / 32 * 16 + lane % 16) * {LINE};")
         for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
             if not count:
@@ -140,9 +131,8 @@ class TensorStore:
             with w.unrolled(variable, count):
                 words = []
                 for part in range(per):
-                    self.late.take(panel, f"({first + part} + {variable} * {per})")
-                    column = f"({panel.first + first + part} + {variable} * {per})"
-                    words += self._pair_words(position, column, digit, halves, panel.fixed)
+                    column = f"({start // 8 + first + part} + {variable} * {per})"
+                    words += self._pair_words(position, column, digit, halves, fixed)
                 chunk = f"({first} + {variable} * {per} + lane / 16 % 2)"
                 if per == 1:
                     chunk = f"({first} + {variable})"
@@ -176,14 +166,16 @@ class TensorStore:
             del e.fixed[key]
         return words
 
-    def _words32(self, position: int, buffer: str, panel: Panel, halves: list[Digit]) -> None:
+    def _words32(
+        self, position: int, buffer: str, start: int, width: int, digit: Digit,
+        halves: list[Digit], fixed: dict[Digit, str],
+    ) -> None:  # fmt: skip
         """Pairs of 32-bit values by 8-byte stores, swizzled by hand."""
         e, w, source = self.e, self.e.w, self.nodes[position].args[0]
         dtype = self.nodes[position].dtype
         variable = w.name("c")
-        with w.unrolled(variable, panel.count):
-            self.late.take(panel, variable)
-            outer = {**panel.fixed, self._columns_digit(): f"({panel.first} + {variable})"}
+        with w.unrolled(variable, width // 8):
+            outer = {**fixed, digit: f"({start // 8} + {variable})"}
             e.fixed.update(outer)
             saved, e.values = e.values, dict(e.values)
             e.prepare(position)
