@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
+from ir.ops.map import Map
 from ir.ops.store import Store
 from ir.program import Program
+from ir.scalar import FUNCTIONS
 from ir.space import Columns
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
@@ -33,18 +35,19 @@ from ir.targets.cuda.block_options import (
 from ir.targets.cuda.block_rules import RESERVED, OptionRules
 from ir.targets.cuda.computed import below
 from ir.targets.cuda.overlap import PREFETCH
-from ir.targets.cuda.products import volume
+from ir.targets.cuda.products import depends_on_reduction, volume
 from ir.targets.cuda.raster import PATCHES
+from ir.targets.cuda.readers import loaded_late
 from ir.targets.cuda.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE
 from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.tensor_plan import LINE, ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_streams import TensorStreams
+from ir.targets.cuda.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
 
 Array = NDArray[np.float64]
 Table = dict[str, Array]
-MACS_PER_CLOCK = 4096.0  # of one processor's tensor cores, on bytes; halved as elements double
 LANES_PER_CLOCK = 128.0  # of one processor's plain units
-L2_BYTES_PER_CLOCK = 48.0  # into one processor
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
@@ -202,6 +205,7 @@ class TensorCosts(TensorStreams):
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
         hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
         per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
+        per_tile = per_tile + self._epilogue(columns, rows, wide)
         merging = self._merging(columns, rows, wide)
         clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + merging
         return {
@@ -214,6 +218,29 @@ class TensorCosts(TensorStreams):
             "clocks": clocks,
             "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
         }
+
+    @cached_property
+    def _late_work(self) -> float:
+        """Operations behind the products for each point of the outputs."""
+        work = 0
+        for position, node in enumerate(self.program.nodes):
+            if isinstance(node.op, Map) and depends_on_reduction(self.program, position):
+                work += FUNCTIONS[node.op.function].flops * volume(self.program, node.axes)
+        return work / volume(self.program, self._kept)
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        return (*self.roles.rows, *self.roles.columns, *self.roles.batch)
+
+    def _epilogue(self, columns: Columns, rows: Array, wide: Array) -> Array:
+        """Clocks from the last product of a tile to what is stored: arithmetic, and waits for
+        memory. Where whole tiles go round, other products run meanwhile."""
+        if self.roles.inner:
+            return np.zeros(columns.rows)
+        panels = rows * wide / _array(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
+        waits = panels * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
+        work = self._late_work * rows * wide / LANES_PER_CLOCK
+        return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
 
     def _stored_bytes(self) -> float:
         stores = [node for node in self.program.nodes if isinstance(node.op, Store)]

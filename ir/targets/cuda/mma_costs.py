@@ -12,8 +12,6 @@ from ir.ops.store import Store
 from ir.space import Columns
 from ir.targets.cuda.costs import (
     FILL_CLOCKS,
-    L2_BYTES_PER_CLOCK,
-    MACS_PER_CLOCK,
     MEMORY_BYTES_PER_CLOCK,
     SPLIT_CLOCKS,
     Array,
@@ -22,6 +20,7 @@ from ir.targets.cuda.costs import (
 )
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_rules import MmaRules
+from ir.targets.cuda.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
 
 SHARE = 0.6  # of wgmma's rate that mma.sync reaches on Hopper
 

@@ -5,6 +5,8 @@ Facts of the graph alone; knows neither registers nor text.
 
 from __future__ import annotations
 
+import math
+
 from ir.dtypes import is_float
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -47,6 +49,48 @@ def read_again(program: Program) -> frozenset[int]:
         if len(readers) > 1:
             found.add(position)
     return frozenset(found)
+
+
+def gelu_of(program: Program, position: int) -> int | None:
+    """The x of a node that is x * (1 + erf(x / sqrt 2)) / 2 in f32, in any order; else None."""
+    factors = _factors(program, position)
+    constants = [_constant(program, factor) for factor in factors]
+    others = [f for f, value in zip(factors, constants, strict=True) if value is None]
+    if len(others) != 2 or math.prod(value for value in constants if value is not None) != 0.5:
+        return None
+    for x, rest in (others, others[::-1]):
+        if _is_twice_normal(program, rest, x):
+            return x
+    return None
+
+
+def _factors(program: Program, position: int) -> list[int]:
+    """What a product in f32 is made of; a node that is none is its own factor."""
+    node = program.nodes[position]
+    if not isinstance(node.op, Map) or node.op.function != "mul" or node.dtype != "f32":
+        return [position]
+    return [factor for arg in node.args for factor in _factors(program, arg)]
+
+
+def _constant(program: Program, position: int) -> float | None:
+    op = program.nodes[position].op
+    return float(op.value) if isinstance(op, Constant) else None
+
+
+def _is_twice_normal(program: Program, position: int, x: int) -> bool:
+    """Whether a node is 1 + erf(x / sqrt 2) in f32."""
+    node = program.nodes[position]
+    if not isinstance(node.op, Map) or node.op.function != "add" or node.dtype != "f32":
+        return False
+    rest = [arg for arg in node.args if _constant(program, arg) != 1]
+    erf = program.nodes[rest[0]] if len(rest) == 1 else node
+    if not isinstance(erf.op, Map) or erf.op.function != "erf":
+        return False
+    factors = _factors(program, erf.args[0])
+    scale = [value for f in factors if (value := _constant(program, f)) is not None]
+    return [f for f in factors if _constant(program, f) is None] == [x] and math.isclose(
+        math.prod(scale), math.sqrt(0.5), rel_tol=1e-6
+    )
 
 
 def loaded_late(program: Program) -> frozenset[int]:

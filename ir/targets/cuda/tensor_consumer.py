@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from ir.targets.cuda.tensor_lower import TensorLowering
 
 
+SECTOR = 32  # bytes that L2 hands out together
+
+
 class TensorEvaluator(Evaluator):
     """Forms inner products by wgmma; everything else as any evaluator."""
 
@@ -53,6 +57,11 @@ class TensorEvaluator(Evaluator):
         if axis == plan.column_axis:
             tile *= plan.cluster[1]
         return self.program.axes[axis] % tile != 0
+
+    def read_once(self, position: int) -> bool:
+        """Not where four threads read less than a sector, which the next load reads again."""
+        size = self.width(position) * dtype_of(self.nodes[position].dtype).bytes
+        return 4 * size >= SECTOR and super().read_once(position)
 
     def _reduced(self, position: int) -> Fragment:
         if position not in self.inner:
@@ -239,6 +248,8 @@ class TensorBody(TileBody):
         self.lowering.uses[number] = self.t.used
         held = [r for r in self.plan.rings if r.name == HELD]
         pending = self._pending(number)
+        if number == self.last_pass and not self.plan.cooperative:
+            self.lowering.pass_turn(w)
         if pending:
             w.line("tw_wgmma_wait<0>();")
             for ring in pending:
@@ -246,8 +257,6 @@ class TensorBody(TileBody):
                 with w.block("if (blocks > 0)"):
                     self.lowering.release(w, ring, f"({last})")
         if number == self.last_pass:
-            if not self.plan.cooperative:
-                self.lowering.pass_turn(w)
             for ring in held:
                 self.lowering.release(w, ring, self.lowering.present(ring))
                 self.lowering.advance_ring(w, ring)

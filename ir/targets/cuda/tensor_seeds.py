@@ -6,8 +6,10 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ir.schedule import Value
+from ir.targets.cuda.products import volume
 from ir.targets.cuda.tensor_plan import LINE, ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names
+from ir.targets.cuda.tensor_waves import Grid, best_tiles
 
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor import TensorKernel
@@ -34,6 +36,10 @@ class Seeds:
                 self.plain(128, 256, 2, 4, "1x1", "rows8"),
                 self.plain(128, 256, 2, 4, "2x1", "rows8"),
                 self.plain(256, 128, 2, 4, "1x2", "columns8"),
+                *self._waves(False),
+                *self._waves(True),
+                self.plain(128, 128, 2, 6, "1x1", "rows8", partition="whole"),
+                self.plain(128, 128, 2, 6, "1x1", "columns8", partition="whole"),
                 self.plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
                 self.plain(256, 128, 2, 4, "1x1", "columns8"),
                 self.plain(128, 192, 2, 4, "1x1", "rows8"),
@@ -65,6 +71,28 @@ class Seeds:
                     for cluster in ("1x1", "2x1", "4x1")
                 ]
         return [row for row in rows if row]
+
+    def _waves(self, swap: bool) -> list[dict[str, Value]]:
+        """Tiles that fill whole waves of this card's processors, where the usual ones do not."""
+        roles = self.kernel.turned if swap else self.kernel.roles
+        if roles is None or len(roles.rows) > 1 or len(roles.columns) > 1:
+            return []
+        volumes = (roles.rows, roles.columns, roles.walked, roles.batch)
+        rows, columns, depth, batches = (volume(self.kernel.program, axes) for axes in volumes)
+        grid = Grid(rows, columns, depth, batches, len(roles.outer), self.kernel.size)
+        sms = int(self.kernel.hardware["sms"])
+        found = []
+        for partition in ("whole", "rows"):
+            for tile in best_tiles(grid, sms, whole=partition == "whole"):
+                wide = tile.columns * grid.products
+                clusters = ("1x1", "2x1") if tile.columns % 16 == 0 else ("1x1",)
+                found += [
+                    self.plain(
+                        tile.rows, wide, tile.consumers, 6, cluster, "rows8", swap, partition
+                    )
+                    for cluster in clusters
+                ]
+        return found
 
     def _computed(self) -> list[dict[str, Value]]:
         """Rows are what is computed, so few columns are few points of the other operand.

@@ -486,6 +486,30 @@ TW_INLINE f32 tw_tanh(f32 x) {
 }
 //@ tw_erf
 TW_INLINE f32 tw_erf(f32 x) { return erff(x); }
+//@ tw_least
+// The smaller one; NaN if `a` is.
+TW_INLINE f32 tw_least(f32 a, f32 b) {
+#if __CUDA_ARCH__ >= 800
+  f32 y;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a > b ? b : a;
+#endif
+}
+//@ tw_gelu
+// x * (1 + erf(x / sqrt 2)) / 2 as max(x, 0) - |x| * 2^p(|x|), where 2^p fits the normal tail. Its
+// error is 3.4e-7 at most, and 3.3e-4 of it down to -6: less than that of the formula in f32.
+TW_INLINE f32 tw_gelu(f32 x) {
+  f32 a = tw_least(fabsf(x), 13.0f);
+  f32 p = fmaf(a, 3.0726471e-5f, -7.3611835e-4f);
+  p = fmaf(a, p, 7.9328874e-3f);
+  p = fmaf(a, p, -0.053127754f);
+  p = fmaf(a, p, -0.45901668f);
+  p = fmaf(a, p, -1.1511174f);
+  p = fmaf(a, p, -1.0f);
+  return fmaf(-a, tw_exp2(p), fmaxf(x, 0.0f));
+}
 //@ tw_from_bf16
 TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16)); }
 //@ tw_from_f16

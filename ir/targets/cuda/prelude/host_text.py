@@ -324,6 +324,8 @@ TW_INLINE f32 tw_rsqrt(f32 x) { return 1.0f / sqrtf(x); }
 TW_INLINE f32 tw_sqrt(f32 x) { return sqrtf(x); }
 //@ tw_tanh_fast
 TW_INLINE f32 tw_tanh_fast(f32 x) { return tanhf(x); }
+//@ tw_least
+TW_INLINE f32 tw_least(f32 a, f32 b) { return a > b ? b : a; }
 //@ tw_pack_bf16
 TW_INLINE u32 tw_pack_bf16(f32 low, f32 high) { return rt_pack(low, high, 1); }
 //@ tw_pack_f16

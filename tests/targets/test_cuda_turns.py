@@ -1,0 +1,58 @@
+"""Consumers that take whole tiles in turn: one's epilogue beside the other's products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from explorer.expectation import references
+from ir.inputs import random_inputs
+from ir.kernel import Kernel
+from ir.program import Program
+from ir.targets.cuda.emulate import compiler
+from tests.targets.cuda_cases import BACKEND, HARDWARE, built
+from tests.targets.test_cuda_emulated import problems
+
+PINS: dict[str, Any] = {
+    "engine": "wgmma", "partition": "whole", "consumers": 2, "stages": 2, "tile.m": 64,
+    "tile.n": 64, "tile.k": 64, "processors": 132, "cluster": "1x1", "wait": 1, "swap": False,
+    "epilogue": "tma", "split": "none",
+}  # fmt: skip
+
+
+def lowered(m: int, n: int, k: int) -> tuple[Program, Kernel]:
+    program = built("matmul_bias_act", {"m": m, "n": n, "k": k, "dtype": "bf16", "tb": True})
+    known = BACKEND.space(program, HARDWARE).names
+    space = BACKEND.space(program, HARDWARE).pin({k: v for k, v in PINS.items() if k in known})
+    row = space.sample(np.random.default_rng(0), 1)[0]
+    return program, BACKEND.lower(program, space.schedule(row), HARDWARE)
+
+
+def test_the_turn_passes_while_the_last_products_run() -> None:
+    text = lowered(64, 64 * 300, 320)[1].text("cuda")
+    products = text.rindex("tw_wgmma_commit")
+    assert products < text.index("tw_group_arrive(9") < text.index("tw_wgmma_wait<0>", products)
+
+
+def test_residuals_share_sectors_with_the_next_load() -> None:
+    """Four threads read 16 of the 32 bytes that L2 hands out: the rest has to stay in L1."""
+    text = lowered(64, 64 * 300, 320)[1].text("cuda")
+    assert "tw_load_4(residual_at" in text
+    assert "_stream(" not in text
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+def test_who_does_not_wait_for_its_turn_is_found_out() -> None:
+    program, kernel = lowered(64, 64 * 132 * 3, 320)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    (wanted, *_) = references(program, inputs)
+    for mode in (0, 5):
+        assert not problems(program, kernel, inputs, wanted, mode)
+    text = kernel.text("cuda")
+    broken = text.replace("tw_group_sync(9 + member, 256);", "").replace("if (more) {", "if (0) {")
+    assert broken != text
+    changed = replace(kernel, texts=(("cuda", broken), *kernel.texts[1:]))
+    assert any(problems(program, changed, inputs, wanted, mode) for mode in (0, 5, 10, 15))
