@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,15 @@ MOST_SEEDS = 24
 
 
 class History:
-    """Rows seen, and for the told ones time and success. A kernel counts once among the best."""
+    """Rows seen, and for the told ones time and success. A kernel counts once among the best.
+
+    Rows of one meaning (see `Space.meanings`) are one: who has seen one of them has seen all.
+    """
 
     def __init__(self, space: Space) -> None:
         self.space = space
         self._open = replace(space, pins=())  # records made under other pins still teach
-        self._seen: set[bytes] = set()
+        self._seen: set[bytes] = set()  # meanings
         self._rows: list[Row] = []
         self._asked: list[Row] = []
         self._seconds: list[float] = []
@@ -60,7 +64,7 @@ class History:
     def asked(self, matrix: Matrix) -> list[Schedule]:
         """Note that these rows are on their way, and give them as schedules."""
         self._asked.extend(matrix)
-        self._seen.update(keys_of(matrix))
+        self._seen.update(self._meanings(matrix))
         return [self.space.schedule(row) for row in matrix]
 
     def read(
@@ -78,8 +82,8 @@ class History:
     def told(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> Matrix:
         """Keep the outcomes; gives the rows of the schedules."""
         matrix, seconds = self.read(schedules, outcomes)
+        self._seen.update(self._meanings(matrix))
         for row, time, outcome in zip(matrix, seconds.tolist(), outcomes, strict=True):
-            self._seen.add(row.tobytes())
             self._rows.append(row)
             self._seconds.append(time)
             self._kernels.append(outcome.kernel_key or row.tobytes().hex())
@@ -87,12 +91,22 @@ class History:
         return matrix
 
     def fresh(self, matrix: Matrix) -> Matrix:
-        """The rows neither asked nor told, each once."""
+        """The rows neither asked nor told, one of each meaning."""
         first: dict[bytes, int] = {}
-        for number, key in enumerate(keys_of(matrix)):
+        for number, key in enumerate(self._meanings(matrix)):
             if key not in self._seen:
                 first.setdefault(key, number)
         return matrix[list(first.values())]
+
+    def distinct(self, matrix: Matrix) -> Matrix:
+        """One row of each meaning."""
+        first: dict[bytes, int] = {}
+        for number, key in enumerate(self._meanings(matrix)):
+            first.setdefault(key, number)
+        return matrix[list(first.values())]
+
+    def _meanings(self, matrix: Matrix) -> Iterable[bytes]:
+        return keys_of(self.space.meanings(matrix))
 
     def best(self, count: int) -> tuple[Matrix, NDArray[np.float64]]:
         """The fastest rows within the pins, one for each kernel, and their times."""
@@ -143,7 +157,7 @@ class SeedQueue:
         return np.concatenate([given[:count], mine[:seats]])
 
 
-def keys_of(matrix: Matrix) -> Iterable[bytes]:
+def keys_of(matrix: NDArray[np.integer[Any]]) -> Iterable[bytes]:
     """The bytes of each row."""
     data = np.ascontiguousarray(matrix)
     width = data.shape[1] * data.itemsize
