@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ class Meaning:
 
     def __call__(self, columns: Columns) -> Numbers:
         loops = Loops(Regions(self.decisions, columns))
-        found = [*loops.table(), *self._threads(loops), self._stream(loops)]
+        found: list[NDArray[Any]] = [*loops.table(), *self._threads(loops), self._stream(loops)]
         for shape in self.decisions.shapes:
             found += StageMeaning(shape, loops, self.decisions).table()
         if "split" in loops.regions.names:
@@ -167,14 +168,14 @@ class StageMeaning:
         )
         self.folded = self._along("lane", shape.stage.reduce)
 
-    def table(self) -> list[Array]:
+    def table(self) -> list[NDArray[Any]]:
         names = [f"{kind}.{self.name}" for kind in READ_AS_THEY_ARE]
-        found = [self.columns.codes(name) for name in names if name in self.regions.names]
-        found.append(self._row())
+        found: list[NDArray[Any]] = [self._row()]
+        found += [self.columns.codes(name) for name in names if name in self.regions.names]
         if self.shape.product:
             found += [self._micro(), self._unroll(), self._prefetch()]
             found += [self._pack(operand) for operand in self.shape.operands]
-        return [np.asarray(values, dtype=np.float64) for values in found]
+        return found
 
     def _along(self, role: str, axes: Sequence[str]) -> Mask:
         """Where lanes or rows run over one of `axes`."""
