@@ -49,14 +49,33 @@ class Meaning:
     def _threads(self, loops: Loops) -> list[Array]:
         """Which loops threads share, and how; a split shares its parts out itself."""
         regions, parted = loops.regions, loops.parted
-        shared, begin = [], np.full(regions.columns.rows, np.inf)
-        for axis in loops.axes:
-            choices = [c for c in regions.domain("parallel") if axis in c.split()]
-            dealt = regions.columns.among("parallel", choices) & (loops.first[axis] > 0) & ~parted
+        shared, begin = self._shared(loops), np.full(regions.columns.rows, np.inf)
+        for axis, dealt in shared.items():
             begin = np.where(dealt, np.minimum(begin, loops.first[axis]), begin)
-            shared.append(dealt.astype(np.float64))
         chunk = np.where(np.isfinite(begin) & ~parted, 1.0 + regions.columns.codes("chunk"), 0.0)
-        return [*shared, np.where(self._behind_others(loops, begin), self._blocks(chunk), chunk)]
+        chunk = np.where(self._behind_others(loops, begin), self._blocks(chunk), chunk)
+        return [*(dealt.astype(np.float64) for dealt in shared.values()), chunk]
+
+    def _shared(self, loops: Loops) -> dict[str, Mask]:
+        """Where each axis has a loop whose iterations are dealt out. Where every stage stands in
+        every loop, those are that follow the first of them without one between."""
+        wanted = {}
+        for axis in loops.axes:
+            choices = [c for c in loops.regions.domain("parallel") if axis in c.split()]
+            among = loops.regions.columns.among("parallel", choices)
+            wanted[axis] = among & (loops.first[axis] > 0) & ~loops.parted
+        stages = self.decisions.staged.stages
+        if not all(axis in stage.domain for stage in stages for axis in loops.axes):
+            return wanted
+        none = np.zeros(loops.regions.columns.rows, dtype=np.bool_)
+        found, begun, last = dict.fromkeys(wanted, none), none, none
+        for place in range(1, 2 * len(loops.axes) + 1):
+            dealt = none
+            for axis, asked in wanted.items():
+                here = asked & (loops.first[axis] == place) & (last | ~begun)
+                found[axis], dealt = found[axis] | here, dealt | here
+            begun, last = begun | dealt, dealt
+        return found
 
     def _behind_others(self, loops: Loops, begin: Array) -> Mask:
         """Where a loop of every stage stands before the first that threads share: there is no
