@@ -137,13 +137,14 @@ class Memory:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Take note of measurers that searches make in the block."""
-        original = explorer.search.Measurer
+        original, made = explorer.search.Measurer, self._measurers
 
-        def noted(*arguments: Any, **named: Any) -> Measurer:
-            self._measurers.append(original(*arguments, **named))
-            return self._measurers[-1]
+        class Noted(Measurer):
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                super().__init__(*arguments, **named)
+                made.append(self)
 
-        explorer.search.Measurer = noted  # type: ignore[assignment, misc]
+        explorer.search.Measurer = Noted  # type: ignore[misc]
         try:
             yield
         finally:
