@@ -218,10 +218,11 @@ class CostModel:
             "seed": seed,
             "verbosity": 0,
         }
-        data = xgboost.QuantileDMatrix(
-            features, labels, weight=weights, nthread=settings.threads, max_bin=settings.bins
-        )
-        return xgboost.train(parameters, data, num_boost_round=rounds or settings.rounds)
+        data = xgboost.DMatrix(features, labels, weight=weights, nthread=settings.threads)
+        booster = xgboost.Booster(parameters, [data])
+        for number in range(rounds or settings.rounds):  # `xgboost.train` evaluates each besides
+            booster.update(data, number)
+        return booster
 
     def _check_width(self, features: NDArray[np.float32]) -> None:
         width = features.shape[1]

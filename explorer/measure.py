@@ -131,6 +131,11 @@ class Measurer:
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
 
+    @staticmethod
+    def boot(runtime: str, cache_dir: Path) -> None:
+        """Start what workers are forked from, which takes a while beside the caller's own start."""
+        process_server(runtime, cache_dir)
+
     def _start_oracle(self, seed: int) -> Worker:
         place = "explorer.expectation:ExpectationMaker"
         maker = Worker(self._server, place, self._program, seed, self._folder)

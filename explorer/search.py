@@ -82,6 +82,8 @@ class Search:
         self.strategy_name = strategy
         self.space = workload.space(pins)
         self.strategy = make(self.space, np.random.default_rng(seed), trials=trials, seeds=seeds)
+        if measurer is None:
+            Measurer.boot(workload.target, cache or cache_dir())
         self.prior = self._use_prior(model)
         self.outcomes: Counter[str] = Counter()
         self._last_failure = ""

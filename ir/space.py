@@ -75,6 +75,7 @@ class Space:
     seeds: tuple[dict[str, Value], ...] = ()
     features: Callable[[Columns], Features] | None = None
     pins: tuple[tuple[str, int], ...] = ()  # (decision, domain index)
+    meaning: Callable[[Columns], NDArray[np.int32]] | None = None  # see `meanings`
 
     def __post_init__(self) -> None:
         if len(self._tables) != len(self.decisions):
@@ -147,6 +148,13 @@ class Space:
 
     def columns(self, matrix: Matrix) -> Columns:
         return Columns(self._tables, matrix)
+
+    def meanings(self, matrix: Matrix) -> NDArray[np.integer[Any]]:
+        """Numbers by row: rows that share them lower to one kernel, as far as the backend tells.
+
+        The reverse need not hold. A backend that tells nothing has the rows themselves.
+        """
+        return matrix if self.meaning is None else self.meaning(self.columns(matrix))
 
     def schedule(self, row: Row) -> Schedule:
         pairs = zip(self.decisions, row.tolist(), strict=True)

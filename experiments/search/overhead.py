@@ -7,6 +7,9 @@ The first searches each workload with a store and a code cache of its own and sp
 the second makes one long search and samples the resident memory of its processes. Rows are
 kept in overhead.json, and the tables in the README; run both on an idle machine. With
 `--target cuda` it measures on the GPU.
+
+Every second of the wall clock counts once, for what the searching thread did or waited for in it.
+The baseline is a kernel that runs: its turns count as those of candidates do.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from table import write  # noqa: E402
 
 import explorer.job  # noqa: E402
 import explorer.search  # noqa: E402
+from explorer.baseline import LibraryTimer  # noqa: E402
 from explorer.measure import Measurer  # noqa: E402
 from explorer.result import Progress  # noqa: E402
 from explorer.search import Search  # noqa: E402
@@ -65,6 +69,7 @@ PARTS = (
     (Guide, "score", "score"),
     (Measurer, "_compile", "compile"),
     (Measurer, "_outcome", "run"),
+    *((LibraryTimer, name, "run") for name in ("first", "turn")),
     (Store, "add", "store"),
     *((Sharing, name, "leases") for name in ("left", "take", "wait", "heard", "done")),
 )
@@ -132,13 +137,14 @@ class Memory:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Take note of measurers that searches make in the block."""
-        original = explorer.search.Measurer
+        original, made = explorer.search.Measurer, self._measurers
 
-        def noted(*arguments: Any, **named: Any) -> Measurer:
-            self._measurers.append(original(*arguments, **named))
-            return self._measurers[-1]
+        class Noted(Measurer):
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                super().__init__(*arguments, **named)
+                made.append(self)
 
-        explorer.search.Measurer = noted  # type: ignore[assignment, misc]
+        explorer.search.Measurer = Noted  # type: ignore[misc]
         try:
             yield
         finally:

@@ -42,9 +42,10 @@ class Replayed:
 
     @cached_property
     def bare(self) -> Space:
-        """The space without the backend's own seeds, which the peers do not have either."""
+        """The space without the backend's own seeds, and without what it knows of schedules that
+        come down to one kernel: the peers have neither."""
         plain = tuple(replace(decision, initial=None) for decision in self.space.decisions)
-        return replace(self.space, decisions=plain, seeds=())
+        return replace(self.space, decisions=plain, seeds=(), meaning=None)
 
     @cached_property
     def seconds(self) -> dict[Schedule, float]:

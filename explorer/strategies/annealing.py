@@ -60,12 +60,11 @@ class Annealing:
         self._pending: dict[bytes, _Chain] = {}
 
     def ask(self, n: int) -> list[Schedule]:
-        rows = [self._queue.take(n)]
-        rows.append(self._steps(n - len(rows[0])))
-        missing = n - sum(map(len, rows))
-        batch = self.history.asked(np.concatenate(rows)) if any(map(len, rows)) else []
-        if missing > 0:
-            batch += self.history.asked(draw_fresh(self.history, self._rng, missing))
+        seeds = self._queue.take(n)
+        rows = np.concatenate([seeds, self._steps(n - len(seeds))])
+        batch = self.history.asked(self.history.fresh(rows))
+        if len(batch) < n:
+            batch += self.history.asked(draw_fresh(self.history, self._rng, n - len(batch)))
         return batch
 
     def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:

@@ -201,7 +201,7 @@ class Evolutionary:
             return strangers
         pool = np.concatenate([self._litter(parents, seconds), strangers])
         for _ in range(self.settings.generations - 1):
-            pool = distinct(pool)
+            pool = self.history.distinct(pool)
             head = np.argsort(-self.guide.score(pool), kind="stable")[: 2 * self.settings.elites]
             pool = np.concatenate([pool, self._litter(pool[head], None)])
         return pool
@@ -223,14 +223,6 @@ class Evolutionary:
         if seconds is not None:
             self._credit.note(children[legal], parents[mothers][legal], seconds[mothers][legal])
         return children[legal]
-
-
-def distinct(matrix: Matrix) -> Matrix:
-    """Each row once."""
-    first: dict[bytes, int] = {}
-    for number, key in enumerate(keys_of(matrix)):
-        first.setdefault(key, number)
-    return matrix[list(first.values())]
 
 
 def uncommon(tally: NDArray[np.int64], pool: Matrix, count: int) -> NDArray[np.intp]:

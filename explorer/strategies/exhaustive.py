@@ -11,6 +11,8 @@ from explorer.strategies.history import History, SeedQueue
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
 
+CHUNK = 4096  # rows that are looked through again at every ask
+
 
 class Exhaustive:
     """Seeds come first, so that an interrupted walk has something to show."""
@@ -25,7 +27,7 @@ class Exhaustive:
     ) -> None:
         self._history = History(space)
         self._queue = SeedQueue(self._history, rng, seeds)
-        self._chunks = space.exhaustive()
+        self._chunks = space.exhaustive(CHUNK)
         self._waiting: Matrix = np.empty((0, len(space.decisions)), dtype=np.int16)
 
     def ask(self, n: int) -> list[Schedule]:

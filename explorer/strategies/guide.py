@@ -22,6 +22,7 @@ from ir.space import Matrix, Space
 
 Scores = NDArray[np.float64]
 TRUST = 24.0  # trials after which prior and online model have equal say
+LEAST_SHARE = 0.2  # below that a prior changes few choices, and costs more than the model
 FEWEST = 3  # valid trials of a batch that can be ranked
 TELLING = 16  # valid trials from which a prior is held to its order
 LESSONS = 2_048  # rows that a model is fitted on at most, so that a long search stays as quick
@@ -69,7 +70,9 @@ class Guide:
 
     def __init__(self, history: History, seed: int, settings: Settings, warm_up: int) -> None:
         self.space, self.history = history.space, history
-        self.model = CostModel(seed, names=feature_names(self.space), settings=settings)
+        self.model = CostModel(seed, settings=settings)
+        self._names = feature_names(self.space)
+        self._varied = np.arange(0)  # features that differ among what was told: trees read no other
         self.quality: list[Quality] = []
         self._prior: Prior | None = None
         self._guesses: Scores = np.empty(0)  # the prior's scores of the last valid trials
@@ -105,10 +108,11 @@ class Guide:
     @property
     def prior_share(self) -> float:
         """The prior's weight: 1 before the online model speaks, then halved after TRUST trials,
-        less where the prior was wrong; 0 without a prior."""
+        less where the prior was wrong; 0 without a prior, and where little would be left."""
         if self._prior is None:
             return 0.0
-        return self._merit * TRUST / (TRUST + len(self.history)) if self.model.ready else 1.0
+        share = self._merit * TRUST / (TRUST + len(self.history)) if self.model.ready else 1.0
+        return share if share >= LEAST_SHARE else 0.0
 
     def learn(self) -> None:
         """Fit the online model on what was told, of a long search on `lessons`."""
@@ -116,20 +120,29 @@ class Guide:
             history = self.history
             chosen = lessons(history.seconds, history.kernel_numbers, LESSONS)
             features = featurise(self.space, history.rows[chosen])
+            missing = np.isnan(features)
+            alike = (features == features[0]) | (missing & missing[0])
+            self._varied = np.flatnonzero(~alike.all(axis=0))
+            self.model.names = tuple(self._names[column] for column in self._varied)
+            features = features[:, self._varied]
             self.model.fit(features, history.seconds[chosen], history.ok[chosen])
             self._stale = False
+
+    def _predict(self, matrix: Matrix) -> Scores:
+        """The online model's scores."""
+        return self.model.predict(featurise(self.space, matrix)[:, self._varied])
 
     def score(self, matrix: Matrix) -> Scores:
         """Scores of rows, higher being better: the prior's, corrected by what was told, until the
         online model speaks; then both opinions in standard deviations."""
         share = self.prior_share
         if self._prior is None or share == 0.0:
-            return self.model.predict(featurise(self.space, matrix))
+            return self._predict(matrix)
         before = self._prior.score(self.space, matrix)
         if not self.model.ready:
             correction = self._correction()
             return before if correction is None else before + correction(matrix)
-        own = _standard(self.model.predict(featurise(self.space, matrix)))
+        own = _standard(self._predict(matrix))
         return share * _standard(before) + (1.0 - share) * own
 
     def _correction(self) -> Correction | None:
@@ -146,7 +159,7 @@ class Guide:
         rows, times = rows[good], seconds[good]
         guided = self.model.ready or self._prior is not None
         scores = self.score(rows) if len(rows) >= FEWEST and guided else None
-        if self._prior is not None and len(rows):
+        if self._prior is not None and len(rows) and self.prior_share:
             self._hold_to_its_order(rows, times)
         if scores is not None:
             self.quality.append(

@@ -20,13 +20,14 @@ MOST_SEEDS = 24
 class History:
     """Rows seen, and for the told ones time and success. A kernel counts once among the best.
 
-    Of a told schedule it keeps its row, its time and the number of its kernel, and no object.
+    Rows of one meaning (see `Space.meanings`) are one: who has seen one of them has seen all. Of a
+    told schedule it keeps its row, its time and the number of its kernel, and no object.
     """
 
     def __init__(self, space: Space) -> None:
         self.space = space
         self._open = replace(space, pins=())  # records made under other pins still teach
-        self._seen = Seen()
+        self._seen = Seen()  # meanings
         self._rows = Growing(np.int16, len(space.decisions))
         self._seconds = Growing(np.float64)
         self._kernels = Growing(np.int32)  # the number of each told row's kernel
@@ -67,7 +68,7 @@ class History:
         `tally` counts what was asked: [decision, index into its domain].
         """
         np.add.at(self.tally, (np.arange(len(self.tally)), matrix), 1)
-        self._seen.add(matrix)
+        self._seen.add(self.space.meanings(matrix))
         return [self.space.schedule(row) for row in matrix]
 
     def read(
@@ -85,7 +86,7 @@ class History:
     def told(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> Matrix:
         """Keep the outcomes; gives the rows of the schedules."""
         matrix, seconds = self.read(schedules, outcomes)
-        self._seen.add(matrix)
+        self._seen.add(self.space.meanings(matrix))
         self._rows.extend(matrix)
         self._seconds.extend(seconds)
         numbers = self._numbers
@@ -95,8 +96,12 @@ class History:
         return matrix
 
     def fresh(self, matrix: Matrix) -> Matrix:
-        """The rows neither asked nor told, each once."""
-        return matrix[self._seen.fresh(matrix)]
+        """The rows neither asked nor told, one of each meaning."""
+        return matrix[self._seen.fresh(self.space.meanings(matrix))]
+
+    def distinct(self, matrix: Matrix) -> Matrix:
+        """One row of each meaning."""
+        return matrix[Seen().fresh(self.space.meanings(matrix))]
 
     def best(self, count: int) -> tuple[Matrix, NDArray[np.float64]]:
         """The fastest rows within the pins, one for each kernel, and their times."""

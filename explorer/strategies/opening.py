@@ -26,25 +26,33 @@ class Settings:
     """From how many schedules the first trials are chosen, and how many at a time."""
 
     drawn: int = 1024  # random rows
-    mutants: int = 2048  # of seeds and of the measured
+    mutants: int = 2048  # of seeds and of what was measured before
+    more: int = 512  # mutants that join for every further portion
     strength: float = 2.0  # decisions changed by a mutation, on average
     portion: int = 4  # trials measured before the next are chosen
 
 
 class Opening:
-    """Collects rows for the first portions."""
+    """Collects rows for the first portions. Rows once drawn stay: their scores are known."""
 
     def __init__(self, space: Space, rng: np.random.Generator, settings: Settings) -> None:
         self.space, self._rng, self.settings = space, rng, settings
+        self._drawn: Matrix | None = None
 
     def pool(self, measured: Matrix) -> Matrix:
         """Random rows, seeds, and mutants of seeds and of the measured.
 
         No children of those that score high: breeding them follows a prior to where it errs.
         """
-        drawn = self.space.sample(self._rng, self.settings.drawn)
-        parents = np.concatenate([self.space.seed_rows(self._rng), measured])
-        return np.concatenate([drawn, parents, self._mutants(parents, self.settings.mutants)])
+        if self._drawn is None:
+            sampled = self.space.sample(self._rng, self.settings.drawn)
+            parents = np.concatenate([self.space.seed_rows(self._rng), measured])
+            mutants = self._mutants(parents, self.settings.mutants)
+            self._drawn = np.concatenate([sampled, parents, mutants])
+        else:
+            mutants = self._mutants(measured, self.settings.more)
+            self._drawn = np.concatenate([self._drawn, measured, mutants])
+        return self._drawn
 
     def _mutants(self, parents: Matrix, count: int) -> Matrix:
         """Legal rows a few decisions away from `parents`."""

@@ -60,6 +60,9 @@ class ScriptedDevice:
     ) -> None:
         self.close()
 
+    def boot(self, *arguments: object) -> None:
+        """There is nothing to start."""
+
     def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
         for schedule in schedules:
             outcome = self.rule(schedule)

@@ -268,7 +268,7 @@ def test_a_job_that_is_being_run_starts_no_worker(
         started.append(1)
         return device
 
-    monkeypatch.setattr("explorer.search.Measurer", start)
+    monkeypatch.setattr("explorer.search._measurer", start)
     with Store(path) as store:
         stopped, holder = store.job(begun), Sharing(store, workload)
         holder.run(stopped)

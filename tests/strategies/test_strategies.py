@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from explorer.strategies.annealing import Annealing
 from explorer.strategies.base import Strategy, find_strategy, make_strategy
 from explorer.strategies.contract import FakeOutcome, StrategyContract, drive
 from explorer.strategies.evolutionary import Evolutionary
 from explorer.strategies.history import History
+from ir.columns import Columns
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from ir.space import Constraint, Decision, Space
@@ -161,6 +163,29 @@ def test_outcomes_of_known_kernels_do_not_fit_the_model_again() -> None:
     drive(strategy, 16, lambda some: outcomes_of(space, some))
     strategy.ask(1)
     assert fits[3:] == [len(strategy.history)]
+
+
+@pytest.mark.parametrize(
+    "name", ["random", "exhaustive", "evolutionary", "annealing", "optuna-tpe"]
+)
+def test_of_schedules_that_mean_the_same_one_is_asked(name: str) -> None:
+    """Here the order is read with threads alone."""
+    decisions = (
+        Decision("threads", (1, 2), "binding", "m", "threads"),
+        Decision("order", ("mn", "nm", "nn"), "order", "nest", "order of the loops"),
+        Decision("rows", (1, 2, 4, 8), "tile", "m", "rows"),
+    )
+
+    def meaning(columns: Columns) -> NDArray[np.int32]:
+        found = columns.matrix.astype(np.int32)
+        found[columns["threads"] == 1, 1] = 0
+        return found
+
+    space = Space("toy", decisions, meaning=meaning)
+    strategy = make_strategy(name, space, np.random.default_rng(0), trials=40)
+    told = drive(strategy, 40, lambda some: [FakeOutcome() for _ in some], batch=5)
+    keys = {(s["threads"], s["order"] if s["threads"] == 2 else "", s["rows"]) for s in told}
+    assert len(told) == len(keys) == 16
 
 
 def test_a_kernel_counts_once_among_the_best() -> None:

@@ -17,6 +17,7 @@ from ir.targets.cpu.hardware import host_hardware
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.lower import Lowering
+from ir.targets.cpu.meaning import Meaning
 from ir.targets.cpu.nest import SCALAR_BYTES
 from ir.targets.cpu.planner import make_plan
 from ir.targets.cpu.shape import stage_shapes
@@ -56,7 +57,8 @@ class CpuBackend:
         found = decisions.all()
         constraints = Constraints(decisions).all()
         features = Features(decisions)
-        return Space("cpu", found, constraints, seeds(decisions), features)
+        meaning = Meaning(decisions)
+        return Space("cpu", found, constraints, seeds(decisions), features, meaning=meaning)
 
     def lower(
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False

@@ -27,6 +27,7 @@ class Regions:
     def __init__(self, decisions: Decisions, columns: Columns) -> None:
         self.decisions, self.columns = decisions, columns
         self.names = {d.name for d in decisions.found}
+        self._flags: dict[tuple[str, str], Array] = {}
         self.extents = decisions.extents
         self.parts = self._parts()
         self.outer, self.inner = self._blocks()
@@ -39,9 +40,11 @@ class Regions:
 
     def flag(self, name: str, value: str) -> Array:
         """1 where a decision has this value."""
-        if name not in self.names:
-            return np.zeros(self.columns.rows)
-        return self.columns.is_(name, value).astype(np.float64)
+        if (name, value) not in self._flags:
+            here = name in self.names
+            found = self.columns.is_(name, value) if here else np.zeros(self.columns.rows)
+            self._flags[name, value] = found.astype(np.float64)
+        return self._flags[name, value]
 
     def domain(self, name: str) -> tuple[str, ...]:
         """The values of a decision over strings; none where there is no such decision."""
