@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,8 +11,6 @@ from explorer.strategies.base import OutcomeLike
 from explorer.strategies.history import History, SeedQueue
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
-
-CHUNK = 4096  # rows that are looked through again at every ask
 
 
 class Exhaustive:
@@ -25,9 +24,9 @@ class Exhaustive:
         trials: int | None = None,
         seeds: Sequence[Schedule] = (),
     ) -> None:
-        self._history = History(space)
+        self._history = History(replace(space, meaning=None))  # every schedule, copies too
         self._queue = SeedQueue(self._history, rng, seeds)
-        self._chunks = space.exhaustive(CHUNK)
+        self._chunks = space.exhaustive()
         self._waiting: Matrix = np.empty((0, len(space.decisions)), dtype=np.int16)
 
     def ask(self, n: int) -> list[Schedule]:

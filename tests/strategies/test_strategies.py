@@ -165,9 +165,7 @@ def test_outcomes_of_known_kernels_do_not_fit_the_model_again() -> None:
     assert fits[3:] == [len(strategy.history)]
 
 
-@pytest.mark.parametrize(
-    "name", ["random", "exhaustive", "evolutionary", "annealing", "optuna-tpe"]
-)
+@pytest.mark.parametrize("name", ["random", "evolutionary", "annealing", "optuna-tpe"])
 def test_of_schedules_that_mean_the_same_one_is_asked(name: str) -> None:
     """Here the order is read with threads alone."""
     decisions = (
