@@ -19,7 +19,6 @@ from ir.columns import Columns, Mask
 from ir.dtypes import dtype_of
 from ir.targets.cpu.decisions import Decisions
 from ir.targets.cpu.instructions import DotRow
-from ir.targets.cpu.plan import element_bytes
 from ir.targets.cpu.regions import Array, Regions
 from ir.targets.cpu.shape import OperandShape, StageShape
 from ir.targets.cpu.splitting import WHOLE
@@ -277,4 +276,4 @@ class StageMeaning:
 
 def depth_of(dot: DotRow) -> float:
     """Elements of the reduced axis in one step of an instruction."""
-    return 64.0 / element_bytes(dot.operand) if dot.kind == "tile" else float(dot.depth)
+    return 64.0 / dot.element if dot.kind == "tile" else float(dot.depth)
