@@ -27,7 +27,6 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "no number": (("tune", "matmul", "m=4x", "n=4", "k=4"), "m='4x' is not a whole number"),
     "huge": (("tune", "matmul", "m=9999999", "n=9999999", "k=4"), "choose smaller extents"),
     "dtype": (("tune", *MATMUL, "dtype=f17"), "unknown dtype 'f17'"),
-    "dtype of host": (("tune", *MATMUL, "dtype=f16"), "tensor A is f16"),
     "option value": (("tune", *MATMUL, "ta=perhaps"), "neither true nor false"),
     "pin name": (("tune", *MATMUL, "--pin", "rows.s1=4"), "the nearest is 'rows.s0'"),
     "pin value": (("tune", *MATMUL, "--pin", "rows.s0=77"), "rows.s0"),
