@@ -27,7 +27,7 @@ from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.tensor_rules import CLUSTERS
 from ir.targets.cuda.tensor_seeds import Seeds
-from ir.targets.cuda.tensor_streams import TensorStreams
+from ir.targets.cuda.tensor_streams import LARGE, TensorStreams
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
@@ -204,7 +204,7 @@ class TensorKernel(TensorStreams):
             for seed in Seeds(self).all()
             if all(value in domains[name] for name, value in seed.items())
         ]
-        return found + self.stream_seeds(found)
+        return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
 
     # -- lowering
 
