@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Program
 
 _I32_ROOM = 2**31
+_PIECE = 1 << 18  # numbers that one thread draws at a time: they stay in its cache
 
 
 def random_inputs(program: Program, rng: np.random.Generator) -> dict[str, Array]:
@@ -33,9 +35,25 @@ def _draw(
 ) -> Array:
     kind = dtype_of(spec.dtype).kind
     if kind == "float":
-        return from_float(rng.standard_normal(spec.shape), spec.dtype)
+        return _normal(spec, rng)
     low, high = bounds or _int_range(spec.dtype, depth)
     return rng.integers(low, high, spec.shape, endpoint=True).astype(numpy_dtype(spec.dtype))
+
+
+def _normal(spec: TensorSpec, rng: np.random.Generator) -> Array:
+    """Normal numbers; many of them in pieces by threads, the same ones for any number of these."""
+    if math.prod(spec.shape) <= _PIECE:
+        return from_float(rng.standard_normal(spec.shape), spec.dtype)
+    found = np.empty(math.prod(spec.shape), numpy_dtype(spec.dtype))
+    starts = range(0, found.size, _PIECE)
+
+    def fill(start: int, own: np.random.Generator) -> None:
+        piece = found[start : start + _PIECE]
+        piece[:] = from_float(own.standard_normal(piece.size), spec.dtype)
+
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(fill, starts, rng.spawn(len(starts))))
+    return found.reshape(spec.shape)
 
 
 def _int_range(dtype: str, depth: int) -> tuple[int, int]:
