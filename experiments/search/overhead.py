@@ -56,6 +56,11 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "softmax 1024x1024": ("softmax", {"m": 1024, "n": 1024}),
     "attention 4x128x64": ("attention", {"b": 1, "heads": 4, "sq": 128, "d": 64}),
     "conv2d 28x28x32 -> 64": ("conv2d", FINE),
+    "matmul 2048x2048x2048": ("matmul", {"m": 2048, "n": 2048, "k": 2048}),
+    "attention 8x1024x64": (
+        "attention",
+        {"b": 1, "heads": 8, "sq": 1024, "d": 64, "dtype": "bf16"},
+    ),
 }
 LONG_CASE = "matmul 64x64x64, one long search"
 LONG = ("matmul", {"m": 64, "n": 64, "k": 64})
