@@ -42,7 +42,12 @@ RECORDS = {
     "cpu": (HERE / "cpu.jsonl.xz",),
     "cuda": tuple(
         ROOT / "experiments" / "h200" / name
-        for name in ("records.jsonl.xz", "records-cuda-2.jsonl.xz", "records-cuda-1.jsonl.xz")
+        for name in (
+            "records.jsonl.xz",
+            "records-cuda-3.jsonl.xz",
+            "records-cuda-2.jsonl.xz",
+            "records-cuda-1.jsonl.xz",
+        )
     ),
 }
 PRETRAINED = ROOT / "costmodel" / "pretrained"
