@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ir.columns import Columns, Decision, tables_of
+from ir.dtypes import dtype_of
+from ir.ops.store import Store
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.space import Constraint
@@ -22,6 +24,8 @@ from ir.targets.cuda.stream_k import ALL, NAME, NONE, REST, WAVE, stream_decisio
 from ir.targets.cuda.tensor_rules import CLUSTERS, TensorRules
 
 POOR = 0.93  # share of its waves that a grid fills, below which a seed shares what is left over
+ROOMY = 160  # registers of sums beside which there is room for another piece's
+SUM_BYTES = 4
 LARGE = 8  # seeds, the first ones, whose tiles are worth cutting
 
 
@@ -122,7 +126,10 @@ class TensorStreams(TensorRules):
         return np.where(shared > 0, most, 0.0)
 
     def stream_seeds(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
-        """Of large tiles that leave much of their last wave empty: the same with shared tiles."""
+        """Of large tiles that leave much of their last wave empty: the same with shared tiles.
+
+        Not of sums that leave no registers for those of another piece, where outputs are as wide.
+        """
         if not self.may_stream or not seeds:
             return []
         seeds = seeds[:LARGE]
@@ -132,6 +139,9 @@ class TensorStreams(TensorRules):
         clusters = self._clusters(columns)
         waves = self._stream_tiles(columns) / clusters
         poor = (waves < POOR * np.ceil(waves)) & (clusters > 1)
+        stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
+        if any(dtype_of(node.dtype).bytes >= SUM_BYTES for node in stores):
+            poor &= np.asarray(self._accumulators(columns)) <= ROOMY
         ways = ((REST,), (REST, WAVE))
         return [
             {**seed, self.name(NAME): way}
