@@ -14,19 +14,18 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import WARP
-from ir.targets.cuda.hilbert import hilbert_order
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.merging import Meeting
 from ir.targets.cuda.multicast import first_block, first_line, peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
-from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Team
 from ir.targets.cuda.tensor_ahead import ask_ahead
 from ir.targets.cuda.tensor_consumer import TensorBody, TensorEvaluator
 from ir.targets.cuda.tensor_exchange import Exchange
-from ir.targets.cuda.tensor_merge import hand_over_of, meeting_of, rooms_of, stream_of, whole_waves
+from ir.targets.cuda.tensor_grid import TensorGrid
+from ir.targets.cuda.tensor_merge import hand_over_of, meeting_of, rooms_of
 from ir.targets.cuda.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.tensor_rings import HELD
 from ir.targets.cuda.writer import Writer
@@ -43,9 +42,9 @@ class TensorLowering:
         self.looped = frozenset(plan.roles.walked)
         self.passes = find_passes(program, self.looped)
         self.maps: dict[str, Parameter] = {}
-        self.order = ""  # of the tiles, where it is a table
         self.uses: list[list[Ring]] = [[] for _ in self.passes.passes]
-        self.stream = stream_of(plan, self._total(), *self._counts()[1:])
+        self.grid = TensorGrid(plan, program.axes, name)
+        self.stream = self.grid.stream
 
     def run(self) -> Launch:
         consumer = self._consumer()
@@ -64,20 +63,20 @@ class TensorLowering:
         for spec in tensors:
             constness = "const " if spec.role == "input" else ""
             words.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {spec.name}")
-        places = self._total() // self.plan.parts * self.plan.cluster_size
-        rooms = rooms_of(self.plan, self._grid() if self.stream else places, self.name)
+        places = self.grid.total() // self.plan.parts * self.plan.cluster_size
+        rooms = rooms_of(self.plan, self.grid.blocks() if self.stream else places, self.name)
         parameters += [Parameter(room.argument) for room in rooms]
         words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
         cluster = self.plan.cluster_blocks
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
         bounds = f"__launch_bounds__({self.plan.threads}, 1)"
         head = f"TW_KERNEL {bounds} {extra}{self.name}({', '.join(words)})"
-        table = f"static __device__ const u32 {self.name}_order[] = {{{self.order}}};\n"
-        text = f"{table if self.order else ''}{head} {{\n{w.text}}}\n"
+        table = f"static __device__ const u32 {self.name}_order[] = {{{self.grid.order}}};\n"
+        text = f"{table if self.grid.order else ''}{head} {{\n{w.text}}}\n"
         return Launch(
             self.name,
             text,
-            self._grid(),
+            self.grid.blocks(),
             self.plan.threads,
             self.shared,
             tuple(parameters),
@@ -92,28 +91,6 @@ class TensorLowering:
 
     # -- tiles of the grid
 
-    def _counts(self) -> tuple[list[tuple[str, int]], int, int]:
-        """Batches, and cluster tiles along rows and along columns."""
-        plan, axes = self.plan, self.program.axes
-        rows = columns = 1
-        for number, axis in enumerate(plan.roles.rows):
-            count = -(-axes[axis] // plan.tiles[axis])
-            if number == len(plan.roles.rows) - 1:
-                count = -(-count // plan.cluster[0])
-            rows *= count
-        if not plan.roles.inner:
-            for axis in plan.roles.columns:
-                count = -(-axes[axis] // plan.tiles[axis])
-                columns *= -(-count // plan.cluster[1]) if axis == plan.column_axis else count
-        return [(axis, axes[axis]) for axis in plan.roles.batch], rows, columns
-
-    def _total(self) -> int:
-        batches, rows, columns = self._counts()
-        total = rows * columns * self.plan.parts // self.plan.cluster_parts
-        for _, extent in batches:
-            total *= extent
-        return total
-
     def meeting(self) -> Meeting:
         """Where the parts of the present tile meet."""
         size = self.plan.cluster_size
@@ -123,81 +100,6 @@ class TensorLowering:
             )
         tile = f"({self.whole} * {size} + rank)" if size > 1 else self.whole
         return meeting_of(self.plan, tile, self.part, self._team_sync())
-
-    def _grid(self) -> int:
-        clusters = self._total()
-        if self.stream is not None:
-            clusters = self.stream.clusters
-        elif self.plan.processors:
-            there = self.plan.processors // self.plan.cluster_blocks
-            clusters = min(clusters, whole_waves(self.plan, there))
-        return clusters * self.plan.cluster_blocks
-
-    def _decode(self, w: Writer, tile: str) -> dict[str, str]:
-        """Declare the origins of a cluster tile's part that is this CTA's."""
-        batches, rows, columns = self._counts()
-        origins: dict[str, str] = {}
-        rest = tile
-        inner = rows * columns
-        if batches:
-            number = w.name("batch")
-            w.line(f"i32 {number} = {tile} / {inner};")
-            rest = w.name("rest")
-            w.line(f"const i32 {rest} = {tile} % {inner};")
-            for axis, extent in reversed(batches):
-                origin = w.name(f"{axis}_first")
-                w.line(f"const i32 {origin} = {number} % {extent};")
-                w.line(f"{number} /= {extent};")
-                origins[axis] = origin
-        row, column = self._raster(w, rest, rows, columns)
-        self._split_rows(w, row, origins)
-        self._split_columns(w, column, origins)
-        return origins
-
-    def _raster(self, w: Writer, tile: str, rows: int, columns: int) -> tuple[str, str]:
-        if self.plan.raster != "hilbert" or columns == 1 or rows == 1:
-            order = "rows" if self.plan.raster == "hilbert" else self.plan.raster
-            return declare_place(w, order, tile, rows, columns)
-        row, column, place = w.name("row"), w.name("column"), w.name("place")
-        pairs = hilbert_order(rows, columns)
-        self.order = ", ".join(str(one << 16 | other) for one, other in pairs)
-        w.line(f"const u32 {place} = {self.name}_order[{tile}];")
-        w.line(f"const i32 {row} = {place} >> 16, {column} = {place} & 0xffff;")
-        return row, column
-
-    def _split_rows(self, w: Writer, row: str, origins: dict[str, str]) -> None:
-        plan, axes = self.plan, self.program.axes
-        rest = row
-        for number, axis in enumerate(reversed(plan.roles.rows)):
-            count = -(-axes[axis] // plan.tiles[axis])
-            index = rest
-            if not number and plan.cluster[0] > 1:
-                count = -(-count // plan.cluster[0])
-                index = f"(({rest}) % {count} * {plan.cluster[0]} + rank % {plan.cluster[0]})"
-            elif len(plan.roles.rows) > 1:
-                index = f"(({rest}) % {count})"
-            origin = w.name(f"{axis}_first")
-            w.line(f"const i32 {origin} = {index} * {plan.tiles[axis]};")
-            origins[axis] = origin
-            rest = f"({rest}) / {count}"
-
-    def _split_columns(self, w: Writer, column: str, origins: dict[str, str]) -> None:
-        plan, axes = self.plan, self.program.axes
-        if plan.roles.inner:
-            return
-        rest = column
-        for axis in reversed(plan.roles.columns):
-            count = -(-axes[axis] // plan.tiles[axis])
-            index = f"({rest})"
-            if axis == plan.column_axis and plan.cluster[1] > 1:
-                count = -(-count // plan.cluster[1])
-                index = f"(({rest}) % {count} * {plan.cluster[1]} + rank / {plan.cluster[0]})"
-            elif len(plan.roles.columns) > 1:
-                index = f"(({rest}) % {count})"
-            origin = w.name(f"{axis}_first")
-            w.line(f"const i32 {origin} = {index} * {plan.tiles[axis]};")
-            origins[axis] = origin
-            rest = f"({rest}) / {count}"
 
     # -- what both roles share
 
@@ -259,11 +161,11 @@ class TensorLowering:
             turns, cluster = not self.plan.cooperative, self.first_and_step()[0]
             pieces = self.stream.pieces(w, cluster, turns)
             with pieces as (self.whole, self.first_block):
-                evaluator.origins |= self._decode(w, self.whole)
+                evaluator.origins |= self.grid.decode(w, self.whole)
                 evaluator.looped, self.walk_from = self.looped, "0"
                 yield
             return
-        total = self._total()
+        total = self.grid.total()
         start, step = self.first_and_step()
         tile = w.name("tile")
         with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
@@ -281,7 +183,7 @@ class TensorLowering:
             self.whole, self.part = w.name("whole"), w.name("part")
             w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
             w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
-        evaluator.origins |= self._decode(w, self.whole)
+        evaluator.origins |= self.grid.decode(w, self.whole)
         self._walk_bounds(w, evaluator)
 
     def _walk_bounds(self, w: Writer, evaluator: Evaluator) -> None:

@@ -159,27 +159,37 @@ class TensorStore:
         fixed: dict[Digit, str],
     ) -> list[str]:  # fmt: skip
         """The two packed words (upper and lower rows) of one thread in 8 columns."""
+        words = []
+        for values in self._neighbours(position, column, digit, halves, fixed):
+            name = self.e.w.name("word")
+            word = scalars.pack_word(values, self.nodes[position].dtype)
+            self.e.w.line(f"const u32 {name} = {word};")
+            words.append(name)
+        return words
+
+    def _neighbours(
+        self, position: int, column: str, digit: Digit, halves: list[Digit],
+        fixed: dict[Digit, str],
+    ) -> Iterator[list[str]]:  # fmt: skip
+        """The values of one thread in 8 columns, in the dtype that is stored: two neighbours of the
+        upper rows, then the lower rows'."""
         e, source = self.e, self.nodes[position].args[0]
-        dtype = self.nodes[position].dtype
         outer = {**fixed, digit: column}
         e.fixed.update(outer)
         saved, e.values = e.values, dict(e.values)
         e.prepare(position)
-        words = []
         pair = Digit(self.plan.column_axis, 2, 1)
         for half in range(2):
             values = []
             for place in ("0", "1"):
                 point = Point({**e.fixed, **_spread(halves, half), pair: place})
                 value = e.scalar(source, point, {})
-                values.append(scalars.convert(value, self.nodes[source].dtype, dtype))
-            name = e.w.name("word")
-            e.w.line(f"const u32 {name} = {scalars.pack_word(values, dtype)};")
-            words.append(name)
+                dtype = self.nodes[source].dtype
+                values.append(scalars.convert(value, dtype, self.nodes[position].dtype))
+            yield values
         e.values = saved
         for key in outer:
             del e.fixed[key]
-        return words
 
     def _words32(
         self, position: int, buffer: str, start: int, width: int, digit: Digit,
@@ -200,26 +210,11 @@ class TensorStore:
         self, position: int, column: str, digit: Digit, halves: list[Digit],
         fixed: dict[Digit, str],
     ) -> Iterator[tuple[int, list[str]]]:  # fmt: skip
-        """The words of one thread in 8 columns, two neighbours of the upper rows, then the lower
-        rows'; each has 32 bits."""
-        e, source = self.e, self.nodes[position].args[0]
+        """The words of one thread in 8 columns, by half; each value has 32 bits."""
         dtype = self.nodes[position].dtype
-        outer = {**fixed, digit: column}
-        e.fixed.update(outer)
-        saved, e.values = e.values, dict(e.values)
-        e.prepare(position)
-        pair = Digit(self.plan.column_axis, 2, 1)
-        for half in range(2):
-            words = []
-            for place in ("0", "1"):
-                point = Point({**e.fixed, **_spread(halves, half), pair: place})
-                value = e.scalar(source, point, {})
-                value = scalars.convert(value, self.nodes[source].dtype, dtype)
-                words.append(scalars.pack_word([value], dtype))
-            yield half, words
-        e.values = saved
-        for key in outer:
-            del e.fixed[key]
+        every = self._neighbours(position, column, digit, halves, fixed)
+        for half, values in enumerate(every):
+            yield half, [scalars.pack_word([value], dtype) for value in values]
 
     # -- outputs that are contiguous along the rows
 
