@@ -164,10 +164,15 @@ def export(
     target: str = "cpu",
     threads: int | None = None,
     store: str | Path | None = None,
+    name: str | None = None,
     **arguments: Any,
 ) -> Sequence[Path]:
-    """Export the best record of a workload as files that need no Tilewright; returns them."""
+    """Export the best record of a workload as files that need no Tilewright; returns them.
+
+    Files and the function in them are called `name`, by default as the operator is. Linkers see
+    that name, or the operator's with a hash of the kernel.
+    """
     from explorer.job import export_best
 
     workload = load(operator, target=target, threads=threads, **arguments)
-    return export_best(workload, Path(folder), store=store)
+    return export_best(workload, Path(folder), store=store, name=name)

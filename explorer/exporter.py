@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from explorer.errors import ExportError
@@ -16,7 +17,7 @@ from explorer.exporters.library import find_linker, source_text
 from ir.errors import MissingTarget, TilewrightError
 from ir.kernel import Kernel
 
-__all__ = ["export", "find_linker", "source_text"]
+__all__ = ["export", "find_linker", "refuse_name", "source_text"]
 
 
 def export(
@@ -24,20 +25,27 @@ def export(
     facts: Mapping[str, object],
     folder: Path,
     *,
+    name: str | None = None,
     linker: str | None = None,
     cache_dir: Path | None = None,
 ) -> tuple[Path, ...]:
     """Write `kernel` to `folder`; returns the files.
 
-    `facts` come from the record (schedule, seconds, hardware ...) and go into manifest and header.
+    Files and functions are called `name`, else as the kernel is; what linkers see has a hash of
+    the kernel in its name then. `facts` come from the record (schedule, seconds, hardware ...) and
+    go into manifest and header.
     Raises ExportError, or MissingTarget without the target's toolchain, with nothing written.
     """
     exporter = find_exporter(kernel.target)
-    exporter.check(kernel)
+    symbol = name or ""
+    kernel = replace(kernel, name=name) if name is not None else kernel
+    exporter.check(kernel.name, symbol)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
-            exporter.write(kernel, facts, Path(scratch), linker=linker, cache_dir=cache_dir)
+            exporter.write(
+                kernel, facts, Path(scratch), symbol=symbol, linker=linker, cache_dir=cache_dir
+            )
             return _move(Path(scratch), folder)
     except OSError as error:
         raise ExportError(f"{folder}: {error.strerror or error}") from None
@@ -45,6 +53,11 @@ def export(
         raise
     except TilewrightError as error:
         raise ExportError(str(error)) from None
+
+
+def refuse_name(target: str, program: str, name: str | None = None) -> None:
+    """Raises ExportError if a program's kernel cannot be exported, as `name` if that is given."""
+    find_exporter(target).check(program if name is None else name, name or "")
 
 
 def _move(scratch: Path, folder: Path) -> tuple[Path, ...]:

@@ -246,9 +246,12 @@ def export_best(
     schedule: Schedule | None = None,
     seconds: float | None = None,
     store: str | Path | None = None,
+    name: str | None = None,
 ) -> Sequence[Path]:
     """Export a schedule (by default the best record's) to `folder`; returns the files."""
-    from explorer.exporter import export
+    from explorer.exporter import export, refuse_name
+
+    refuse_name(workload.target, workload.program.name, name)
 
     if schedule is None:
         record = best_record(workload, store)
@@ -263,4 +266,5 @@ def export_best(
         "isa": list(workload.hardware.isa),
         "generator": workload.backend.generator,
     }
-    return export(workload.kernel(schedule), facts, folder, cache_dir=cache_dir())
+    kernel = workload.kernel(schedule)
+    return export(kernel, facts, folder, name=name, cache_dir=cache_dir())

@@ -49,17 +49,25 @@ class Kernel:
         facts = json.dumps([self.target, self.entry, self.threads, arguments])
         return hashlib.sha256((facts + self.texts[0][1]).encode()).hexdigest()
 
+    @property
+    def symbol(self) -> str:
+        """A name for linkers that differs between kernels of one name that do different things."""
+        return f"{self.name}_{self.key[:12]}"
+
 
 @dataclass(frozen=True, slots=True)
 class Standalone:
     """A kernel that runs without Tilewright: whole source in `language`, and its plain entry.
 
-    `texts` join the kernel's first text in one object file; `build` is the command that makes a
-    shared library of the source.
+    `symbol` is the entry's name, `header` declares it, if the language has such a thing. `texts`
+    join the kernel's first text in one object file, in which the last one's definitions alone are
+    visible; `build` is the command that makes a shared library of the source.
     """
 
     language: str
+    symbol: str
     signature: str
+    header: str
     source: str
     texts: tuple[str, ...]
     build: str

@@ -58,8 +58,11 @@ class Backend(Protocol):
         """Generate the kernel, in every language of the target if `full`; raises Refusal."""
         ...
 
-    def standalone(self, kernel: Kernel) -> Standalone:
-        """What makes a kernel that was lowered in `full` run without Tilewright."""
+    def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
+        """What makes a kernel that was lowered in `full` run without Tilewright.
+
+        `symbol` is the entry's name if it is not to be `kernel.symbol`.
+        """
         ...
 
 

@@ -59,6 +59,10 @@ Threads = Annotated[int | None, typer.Option(help="threads of the kernel; defaul
 Pins = Annotated[
     list[str] | None, typer.Option("--pin", metavar="DECISION=VALUE", help="fix a decision")
 ]
+ExportName = Annotated[
+    str | None,
+    typer.Option("--name", help="what files, functions and symbols are called, not the operator"),
+]
 Records = Annotated[str | None, typer.Option(help="record store: a path or a database URL")]
 OutputFormat = Annotated[Format, typer.Option("--format", help="how to print the result")]
 ScheduleText = Annotated[

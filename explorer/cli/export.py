@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli.app import (
+    ExportName,
     OperatorName,
     Records,
     ScheduleText,
@@ -29,16 +30,18 @@ def export(
     target: Target = "cpu",
     threads: Threads = None,
     records: Records = None,
+    name: ExportName = None,
 ) -> None:
     """Write a kernel as files that need no Tilewright.
 
-    Source, machine code, a manifest, a Python module and, where a linker is found, a shared
-    library.
+    Source, header, machine code, a manifest, a Python module and, where a linker is found, a
+    shared library. Kernels of one operator may be used together: their symbols hold a hash, unless
+    --name gives one.
     """
     from explorer.job import export_best
     from explorer.workload import Workload
 
     workload = Workload.of(operator, pairs(words), target, threads)
     chosen = read_schedule(schedule) if schedule else None
-    for path in export_best(workload, out, schedule=chosen, store=records):
+    for path in export_best(workload, out, schedule=chosen, store=records, name=name):
         print(f"wrote {path}")

@@ -14,6 +14,7 @@ import typer
 
 from explorer.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOTHING
 from explorer.cli.app import (
+    ExportName,
     Format,
     OutputFormat,
     Pins,
@@ -75,7 +76,8 @@ BaselineOption = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
 
-_ALWAYS = {"resume", "records", "out", "plain", "form"}  # parameters that go with any others
+# parameters that go with any others
+_ALWAYS = {"resume", "records", "out", "name", "plain", "form"}
 
 
 @app.command()
@@ -99,6 +101,7 @@ def tune(
     replay: Replay = None,
     baseline: BaselineOption = True,
     out: Out = None,
+    name: ExportName = None,
     plain: Plain = False,
     form: OutputFormat = Format.text,
 ) -> int:
@@ -112,11 +115,13 @@ def tune(
     from explorer.budget import Budget
 
     _refuse_folder(out)
+    if name is not None and out is None:
+        raise UsageError("--name says what is exported; give --out FOLDER too")
     given = _given(context)
     if replay is not None:
         why = "--replay answers from records and stores nothing"
         _refuse_others(given, set(given) - {"jobs", "resume", "records"}, why)
-    output = _Output(out, plain, form, records)
+    output = _Output(out, name, plain, form, records)
     if resume:
         return _resume(operator, given, output)
     if jobs is not None:
@@ -139,6 +144,7 @@ class _Output:
     """Where results go, and how they are shown."""
 
     folder: Path | None
+    name: str | None
     plain: bool
     form: Format
     records: str | None
@@ -182,6 +188,7 @@ def _search(
     from explorer.turns import prepare
 
     workloads = prepare(plan, recordings)
+    _refuse_names(workloads, output)
     peaks = _peaks(workloads, measured=not recordings)
     text = output.form is Format.text
     display = _display(plan, workloads, peaks, output.plain) if text else Silence()
@@ -202,6 +209,16 @@ def _peaks(workloads: Sequence[Workload], measured: bool) -> list[dict[str, floa
         | (measured_peaks(w.target, w.hardware) if measured else {})
         for w in workloads
     ]
+
+
+def _refuse_names(workloads: Sequence[Workload], output: _Output) -> None:
+    """Raises now what exporting would after the search."""
+    from explorer.exporter import refuse_name
+
+    if output.name is not None and len(workloads) > 1:
+        raise UsageError(f"--name {output.name}: there are {len(workloads)} kernels; name one job")
+    for workload in workloads if output.folder is not None else ():
+        refuse_name(workload.target, workload.program.name, output.name)
 
 
 def _given(context: typer.Context) -> dict[str, str]:
@@ -264,7 +281,7 @@ def _finish(found: PlanResult, output: _Output, resumable: bool) -> int:
     text = output.form is Format.text
     for result in found.results if text else ():
         _print_text(found, result)
-    files = {r.number: _export(found.plan, r, output.folder) for r in found.results}
+    files = {r.number: _export(found.plan, r, output) for r in found.results}
     if text:
         _print_end(found, files)
         if found.interrupted:
@@ -276,17 +293,20 @@ def _finish(found: PlanResult, output: _Output, resumable: bool) -> int:
     return EXIT_NOTHING if found.missed else EXIT_DONE
 
 
-def _export(plan: Plan, result: JobResult, out: Path | None) -> tuple[str, ...]:
+def _export(plan: Plan, result: JobResult, output: _Output) -> tuple[str, ...]:
     """Files of a job's best kernel; of several jobs each has a folder of its own."""
     from explorer.job import export_best
     from explorer.workload import Workload
 
+    out = output.folder
     if out is None:
         return ()
     job = plan.jobs[result.number]
     folder = out if len(plan.jobs) == 1 else out / f"{result.number + 1}-{result.program.name}"
     workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
-    written = export_best(workload, folder, schedule=result.best, seconds=result.seconds)
+    written = export_best(
+        workload, folder, schedule=result.best, seconds=result.seconds, name=output.name
+    )
     return tuple(str(path) for path in written)
 
 

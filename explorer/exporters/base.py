@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
@@ -18,8 +20,11 @@ from ir.kernel import Kernel
 class Exporter(Protocol):
     """Writes the files of one kernel."""
 
-    def check(self, kernel: Kernel) -> None:
-        """Raises ExportError if the kernel cannot be named as it is."""
+    def check(self, name: str, symbol: str) -> None:
+        """Raises ExportError if a kernel cannot be called `name`.
+
+        `symbol` is the name for linkers that the user asks for, if any.
+        """
         ...
 
     def write(
@@ -28,6 +33,7 @@ class Exporter(Protocol):
         facts: Mapping[str, object],
         folder: Path,
         *,
+        symbol: str,
         linker: str | None,
         cache_dir: Path | None,
     ) -> None:
@@ -42,6 +48,9 @@ _ANY = "explorer.exporters.library:LibraryExporter"  # on what `Backend.standalo
 _EXPORTERS = {"cpu": _ANY, "cuda": "explorer.exporters.cuda:CudaExporter"}
 
 
+CHOOSE = "choose another with --name"
+
+
 def find_exporter(target: str) -> Exporter:
     """The exporter of `target`: a shared library's unless the target has its own."""
     module, _, attribute = _EXPORTERS.get(target, _ANY).partition(":")
@@ -49,10 +58,23 @@ def find_exporter(target: str) -> Exporter:
     return exporter
 
 
-def refuse_name(name: str, reserved: str) -> None:
-    """Raises ExportError unless `name` is a Python name; `reserved` says what it is to be."""
+def refuse_name(name: str, reserved: str, imported: Collection[str]) -> None:
+    """Raises ExportError unless `name` is a Python name; `reserved` says what it is to be.
+
+    `imported` are the packages that the exported module may meet.
+    """
     if not name.isidentifier() or iskeyword(name):
-        raise ExportError(f"{name!r} cannot be the name of {reserved}")
+        raise ExportError(f"{name!r} cannot be the name of {reserved}; {CHOOSE}")
+    if name in imported or name in sys.stdlib_module_names:
+        raise ExportError(f"{name!r} would hide the Python module of that name; {CHOOSE}")
+
+
+def names_in(source: str) -> frozenset[str]:
+    """Every name that a Python text reads, binds or imports."""
+    nodes = list(ast.walk(ast.parse(source)))
+    found = {node.id for node in nodes if isinstance(node, ast.Name)}
+    found |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    return frozenset(found | {n.asname or n.name for n in nodes if isinstance(n, ast.alias)})
 
 
 def flat(value: object) -> str:

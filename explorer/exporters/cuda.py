@@ -7,7 +7,6 @@ files. Machine code is made in a worker process, which touches no driver.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from pprint import pformat
@@ -46,11 +45,9 @@ Plan = dict[str, Any]
 class CudaExporter:
     """See `explorer.exporters.base.Exporter`. Links nothing."""
 
-    def check(self, kernel: Kernel) -> None:
-        """The kernel's name is a module's, beside those that the module imports."""
-        refuse_name(kernel.name, _NAMED)
-        if kernel.name in _IMPORTED or kernel.name in sys.stdlib_module_names:
-            raise ExportError(f"{kernel.name!r} would hide the Python module of that name")
+    def check(self, name: str, symbol: str) -> None:
+        """The name is a module's, beside those that the module imports."""
+        refuse_name(name, _NAMED, _IMPORTED)
 
     def write(
         self,
@@ -58,6 +55,7 @@ class CudaExporter:
         facts: Mapping[str, object],
         folder: Path,
         *,
+        symbol: str,
         linker: str | None,
         cache_dir: Path | None,
     ) -> None:

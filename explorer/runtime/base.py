@@ -89,7 +89,10 @@ class Runtime(Protocol):
         ...
 
     def assemble(self, texts: Sequence[str]) -> bytes:
-        """Machine code of several texts linked into one, to be used without this runtime."""
+        """Machine code of several texts linked into one, to be used without this runtime.
+
+        The last one's definitions are what others can link with.
+        """
         ...
 
     def load(self, binary: Binary) -> LoadedKernel:

@@ -174,12 +174,32 @@ def emit_object(text: str) -> bytes:
 
 
 def assemble(texts: Sequence[str]) -> bytes:
-    """Relocatable code of several LLVM modules linked into one."""
-    whole = parse(texts[0])
-    for text in texts[1:]:
-        whole.link_in(parse(text))
-    code: bytes = target_machine().emit_object(whole)
+    """Relocatable code of several LLVM modules linked into one.
+
+    What the last one defines is visible to linkers, everything else is the object's own.
+    """
+    llvm().initialize_native_asmparser()  # for the definitions of what processes share
+    modules = [parse(text) for text in texts]
+    visible = {value.name for value in _defined(modules[-1])}
+    whole = modules[0]
+    for module in modules[1:]:
+        whole.link_in(module)
+    for value in _defined(whole):
+        if value.name not in visible:
+            value.linkage = "internal"
+    machine = target_machine()
+    tidy = llvm().create_new_module_pass_manager()
+    tidy.add_global_dead_code_eliminate_pass()
+    options = llvm().create_pipeline_tuning_options(speed_level=0)
+    tidy.run(whole, llvm().create_pass_builder(machine, options))
+    code: bytes = machine.emit_object(whole)
     return code
+
+
+def _defined(module: Any) -> list[Any]:
+    """Functions and variables that a module defines, but for those that LLVM itself reads."""
+    values = [*module.functions, *module.global_variables]
+    return [v for v in values if not v.is_declaration and not v.name.startswith("llvm.")]
 
 
 def compile_kernel(kernel: Kernel, cache_dir: Path) -> Binary:

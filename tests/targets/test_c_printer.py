@@ -193,7 +193,7 @@ def check(
         poison = np.full(argument.shape, 0x5A, numpy_dtype(argument.dtype))
         np.save(folder / f"{argument.name}.npy", inputs.get(argument.name, poison))
     names = [argument.name for argument in operands]
-    place = [str(library), kernel.name, str(folder), str(shift)]
+    place = [str(library), standalone(kernel).symbol, str(folder), str(shift)]
     run = [sys.executable, "-c", _RUN, *place, *names]
     subprocess.run(run, check=True, timeout=60)
     reference = evaluate(program, inputs)
@@ -268,7 +268,8 @@ def test_an_exported_kernel_works_alone(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     files = export(kernel, {"operator": "softmax"}, folder, cache_dir=tmp_path / "cache")
     assert {path.name for path in files} == {
-        "softmax.ll", "softmax.o", "softmax.c", "softmax.json", "softmax.py", "libsoftmax.so",
+        "softmax.ll", "softmax.o", "softmax.c", "softmax.h", "softmax.json", "softmax.py",
+        "libsoftmax.so",
     }  # fmt: skip
     run = [sys.executable, "-I", "-c", _USE_EXPORT, str(folder), program.outputs[0].name]
     done = subprocess.run(run, capture_output=True, text=True, check=False, timeout=60)
@@ -292,7 +293,7 @@ def test_operands_of_any_name_have_an_entry(
 
     program = twice.build(m=37)
     kernel = lowered(program, {}, HOST.isa)
-    assert standalone(kernel).signature == f"void twice{signature}"
+    assert standalone(kernel, "twice").signature == f"void twice{signature}"
     binding: Any = import_module("llvmlite.binding")
     binding.parse_assembly(standalone(kernel).texts[1]).verify()
     if find_linker():

@@ -106,7 +106,7 @@ def run_c(kernel: Kernel, given: np.ndarray, target: str, machine: str, folder: 
     command = [find_linker() or "cc", *flags, "-Wall", "-Wextra", "-Werror"]
     subprocess.run([*command, "-o", str(library), str(source)], check=True)
     output = np.zeros(given.shape, numpy_dtype(target))
-    function = getattr(ctypes.CDLL(str(library)), kernel.name)
+    function = getattr(ctypes.CDLL(str(library)), standalone(kernel).symbol)
     function(*(ctypes.c_void_p(array.ctypes.data) for array in (given, output)))
     return output
 

@@ -82,8 +82,8 @@ class CpuBackend:
             program.name, "cpu", lowering.arguments, tuple(texts), entry, hardware.threads
         )
 
-    def standalone(self, kernel: Kernel) -> Standalone:
+    def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
         """Pool, plain entry and flags of an exported kernel."""
         from ir.targets.cpu.standalone import standalone
 
-        return standalone(kernel)
+        return standalone(kernel, symbol)

@@ -1,4 +1,4 @@
-"""The plain entry of an exported kernel, `void name(const T* A, ..., T* C)`, as LLVM IR and as C.
+"""The plain entry of an exported kernel, `void symbol(const T* A, ..., T* C)`, as LLVM IR and C.
 
 Text only. It stands on the pool's symbols and on the kernel's body.
 """
@@ -6,6 +6,7 @@ Text only. It stands on the pool's symbols and on the kernel's body.
 from __future__ import annotations
 
 import platform
+from dataclasses import dataclass
 
 from ir.kernel import Argument, Kernel
 from ir.targets.cpu.c import RESERVED_WORDS
@@ -23,6 +24,26 @@ _C_TYPES = {
     "u8": "uint8_t",
     "bool": "uint8_t",
 }
+
+_PATTERNS = ("f16", "bf16", "e4m3")  # to C they are integers
+
+_HEADER = """\
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {{
+#endif
+
+/* Arrays are row-major and whole, at multiples of their elements' size. Outputs overlap no other
+ * array. Several threads may call it at once: they take turns.
+{arguments}
+ */
+{signature};
+
+#ifdef __cplusplus
+}}
+#endif
+"""
 
 _TILES_LLVM = """
 ; Linux gives tile registers (AMX) to processes that ask; a refusal is found by the kernel's author.
@@ -44,11 +65,98 @@ __attribute__((constructor)) static void request_tiles(void) { syscall(158, 0x10
 """
 
 
-def signature_c(kernel: Kernel) -> str:
-    """The C prototype of the plain entry, without a semicolon."""
-    names = _c_names(kernel)
-    parameters = ", ".join(_parameter(a, names[a.name]) for a in _operands(kernel))
-    return f"void {kernel.name}({parameters})"
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The entry of `kernel` as `symbol`, which is the kernel's own unless the user chose it.
+
+    One that holds a hash of the kernel is weak, as any other like it is the same kernel; of two
+    that the user gave one name the linker complains.
+    """
+
+    kernel: Kernel
+    symbol: str
+    names: dict[str, str]  # what C calls each operand
+
+    @classmethod
+    def of(cls, kernel: Kernel, symbol: str = "") -> Entry:
+        symbol = symbol or kernel.symbol
+        return cls(kernel, symbol, _c_names(kernel, symbol))
+
+    @property
+    def weak(self) -> bool:
+        return self.symbol == self.kernel.symbol
+
+    def signature(self) -> str:
+        """The C prototype, without a semicolon."""
+        operands = _operands(self.kernel)
+        parameters = ", ".join(_parameter(a, self.names[a.name]) for a in operands)
+        return f"void {self.symbol}({parameters})"
+
+    def header(self) -> str:
+        """C and C++ that declares the entry and says what it takes."""
+        rows = [_described(a, self.names[a.name]) for a in _operands(self.kernel)]
+        return _HEADER.format(
+            arguments="\n".join(f" *   {row}" for row in rows), signature=self.signature()
+        )
+
+    def c(self) -> str:
+        """C text to stand behind the pool and the kernel's body."""
+        kernel = self.kernel
+        offsets, total = scratch_offsets(kernel)
+        values = [
+            f"scratch + {offsets[a.name]}"
+            if a.role == "workspace"
+            else f"(void *){self.names[a.name]}"
+            for a in kernel.arguments
+        ]
+        marks = 'weak, visibility("default")' if self.weak else 'visibility("default")'
+        lines = [_TILES_C, f"__attribute__(({marks}))", f"{self.signature()} {{"]
+        if total:
+            lines += [
+                "  static void *slot;",
+                f"  char *scratch = (char *)tilewright_scratch_take(&slot, {total});",
+            ]
+        lines += [
+            f"  void *args[] = {{{', '.join(values)}}};",
+            f"  tilewright_launch({kernel.entry}, args, {kernel.threads});",
+        ]
+        if total:
+            lines.append("  tilewright_scratch_give(&slot, scratch);")
+        return "\n".join([*lines, "}", ""])
+
+    def llvm(self) -> str:
+        """An LLVM module with the entry, to be linked with the kernel's and the pool's."""
+        kernel = self.kernel
+        offsets, total = scratch_offsets(kernel)
+        places = {a.name: f"%at.{place}" for place, a in enumerate(kernel.arguments)}
+        parameters = ", ".join(f"ptr {places[a.name]}" for a in _operands(kernel))
+        lines = [
+            "declare void @tilewright_launch(ptr, ptr, i64)",
+            "declare ptr @tilewright_scratch_take(ptr, i64)",
+            "declare void @tilewright_scratch_give(ptr, ptr)",
+            f"declare void @{kernel.entry}(i64, i64, ptr, ptr)",
+            "@scratch.slot = internal global ptr null, align 64",
+            _tiles_llvm(),
+            f"define {'weak ' if self.weak else ''}void @{self.symbol}({parameters}) {{",
+            f"  %args = alloca [{len(kernel.arguments)} x ptr], align 16",
+        ]
+        if total:
+            lines.append(
+                f"  %scratch = call ptr @tilewright_scratch_take(ptr @scratch.slot, i64 {total})"
+            )
+        for position, argument in enumerate(kernel.arguments):
+            value = places[argument.name]
+            if argument.role == "workspace":
+                lines.append(
+                    f"  {value} = getelementptr i8, ptr %scratch, i64 {offsets[argument.name]}"
+                )
+            lines.append(f"  %args.{position} = getelementptr ptr, ptr %args, i64 {position}")
+            lines.append(f"  store ptr {value}, ptr %args.{position}")
+        launch = f"ptr @{kernel.entry}, ptr %args, i64 {kernel.threads}"
+        lines.append(f"  call void @tilewright_launch({launch})")
+        if total:
+            lines.append("  call void @tilewright_scratch_give(ptr @scratch.slot, ptr %scratch)")
+        return "\n".join([*lines, "  ret void", "}", ""])
 
 
 def _parameter(argument: Argument, name: str) -> str:
@@ -56,9 +164,17 @@ def _parameter(argument: Argument, name: str) -> str:
     return f"{const}{_C_TYPES[argument.dtype]} *{name}"
 
 
-def _c_names(kernel: Kernel) -> dict[str, str]:
+def _described(argument: Argument, name: str) -> str:
+    """One operand in words, for the header."""
+    extents = " x ".join(map(str, argument.shape)) or "one value"
+    bits = ", as bit patterns" if argument.dtype in _PATTERNS else ""
+    return f"{name}: {argument.role}, {argument.dtype}{bits}, {extents}"
+
+
+def _c_names(kernel: Kernel, symbol: str) -> dict[str, str]:
     """What C calls each operand: its own name where C and the entry's own words allow it."""
-    taken = {*RESERVED_WORDS, *_C_TYPES.values(), "scratch", "slot", kernel.name, kernel.entry}
+    taken = {*RESERVED_WORDS, *_C_TYPES.values(), "scratch", "slot", symbol, kernel.entry}
+    taken.add(kernel.name)  # what the header may define
     names = {}
     for argument in _operands(kernel):
         name = argument.name.replace(".", "_")
@@ -67,62 +183,6 @@ def _c_names(kernel: Kernel) -> dict[str, str]:
         taken.add(name)
         names[argument.name] = name
     return names
-
-
-def entry_c(kernel: Kernel) -> str:
-    """C text to stand behind the pool and the kernel's body."""
-    offsets, total = scratch_offsets(kernel)
-    names = _c_names(kernel)
-    values = [
-        f"scratch + {offsets[a.name]}" if a.role == "workspace" else f"(void *){names[a.name]}"
-        for a in kernel.arguments
-    ]
-    lines = [_TILES_C, f"{signature_c(kernel)} {{"]
-    if total:
-        lines += [
-            "  static void *slot;",
-            f"  char *scratch = (char *)tilewright_scratch_take(&slot, {total});",
-        ]
-    lines += [
-        f"  void *args[] = {{{', '.join(values)}}};",
-        f"  tilewright_launch({kernel.entry}, args, {kernel.threads});",
-    ]
-    if total:
-        lines.append("  tilewright_scratch_give(&slot, scratch);")
-    return "\n".join([*lines, "}", ""])
-
-
-def entry_llvm(kernel: Kernel) -> str:
-    """An LLVM module with the plain entry, to be linked with the kernel's and the pool's."""
-    offsets, total = scratch_offsets(kernel)
-    parameters = ", ".join(f"ptr %at.{argument.name}" for argument in _operands(kernel))
-    lines = [
-        "declare void @tilewright_launch(ptr, ptr, i64)",
-        "declare ptr @tilewright_scratch_take(ptr, i64)",
-        "declare void @tilewright_scratch_give(ptr, ptr)",
-        f"declare void @{kernel.entry}(i64, i64, ptr, ptr)",
-        "@scratch.slot = internal global ptr null, align 64",
-        _tiles_llvm(),
-        f"define void @{kernel.name}({parameters}) {{",
-        f"  %args = alloca [{len(kernel.arguments)} x ptr], align 16",
-    ]
-    if total:
-        lines.append(
-            f"  %scratch = call ptr @tilewright_scratch_take(ptr @scratch.slot, i64 {total})"
-        )
-    for position, argument in enumerate(kernel.arguments):
-        value = f"%at.{argument.name}"
-        if argument.role == "workspace":
-            lines.append(
-                f"  {value} = getelementptr i8, ptr %scratch, i64 {offsets[argument.name]}"
-            )
-        lines.append(f"  %args.{position} = getelementptr ptr, ptr %args, i64 {position}")
-        lines.append(f"  store ptr {value}, ptr %args.{position}")
-    launch = f"ptr @{kernel.entry}, ptr %args, i64 {kernel.threads}"
-    lines.append(f"  call void @tilewright_launch({launch})")
-    if total:
-        lines.append("  call void @tilewright_scratch_give(ptr @scratch.slot, ptr %scratch)")
-    return "\n".join([*lines, "  ret void", "}", ""])
 
 
 def scratch_offsets(kernel: Kernel) -> tuple[dict[str, int], int]:

@@ -1,10 +1,16 @@
 """The CPU thread pool, twice: as LLVM IR (what tuned kernels run on) and as C (what exports carry).
 
-Both texts define the same symbols with the same team layout, all weak, so that objects linked into
-one program share one pool. Owns text only: compiling and running it is the runtime's business.
+Both texts do the same on the same state. Exported kernels have their own code and share the state
+with all kernels of the process that have this version of the pool (`pool_shared`). Owns text only:
+compiling and running it is the runtime's business.
 """
 
+from __future__ import annotations
+
+import hashlib
 import platform
+import re
+from functools import cache
 
 from ir.targets.cpu import pool_text_c, pool_text_llvm
 
@@ -29,6 +35,7 @@ _PAUSE = {
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
 _NO_PAUSE = ("", 'fence syncscope("singlethread") seq_cst')
+_STATE = re.compile(r"^@tilewright_(\w+) = weak global (%team|i64|\[\d+ x i8\]) .*$", re.MULTILINE)
 
 
 def pool_llvm(machine: str | None = None, system: str | None = None) -> str:
@@ -47,9 +54,67 @@ def pool_llvm(machine: str | None = None, system: str | None = None) -> str:
     return _fill_waiting(text)
 
 
+def pool_shared(machine: str | None = None, system: str | None = None) -> str:
+    """The pool of an exported kernel as LLVM IR, its state shared by the whole process.
+
+    A unique symbol is one object in a process, even for libraries loaded with RTLD_LOCAL; weak
+    ones, which are all that other systems have, are one object in each library.
+    """
+    text = pool_llvm(machine, system)
+    linux = (system or platform.system()) == "Linux"
+    if linux:
+        text = _STATE.sub(r"@tilewright_\1 = external global \2, align 64", text)
+        text = f"{_unique_state()}\n{text}"
+    for name, _ in state():
+        text = re.sub(rf"@tilewright_{name}\b", f"@{prefix()}{name}", text)
+    return text
+
+
 def pool_c() -> str:
     """The pool as C with pthreads, to stand before a kernel's C text."""
-    return _fill_waiting(pool_text_c.C)
+    rows = "\n".join(f"    TILEWRIGHT_UNIQUE({name}, {size})" for name, size in state())
+    text = pool_text_c.C.replace("@UNIQUE_STATE@", rows)
+    text = text.replace("@GROUP@", prefix().rstrip("_")).replace("@VERSION@", version())
+    return _fill_waiting(text)
+
+
+@cache
+def version() -> str:
+    """Names what kernels must agree on to share threads: a hash of both texts."""
+    constants = [SPINS, CROWDED_SPINS, YIELDS, NAPS]
+    texts = [pool_text_llvm.LLVM, pool_text_llvm.LLVM_LINUX, pool_text_c.C, repr(constants)]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
+
+
+def prefix() -> str:
+    """What the symbols of the shared state begin with."""
+    return f"tilewright_pool_{version()}_"
+
+
+@cache
+def state() -> tuple[tuple[str, int], ...]:
+    """Name and bytes of each variable that kernels share, as the LLVM text has them."""
+    sizes = {"%team": TEAM_BYTES, "i64": 8}
+    found = _STATE.findall(pool_text_llvm.LLVM)
+    return tuple((name, sizes.get(kind) or int(kind[1:].split()[0])) for name, kind in found)
+
+
+def _unique_state() -> str:
+    """Assembly that defines the shared state, once in whatever it is linked into."""
+    group = prefix().rstrip("_")
+    lines = [
+        f".ifndef {prefix()}{state()[0][0]}",
+        f".pushsection .bss.{group},\\22awG\\22,%nobits,{group},comdat",
+        *(_unique(f"{prefix()}{name}", size) for name, size in state()),
+        ".popsection",
+        ".endif",
+    ]
+    return "\n".join(f'module asm "{line}"' for line in lines)
+
+
+def _unique(symbol: str, size: int) -> str:
+    kind = f".type {symbol},%gnu_unique_object"
+    return f".balign 64; {kind}; .size {symbol},{size}; {symbol}: .zero {size}"
 
 
 def _fill_waiting(text: str) -> str:

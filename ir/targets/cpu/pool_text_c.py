@@ -3,7 +3,8 @@
 C = """\
 /* Tilewright thread pool. Workers persist and are pinned; idle, they spin, yield, nap, and at last
  * sleep until woken.
- * Everything is weak, so that several kernels in one program share one pool. */
+ * Kernels have their own copy of the code and share the state, whatever they were linked into:
+ * all that use this version of the pool (@VERSION@) take turns on the same threads. */
 #ifndef TILEWRIGHT_POOL
 #define TILEWRIGHT_POOL
 #ifndef _GNU_SOURCE
@@ -19,7 +20,7 @@ C = """\
 #include <sys/mman.h>
 #endif
 
-#define TILEWRIGHT_WEAK __attribute__((weak))
+#define TILEWRIGHT_OWN static __attribute__((unused))
 #define TILEWRIGHT_LINE __attribute__((aligned(64)))
 
 typedef struct {
@@ -39,20 +40,39 @@ typedef void (*tilewright_body_t)(int64_t thread, int64_t threads, void **args, 
 typedef union { pthread_mutex_t mutex; char room[128]; } tilewright_mutex_t;
 typedef union { pthread_cond_t cond; char room[128]; } tilewright_cond_t;
 
-TILEWRIGHT_WEAK tilewright_team_t tilewright_team TILEWRIGHT_LINE;
-TILEWRIGHT_WEAK int64_t tilewright_lock TILEWRIGHT_LINE;
-TILEWRIGHT_WEAK int64_t tilewright_started;
-TILEWRIGHT_WEAK int64_t tilewright_process;
-TILEWRIGHT_WEAK int64_t tilewright_parked TILEWRIGHT_LINE;
-TILEWRIGHT_WEAK tilewright_mutex_t tilewright_mutex TILEWRIGHT_LINE;
-TILEWRIGHT_WEAK tilewright_cond_t tilewright_wakeup TILEWRIGHT_LINE;
-TILEWRIGHT_WEAK unsigned char tilewright_cpus[128] TILEWRIGHT_LINE;
+/* A unique symbol is one object in the whole process, also for libraries that are loaded so that
+ * nobody else sees their names. Where there is none, each library has a pool of its own. */
+#define TILEWRIGHT_POOL_AS "@GROUP@_"
+#if defined(__ELF__) && defined(__linux__)
+#define TILEWRIGHT_UNIQUE(name, bytes) \\
+  ".balign 64\\n.type " TILEWRIGHT_POOL_AS #name ",%gnu_unique_object\\n" \\
+  ".size " TILEWRIGHT_POOL_AS #name "," #bytes "\\n" \\
+  TILEWRIGHT_POOL_AS #name ": .zero " #bytes "\\n"
+__asm__(
+    ".ifndef " TILEWRIGHT_POOL_AS "team\\n"
+    ".pushsection .bss.@GROUP@,\\"awG\\",%nobits,@GROUP@,comdat\\n"
+@UNIQUE_STATE@
+    ".popsection\\n.endif\\n");
+#define TILEWRIGHT_SHARED extern __attribute__((visibility("default")))
+#else
+#define TILEWRIGHT_SHARED __attribute__((weak))
+#endif
+#define TILEWRIGHT_AS(name) __asm__(TILEWRIGHT_POOL_AS #name) TILEWRIGHT_LINE
 
-TILEWRIGHT_WEAK int64_t tilewright_cpu_count;
-TILEWRIGHT_WEAK int64_t tilewright_spins TILEWRIGHT_LINE = @SPINS@;
+typedef unsigned char tilewright_cpus_t[128];
+TILEWRIGHT_SHARED tilewright_team_t tilewright_team TILEWRIGHT_AS(team);
+TILEWRIGHT_SHARED int64_t tilewright_lock TILEWRIGHT_AS(lock);
+TILEWRIGHT_SHARED int64_t tilewright_started TILEWRIGHT_AS(started);
+TILEWRIGHT_SHARED int64_t tilewright_process TILEWRIGHT_AS(process);
+TILEWRIGHT_SHARED int64_t tilewright_parked TILEWRIGHT_AS(parked);
+TILEWRIGHT_SHARED tilewright_mutex_t tilewright_mutex TILEWRIGHT_AS(mutex);
+TILEWRIGHT_SHARED tilewright_cond_t tilewright_wakeup TILEWRIGHT_AS(wakeup);
+TILEWRIGHT_SHARED tilewright_cpus_t tilewright_cpus TILEWRIGHT_AS(cpus);
+TILEWRIGHT_SHARED int64_t tilewright_cpu_count TILEWRIGHT_AS(cpu_count);
+TILEWRIGHT_SHARED int64_t tilewright_spins TILEWRIGHT_AS(spins);
 
 /* Waits a little: pauses at first, later gives the processor away. */
-TILEWRIGHT_WEAK void tilewright_relax(int64_t spins) {
+TILEWRIGHT_OWN void tilewright_relax(int64_t spins) {
   if (spins >= tilewright_spins) {
     sched_yield();
     return;
@@ -66,7 +86,7 @@ TILEWRIGHT_WEAK void tilewright_relax(int64_t spins) {
 
 /* Sleeps until the launch word differs from `seen`. The launcher stores the word before it reads
  * `parked`, we count ourselves parked before we read the word: one of us sees the other. */
-TILEWRIGHT_WEAK void tilewright_park(uint64_t seen) {
+TILEWRIGHT_OWN void tilewright_park(uint64_t seen) {
   pthread_mutex_lock(&tilewright_mutex.mutex);
   __atomic_fetch_add(&tilewright_parked, 1, __ATOMIC_SEQ_CST);
   while (__atomic_load_n(&tilewright_team.word, __ATOMIC_SEQ_CST) == seen)
@@ -75,7 +95,7 @@ TILEWRIGHT_WEAK void tilewright_park(uint64_t seen) {
   pthread_mutex_unlock(&tilewright_mutex.mutex);
 }
 
-TILEWRIGHT_WEAK void tilewright_find_cpus(void) {
+TILEWRIGHT_OWN void tilewright_find_cpus(void) {
 #ifdef __linux__
   sched_getaffinity(0, sizeof tilewright_cpus, (cpu_set_t *)tilewright_cpus);
   tilewright_cpu_count = 0;
@@ -85,7 +105,7 @@ TILEWRIGHT_WEAK void tilewright_find_cpus(void) {
 }
 
 /* Worker i stays on the i-th processor that the process was allowed when the pool started. */
-TILEWRIGHT_WEAK void tilewright_pin(int64_t index) {
+TILEWRIGHT_OWN void tilewright_pin(int64_t index) {
 #ifdef __linux__
   unsigned char mask[128] TILEWRIGHT_LINE = {0};
   for (int cpu = 0; cpu < 1024; cpu++) {
@@ -99,7 +119,7 @@ TILEWRIGHT_WEAK void tilewright_pin(int64_t index) {
 #endif
 }
 
-TILEWRIGHT_WEAK void *tilewright_worker(void *argument) {
+TILEWRIGHT_OWN void *tilewright_worker(void *argument) {
   int64_t index = (int64_t)(intptr_t)argument, spins = 0;
   uint64_t seen = 0;
   tilewright_pin(index);
@@ -124,7 +144,7 @@ TILEWRIGHT_WEAK void *tilewright_worker(void *argument) {
 
 /* Starts workers until `threads` can run, and returns how many can. Called under the lock.
  * A forked child has none of its parent's workers, and begins anew. */
-TILEWRIGHT_WEAK int64_t tilewright_ensure(int64_t threads) {
+TILEWRIGHT_OWN int64_t tilewright_ensure(int64_t threads) {
   if (tilewright_process != (int64_t)getpid()) {
     tilewright_process = (int64_t)getpid();
     tilewright_started = tilewright_parked = 0;
@@ -146,7 +166,7 @@ TILEWRIGHT_WEAK int64_t tilewright_ensure(int64_t threads) {
 }
 
 /* Runs body(thread, threads, args, team) on `threads` threads; the caller is thread 0. */
-TILEWRIGHT_WEAK void tilewright_launch(tilewright_body_t body, void **args, int64_t threads) {
+TILEWRIGHT_OWN void tilewright_launch(tilewright_body_t body, void **args, int64_t threads) {
   if (threads <= 1) {
     tilewright_team_t own;
     memset(&own, 0, sizeof own);
@@ -176,7 +196,7 @@ TILEWRIGHT_WEAK void tilewright_launch(tilewright_body_t body, void **args, int6
 }
 
 /* All threads of the team meet here. The last to arrive opens the next generation. */
-TILEWRIGHT_WEAK void tilewright_barrier(void *opaque) {
+TILEWRIGHT_OWN void tilewright_barrier(void *opaque) {
   tilewright_team_t *team = (tilewright_team_t *)opaque;
   if (team->threads <= 1) return;
   int64_t generation = __atomic_load_n(&team->generation, __ATOMIC_RELAXED);
@@ -191,14 +211,14 @@ TILEWRIGHT_WEAK void tilewright_barrier(void *opaque) {
 }
 
 /* The next number of counter `slot` (0 to 63): how threads share chunks out among themselves. */
-TILEWRIGHT_WEAK int64_t tilewright_ticket(void *opaque, int64_t slot) {
+TILEWRIGHT_OWN int64_t tilewright_ticket(void *opaque, int64_t slot) {
   tilewright_team_t *team = (tilewright_team_t *)opaque;
   return __atomic_fetch_add(&team->tickets[slot], 1, __ATOMIC_ACQ_REL);
 }
 
 /* Scratch memory of an exported entry: taken out of its slot, so that concurrent calls never share
  * it, and given back, so that its pages are touched once. Large blocks lie on huge pages. */
-TILEWRIGHT_WEAK void *tilewright_scratch_take(void **slot, int64_t bytes) {
+TILEWRIGHT_OWN void *tilewright_scratch_take(void **slot, int64_t bytes) {
   void *block = __atomic_exchange_n(slot, NULL, __ATOMIC_ACQUIRE);
   if (block) return block;
   size_t alignment = bytes >= 2097152 ? 2097152 : 64;
@@ -209,7 +229,7 @@ TILEWRIGHT_WEAK void *tilewright_scratch_take(void **slot, int64_t bytes) {
   return block;
 }
 
-TILEWRIGHT_WEAK void tilewright_scratch_give(void **slot, void *block) {
+TILEWRIGHT_OWN void tilewright_scratch_give(void **slot, void *block) {
   free(__atomic_exchange_n(slot, block, __ATOMIC_ACQ_REL));
 }
 

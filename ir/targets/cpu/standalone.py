@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from ir.kernel import Kernel, Standalone
-from ir.targets.cpu.entry import entry_c, entry_llvm, signature_c
-from ir.targets.cpu.pool import pool_c, pool_llvm
+from ir.targets.cpu.entry import Entry
+from ir.targets.cpu.pool import pool_c, pool_shared
 
-C_FLAGS = "-O3 -march=native -ffp-contract=fast -fno-math-errno -fwrapv -fPIC -shared -pthread"
+# The pool's threads run code of the library that started them, so none may be unloaded.
+_SHARED = "-fPIC -shared -pthread -Wl,-z,nodelete"
+C_FLAGS = f"-O3 -march=native -ffp-contract=fast -fno-math-errno -fwrapv {_SHARED}"
 
 
-def standalone(kernel: Kernel) -> Standalone:
+def standalone(kernel: Kernel, symbol: str = "") -> Standalone:
     """The surroundings of `kernel`, in C and as LLVM IR."""
+    entry = Entry.of(kernel, symbol)
     return Standalone(
         language="c",
-        signature=signature_c(kernel),
-        source="\n".join([pool_c(), kernel.text("c"), entry_c(kernel)]),
-        texts=(pool_llvm(), entry_llvm(kernel)),
+        symbol=entry.symbol,
+        signature=entry.signature(),
+        header=entry.header(),
+        source="\n".join([pool_c(), kernel.text("c"), entry.c()]),
+        texts=(pool_shared(), entry.llvm()),
         build=f"cc {C_FLAGS} -o lib{kernel.name}.so {kernel.name}.c",
     )

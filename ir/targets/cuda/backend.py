@@ -58,6 +58,6 @@ class CudaBackend:
         route = route_of(program, schedule.as_dict(), hardware)
         return lower_all(program, route.own(schedule.as_dict()), hardware, route.engine)
 
-    def standalone(self, kernel: Kernel) -> Standalone:
+    def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
         """Unused: CUDA kernels are exported as text, cubin and a Python module."""
         raise UsageError("the cuda target exports text and cubins; there is no C form")
