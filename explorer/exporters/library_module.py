@@ -88,7 +88,7 @@ def _read(value, row, torch):
     if isinstance(value, (bool, int, float, list, tuple)) and not isinstance(value, np.generic):
         array = _of_numbers(value, name, dtype, np.dtype(stored))
     else:
-        array = _borrowed(value, name, torch, np.asarray)
+        array = _borrowed(value, name, torch, _as_array)
     array = _typed(array, row, swapped=True)
     if array.flags.c_contiguous and array.flags.aligned:
         return array
@@ -121,7 +121,10 @@ def _borrowed(value, name, torch, convert):
             raise ValueError("it is not in the host's memory")
         if torch is not None and isinstance(value, torch.Tensor):
             return _of_torch(value.detach(), torch)
-        return value if isinstance(value, np.ndarray) else convert(value)
+        array = value if isinstance(value, np.ndarray) else convert(value)
+        if array.dtype == object:
+            raise TypeError("it must be an array")
+        return array
     except (TypeError, ValueError, RuntimeError, BufferError, AttributeError) as error:
         words = " ".join(str(error).split()) or type(error).__name__
         raise TypeError(f"{NAME}: {name} is a {type(value).__name__}: {words}") from None
@@ -134,6 +137,13 @@ def _of_torch(tensor, torch):
     if tensor.dtype == getattr(torch, "float8_e4m3fn", None):
         return tensor.view(torch.uint8).numpy()
     return tensor.numpy()
+
+
+def _as_array(value):
+    """An array on the memory of a value, or on a copy."""
+    if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
 
 
 def _in_place(value):

@@ -282,6 +282,8 @@ def test_an_exported_kernel_works_alone(tmp_path: Path) -> None:
         (("args", "scratch"), "(const float *p_args, float *p_scratch)"),
         (("int", "twice"), "(const float *p_int, float *p_twice)"),
         (("A.b", "A_b"), "(const float *A_b, float *p_A_b)"),
+        (("NULL", "class"), "(const float *NULL_, float *p_class)"),
+        (("v16f32", "load_v16f32"), "(const float *v16f32_, float *load_v16f32_)"),
     ],
 )
 def test_operands_of_any_name_have_an_entry(

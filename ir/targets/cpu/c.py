@@ -5,6 +5,7 @@ The twin of `llvm.py`; statements and names are made here. Knows no program.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,12 +34,23 @@ _KEYWORDS = (
 )
 # Names that neither a variable nor an operand may have in C.
 RESERVED_WORDS = frozenset((*_KEYWORDS.split(), "thread", "threads", "args", "team"))
+# Names that the text's own helpers and types begin with or contain (`c_prelude`).
+_HELPERS = re.compile(
+    r"(.*_)?v\d+(i|u|f|bf|e)\d.*|.*_(at|of)(_.*)?|(load|store|stream|scatter|gather|spread|splat|"
+    r"collect|lanes|select|max|min|interleave)_.*"
+)
 _EXTERNALS = {
     "tilewright_barrier": "void tilewright_barrier(void *team);",
     "tilewright_ticket": "int64_t tilewright_ticket(void *team, int64_t slot);",
 }
 _WIDTH = 100
 _LONGEST = 64  # longer expressions get a name
+
+
+def safe_name(name: str) -> str:
+    """`name`, or one near it where the headers may have a macro or this text a helper so called."""
+    macro = name.isupper() and (len(name) > 3 or "_" in name)
+    return f"{name}_" if macro or _HELPERS.fullmatch(name) else name
 
 
 class _Names:
@@ -48,6 +60,7 @@ class _Names:
         self._scopes: list[set[str]] = [set(RESERVED_WORDS)]
 
     def new(self, stem: str) -> str:
+        stem = safe_name(stem)
         name, number = stem, 0
         while any(name in scope for scope in self._scopes):
             number += 1

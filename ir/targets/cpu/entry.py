@@ -9,7 +9,7 @@ import platform
 from dataclasses import dataclass
 
 from ir.kernel import Argument, Kernel
-from ir.targets.cpu.c import RESERVED_WORDS
+from ir.targets.cpu.c import RESERVED_WORDS, safe_name
 
 _C_TYPES = {
     "f64": "double",
@@ -44,6 +44,15 @@ extern "C" {{
 }}
 #endif
 """
+
+# C++'s keywords beside C's, and macros in small letters that a program may have before the header.
+_OTHER_WORDS = (
+    "and and_eq assert bitand bitor catch char8_t char16_t char32_t class co_await co_return "
+    "co_yield compl complex concept consteval constinit const_cast decltype delete dynamic_cast "
+    "errno explicit export friend imaginary mutable namespace new noexcept noreturn not not_eq "
+    "operator or or_eq private protected public reinterpret_cast requires static_cast stderr stdin "
+    "stdout template this throw try typeid typename using virtual wchar_t xor xor_eq"
+)
 
 _TILES_LLVM = """
 ; Linux gives tile registers (AMX) to processes that ask; a refusal is found by the kernel's author.
@@ -174,10 +183,10 @@ def _described(argument: Argument, name: str) -> str:
 def _c_names(kernel: Kernel, symbol: str) -> dict[str, str]:
     """What C calls each operand: its own name where C and the entry's own words allow it."""
     taken = {*RESERVED_WORDS, *_C_TYPES.values(), "scratch", "slot", symbol, kernel.entry}
-    taken.add(kernel.name)  # what the header may define
+    taken |= {kernel.name, *_OTHER_WORDS.split()}  # the header may define the kernel's name
     names = {}
     for argument in _operands(kernel):
-        name = argument.name.replace(".", "_")
+        name = safe_name(argument.name.replace(".", "_"))
         while name in taken or name.startswith("tilewright_"):
             name = f"p_{name}"
         taken.add(name)
