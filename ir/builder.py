@@ -8,8 +8,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
+from ir.axes import Axis, IndexExpression, as_index, axis_names, described
 from ir.dtypes import compute_dtype, dtype_of, is_float, promote
 from ir.errors import ProgramError, UsageError
 from ir.ops.base import Op, Scope, TensorSpec, TileType
@@ -18,73 +20,6 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Pin, Program
-
-
-@dataclass(frozen=True, slots=True)
-class IndexExpression:
-    """An affine index: sum of coefficient * axis + constant."""
-
-    terms: tuple[tuple[str, int], ...] = ()
-    constant: int = 0
-
-    def __add__(self, other: IndexLike) -> IndexExpression:
-        right = as_index(other)
-        sums = dict(self.terms)
-        for axis, coefficient in right.terms:
-            sums[axis] = sums.get(axis, 0) + coefficient
-        kept = tuple((axis, c) for axis, c in sums.items() if c)
-        return IndexExpression(kept, self.constant + right.constant)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: IndexLike) -> IndexExpression:
-        return self + as_index(other) * -1
-
-    def __rsub__(self, other: IndexLike) -> IndexExpression:
-        return as_index(other) - self
-
-    def __mul__(self, factor: int) -> IndexExpression:
-        terms = tuple((axis, c * factor) for axis, c in self.terms)
-        return IndexExpression(terms, self.constant * factor)
-
-    __rmul__ = __mul__
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """A named axis. Adding and multiplying by ints gives index expressions."""
-
-    name: str
-    extent: int
-
-    def __add__(self, other: IndexLike) -> IndexExpression:
-        return as_index(self) + other
-
-    __radd__ = __add__
-
-    def __sub__(self, other: IndexLike) -> IndexExpression:
-        return as_index(self) - other
-
-    def __rsub__(self, other: IndexLike) -> IndexExpression:
-        return as_index(other) - as_index(self)
-
-    def __mul__(self, factor: int) -> IndexExpression:
-        return as_index(self) * factor
-
-    __rmul__ = __mul__
-
-
-IndexLike = IndexExpression | Axis | int
-
-
-def as_index(value: IndexLike) -> IndexExpression:
-    """Make an index expression of an axis or an int."""
-    if isinstance(value, IndexExpression):
-        return value
-    if isinstance(value, Axis):
-        return IndexExpression(((value.name, 1),))
-    return IndexExpression((), int(value))
-
 
 Number = int | float
 
@@ -134,6 +69,8 @@ class Tile:
         return apply("neg", self)
 
     def __pow__(self, exponent: int) -> Tile:
+        if not isinstance(exponent, Real):
+            raise ProgramError(f"tile ** {described(exponent)}: only positive whole exponents")
         if exponent < 1 or int(exponent) != exponent:
             raise ProgramError(f"tile ** {exponent}: only positive whole exponents")
         result = self
@@ -161,6 +98,26 @@ class Tile:
 
     def __invert__(self) -> Tile:
         return apply("not", self)
+
+    def __eq__(self, other: Operand) -> Tile:  # type: ignore[override]
+        return apply("eq", self, other)
+
+    def __ne__(self, other: Operand) -> Tile:  # type: ignore[override]
+        return ~apply("eq", self, other)
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise ProgramError(
+            f"{self.graph.name}: a tile is neither true nor false while the program is built; "
+            "where(condition, yes, no) chooses, and & | ~ join conditions"
+        )
+
+    def __getitem__(self, subscripts: Any) -> Tile:
+        raise ProgramError(
+            f"{self.graph.name}: a computed tile has no subscripts; compute it from x[i + 1] of a "
+            "tensor x = g.tensor(...), or store it and read it in a program of its own"
+        )
 
 
 Operand = Tile | Number | Axis | IndexExpression
@@ -201,6 +158,10 @@ class Graph:
         self._known: dict[tuple[Op, tuple[int, ...]], int] = {}
         self._pins: dict[str, str | int | bool] = {}
 
+    @property
+    def name(self) -> str:
+        return self._name
+
     @classmethod
     def like(
         cls,
@@ -234,6 +195,7 @@ class Graph:
 
     def input(self, name: str, dims: tuple[Axis, ...], dtype: str) -> Tile:
         """An input tensor with one axis per dimension, read whole."""
+        axis_names(f"{self.name}: input {name}", dims)
         return self.tensor(name, tuple(axis.extent for axis in dims), dtype)[tuple(dims)]
 
     def tensor(
@@ -249,7 +211,9 @@ class Graph:
         if name in self._tensors:
             raise ProgramError(f"{self._name}: tensor {name} declared twice")
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
-            raise UsageError(f"{self._name}: {role} {name} has shape {shape}; extents are >= 1")
+            sizes = ", ".join(described(size) for size in shape)
+            why = "extents are whole numbers >= 1"
+            raise UsageError(f"{self._name}: {role} {name} has shape ({sizes}); {why}")
         try:
             spec = TensorSpec(name, tuple(shape), dtype_of(dtype).name, role)
         except ProgramError as error:
@@ -264,13 +228,13 @@ class Graph:
         dtype = dtype or value.dtype
         if value.dtype != dtype:
             value = cast(value, dtype)
-        axes = tuple(axis.name for axis in dims) if dims is not None else value.axes
+        axes = value.axes if dims is None else axis_names(f"{self.name}: output {name}", dims)
         self._declare(name, tuple(self._axes[axis] for axis in axes), dtype, "output")
         self.add(Store(name, axes), value)
 
     def iota(self, axis: Axis) -> Tile:
         """The coordinate along an axis."""
-        return self.add(Iota(axis.name))
+        return self.add(Iota(*axis_names("iota", axis)))
 
     def coordinate(self, index: IndexExpression) -> Tile:
         """The value of an affine index expression, as i32."""
@@ -335,6 +299,11 @@ def _lift(graph: Graph, value: Operand, dtype: str) -> Tile:
         return value
     if isinstance(value, (Axis, IndexExpression)):
         return graph.coordinate(as_index(value))
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ProgramError(
+            f"{graph.name}: {described(value)} is no operand; tiles, axes and numbers are, and "
+            "conditions are comparisons of tiles, as in g.iota(i) < 3"
+        )
     if isinstance(value, float) and not is_float(dtype):
         dtype = "f32"
     return graph.constant(value, dtype)
@@ -355,15 +324,13 @@ def contract(
     left: Tile, right: Tile, over: Axis | tuple[Axis, ...], acc: str | None = None
 ) -> Tile:
     """Sum of products over `over`; accumulates in f32 (ints: i32) unless `acc` says otherwise."""
-    axes = over if isinstance(over, tuple) else (over,)
     acc = acc or promote((left.dtype, right.dtype))
-    return left.graph.add(Contract(tuple(axis.name for axis in axes), acc), left, right)
+    return left.graph.add(Contract(axis_names("contract", over), acc), left, right)
 
 
 def reduce(kind: str, value: Tile, over: Axis | tuple[Axis, ...]) -> Tile:
     """Reduce a tile; `kind` is sum, prod, max or min."""
-    axes = over if isinstance(over, tuple) else (over,)
-    return value.graph.add(Reduce(kind, tuple(axis.name for axis in axes)), value)
+    return value.graph.add(Reduce(kind, axis_names(f"reduce {kind}", over)), value)
 
 
 def carry(
@@ -374,7 +341,8 @@ def carry(
     When these move, the state first becomes factor * state + addend (see `ir.ops.reduce.Carry`).
     """
     extra = [tile for tile in (factor, addend) if tile is not None]
-    op = Carry(kind, over.name, factor is not None, addend is not None)
+    (axis,) = axis_names(f"carry {kind}", (over,))
+    op = Carry(kind, axis, factor is not None, addend is not None)
     return value.graph.add(op, value, *extra)
 
 

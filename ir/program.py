@@ -17,6 +17,7 @@ from ir.dtypes import dtype_of
 from ir.errors import ProgramError
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.store import Store
+from ir.running import refuse_escapes
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 
@@ -67,6 +68,10 @@ class Program:
             if node.op.infer(args, self.scope) != node.type:
                 what = f"node {position} ({node.op.name})"
                 raise ProgramError(f"{self.name}: {what} has a wrong type")
+        try:
+            refuse_escapes([(node.op, node.args) for node in self.nodes])
+        except ProgramError as error:
+            raise ProgramError(f"{self.name}: {error}") from None
 
     @cached_property
     def axes(self) -> dict[str, int]:

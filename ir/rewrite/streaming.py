@@ -428,4 +428,5 @@ class Centred:
         if kind != "sum":
             return value
         scale = r.scale_to_whole(self.axis, self.domain, view)
-        return value if scale == 1.0 else value * scale
+        whole = not isinstance(scale, Tile) and scale == 1.0
+        return value if whole else value * scale

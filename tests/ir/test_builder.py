@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ir import (
     Graph,
     ProgramError,
+    TilewrightError,
     UsageError,
+    carry,
     cast,
     contract,
+    evaluate,
     exp,
+    now,
+    prior,
     reduce,
     where,
 )
@@ -94,3 +100,75 @@ def test_names_are_words() -> None:
     g.output("Y", g.input("X", (axis,), "f32"))
     with pytest.raises(ProgramError, match="'a b' is not a name"):
         g.program()
+
+
+MISUSES = {
+    "a tile as a dimension": (
+        lambda g, m, x: g.input("B", (x, m), "f32"),
+        "input B: a Tile is not an axis",
+    ),
+    "a number as a dimension": (lambda g, m, x: g.input("B", (3, m), "f32"), "3 is not an axis"),
+    "an index as a dimension": (
+        lambda g, m, x: g.input("B", (m + 1,), "f32"),
+        "a IndexExpression is not an axis",
+    ),
+    "a tile as an extent": (lambda g, m, x: g.tensor("B", (x, 3), "f32"), "shape (a Tile, 3)"),
+    "a tile as an output's dimension": (
+        lambda g, m, x: g.output("Y", x, dims=(x,)),
+        "output Y: a Tile is not an axis",
+    ),
+    "a sum over a tile": (lambda g, m, x: reduce("sum", x, over=x), "reduce sum: a Tile"),
+    "a product over a name": (lambda g, m, x: contract(x, x, over="m"), "contract: 'm' is not"),
+    "a coordinate along a tile": (lambda g, m, x: g.iota(x), "iota: a Tile is not an axis"),
+    "a subscript of a tile": (lambda g, m, x: (x * 2.0)[m + 1], "has no subscripts"),
+    "a loop over a tile": (lambda g, m, x: list(x), "has no subscripts"),
+    "a branch on a tile": (lambda g, m, x: x if x > 0 else -x, "neither true nor false"),
+    "a chain of comparisons": (lambda g, m, x: 0 < x < 1, "neither true nor false"),
+    "a truth value": (lambda g, m, x: where(m == 3, x, 0.0), "False is no operand"),
+    "a word": (lambda g, m, x: x + "1", "'1' is no operand"),
+    "a float as an index": (lambda g, m, x: g.tensor("B", (3,), "f32")[1.5], "1.5 is no index"),
+    "a power of a tile": (lambda g, m, x: x**x, "tile ** a Tile"),
+}
+
+
+@pytest.mark.parametrize("case", MISUSES)
+def test_misuse_is_one_line(case: str) -> None:
+    write, words = MISUSES[case]
+    g = Graph("misuse")
+    (m,) = g.axes(m=4)
+    with pytest.raises(TilewrightError) as told:
+        write(g, m, g.input("A", (m,), "f32"))
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_tiles_compare_element_by_element() -> None:
+    g = Graph("compared")
+    (m,) = g.axes(m=5)
+    x = g.input("A", (m,), "f32")
+    g.output("Y", where(x == 2.0, 10.0, where(m + 0 * m != x, x, -1.0)))
+    g.output("Z", m + x)
+    found = evaluate(g.program(), {"A": np.array([0, 2, 2, 5, 4], np.float32)})
+    assert found["Y"].tolist() == [-1, 10, 10, 5, -1]
+    assert found["Z"].tolist() == [0, 3, 4, 8, 8]
+
+
+RUNNING = {
+    "along its own axis": lambda x, n, total: x * now(total),
+    "after its axis": lambda x, n, total: prior(total) + 0.0,
+    "summed without a carry": lambda x, n, total: reduce("sum", x * now(total), over=n),
+    "in a product": lambda x, n, total: contract(x, exp(now(total)), over=n),
+    "of no carry": lambda x, n, total: now(x),
+}
+
+
+@pytest.mark.parametrize("case", RUNNING)
+def test_a_running_value_stays_in_its_loop(case: str) -> None:
+    """What would depend on how an axis is cut into blocks is no program."""
+    g = Graph("escape")
+    (n,) = g.axes(n=8)
+    x = g.input("A", (n,), "f32")
+    g.output("Y", RUNNING[case](x, n, carry("sum", x, n)))
+    with pytest.raises(ProgramError, match=r"depends on the blocks|takes what carry") as told:
+        g.program()
+    assert str(told.value).startswith("escape: ")
