@@ -7,7 +7,9 @@ files. Machine code is made in a worker process, which touches no driver.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from pprint import pformat
 from string import Template
@@ -59,13 +61,26 @@ class CudaExporter:
         linker: str | None,
         cache_dir: Path | None,
     ) -> None:
+        kernel = with_own_names(kernel)
         name, plan = kernel.name, read_plan(kernel)
         code = ask_once(kernel, "assemble", [kernel.text("launch")], cache_dir=cache_dir)
         assert isinstance(code, bytes)
         (folder / f"{name}.cubin").write_bytes(code)
         (folder / f"{name}.cu").write_text(source_text(kernel, plan, facts))
         (folder / f"{name}.py").write_text(module_text(kernel, plan, facts))
-        (folder / "manifest.json").write_text(_manifest(kernel, plan, facts, folder))
+        (folder / f"{name}.json").write_text(_manifest(kernel, plan, facts, folder))
+
+
+def with_own_names(kernel: Kernel) -> Kernel:
+    """The kernel with a hash of it in the names of its functions: programs link many kernels."""
+    plan, source = json.loads(kernel.text("launch")), kernel.text("cuda")
+    for launch in plan["kernels"]:
+        own = f"{launch['name']}_{kernel.key[:12]}"
+        source = re.sub(rf"\b{launch['name']}(?=\s*\()", own, source)
+        launch["name"] = own
+    texts = {"cuda": source, "launch": json.dumps(plan)}
+    own_texts = tuple((name, texts.get(name, text)) for name, text in kernel.texts)
+    return replace(kernel, texts=own_texts)
 
 
 def read_plan(kernel: Kernel) -> Plan:
@@ -154,7 +169,7 @@ def module_text(kernel: Kernel, plan: Plan, facts: Mapping[str, object]) -> str:
     inputs, outputs = (
         [a for a in kernel.arguments if a.role == role] for role in ("input", "output")
     )
-    names = list(parameter_names([a.name for a in inputs], ("out", "stream")).values())
+    names = list(parameter_names([a.name for a in inputs], ("out", "stream", "_run")).values())
     return Template(MODULE).substitute(
         name=kernel.name,
         arch=plan["arch"],

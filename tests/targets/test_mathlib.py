@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from explorer.runtime.once import run_once
+from ir import Graph, erf, operator, sigmoid, tanh
+from ir.target import get_backend
 from ir.targets.cpu import mathlib
 
 
@@ -24,3 +30,25 @@ def test_narrow_series_stay_below_half_a_last_place() -> None:
         f = np.linspace(0, 1, 4097)
         value = np.polynomial.polynomial.polyval(f, mathlib.EXP2_FOR[dtype])
         assert np.abs(value / np.exp2(f) - 1).max() < 2.0**-bits / 2 / 8
+
+
+@operator
+def wide(g: Graph, n: int) -> None:
+    (i,) = g.axes(n=n)
+    x = g.input("X", (i,), "f64")
+    for name, function in (("E", erf), ("T", tanh), ("S", sigmoid)):
+        g.output(name, function(x))
+
+
+def test_f64_is_as_exact_as_f64(tmp_path: Path) -> None:
+    """Relative errors of a few units of the last places, near 0 and far from it."""
+    backend, n = get_backend("cpu"), 4001
+    program, hardware = wide.build(n=n), backend.hardware(1)
+    kernel = backend.lower(program, backend.space(program, hardware).seeds[0], hardware)
+    x = np.concatenate([np.linspace(-8, 8, n - 1000), np.logspace(-9, 0, 1000)])
+    outputs = [np.empty(n) for _ in range(3)]
+    _, found = run_once(kernel, [x, *outputs], cache_dir=tmp_path)
+    functions = math.erf, math.tanh, lambda v: 1 / (1 + math.exp(-v))
+    for have, function in zip(found, functions, strict=True):
+        want = np.array([function(value) for value in x])
+        assert (np.abs(have - want) <= 4e-14 * np.abs(want)).all()

@@ -123,18 +123,33 @@ class Arithmetic:
             "fsub", one, b.op("fdiv", two, b.op("fadd", self.exp(b.op("fmul", two, x)), one))
         )
         square = b.op("fmul", x, x)
-        series = (1.0, -0.3333333, 0.13332934, -0.05383261, 0.02003715)
+        series = TANH_WIDE if x.type.scalar == "f64" else TANH
         near = b.op("fmul", x, self.polynomial(square, series))
         return b.select(b.test("lt", b.op("fabs", x), self.const(0.3, x)), near, far)
 
     def erf(self, x: Value) -> Value:
         """x * P(x^2) / Q(x^2) on |x| <= 4, clamped there; absolute error below 2e-7."""
+        if x.type.scalar == "f64":
+            return self._erf_wide(x)
         b = self.b
         clamped = b.op("fmin", b.op("fmax", x, self.const(-ERF_LIMIT, x)), self.const(ERF_LIMIT, x))
         square = b.op("fmul", clamped, clamped)
         top = self.polynomial(square, ERF_TOP)
         bottom = self.polynomial(square, ERF_BOTTOM)
         return b.op("fdiv", b.op("fmul", clamped, top), bottom)
+
+    def _erf_wide(self, x: Value) -> Value:
+        """The Taylor series near 0, 1 - t exp(P(t) - x^2) with t = 2 / (2 + |x|) elsewhere."""
+        b, two = self.b, self.const(2.0, x)
+        square, size = b.op("fmul", x, x), b.op("fabs", x)
+        near = b.op("fmul", x, self.polynomial(square, ERF_NEAR))
+        clamped = b.op("fmin", size, self.const(ERFC_LIMIT, x))
+        t = b.op("fdiv", two, b.op("fadd", clamped, two))
+        series = self.polynomial(self.fma(t, ERFC_SLOPE, ERFC_SHIFT), ERFC)
+        power = b.op("fsub", series, b.op("fmul", clamped, clamped))
+        far = b.op("fsub", self.const(1.0, x), b.op("fmul", t, self.exp(power)))
+        signed = b.select(b.test("lt", x, self.const(0.0, x)), b.op("fneg", far), far)
+        return b.select(b.test("le", self.const(0.5, x), size), signed, near)
 
     def log(self, x: Value) -> Value:
         """Natural logarithm of positive normals: exponent plus atanh series of the mantissa."""
@@ -173,6 +188,27 @@ ERF_TOP = (
     1.9748588329e-06,
 )
 ERF_BOTTOM = (1.0, 0.50724554062, 0.11647325009, 0.01544375252, 0.0012162727071, 3.7480629544e-05)
+
+TANH = (1.0, -0.3333333, 0.13332934, -0.05383261, 0.02003715)  # tanh(x) / x in x^2, |x| < 0.3
+
+# For f64. tanh and erf over x as Taylor series in x^2; log(erfc(x) exp(x^2) / t) on 0 <= x <= 6 as
+# an interpolation in u = slope * t + shift on [-1, 1]: absolute error of erf 2e-15.
+TANH_WIDE = (
+    1.0, -0.3333333333333333, 0.13333333333333333, -0.05396825396825397, 0.021869488536155203,
+    -0.008863235529902197, 0.003592128036572481, -0.0014558343870513183, 0.000590027440945586,
+    -0.00023912911424355248, 9.691537956929451e-05, -3.927832388331683e-05,
+)  # fmt: skip
+ERF_NEAR = tuple(
+    (-1) ** i * 2 / math.sqrt(math.pi) / (math.factorial(i) * (2 * i + 1)) for i in range(12)
+)
+ERFC_LIMIT, ERFC_SLOPE, ERFC_SHIFT = 6.0, 8 / 3, -5 / 3
+ERFC = (
+    -0.5014367259211941, 0.5153126870212841, 0.005570761974829134, -0.021523642465432,
+    0.000493531722545009, 0.002028764045797387, -0.0003302200311897342, -0.00019494557277942943,
+    8.147040218883751e-05, 9.023274040227757e-06, -1.3602378782724776e-05, 2.117430932981658e-06,
+    1.4121492095951604e-06, -6.940579777941258e-07, -1.3014936289364112e-08,
+    1.0381307860818794e-07, -2.4388269144247676e-08, -7.437195512716343e-09, 3.433852242035473e-09,
+)  # fmt: skip
 
 _FLOAT = {
     "add": "fadd",

@@ -144,6 +144,8 @@ def _instructions(
     found = (FMA,)
     if not products or len(products) != len(stage.accumulators) or stage.body_results:
         return found
+    if any(left == right for left, right in (a.terms for a in products)):
+        return found  # a square has no operand for the lanes and another for the rows
     choices = []
     for accumulator in products:
         left, right = (nodes[term].dtype for term in accumulator.terms)
