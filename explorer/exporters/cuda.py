@@ -61,19 +61,19 @@ class CudaExporter:
         linker: str | None,
         cache_dir: Path | None,
     ) -> None:
-        kernel = with_own_names(kernel)
-        name, plan = kernel.name, read_plan(kernel)
-        code = ask_once(kernel, "assemble", [kernel.text("launch")], cache_dir=cache_dir)
+        own = with_own_names(kernel)
+        name, plan = own.name, read_plan(own)
+        code = ask_once(own, "assemble", [own.text("launch")], cache_dir=cache_dir)
         assert isinstance(code, bytes)
         (folder / f"{name}.cubin").write_bytes(code)
-        (folder / f"{name}.cu").write_text(source_text(kernel, plan, facts))
-        (folder / f"{name}.py").write_text(module_text(kernel, plan, facts))
+        (folder / f"{name}.cu").write_text(source_text(own, plan, facts))
+        (folder / f"{name}.py").write_text(module_text(own, plan, facts))
         (folder / f"{name}.json").write_text(_manifest(kernel, plan, facts, folder))
 
 
 def with_own_names(kernel: Kernel) -> Kernel:
     """The kernel with a hash of it in the names of its functions: programs link many kernels."""
-    plan, source = json.loads(kernel.text("launch")), kernel.text("cuda")
+    plan, source = read_plan(kernel), kernel.text("cuda")
     for launch in plan["kernels"]:
         own = f"{launch['name']}_{kernel.key[:12]}"
         source = re.sub(rf"\b{launch['name']}(?=\s*\()", own, source)

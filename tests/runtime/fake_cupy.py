@@ -114,7 +114,8 @@ def make_cupy(device: Device) -> Any:
     driver = SimpleNamespace(
         ctxGetCurrent=lambda: device.context,
         moduleLoadData=load,
-        moduleGetFunction=lambda module, name: 100 + device.names.index(name),
+        # exported functions have a hash behind their names
+        moduleGetFunction=lambda module, name: 100 + device.names.index(name.rpartition("_")[0]),
         funcSetAttribute=lambda *facts: device.log.append(("attribute", *facts)),
         launchKernel=device.launch,
     )
