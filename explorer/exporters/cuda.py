@@ -77,6 +77,7 @@ def with_own_names(kernel: Kernel) -> Kernel:
     for launch in plan["kernels"]:
         own = f"{launch['name']}_{kernel.key[:12]}"
         source = re.sub(rf"\b{launch['name']}(?=\s*\()", own, source)
+        source = source.replace(f'"name":"{launch["name"]}"', f'"name":"{own}"')  # in its comment
         launch["name"] = own
     texts = {"cuda": source, "launch": json.dumps(plan)}
     own_texts = tuple((name, texts.get(name, text)) for name, text in kernel.texts)

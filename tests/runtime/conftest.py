@@ -12,6 +12,12 @@ from tests.runtime.exported import ADD_SIZES, World, add_body
 from tests.runtime.fake_cupy import Device
 
 
+@pytest.fixture(scope="session")
+def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder of machine code, so that one process server does for all tests of exports."""
+    return tmp_path_factory.mktemp("code")
+
+
 @pytest.fixture
 def stub_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machine code is beside the point."""

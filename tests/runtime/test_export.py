@@ -43,9 +43,9 @@ print("good")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, code_cache: Path) -> Path:
     folder = tmp_path_factory.mktemp("export") / "out"
-    export(kernel("good"), FACTS, folder, cache_dir=folder.parent / "cache")
+    export(kernel("good"), FACTS, folder, cache_dir=code_cache)
     return folder
 
 
@@ -84,21 +84,19 @@ def test_c_text_makes_the_same_library(folder: Path, tmp_path: Path) -> None:
     use(tmp_path)
 
 
-def test_failure_leaves_nothing(tmp_path: Path) -> None:
+def test_failure_leaves_nothing(tmp_path: Path, code_cache: Path) -> None:
     with pytest.raises(ExportError, match="expected instruction opcode"):
-        export(kernel("bad_ir"), FACTS, tmp_path / "out", cache_dir=tmp_path / "cache")
+        export(kernel("bad_ir"), FACTS, tmp_path / "out", cache_dir=code_cache)
     with pytest.raises(ExportError, match="no-such-linker"):
         export(
             kernel("good"), {}, tmp_path / "out", linker="no-such-linker",
-            cache_dir=tmp_path / "cache",
+            cache_dir=code_cache,
         )  # fmt: skip
     broken = tmp_path / "broken"
     broken.write_text("#!/bin/sh\necho 'ld: no space' >&2\necho 'cc: ld returned 1' >&2\nexit 1\n")
     broken.chmod(0o755)
     with pytest.raises(ExportError, match=f"^{broken}: ld: no space$"):
-        export(
-            kernel("good"), {}, tmp_path / "out", linker=str(broken), cache_dir=tmp_path / "cache"
-        )
+        export(kernel("good"), {}, tmp_path / "out", linker=str(broken), cache_dir=code_cache)
     assert not list(tmp_path.glob("out/*"))
     assert not list(tmp_path.glob(".export-*"))
 
@@ -110,7 +108,7 @@ def test_names_that_no_language_takes_are_refused(name: str, tmp_path: Path) -> 
     assert not (tmp_path / "out").exists()
 
 
-def test_unwritable_folder_is_said_in_words(tmp_path: Path) -> None:
+def test_unwritable_folder_is_said_in_words(tmp_path: Path, code_cache: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match="file"):
-        export(kernel("good"), FACTS, tmp_path / "file" / "out", cache_dir=tmp_path / "cache")
+        export(kernel("good"), FACTS, tmp_path / "file" / "out", cache_dir=code_cache)
