@@ -46,6 +46,9 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
         "the schedule leaves open",
     ),
     "out": (("tune", *MATMUL, "--out", "taken"), "--out taken: a file is in the way"),
+    "name": (("tune", *MATMUL, "--out", "k", "--name", "memcpy"), "is a function of the C library"),
+    "name word": (("tune", *MATMUL, "--out", "k", "--name", "a-b"), "'a-b' cannot be the name of"),
+    "name of nothing": (("tune", *MATMUL, "--name", "mine"), "give --out FOLDER too"),
     "out below": (("tune", *MATMUL, "--out", "taken/x/y"), "--out taken/x/y: a file is in the way"),
 }
 

@@ -50,6 +50,8 @@ def test_tune_run_export(store: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"wrote {folder / 'matmul.c'}" in capsys.readouterr().out
     if find_linker():
         _use(folder)
+    assert cli.invoke(["export", *MATMUL, "--out", str(folder), "--name", "mine"]) == cli.EXIT_DONE
+    assert "void mine(const float *A" in (folder / "mine.h").read_text()
 
 
 def _use(folder: Path) -> None:
