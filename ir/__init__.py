@@ -6,8 +6,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ir.axes import Axis
     from ir.builder import (
-        Axis,
         Graph,
         Operator,
         TensorHandle,
@@ -92,6 +92,7 @@ __all__ = [
 
 _HOMES = {
     "ir.errors": ("MissingTarget", "ProgramError", "Refusal", "TilewrightError", "UsageError"),
+    "ir.axes": ("Axis",),
     "ir.oracle": ("evaluate", "random_inputs"),
     "ir.program": ("Program",),
     "ir.registry": ("load_operator", "operator_names"),

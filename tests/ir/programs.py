@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 
 from ir import Axis, Graph, Program, Tile, apply, carry, cast, contract, exp, now, prior, reduce
-from ir.builder import as_index
+from ir.axes import as_index
 from ir.schedule import Value
 
 Step = Callable[[st.DrawFn, Graph, tuple[Axis, ...], list[Tile]], Tile]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -102,7 +105,7 @@ def test_names_are_words() -> None:
         g.program()
 
 
-MISUSES = {
+MISUSES: dict[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "a tile as a dimension": (
         lambda g, m, x: g.input("B", (x, m), "f32"),
         "input B: a Tile is not an axis",
@@ -153,7 +156,7 @@ def test_tiles_compare_element_by_element() -> None:
     assert found["Z"].tolist() == [0, 3, 4, 8, 8]
 
 
-RUNNING = {
+RUNNING: dict[str, Callable[[Any, Any, Any], Any]] = {
     "along its own axis": lambda x, n, total: x * now(total),
     "after its axis": lambda x, n, total: prior(total) + 0.0,
     "summed without a carry": lambda x, n, total: reduce("sum", x * now(total), over=n),
