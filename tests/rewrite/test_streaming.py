@@ -77,7 +77,7 @@ def chain(body: Callable[[Graph, Tile, Tile], Tile], i: int = 3, k: int = 13) ->
 
 
 def axis_of(graph: Graph):  # type: ignore[no-untyped-def]
-    from ir.builder import Axis
+    from ir.axes import Axis
 
     return Axis("k", graph._axes["k"])
 

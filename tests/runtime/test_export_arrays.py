@@ -35,7 +35,8 @@ def module(tmp_path_factory: pytest.TempPathFactory, code_cache: Path) -> Any:
     folder = tmp_path_factory.mktemp("mixed")
     backend = get_backend("cpu")
     program, hardware = mixed.build(m=M, n=N), backend.hardware(1)
-    schedule = backend.space(program, hardware).seeds[0]
+    space = backend.space(program, hardware)
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
     kernel = backend.lower(program, schedule, hardware, full=True)
     export(kernel, {}, folder / "out", cache_dir=code_cache)
     spec = importlib.util.spec_from_file_location("mixed_export", folder / "out" / "mixed.py")

@@ -44,7 +44,9 @@ def test_f64_is_as_exact_as_f64(tmp_path: Path) -> None:
     """Relative errors of a few units of the last places, near 0 and far from it."""
     backend, n = get_backend("cpu"), 4001
     program, hardware = wide.build(n=n), backend.hardware(1)
-    kernel = backend.lower(program, backend.space(program, hardware).seeds[0], hardware)
+    space = backend.space(program, hardware)
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    kernel = backend.lower(program, schedule, hardware)
     x = np.concatenate([np.linspace(-8, 8, n - 1000), np.logspace(-9, 0, 1000)])
     outputs = [np.empty(n) for _ in range(3)]
     _, found = run_once(kernel, [x, *outputs], cache_dir=tmp_path)
