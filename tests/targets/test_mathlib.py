@@ -54,3 +54,8 @@ def test_f64_is_as_exact_as_f64(tmp_path: Path) -> None:
     for have, function in zip(found, functions, strict=True):
         want = np.array([function(value) for value in x])
         assert (np.abs(have - want) <= 4e-14 * np.abs(want)).all()
+
+
+def test_two_to_the_zeroth_is_one() -> None:
+    """A weight of e^0 may be truncated to an integer."""
+    assert mathlib.EXP2[0] == 1.0
