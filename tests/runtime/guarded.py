@@ -7,6 +7,7 @@ parent tells which call it was. Cases are drawn from operators' signatures; no o
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import json
 import mmap
 import os
@@ -213,6 +214,7 @@ def _child(
 ) -> None:
     """Never returns; a line before each call and one after it go to `pipe`."""
     try:
+        faulthandler.disable()  # crashes are told by the parent
         signal.setitimer(signal.ITIMER_REAL, limit)
         path, symbol = built
         function = getattr(ctypes.CDLL(str(path)), symbol)
