@@ -39,6 +39,7 @@ class Constraint:
 
     `reads` names the decisions that the check depends on, which is where a broken row is redrawn.
     Left empty it is found by watching the check; name them if the check reads conditionally.
+    With `when` it binds only schedules in which that decision has that value.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Constraint:
     check: Callable[[Columns], Any]
     explain: Callable[[Mapping[str, Value]], str]
     reads: tuple[str, ...] = ()
+    when: tuple[str, Value] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +213,7 @@ class Space:
             if not names:
                 columns = self.columns(probe)
                 constraint.check(columns)
-                names = columns.asked
+                names = columns.asked | ({constraint.when[0]} if constraint.when else set())
             mask[number, [self._tables[name].position for name in names]] = True
         mask[:, list(self.shape.governing)] = False
         return mask & (self.shape.sizes > 1)
@@ -221,15 +223,31 @@ class Space:
         broken = np.zeros((len(matrix), len(self.constraints)), dtype=np.bool_)
         columns = self.columns(matrix)
         for number, constraint in enumerate(self.constraints):
-            broken[:, number] = np.logical_not(constraint.check(columns))
+            bound = self._bound(constraint, columns)
+            if bound.all():
+                broken[:, number] = np.logical_not(constraint.check(columns))
+            elif bound.any():
+                broken[bound, number] = np.logical_not(
+                    constraint.check(self.columns(matrix[bound]))
+                )
         return broken
+
+    def _bound(self, constraint: Constraint, columns: Columns) -> Mask:
+        """The rows that a constraint says something about."""
+        if constraint.when is None:
+            return np.ones(1, dtype=np.bool_)
+        return np.asarray(columns.is_(*constraint.when), dtype=np.bool_)
 
     def legal(self, matrix: Matrix) -> Mask:
         """Which rows satisfy every constraint; later checks see only what is left."""
         alive = np.arange(len(matrix))
         columns = self.columns(matrix)
         for constraint in self.constraints:
-            passed = np.broadcast_to(np.asarray(constraint.check(columns), np.bool_), alive.shape)
+            bound = self._bound(constraint, columns)
+            if not bound.any():
+                continue
+            passed = np.asarray(constraint.check(columns), np.bool_) | ~bound
+            passed = np.broadcast_to(passed, alive.shape)
             if passed.all():
                 continue
             alive = alive[passed]

@@ -56,18 +56,19 @@ class Route:
         return [self._within(rule) for rule in constraints_of(self.program, self.kernels)]
 
     def _within(self, rule: Constraint) -> Constraint:
-        """The constraint on the route's own names, where its engine is chosen."""
+        """The constraint on the route's own names, in force where its engine is chosen."""
 
         def check(columns: Columns) -> Any:
             part = columns.part(self.prefix)
             passed = rule.check(part)
             columns.asked.update(self.prefix + name for name in part.asked)
-            return passed if self.alone else passed | ~columns.is_(ENGINE, self.engine)
+            return passed
 
         def explain(values: Mapping[str, Value]) -> str:
             return rule.explain(self.own(values))
 
-        return Constraint(self.prefix + rule.name, rule.needs, check, explain)
+        when = None if self.alone else (ENGINE, self.engine)
+        return Constraint(self.prefix + rule.name, rule.needs, check, explain, when=when)
 
     def seeds(self) -> list[dict[str, Value]]:
         chosen: dict[str, Value] = {} if self.alone else {ENGINE: self.engine}
