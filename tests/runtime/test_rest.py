@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.exporters.base import find_linker
+from explorer.exporter import find_linker
 from explorer.runtime import cpu
 from explorer.runtime.idle import awake, wait_until_alone
 from explorer.runtime.process import Answer, Worker, process_server
