@@ -17,7 +17,7 @@ import numpy as np
 from explorer.allocation import Course, next_turn
 from explorer.comparison import beside_baseline
 from explorer.disturbance import crowd_of
-from explorer.errors import DeviceLost, NothingValid
+from explorer.errors import DeviceLost, NothingValid, ServerLost
 from explorer.interrupted import Interrupted, acknowledged
 from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan
@@ -123,7 +123,7 @@ class Run:
         """What interrupts a run from outside leaves its jobs resumable."""
         try:
             yield
-        except (KeyboardInterrupt, DeviceLost, StoreError):
+        except (KeyboardInterrupt, DeviceLost, ServerLost, StoreError):
             self._mark("stopped")
             raise
 

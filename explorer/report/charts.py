@@ -202,8 +202,8 @@ def roofline(
 
 
 def _winner(x: float, y: float, words: str, across: Axis) -> list[str]:
-    """A large dot, with its words on the side where there is more room."""
-    beyond = x > (across.start + across.end) / 2
+    """A large dot, with its words to the right of it if there is room."""
+    beyond = x + 10 + _BOLD * len(words) > across.end
     side, anchor = (x - 10, "end") if beyond else (x + 10, "start")
     return [svg.dot(x, y, "winner", words, 5), svg.text(side, y + 4, words, "label", anchor)]
 
