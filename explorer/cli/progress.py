@@ -158,7 +158,7 @@ class Lines:
         several = len(self._account.jobs) > 1
         title = f"{job.title}: " if several else ""
         share = "".join(f", {words}" for words in (job.share, job.beside) if words)
-        share += crowded(job.crowd)
+        share += ", crowded" if job.crowd is not None else ""
         budget = self._account.plan.budget.trials
         return (
             f"{progress.elapsed:6.1f} s  trial {progress.trials:4d} of {budget}  "

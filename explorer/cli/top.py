@@ -30,8 +30,8 @@ def top(
     for row in found:
         extents = " ".join(f"{name}={value}" for name, value in row["arguments"].items())
         rate = f", {row['gflops']:.1f} GFLOP/s" if row["gflops"] else ""
-        marked = f" (crowded: {row['crowded']})" if row["crowded"] else ""
-        print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}{marked}")
+        doubt = f" (crowded: {row['crowd']})" if row["crowd"] else ""
+        print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}{doubt}")
         print(f"  of {row['trials']} trials on {row['hardware']}, {row['created'][:10]}")
 
 
@@ -68,7 +68,7 @@ def _row(record: Record, count: int) -> dict[str, Any]:
         "arguments": arguments,
         "seconds": record.seconds,
         "gflops": _gflops(record, arguments),
-        "crowded": "" if crowd is None else crowd.words,
+        "crowd": "" if crowd is None else crowd.words,
         "trials": count,
         "target": record.target,
         "hardware": record.hardware,
