@@ -8,7 +8,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, cast
 from explorer.baseline import Baseline
 from explorer.disturbance import quiet, worst
 from explorer.errors import NothingValid
-from explorer.outcome import Note, Outcome, Status
+from explorer.outcome import LOAD, Note, Outcome, Status
 from explorer.settings import records_location
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Record, Store, candidate_key, utc_now
+from records import Job, Record, Store, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from records.rows import Selection
@@ -206,14 +206,36 @@ def incumbent(store: Store, workload: Workload, but: str) -> Record | None:
 
 
 def known_baseline(store: Store, workload: Workload) -> Baseline | None:
-    """The array library's time as the newest job of this workload on this machine has it."""
+    """The array library's time as the newest job of this workload on this machine has it.
+
+    One that was measured beside other programs only if there is no other.
+    """
+    newest: Baseline | None = None
     for job in reversed(store.jobs()):
-        same = (job.operator, job.target) == (workload.operator, workload.target)
-        if same and json.loads(job.extents) == dict(workload.arguments):
-            options = json.loads(job.options)
-            if options.get("baseline") and options.get("hardware") == workload.hardware.key:
-                return Baseline.from_facts(options["baseline"])
-    return None
+        found = _baseline_of(store, job, workload)
+        if found is not None and found.crowd is None:
+            return found
+        newest = newest or found
+    return newest
+
+
+def _baseline_of(store: Store, job: Job, workload: Workload) -> Baseline | None:
+    """The baseline of a job, if it is one of this workload on this machine.
+
+    Earlier versions noted no load with it: then it is that of the finals in which it had its turns.
+    """
+    same = (job.operator, job.target) == (workload.operator, workload.target)
+    if not same or json.loads(job.extents) != dict(workload.arguments):
+        return None
+    options = json.loads(job.options)
+    if not options.get("baseline") or options.get("hardware") != workload.hardware.key:
+        return None
+    found = Baseline.from_facts(options["baseline"])
+    if found.outcome is None or LOAD in dict(found.outcome.notes):
+        return found
+    crowd = worst(noted(record) for record in store.records(job=job.id, strategy=FINAL))
+    notes = () if crowd is None else crowd.notes
+    return replace(found, outcome=replace(found.outcome, notes=(*found.outcome.notes, *notes)))
 
 
 def best_of(trials: Iterable[Record]) -> Record | None:

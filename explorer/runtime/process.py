@@ -28,7 +28,7 @@ from explorer.errors import ServerLost, WorkerError
 from explorer.runtime import wire
 from explorer.runtime.server import END, FRAME, SPAWN
 
-BOOT_DEADLINE = 120.0  # seconds until the first answer: a server imports what is slow to import
+BOOT_DEADLINE = 60.0  # seconds until the first answer: a server imports what is slow to import
 ANSWER_DEADLINE = 15.0  # seconds of a fork, or of a worker's end
 CLOSE_DEADLINE = 2.0
 RESTARTS = 1  # servers in a row that may be lost without an answer

@@ -13,7 +13,6 @@ from explorer import cli, job
 from explorer.landscape import beside, by_value
 from explorer.outcome import Outcome
 from ir.schedule import Schedule
-from records import Store
 from tests.job.device import ScriptedDevice, by_key
 from tests.space.toy import tiling_space as toy_space
 

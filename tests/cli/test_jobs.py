@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from explorer import cli, peaks
-from explorer.errors import DeviceLost
+from explorer.errors import DeviceLost, ServerLost
 from explorer.outcome import Outcome
 from explorer.settings import cache_dir
 from explorer.workload import Workload
@@ -164,17 +164,18 @@ def test_what_does_not_go_together(
     assert not store.exists()
 
 
-def test_a_lost_device_ends_with_7(
-    device: ScriptedDevice, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("error", [DeviceLost, ServerLost])
+def test_a_lost_device_or_process_server_ends_with_7(
+    error: type[Exception], device: ScriptedDevice, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def lost(schedule: Schedule) -> Outcome:
         if len(device.measured) > 5:
-            raise DeviceLost("cpu: the device does not answer any more")
+            raise error("cpu: it does not answer any more")
         return by_key(schedule)
 
     device.rule = lost
     assert cli.invoke(["tune", *MATMUL, "--trials", "9"]) == cli.EXIT_LOST
-    assert capsys.readouterr().err == "tilewright: cpu: the device does not answer any more\n"
+    assert capsys.readouterr().err == "tilewright: cpu: it does not answer any more\n"
     device.rule = by_key
     assert cli.invoke(["tune", "--resume"]) == cli.EXIT_DONE
 

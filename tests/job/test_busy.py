@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from explorer import cli
+from explorer import cli, job
 from explorer.baseline import Baseline
 from explorer.busy import ForeignLoad
 from explorer.disturbance import Crowd, Disturbance, warning
 from explorer.outcome import Outcome
-from explorer.recall import FINAL, best_record, known_trials, to_record
+from explorer.recall import FINAL, best_record, known_baseline, known_trials, to_record
 from explorer.report.page import render
 from explorer.story import read_story
 from explorer.watch import Watch
 from explorer.workload import Workload
 from ir.schedule import Schedule
 from records import Store
-from tests.job.device import ScriptedDevice, by_key
+from tests.job.device import Rule, ScriptedDevice, by_key
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -228,3 +228,25 @@ def test_times_without_doubt_go_before_others(path: Path) -> None:
     assert (known[first].seconds, known[first].notes) == (1e-3, ())
     best = best_record(workload, path)
     assert (best.schedule, best.seconds) == (first.to_json(), 1e-3)
+
+
+def test_a_library_that_nothing_disturbed_goes_before_a_newer_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job of an earlier version, whose baseline has no note, the finals tell."""
+    plain = Outcome("ok", 2e-3, (2e-3, 2e-3), 9, notes=(("turns", 5),))
+    device = ScriptedDevice(by_key, library=Baseline("BLAS", plain))
+    monkeypatch.setattr("explorer.search.Measurer", device)
+    workload = Workload.of("matmul", EXTENTS)
+
+    def known(rule: Rule, seed: int) -> Baseline:
+        device.rule = device.final = rule
+        job.tune("matmul", EXTENTS, trials=2, strategy="random", store=path, seed=seed)
+        with Store(path) as store:
+            found = known_baseline(store, workload)
+        assert found is not None
+        return found
+
+    assert known(beside_others, 0).crowd == Crowd(0.85, 2)
+    assert known(by_key, 1) == Baseline("BLAS", plain)
+    assert known(beside_others, 2) == Baseline("BLAS", plain)
