@@ -151,12 +151,16 @@ def _baseline(found: Explanation, baseline: Baseline) -> str:
 
     if baseline.seconds is None:
         return missing_words(baseline)
-    known = crowded(baseline.crowd)
-    timed = [outcome for outcome in found.trials if outcome.ok and outcome.seconds]
-    best = min(timed, key=lambda outcome: outcome.seconds or 0.0, default=None)
+    best = _best_of(found)
     compared = None if best is None else beside_baseline(best, baseline)
-    beside = "" if compared is None else f"; the schedule: {compared.words}"
-    return f"baseline: {baseline.library} takes {milliseconds(baseline.seconds)}{known}{beside}"
+    beside = crowded(baseline.crowd) if compared is None else f"; the schedule: {compared.words}"
+    return f"baseline: {baseline.library} takes {milliseconds(baseline.seconds)}{beside}"
+
+
+def _best_of(found: Explanation) -> Outcome | None:
+    """The schedule's own time, if it has one."""
+    timed = [outcome for outcome in found.trials if outcome.ok and outcome.seconds]
+    return min(timed, key=lambda outcome: outcome.seconds or 0.0, default=None)
 
 
 def _print_remedies(found: Explanation) -> None:
@@ -186,27 +190,29 @@ def _effect(choice: Choice) -> str:
 def _print_neighbours(found: Explanation) -> None:
     count = len(found.neighbours[0].changes)
     print(f"measured schedules that differ in {count} decision{'s' if count > 1 else ''}")
-    times = [outcome.seconds for outcome in found.trials if outcome.ok and outcome.seconds]
     for neighbour in found.neighbours[:SHOWN]:
-        print(f"  {_neighbour(neighbour, min(times, default=None))}")
+        print(f"  {_neighbour(neighbour, _best_of(found))}")
     if len(found.neighbours) > SHOWN:
         print(f"  and {len(found.neighbours) - SHOWN} more")
 
 
-def _neighbour(neighbour: Difference, mine: float | None) -> str:
+def _neighbour(neighbour: Difference, mine: Outcome | None) -> str:
+    """What differs, and its time; beside that of the schedule unless one of them is in doubt."""
+    from explorer.disturbance import crowd_of
+
     changes = ", ".join(
         f"{name} = {_shown(after)} instead of {_shown(before)}"
         for name, before, after in neighbour.changes
     )
-    from explorer.cli.progress import crowded
-    from explorer.disturbance import crowd_of
-
     outcome = neighbour.outcome
     if outcome.status != "ok" or outcome.seconds is None:
         return f"{changes}: {outcome.status}"
-    compared = "" if mine is None else f" ({outcome.seconds / mine:.3f} times as long)"
-    marked = crowded(crowd_of(outcome))
-    return f"{changes}: {milliseconds(outcome.seconds)}{compared}{marked}"
+    compared = ""
+    if crowd_of(outcome) is not None:
+        compared = " (crowded)"
+    elif mine is not None and mine.seconds and crowd_of(mine) is None:
+        compared = f" ({outcome.seconds / mine.seconds:.3f} times as long)"
+    return f"{changes}: {milliseconds(outcome.seconds)}{compared}"
 
 
 def _outcome(outcome: Outcome, program: Program) -> str:
