@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from records.canonical import canonical_json, content_key
 from records.errors import InvalidRecord, StoreUnavailable
-from records.files import Imported, damaged, pour, replacing, unreadable
+from records.files import Imported, Text, checked_text, damaged, pour, replacing, unreadable
 from records.record import Job, Record
 from records.rows import Selection
 from records.store import PAGE, Store
@@ -30,7 +30,7 @@ _TYPES = {
     **dict.fromkeys(("seconds", "lower_quartile", "upper_quartile"), "DOUBLE"),
     **dict.fromkeys(("error", "compile_seconds", "clock_ghz"), "DOUBLE"),
 }
-_HEADER, _JOBS = "tilewright", "tilewright_jobs"  # names in the file's metadata
+_HEADER, _JOBS, _TEXTS = "tilewright", "tilewright_jobs", "tilewright_texts"  # in the metadata
 
 
 def write(store: Store, path: Path, selection: Selection) -> int:
@@ -41,7 +41,9 @@ def write(store: Store, path: Path, selection: Selection) -> int:
         try:
             header = _write_rows(store, rows, selection)
             jobs = canonical_json([asdict(job) for job in store.jobs()])
-            notes = {_HEADER: canonical_json(header | {"jobs": content_key(jobs)}), _JOBS: jobs}
+            texts = canonical_json(list(store.texts()))
+            header |= {"jobs": content_key(jobs), "texts": content_key(texts)}
+            notes = {_HEADER: canonical_json(header), _JOBS: jobs, _TEXTS: texts}
             connection.execute(_copy(rows, part, notes))
         except duckdb.Error as error:
             raise OSError(0, _line(error)) from None
@@ -56,8 +58,8 @@ def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Im
     _refuse_unreadable(path)
     with _connect(duckdb) as connection:
         try:
-            jobs, bad = _verify(connection, path, salvage)
-            new_jobs = pour(store, jobs).jobs
+            noted, bad = _verify(connection, path, salvage)
+            new_jobs = pour(store, noted).jobs
             done = pour(store, (row for _, row in _rows(connection, path) if row is not None))
         except (duckdb.Error, UnicodeError) as error:
             raise damaged(path, "the whole of it", _line(error)) from None
@@ -119,9 +121,9 @@ def _quote(text: str) -> str:
 
 def _verify(
     connection: DuckDBPyConnection, path: Path, salvage: bool
-) -> tuple[list[Job], tuple[int, ...]]:
-    """The jobs, and the numbers of damaged rows; without `salvage`, these raise."""
-    header, jobs = _notes(connection, path)
+) -> tuple[list[Text | Job], tuple[int, ...]]:
+    """Texts and jobs, and the numbers of damaged rows; without `salvage`, these raise."""
+    header, noted = _notes(connection, path)
     digest, bad, count = sha256(), [], 0
     for number, record in _rows(connection, path):
         count = number
@@ -130,15 +132,15 @@ def _verify(
         else:
             digest.update(record.key.encode())
     if salvage:
-        return jobs, tuple(bad)
+        return noted, tuple(bad)
     if bad:
         raise damaged(path, f"row {bad[0]}", "its content does not match its key")
     if (count, digest.hexdigest()) != (header.get("trials"), header.get("sha256")):
         raise damaged(path, f"row {count}", "rows are missing or not in their places")
-    return jobs, ()
+    return noted, ()
 
 
-def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], list[Job]]:
+def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], list[Text | Job]]:
     query = "SELECT key, value FROM parquet_kv_metadata(?)"
     notes = dict(connection.execute(query, [str(path)]).fetchall())
     try:
@@ -148,7 +150,11 @@ def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], 
             raise damaged(path, "metadata", f"format {header['format']} is not known here")
         if header["jobs"] != content_key(text):
             raise damaged(path, "metadata", "the checksum of the jobs does not match")
-        return header, [Job.from_dict(values) for values in json.loads(text)]
+        kept = notes[_TEXTS.encode()].decode() if "texts" in header else "[]"
+        if header.get("texts", content_key(kept)) != content_key(kept):
+            raise damaged(path, "metadata", "the checksum of the texts does not match")
+        texts = [Text(checked_text(content)) for content in json.loads(kept)]
+        return header, [*texts, *(Job.from_dict(values) for values in json.loads(text))]
     except (LookupError, TypeError, ValueError) as error:
         reason = f"it is no export of Tilewright ({type(error).__name__})"
         raise damaged(path, "metadata", reason) from None
