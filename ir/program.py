@@ -24,7 +24,7 @@ from ir.printable import shortened
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 LONGEST_NAME = 100  # it becomes part of a file's name
 LARGEST_EXTENT = 2**31 - 1
-LARGEST_TENSOR = 2**48  # bytes; offsets into several such tensors are still i64
+LARGEST_TENSOR = 2**56  # bytes; offsets into several such tensors are still i64
 MOST_DIMENSIONS = 32
 
 Pin = tuple[str, str | int | bool]
@@ -178,4 +178,6 @@ def _check_tensor(program: str, spec: TensorSpec) -> None:
     if len(spec.shape) > MOST_DIMENSIONS or any(extent < 1 for extent in spec.shape):
         raise ProgramError(f"{what} has shape {spec.shape}: at most {MOST_DIMENSIONS}, all >= 1")
     if size > LARGEST_TENSOR:
-        raise ProgramError(f"{what} has {size} bytes, {LARGEST_TENSOR} at most")
+        raise ProgramError(
+            f"{what} has {size} bytes, {LARGEST_TENSOR} at most: choose smaller extents"
+        )

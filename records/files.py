@@ -13,7 +13,7 @@ from records.errors import DamagedExport, InvalidRecord, StoreUnavailable, Unusa
 from records.record import Job, Record
 from records.store import PAGE, Store
 
-LONGEST_TEXT = 1 << 20
+LONGEST_TEXT = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def test_a_text_that_is_none_is_refused(store: Store, tmp_path: Path) -> None:
     export_records(store, tmp_path / "x.jsonl")
     lines = (tmp_path / "x.jsonl").read_text().splitlines(keepends=True)
     assert '"kind":"text"' in lines[1]
-    for content in (5, None, "nul \0", "\u00e4", "x" * (1 << 21)):
+    for content in (5, None, "nul \0", "\u00e4", "x" * (1 << 23)):
         text = json.dumps(content)
         digest = content_key("text" + text)
         lines[1] = f'{{"kind":"text","sha256":"{digest}","text":{text}}}\n'
