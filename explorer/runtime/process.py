@@ -74,7 +74,8 @@ class ProcessServer:
             "cache_dir": str(cache_dir),
         }
         facts["folder"] = str(self.folder)
-        command = [sys.executable, "-c", _BOOT, json.dumps(sys.path)]
+        # -P: what lies in the current folder is not imported, be it called json.py
+        command = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path)]
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
         self._process = subprocess.Popen(
             [*command, str(theirs.fileno()), json.dumps(facts)],
