@@ -36,6 +36,7 @@ from explorer.strategies.guide import Guided, Quality
 from explorer.training import prior_for
 from explorer.workload import Workload
 from ir.errors import UsageError
+from ir.printable import printable
 from ir.schedule import Schedule
 from records import Job, Store
 
@@ -350,7 +351,7 @@ class Search:
             "generator": workload.backend.generator,
         }
         extents, text = workload.extents_json, json.dumps(options)
-        job = self.store.new_job(workload.operator, extents, workload.target, text)
+        job = self.store.new_job(printable(workload.operator), extents, workload.target, text)
         self.sharing.run(job)
         return job
 

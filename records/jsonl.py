@@ -17,6 +17,7 @@ from records.rows import Selection
 from records.store import Store
 
 FORMAT = 1
+LONGEST_LINE = 16 << 20
 _KINDS: dict[str, type[Record] | type[Job]] = {"trial": Record, "job": Job}
 
 
@@ -98,7 +99,12 @@ def _values(path: Path, skipped: tuple[int, ...]) -> Iterator[Record | Job | Tex
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with open(path, encoding="ascii", errors="replace", newline="\n") as stream:
-            yield from enumerate(stream, start=1)
+            number = 0
+            while text := stream.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(text) > LONGEST_LINE:
+                    raise _damaged(path, number, f"longer than {LONGEST_LINE >> 20} MiB")
+                yield number, text
     except OSError as error:
         raise unreadable(path, error) from None
 

@@ -19,12 +19,19 @@ from records.errors import InvalidRecord, StoreUnavailable
 from records.files import Imported, Text, checked_text, damaged, pour, replacing, unreadable
 from records.record import Job, Record
 from records.rows import Selection
-from records.store import PAGE, Store
+from records.store import Store
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 FORMAT = 1
+LARGEST = 4 << 30  # bytes of a file's columns, unpacked
+LONGEST = 256 << 10  # bytes of one text in it: a few thousand letters are usual
+_ROWS = 100  # read at a time
+_SETTINGS = (
+    "threads = 1", "enable_progress_bar = false", "memory_limit = '1GB'",
+    "autoinstall_known_extensions = false",
+)  # fmt: skip
 _TYPES = {
     **dict.fromkeys(("threads", "repeats"), "INTEGER"),
     **dict.fromkeys(("seconds", "lower_quartile", "upper_quartile"), "DOUBLE"),
@@ -58,6 +65,7 @@ def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Im
     _refuse_unreadable(path)
     with _connect(duckdb) as connection:
         try:
+            _refuse_large(connection, path)
             noted, bad = _verify(connection, path, salvage)
             new_jobs = pour(store, noted).jobs
             done = pour(store, (row for _, row in _rows(connection, path) if row is not None))
@@ -78,7 +86,7 @@ def _library() -> ModuleType:
 
 def _connect(duckdb: ModuleType) -> DuckDBPyConnection:
     connection: DuckDBPyConnection = duckdb.connect()
-    for setting in ("threads = 1", "enable_progress_bar = false"):
+    for setting in _SETTINGS:
         connection.execute(f"SET {setting}")
     return connection
 
@@ -140,6 +148,25 @@ def _verify(
     return noted, ()
 
 
+def _refuse_large(connection: DuckDBPyConnection, path: Path) -> None:
+    """Raises DamagedExport for what unpacks to more than it may: a dictionary of one long text can
+    stand for any number of rows."""
+    query = (
+        "SELECT sum(total_uncompressed_size), max(total_uncompressed_size) FROM parquet_metadata(?)"
+    )
+    size, largest = connection.execute(query, [str(path)]).fetchone() or (0, 0)
+    if (size or 0) > LARGEST:
+        raise damaged(path, "the whole of it", f"its columns hold more than {LARGEST >> 20} MiB")
+    if (largest or 0) <= LONGEST:
+        return
+    texts = [name for name in _columns() if name not in _TYPES]
+    longest = ", ".join(f"max(strlen({name}))" for name in texts)
+    row = connection.execute(f"SELECT {longest} FROM read_parquet(?)", [str(path)]).fetchone()
+    for name, length in zip(texts, row or (), strict=False):
+        if (length or 0) > LONGEST:
+            raise damaged(path, name, f"a text of {length:,} bytes")
+
+
 def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], list[Text | Job]]:
     query = "SELECT key, value FROM parquet_kv_metadata(?)"
     notes = dict(connection.execute(query, [str(path)]).fetchall())
@@ -166,7 +193,7 @@ def _rows(connection: DuckDBPyConnection, path: Path) -> Iterator[tuple[int, Rec
     query = f"SELECT {', '.join(columns)} FROM read_parquet(?)"
     cursor = connection.cursor().execute(query, [str(path)])
     number = 0
-    while rows := cursor.fetchmany(PAGE):
+    while rows := cursor.fetchmany(_ROWS):
         for row in rows:
             number += 1
             yield number, _record(dict(zip(columns, row, strict=True)))

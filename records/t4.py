@@ -25,6 +25,7 @@ from records.rows import Selection
 from records.store import Store
 
 SCHEMA = "1.0.0"
+LARGEST = 256 << 20  # bytes of a file, which is held in memory
 _OURS = "tilewright"
 _INVALIDITY = {
     "ok": "correct",
@@ -127,7 +128,11 @@ def _decisions(schedule: dict[str, Any]) -> dict[str, Any]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as stream:
+            content = stream.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise damaged(path, "the whole of it", f"larger than {LARGEST >> 20} MiB")
+        data = json.loads(content)
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:

@@ -12,17 +12,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[1]
 _GPU = {"cuda", "cupy", "pynvml"}  # of the CUDA runtime, inside functions
-_HEAVY = {
-    *_GPU,
-    "cupy",
-    "jinja2",
-    "platformdirs",
-    "llvmlite",
-    "networkx",
-    "numpy",
-    "scipy",
-    "sqlalchemy",
-}
+_HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "scipy", "sqlalchemy"}
 _HEAVY |= {"cuda", "duckdb", "optuna", "psycopg", "pytest", "torch", "typer", "xgboost"}
 _ALLOWED = {  # beside the standard library and themselves
     "ir": {"numpy", "networkx"},
@@ -36,6 +26,7 @@ _ALLOWED = {  # beside the standard library and themselves
         "llvmlite",
         "typer",
         "rich",
+        "platformdirs",
         "jinja2",
         "optuna",  # an extra, of its adapter alone
         "pytest",  # of the tests that strategies of other packages inherit

@@ -26,6 +26,7 @@ from explorer.cli.app import (
 )
 from explorer.cli.baseline import missing_words, ratio_words
 from ir.errors import UsageError
+from ir.printable import printable
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
@@ -209,7 +210,7 @@ def _outcome(outcome: Outcome, program: Program) -> str:
     from explorer.cli.progress import rate
 
     if not outcome.ok or outcome.seconds is None:
-        return f"{outcome.status}: {outcome.detail}"
+        return f"{outcome.status}: {printable(outcome.detail)}"
     return f"{milliseconds(outcome.seconds)}, {rate(outcome.seconds, program)}"
 
 

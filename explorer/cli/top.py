@@ -18,6 +18,7 @@ from explorer.cli.app import (
     milliseconds,
     print_json,
 )
+from ir.printable import printable
 
 if TYPE_CHECKING:
     from records import Record
@@ -39,7 +40,7 @@ def top(
         print_json(found)
         return
     for row in found:
-        extents = " ".join(f"{name}={value}" for name, value in row["arguments"].items())
+        extents = printable(" ".join(f"{name}={v}" for name, v in row["arguments"].items()))
         rate = f", {row['gflops']:.1f} GFLOP/s" if row["gflops"] else ""
         print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}")
         print(f"  of {row['trials']} trials on {row['hardware']}, {row['created'][:10]}")
