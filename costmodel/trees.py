@@ -104,7 +104,7 @@ def _none(code: str) -> NDArray[Any]:
 
 def _checked(trees: Sequence[Mapping[str, Any]], width: int) -> list[Fields]:
     """Every tree's columns as XGBoost stores them, once all hold; raises Unsound."""
-    found = [_columns(number, tree) for number, tree in enumerate(trees)]
+    found: list[Fields] = [_columns(number, tree) for number, tree in enumerate(trees)]
     sizes = np.array([len(fields["parents"]) for fields in found])
     whole = {name: np.concatenate([fields[name] for fields in found]) for name in found[0]}
     _check_shape(whole, sizes)

@@ -17,7 +17,7 @@ from ir.errors import TilewrightError, UsageError
 from ir.printable import printable, shortened
 from ir.program import Program
 from ir.registry import operator_names, operators_in
-from ir.target import Hardware
+from ir.target import Hardware, target_names
 from ir.text import parse
 from records import Job, Record, Store
 
@@ -66,6 +66,9 @@ def rebuilt(store: Store, named: Named, files: Sequence[str] = ()) -> Workload:
 
     `files` are operator files that the person named: for records of versions that kept no text.
     """
+    if named.target not in target_names():  # elsewhere a target may be named as module:class
+        known = ", ".join(target_names())
+        raise UsageError(f"{named}: recorded for target {named.target!r}; there are {known}")
     text = store.text(named.key) if named.key else None
     if text is not None:
         program = read_program(text, named.key)

@@ -84,23 +84,23 @@ class Program:
         """What generated code relies on: it reads inputs, and fills each output once, exactly."""
         for spec in self.tensors:
             _check_tensor(self.name, spec)
+        readable = {spec.name for spec in self.inputs}
         for node in self.nodes:
-            if isinstance(node.op, Load) and node.op.tensor not in {t.name for t in self.inputs}:
+            if isinstance(node.op, Load) and node.op.tensor not in readable:
                 raise ProgramError(f"{self.name}: load {node.op.tensor}: no such input")
+        shapes = {spec.name: spec.shape for spec in self.outputs}
         written = [op for _, op in self.stores()]
         for op in written:
-            spec = self.scope.tensors.get(op.tensor)
-            if spec is None or spec.role != "output":
-                raise ProgramError(f"{self.name}: store {op.tensor}: no such output")
+            what = f"{self.name}: store {op.tensor}"
+            if op.tensor not in shapes:
+                raise ProgramError(f"{what}: no such output")
             if any(axis not in self.axes for axis in op.axes):
-                raise ProgramError(f"{self.name}: store {op.tensor}: unknown axis in {op.axes}")
-            if self.scope.shape(op.axes) != spec.shape:
-                raise ProgramError(
-                    f"{self.name}: store {op.tensor}: {self.scope.shape(op.axes)} elements into a "
-                    f"tensor of {spec.shape}"
-                )
+                raise ProgramError(f"{what}: unknown axis in {op.axes}")
+            shape = self.scope.shape(op.axes)
+            if shape != shapes[op.tensor]:
+                raise ProgramError(f"{what}: {shape} elements into {shapes[op.tensor]}")
         names = [op.tensor for op in written]
-        if sorted(names) != sorted(spec.name for spec in self.outputs):
+        if sorted(names) != sorted(shapes):
             raise ProgramError(f"{self.name}: every output is stored once, here {names} are")
 
     @cached_property

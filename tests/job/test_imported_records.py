@@ -126,6 +126,14 @@ def test_a_text_of_another_program_is_refused(imported: Imported) -> None:
             assert str(caught.value).isprintable()
 
 
+def test_a_target_of_a_record_is_no_way_to_name_code(imported: Imported) -> None:
+    with Store(imported.store) as store:
+        named = of_record(next(store.records()))
+        for target in ("os:abort", "explorer.runtime.cpu:CpuRuntime", "none"):
+            with pytest.raises(UsageError, match="there are cpu"):
+                rebuilt(store, replace(named, target=target))
+
+
 def test_a_built_in_operator_is_found_by_name(path: Path, device: ScriptedDevice) -> None:
     job.tune("row_sum", {"m": 64, "n": 64}, trials=24, store=path, model="none", baseline=False)
     with closing(sqlite3.connect(path)) as connection, connection:
