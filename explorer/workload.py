@@ -29,7 +29,7 @@ _COPIES = 3  # two sets of operands and the oracle's result
 class Workload:
     """`operator` is a name or `file.py:name`; `arguments` its extents and options, converted.
 
-    `machine` stands for the hardware of this host where records of another one are read, `stated`
+    `machine` stands for the hardware of this host where records of another one are read, `given`
     for what the operator builds where records carry the program: then no operator is looked up.
     """
 
@@ -38,7 +38,7 @@ class Workload:
     target: str = "cpu"
     threads: int | None = None
     machine: Hardware | None = None
-    stated: Program | None = None
+    given: Program | None = None
 
     @classmethod
     def of(
@@ -56,8 +56,8 @@ class Workload:
 
     @cached_property
     def program(self) -> Program:
-        if self.stated is not None:
-            return self.stated
+        if self.given is not None:
+            return self.given
         try:
             return load_operator(self.operator).build(**dict(self.arguments))
         except TilewrightError:
@@ -85,7 +85,7 @@ class Workload:
         except TilewrightError:
             raise
         except Exception as error:
-            if self.stated is None:
+            if self.given is None:
                 raise
             said = shortened(repr(error))
             raise UsageError(f"{self.program.name}: no space of this program: {said}") from error
