@@ -54,8 +54,8 @@ def read_groups(
         if (workload := workloads[key[:4]]) and (group := group_of(workload, trials))
     ]
     if not groups:
-        what = f" for target {target}" if target else ""
-        raise UsageError(f"{', '.join(sources)}: no trial{what} that this version can read")
+        wanted = f" for target {target}" if target else ""
+        raise UsageError(f"{', '.join(sources)}: no trial{wanted} that this version can read")
     return groups
 
 

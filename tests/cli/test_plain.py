@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
@@ -43,8 +44,8 @@ def test_what_is_not_printable_is_spelt_out(text: str, shown: str) -> None:
 
 def test_a_terminal_without_the_letter_gets_its_code() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print("5 \u00b5s", file=PlainStream(stream), flush=True)  # type: ignore[call-overload]
-    assert stream.buffer.getvalue() == b"5 \\xb5s\n"  # type: ignore[attr-defined]
+    print("5 \u00b5s", file=PlainStream(stream), flush=True)
+    assert stream.buffer.getvalue() == b"5 \\xb5s\n"
 
 
 def test_streams_are_given_back(capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +67,7 @@ def test_no_verb_passes_escape_codes_on(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     workload = Workload.of("row_sum", {"m": 64, "n": 64})
-    schedule = workload.space().schedule(workload.space().seed_rows(_rng())[0])
+    schedule = workload.space().schedule(workload.space().seed_rows(np.random.default_rng(0))[0])
     with Store("x.db") as store:
         options = {"strategy": ESCAPE, "threads": None, "baseline": Baseline(why=ESCAPE).to_facts()}
         job = store.new_job("row_sum", workload.extents_json, "cpu", json.dumps(options))
@@ -87,12 +88,6 @@ def test_no_verb_passes_escape_codes_on(
         captured = capsys.readouterr()
         for said in (captured.out, captured.err):
             assert printable(said, keep="\n\t") == said, verb
-
-
-def _rng() -> object:
-    import numpy as np
-
-    return np.random.default_rng(0)
 
 
 def test_the_panel_shows_titles_as_they_stand() -> None:
