@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xgboost import Booster
 
 Vector = NDArray[np.float64]
+MOST_FEATURES, MOST_MEMBERS = 100_000, 1000  # of a model in a file
 MIN_ROWS = 8  # successful trials below which a model says nothing
 
 
@@ -181,13 +182,28 @@ class CostModel:
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> CostModel:
-        """Rebuild what `to_dict` gave; raises KeyError, TypeError or ValueError for other data."""
-        model = cls(names=data["names"])
-        model._width = int(data["width"])
-        model._rank = tuple(_load(head) for head in data["rank"])
-        model._validity = None if data["validity"] is None else _load(data["validity"])
-        model._time = None if data["time"] is None else _load(data["time"])
+    def from_dict(cls, data: Mapping[str, Any], *, trusted: bool = False) -> CostModel:
+        """Rebuild what `to_dict` gave; raises KeyError, TypeError or ValueError for other data.
+
+        Unless they are `trusted`, as the package's own are, XGBoost is given none of the bytes, but
+        trees made anew of what was found sound in them (`costmodel.trees`).
+        """
+        names, width = data["names"], data["width"]
+        if not isinstance(width, int) or not 1 <= width <= MOST_FEATURES:
+            raise ValueError(f"{width!r} features")
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise ValueError("names that are no texts")
+        if len(names) not in (0, width) or not 1 <= len(data["rank"]) <= MOST_MEMBERS:
+            raise ValueError("not as many names as features, or no trees")
+        model = cls(names=names)
+        model._width = width
+
+        def load(head: str) -> Booster:
+            return _load(head, 0 if trusted else width)
+
+        model._rank = tuple(load(head) for head in data["rank"])
+        model._validity = None if data["validity"] is None else load(data["validity"])
+        model._time = None if data["time"] is None else load(data["time"])
         return model
 
     def _train(
@@ -234,10 +250,14 @@ def _dump(booster: Booster) -> str:
     return base64.b64encode(bytes(booster.save_raw(raw_format="ubj"))).decode()
 
 
-def _load(trees: str) -> Booster:
+def _load(trees: str, width: int) -> Booster:
+    """The trees of a file, examined unless `width`, the number of their features, is 0."""
     import xgboost
 
+    from costmodel.trees import sound
+
+    data = base64.b64decode(trees, validate=True)
     booster = xgboost.Booster()
     booster.set_param({"nthread": Settings().threads})
-    booster.load_model(bytearray(base64.b64decode(trees)))
+    booster.load_model(bytearray(sound(data, width) if width else data))
     return booster

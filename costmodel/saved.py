@@ -25,9 +25,13 @@ from numpy.typing import NDArray
 from costmodel.features import IDEAL, schema_hash, trait_names, traits
 from costmodel.model import CostModel, Vector
 from ir.errors import UsageError
+from ir.printable import shortened
 from ir.space import Matrix, Space
+from records.packed import Unpackable, unpacked
 
 FORMAT = 2
+LARGEST = 64 << 20  # bytes of a model, unpacked
+_XZ = b"\xfd7zXZ\x00"
 _LIBRARIES = ("tilewright", "xgboost", "numpy")
 
 
@@ -111,12 +115,25 @@ def ideal_seconds(names: tuple[str, ...], features: NDArray[np.float32]) -> Vect
 def load_model(path: Path) -> TrainedModel:
     """Read a file that `save` wrote; UsageError, in one line, for anything else."""
     try:
-        data = path.read_bytes()
+        if path.exists() and not path.is_file():
+            raise OSError(0, "it is no file")
+        with open(path, "rb") as stream:
+            packed = stream.read(len(_XZ)) == _XZ
+            stream.seek(0)
+            data = b"" if packed else stream.read(LARGEST + 1)
+        if packed:
+            data = b"".join(unpacked(path, LARGEST))
     except OSError as error:
         raise UsageError(
             f"cannot read the cost model {path} ({error.strerror}): name a file that "
             "`tilewright train` wrote, or none"
         ) from None
+    except Unpackable as error:
+        raise UsageError(
+            f"{path} is no cost model, or a damaged one ({error}): train it again"
+        ) from None
+    if len(data) > LARGEST:
+        raise UsageError(f"{path} is no cost model: larger than {LARGEST >> 20} MiB")
     return _parse(data, str(path))
 
 
@@ -124,28 +141,39 @@ def load_model(path: Path) -> TrainedModel:
 def shipped_model(target: str) -> TrainedModel | None:
     """The model that comes with the package for a target; None if there is none."""
     place = files("costmodel") / "pretrained" / f"{target}.json.xz"
-    return _parse(place.read_bytes(), str(place)) if place.is_file() else None
+    if not place.is_file():
+        return None
+    return _parse(lzma.decompress(place.read_bytes()), str(place), trusted=True)
 
 
-def _parse(data: bytes, name: str) -> TrainedModel:
+def _parse(data: bytes, name: str, *, trusted: bool = False) -> TrainedModel:
+    """The model of a file's content; one that came with the code is trusted as the code is."""
     try:
-        if data[:6] == b"\xfd7zXZ\x00":
-            data = lzma.decompress(data)
         outer = json.loads(data)
         content = outer["content"]
         sound = outer["sha256"] == _digest(content)
-    except (ValueError, lzma.LZMAError, EOFError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         raise UsageError(f"{name} is no cost model, or a damaged one: train it again") from None
     if not sound:
         raise UsageError(f"{name} is damaged: its checksum does not match; train it again")
-    values = json.loads(content)
+    try:
+        return _trained(json.loads(content), name, trusted)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        said = shortened(f"{type(error).__name__}: {error}", 120)
+        raise UsageError(f"{name} is no cost model ({said}): train it again") from None
+
+
+def _trained(values: Any, name: str, trusted: bool) -> TrainedModel:
     if not isinstance(values, dict) or values.get("format") != FORMAT:
         raise UsageError(f"{name} is a cost model of another format than {FORMAT}: train it again")
-    trained = TrainedModel(
-        values["target"], CostModel.from_dict(values["model"]), values["data"], values["versions"]
-    )
+    model = CostModel.from_dict(values["model"], trusted=trusted)
+    target, data, versions = values["target"], values["data"], values["versions"]
+    if not (isinstance(target, str) and isinstance(data, dict) and isinstance(versions, dict)):
+        raise ValueError("its target, data or versions are missing")
+    trained = TrainedModel(target, model, data, versions)
     if trained.schema != values["schema"]:
-        raise UsageError(f"{name} contradicts its own schema {values['schema']}: train it again")
+        said = shortened(str(values["schema"]), 40)
+        raise UsageError(f"{name} contradicts its own schema {said}: train it again")
     return trained
 
 

@@ -97,12 +97,16 @@ def resume(
     job: str | None = None,
     *,
     store: str | Path | None = None,
+    operators: Sequence[str] = (),
     progress: Callable[[Progress], None] | None = None,
 ) -> PlanResult:
-    """Go on with an interrupted job (by default the newest) as if nothing had happened."""
+    """Go on with an interrupted job (by default the newest) as if nothing had happened.
+
+    `operators` are files with the operators of records of older versions, which kept no programs.
+    """
     from explorer.job import resume
 
-    return resume(job, store=store, progress=progress)
+    return resume(job, store=store, operators=operators, progress=progress)
 
 
 def load(
@@ -131,15 +135,22 @@ def explain(
 
 
 def write_report(
-    path: str | Path, job: str | None = None, *, store: str | Path | None = None
+    path: str | Path,
+    job: str | None = None,
+    *,
+    store: str | Path | None = None,
+    operators: Sequence[str] = (),
 ) -> None:
-    """Write a self-contained HTML page about a job (by default the newest)."""
+    """Write a self-contained HTML page about a job (by default the newest).
+
+    `operators` as for `resume`.
+    """
     from explorer.recall import existing_store
     from explorer.report.page import render
     from explorer.story import read_story
 
     with existing_store(store) as records:
-        page = render(read_story(records, job))
+        page = render(read_story(records, job, operators))
     Path(path).write_text(page, encoding="utf-8")
 
 

@@ -9,12 +9,13 @@ strategy, and nothing of a strategy's state needs to be kept. Knows no strategy 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from explorer.outcome import Outcome, Status
-from explorer.plan import Plan
+from explorer.plan import JobPlan, Plan
+from explorer.rebuilding import Named, of_job, rebuilt
 from explorer.recall import DECIDING, count_known
 from explorer.sharing import is_running, refuse_running
 from explorer.workload import Workload
@@ -23,6 +24,7 @@ from ir.schedule import Schedule
 from records import Job, Record, Store
 
 ELAPSED = "elapsed"  # the note that says how far into its search a trial was made, in seconds
+PROGRAMS, SEEDS = "programs", "seeds"  # of a job's options: keys of texts, for each member
 WAITING = ("running", "stopped")  # states of jobs that wait to be resumed
 
 
@@ -65,6 +67,8 @@ class Interrupted:
     run: str
     plan: Plan
     jobs: Mapping[int, Job]
+    workloads: tuple[Workload, ...]  # of every member
+    seeds: tuple[tuple[Schedule, ...], ...]  # what each member started from
 
 
 def acknowledged(store: Store, job: Job) -> Acknowledged:
@@ -94,11 +98,14 @@ def outcome_of(record: Record) -> Outcome:
     )
 
 
-def find_interrupted(store: Store, identifier: str | None = None) -> Interrupted:
+def find_interrupted(
+    store: Store, identifier: str | None = None, operators: Sequence[str] = ()
+) -> Interrupted:
     """The run that `identifier` (a job's, or its first letters) belongs to; else the newest one.
 
-    Raises UsageError where there is nothing to go on with, or a living process runs it, UnknownJob
-    for an unknown identifier.
+    Its programs are those that the store has, or of the files `operators`; no file is loaded that
+    a job names. Raises UsageError where there is nothing to go on with, or a living process runs
+    it, UnknownJob for an unknown identifier.
     """
     job = store.job(identifier) if identifier else _newest(store)
     options = _options(job)
@@ -114,7 +121,41 @@ def find_interrupted(store: Store, identifier: str | None = None) -> Interrupted
     }
     for member in members.values():
         refuse_running(store, member)
-    return Interrupted(run, Plan.from_json(json.dumps(options["plan"])), members)
+    plan = Plan.from_json(json.dumps(options["plan"]))
+    kept = {PROGRAMS: ("",) * len(plan.jobs), SEEDS: ("",) * len(plan.jobs)} | options
+    workloads = tuple(
+        rebuilt(store, of_job(store, members[number]), operators)
+        if number in members
+        else rebuilt(store, _named(job, str(key)), operators)
+        for number, (job, key) in enumerate(zip(plan.jobs, kept[PROGRAMS], strict=True))
+    )
+    seeds = tuple(
+        _seeds(store, job, str(key)) for job, key in zip(plan.jobs, kept[SEEDS], strict=True)
+    )
+    return Interrupted(run, plan, members, workloads, seeds)
+
+
+def _named(job: JobPlan, key: str) -> Named:
+    extents = json.dumps(dict(job.arguments), sort_keys=True)
+    return Named(job.operator, extents, job.target, key, job.threads)
+
+
+def _seeds(store: Store, job: JobPlan, key: str) -> tuple[Schedule, ...]:
+    """What a job started from as the store has it: the records it came from are not read again."""
+    if job.start_from is None:
+        return ()
+    text = store.text(key) if key else None
+    if text is None:
+        raise UsageError(
+            f"{job.title}: it was begun from the records {job.start_from}, and what it took of "
+            "them is not in the store: tune it anew, with --start-from"
+        )
+    return tuple(Schedule.from_json(json.dumps(schedule)) for schedule in json.loads(text))
+
+
+def seeds_text(seeds: Sequence[Schedule]) -> str:
+    """What `Interrupted.seeds` are read from."""
+    return json.dumps([json.loads(schedule.to_json()) for schedule in seeds])
 
 
 def _newest(store: Store) -> Job:

@@ -119,15 +119,18 @@ def resume(
     job: str | None = None,
     *,
     store: str | Path | None = None,
+    operators: Sequence[str] = (),
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> PlanResult:
     """Go on with the run that `job` (default: the newest interrupted one) belongs to.
 
-    The search continues as if it had not been interrupted; its budget is what was left. Raises
-    UsageError where there is nothing to go on with, UnknownJob, and as `tune_all` does.
+    The search continues as if it had not been interrupted; its budget is what was left. Its
+    programs are those that the store has; `operators` are files for jobs of older versions, which
+    kept none. Raises UsageError where there is nothing to go on with, UnknownJob, and as `tune_all`
+    does.
     """
-    past = interrupted_run(job, store)
+    past = interrupted_run(job, store, operators)
     return run_plan(past.plan, store=store, progress=progress, clock=clock, past=past)
 
 
@@ -172,10 +175,12 @@ def recorded(plan: Plan, source: str | Path) -> tuple[Plan, tuple[Recording, ...
     return replace(plan, jobs=tuple(jobs)), tuple(recordings)
 
 
-def interrupted_run(job: str | None, store: str | Path | None = None) -> Interrupted:
+def interrupted_run(
+    job: str | None, store: str | Path | None = None, operators: Sequence[str] = ()
+) -> Interrupted:
     """What the store has of the run that `job` (default: the newest interrupted) belongs to."""
     with existing_store(store) as records:
-        return find_interrupted(records, job)
+        return find_interrupted(records, job, operators)
 
 
 def run_plan(
@@ -195,7 +200,7 @@ def run_plan(
     """
     if recordings and (store is not None or past is not None):
         raise UsageError("a replayed search stores nothing: name no store, or do not replay")
-    workloads = prepare(plan, recordings)  # what is wrong is said before the store is touched
+    workloads = prepare(plan, recordings, past)  # what is wrong is said before the store is touched
     with open_store(MEMORY if recordings else store) as records:
         return Run(plan, workloads, records, progress, clock, past, peaks, recordings).result()
 

@@ -20,6 +20,7 @@ from explorer.outcome import LOAD, Note, Outcome, Status
 from explorer.settings import records_location
 from explorer.workload import Workload
 from ir.errors import UsageError
+from ir.printable import printable
 from ir.schedule import Schedule
 from records import Job, Record, Store, candidate_key, utc_now
 
@@ -65,7 +66,7 @@ def to_record(
     hardware = workload.hardware
     return Record(
         workload=workload.program.key,
-        operator=workload.operator,
+        operator=printable(workload.operator),
         extents=workload.extents_json,
         target=workload.target,
         hardware=hardware.key,

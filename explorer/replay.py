@@ -6,9 +6,6 @@ measurer's interface. Knows records and workloads; no strategy and no job.
 
 from __future__ import annotations
 
-import json
-import lzma
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,15 +13,15 @@ from pathlib import Path
 
 from explorer.baseline import Baseline
 from explorer.outcome import Outcome
-from explorer.recall import open_store, verdicts
+from explorer.rebuilding import machine_of
+from explorer.recall import verdicts
+from explorer.sources import opened
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule, Value
 from ir.space import Space
-from ir.target import Hardware
-from records import Record, Store, import_records
+from records import Record
 
-EXPORTS = (".jsonl", ".jsonl.xz")
 SHOWN = 3  # workloads named where the wanted one is missing
 
 
@@ -136,14 +133,6 @@ def seeds_from(
     return tuple(legal)
 
 
-def machine_of(record: Record) -> Hardware:
-    """The hardware that a record was made on."""
-    facts = json.loads(record.hardware_facts)
-    isa = tuple(facts.pop("isa", ()))
-    name = record.hardware.removeprefix(f"{record.target}:").removesuffix(f":{record.threads}")
-    return Hardware(record.target, name, isa, record.threads, tuple(facts.items()))
-
-
 def _spanned(space: Space, schedules: Sequence[Schedule]) -> list[Schedule]:
     """Those whose names and values are of `space`, whatever is pinned."""
     found = []
@@ -161,38 +150,16 @@ def _records(workload: Workload, source: str | Path) -> list[Record]:
     where = str(source)
     if "://" not in where and not Path(where).is_file():
         raise UsageError(f"{where}: no such file; name a store, or an export of one (.jsonl)")
-    with _opened(where) as store:
+    with opened(where) as store:
         return list(store.records(workload=workload.program.key, target=workload.target))
 
 
 def _nothing_of(workload: Workload, source: str | Path) -> str:
     """That a source has no record of a workload, and what it has instead."""
-    with _opened(str(source)) as store:
+    with opened(str(source)) as store:
         kinds = {(r.operator, r.extents, r.target, r.threads) for r in store.records()}
     shown = [f"{name} {extents} for {target} on {n} threads" for name, extents, target, n in kinds]
     there = ", ".join(sorted(shown)[:SHOWN]) or "nothing at all"
     threads = f" on {workload.threads} threads" if workload.threads else ""
     wanted = f"{workload.operator} {workload.extents_json} for {workload.target}{threads}"
     return f"{source}: no record of {wanted}; there is {there}"
-
-
-def _opened(where: str) -> Store:
-    """The store at `where`, or one in memory that holds the export there."""
-    if not where.endswith(EXPORTS):
-        return open_store(where)
-    store = Store(":memory:")
-    if where.endswith(".xz"):
-        with tempfile.NamedTemporaryFile(suffix=".jsonl") as plain:
-            plain.write(_decompressed(where))
-            plain.flush()
-            import_records(store, plain.name)
-    else:
-        import_records(store, where)
-    return store
-
-
-def _decompressed(where: str) -> bytes:
-    try:
-        return lzma.decompress(Path(where).read_bytes())
-    except (lzma.LZMAError, OSError) as error:
-        raise UsageError(f"{where}: {error}; export the records again") from None

@@ -27,6 +27,7 @@ from explorer.finals import chosen_finalists
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
+from explorer.rebuilding import PROGRAM
 from explorer.recall import FINAL, HEAT, incumbent, known_trials, to_record
 from explorer.settings import cache_dir
 from explorer.sharing import Pair, Sharing
@@ -35,6 +36,7 @@ from explorer.strategies.guide import Guided, Quality
 from explorer.training import prior_for
 from explorer.workload import Workload
 from ir.errors import UsageError
+from ir.printable import printable
 from ir.schedule import Schedule
 from records import Job, Store
 
@@ -341,13 +343,15 @@ class Search:
         workload = self.workload
         if resume is not None:
             return self.store.update_job(resume.id, "running")
+        self.store.keep_texts((str(workload.program),))  # so that its records need no operator
         options |= {
+            PROGRAM: workload.program.key,
             "threads": workload.threads,
             "hardware": workload.hardware.key,
             "generator": workload.backend.generator,
         }
         extents, text = workload.extents_json, json.dumps(options)
-        job = self.store.new_job(workload.operator, extents, workload.target, text)
+        job = self.store.new_job(printable(workload.operator), extents, workload.target, text)
         self.sharing.run(job)
         return job
 

@@ -6,7 +6,7 @@ What `tilewright report` and `explain --job` are made of. It measures nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -17,6 +17,7 @@ from explorer.errors import NothingValid
 from explorer.interrupted import ELAPSED, outcome_of
 from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
+from explorer.rebuilding import machine_of, of_job, rebuilt
 from explorer.recall import DECIDING, FINAL
 from explorer.roofline import Roofline
 from explorer.workload import Workload
@@ -80,10 +81,11 @@ class Story:
 
     def space(self) -> Space:
         """The whole space of that machine, without pins."""
-        return self.workload.backend.space(self.workload.program, self.hardware)
+        return self.workload.space_on(self.hardware)
 
     def kernel(self, schedule: Schedule) -> Kernel:
         """The kernel of a schedule on that machine, in every language of the target."""
+        self.space().encode(schedule)  # refuses values that no decision has
         program = self.workload.program
         return self.workload.backend.lower(program, schedule, self.hardware, full=True)
 
@@ -128,17 +130,16 @@ def word(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def read_story(store: Store, identifier: str | None = None) -> Story:
+def read_story(store: Store, identifier: str | None = None, operators: Sequence[str] = ()) -> Story:
     """The job `identifier` (or its first letters), by default the newest, and all its trials.
 
-    Raises UnknownJob, and UsageError if there is none or its operator cannot be built any more.
+    Its program is the one that the store has, or of the files `operators`; none is loaded that
+    the job names. Raises UnknownJob, and UsageError if there is no job or no program.
     """
     job = store.job(identifier) if identifier else _newest(store)
     options = json.loads(job.options)
     records = list(store.records(job=job.id))
-    workload = Workload.of(
-        job.operator, json.loads(job.extents), job.target, options.get("threads")
-    )
+    workload = rebuilt(store, of_job(store, job), operators)
     finals = {record.schedule_key: record for record in records if record.strategy == FINAL}
     first = records[0] if records else None
     return Story(
@@ -147,7 +148,7 @@ def read_story(store: Store, identifier: str | None = None) -> Story:
         options,
         tuple(_trial(job, record) for record in records if record.strategy not in DECIDING),
         tuple(_trial(job, record) for record in finals.values()),
-        workload.hardware if first is None else _hardware(first),
+        workload.hardware if first is None else machine_of(first),
         workload.backend.generator if first is None else first.generator,
     )
 
@@ -157,14 +158,6 @@ def _newest(store: Store) -> Job:
     if not jobs:
         raise UsageError(f"{store.location}: no job yet; `tilewright tune` makes one")
     return jobs[-1]
-
-
-def _hardware(record: Record) -> Hardware:
-    """The machine that a record was made on; its key is target, name and threads."""
-    facts = json.loads(record.hardware_facts)
-    isa = tuple(facts.pop("isa", ()))
-    name = record.hardware.removeprefix(f"{record.target}:").rpartition(":")[0]
-    return Hardware(record.target, name, isa, record.threads, tuple(facts.items()))
 
 
 def _trial(job: Job, record: Record) -> Trial:

@@ -4,13 +4,8 @@ machines that measured. Knows no operator and no target.
 
 from __future__ import annotations
 
-import json
-import lzma
-import shutil
 import statistics
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,76 +15,56 @@ from costmodel.features import trait_names, traits
 from costmodel.saved import TrainedModel, load_model, shipped_model
 from explorer.disturbance import trust
 from explorer.plan import NO_MODEL
-from explorer.recall import DAMNING, FINAL, noted, open_store, quiet_records
+from explorer.rebuilding import buildable, machine_of, of_record
+from explorer.recall import DAMNING, FINAL, noted, quiet_records
+from explorer.sources import opened
 from explorer.workload import Workload
 from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
 from ir.space import Row, Space
-from ir.target import Hardware
-from records import Record, Store, import_records
+from records import Record
 
 COMPARED = 5  # kernels with finals from which the scales of finals and searches are compared
 DISTURBED = 1.25  # times what the search told, from which finals ran beside other work
 WELL_KNOWN = 30  # kernels measured in finals from which a workload teaches with its whole weight
 
 
-def read_groups(sources: Sequence[str], target: str | None = None) -> list[Group]:
+def read_groups(
+    sources: Sequence[str], target: str | None = None, operators: Sequence[str] = ()
+) -> list[Group]:
     """One group for each workload, machine and code generator in stores and exports (.jsonl,
     .jsonl.xz).
 
-    Raises UsageError where there is none; records that this version cannot read are passed over.
+    Programs are those that the sources carry, built in, or of the files `operators`. Raises
+    UsageError where there is none; records that this version cannot read are passed over.
     """
     found: dict[tuple[str, ...], list[Record]] = {}
+    workloads: dict[tuple[str, ...], Workload | None] = {}
     for source in sources:
-        with _opened(source) as store:
+        tried: set[tuple[str, ...]] = set()
+        with opened(source) as store:
             for record in store.records(target=target) if target else store.records():
-                key = (
-                    record.target,
-                    record.operator,
-                    record.extents,
-                    record.hardware,
-                    record.generator,
-                )
-                found.setdefault(key, []).append(record)
-    groups = [group for records in found.values() if (group := group_of(records)) is not None]
+                what = (record.target, record.operator, record.extents, record.workload)
+                found.setdefault((*what, record.hardware, record.generator), []).append(record)
+                if workloads.get(what) is None and what not in tried:
+                    tried.add(what)
+                    workloads[what] = buildable(store, of_record(record), operators)
+    groups = [
+        group
+        for key, trials in found.items()
+        if (workload := workloads[key[:4]]) and (group := group_of(workload, trials))
+    ]
     if not groups:
-        what = f" for target {target}" if target else ""
-        raise UsageError(f"{', '.join(sources)}: no trial{what} that this version can read")
+        wanted = f" for target {target}" if target else ""
+        raise UsageError(f"{', '.join(sources)}: no trial{wanted} that this version can read")
     return groups
 
 
-@contextmanager
-def _opened(source: str) -> Iterator[Store]:
-    """A store as it is, or an export read into a store of its own."""
-    if "://" not in source and not Path(source).exists():
-        raise UsageError(f"no records at {source}: name a store or an export")
-    if not source.endswith((".jsonl", ".jsonl.xz")):
-        with open_store(source) as store:
-            yield store
-        return
-    with tempfile.TemporaryDirectory() as folder, open_store(":memory:") as store:
-        plain = Path(source)
-        if source.endswith(".xz"):
-            plain = Path(folder) / "export.jsonl"
-            _unpack(Path(source), plain)
-        import_records(store, plain)
-        yield store
-
-
-def _unpack(source: Path, goal: Path) -> None:
-    try:
-        with lzma.open(source) as packed, open(goal, "wb") as stream:
-            shutil.copyfileobj(packed, stream)
-    except (OSError, lzma.LZMAError, EOFError) as error:
-        raise UsageError(f"cannot unpack {source} ({error}): fetch the file again") from None
-
-
-def group_of(records: Sequence[Record]) -> Group | None:
-    """The kernels of one workload on one machine; None if its operator or space is gone."""
+def group_of(workload: Workload, records: Sequence[Record]) -> Group | None:
+    """The kernels of one workload on one machine; None if its space is gone."""
     first = records[0]
     try:
-        workload = Workload.of(first.operator, json.loads(first.extents), first.target)
-        space = workload.backend.space(workload.program, hardware_of(first))
+        space = workload.space_on(machine_of(first))
     except (TilewrightError, OSError):
         return None
     rows, seconds, confirmed, trusts = _kernels(space, records)
@@ -102,14 +77,6 @@ def group_of(records: Sequence[Record]) -> Group | None:
         np.array(seconds), 1.0 if len(again) >= WELL_KNOWN else 0.5, np.array(confirmed),
         np.array(trusts),
     )  # fmt: skip
-
-
-def hardware_of(record: Record) -> Hardware:
-    """The machine that measured a record."""
-    facts = json.loads(record.hardware_facts)
-    isa = tuple(facts.pop("isa", ()))
-    name = record.hardware.removeprefix(f"{record.target}:").removesuffix(f":{record.threads}")
-    return Hardware(record.target, name, isa, record.threads, tuple(sorted(facts.items())))
 
 
 def _kernels(

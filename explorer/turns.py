@@ -18,7 +18,7 @@ from explorer.allocation import Course, next_turn
 from explorer.comparison import beside_baseline
 from explorer.disturbance import crowd_of
 from explorer.errors import DeviceLost, NothingValid, ServerLost
-from explorer.interrupted import Interrupted, acknowledged
+from explorer.interrupted import PROGRAMS, SEEDS, Interrupted, acknowledged, seeds_text
 from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan
 from explorer.replay import Recording, Replayer, seeds_from
@@ -30,27 +30,35 @@ from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Store, StoreError
+from records.canonical import content_key
 
+MOST_KEPT = 2000  # schedules of other records that a job keeps as its start
 Clock = Callable[[], float]
 Callback = Callable[[Progress], None]
 Found = list[tuple[int, tuple[float, Schedule]]]
 Missed = list[tuple[int, str]]
 
 
-def prepare(plan: Plan, recordings: Sequence[Recording] = ()) -> tuple[Workload, ...]:
+def prepare(
+    plan: Plan, recordings: Sequence[Recording] = (), past: Interrupted | None = None
+) -> tuple[Workload, ...]:
     """The workloads of a plan, checked; a UsageError names the job where there are several.
 
-    With `recordings`, one for each job, they answer, so that the workloads are those recorded.
+    With `recordings`, one for each job, they answer, so that the workloads are those recorded;
+    those of an interrupted run are as the store has them.
     """
     found = []
     for number, job in enumerate(plan.jobs):
         try:
             if recordings:
                 workload = recordings[number].workload
+            elif past is not None:
+                workload = past.workloads[number]
             else:
                 workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
+            if not recordings:
                 workload.refuse_unmeasurable()
-            _refuse_wrong(job, workload)
+            _refuse_wrong(job, workload, None if past is None else past.seeds[number])
         except UsageError as error:
             if len(plan.jobs) == 1:
                 raise
@@ -59,10 +67,11 @@ def prepare(plan: Plan, recordings: Sequence[Recording] = ()) -> tuple[Workload,
     return tuple(found)
 
 
-def _refuse_wrong(job: JobPlan, workload: Workload) -> None:
+def _refuse_wrong(job: JobPlan, workload: Workload, seeds: tuple[Schedule, ...] | None) -> None:
     """Raises what a search would raise for its pins, strategy or files, before there is one."""
     space = workload.space(dict(job.pins))
-    make_strategy(job.strategy, space, np.random.default_rng(0), seeds=_seeds(job, workload))
+    given = _seeds(job, workload) if seeds is None else seeds
+    make_strategy(job.strategy, space, np.random.default_rng(0), seeds=given)
     if job.model is not None:
         prior_for(space, job.model)
 
@@ -99,6 +108,7 @@ class Run:
         self._identifier = past.run if past else secrets.token_hex(6)
         self._past = dict(past.jobs) if past else {}
         self._before = max((acknowledged(store, j).elapsed for j in self._past.values()), default=0)
+        self._seeds = past.seeds if past else self._first_seeds()
         self._searches: dict[int, Search] = {}
         self._courses = [Course(job.weight) for job in plan.jobs]
 
@@ -150,7 +160,7 @@ class Run:
                 pins=dict(job.pins),
                 seed=job.seed,
                 model=job.model,
-                seeds=_seeds(job, self._workloads[number]),
+                seeds=self._seeds[number],
                 measurer=Replayer(self._recordings[number]) if self._recordings else None,
                 baseline=job.baseline,
                 resume=self._past.pop(number, None),
@@ -163,8 +173,24 @@ class Run:
     def _facts(self, number: int) -> dict[str, object]:
         """What is kept with a job besides its own options."""
         plan = json.loads(self._plan.anchored(Path.cwd()).to_json())
-        peaks = dict(self._peaks[number])
-        return {"run": self._identifier, "member": number, "plan": plan, "peaks": peaks}
+        facts = {"run": self._identifier, "member": number, "plan": plan}
+        return facts | {"peaks": dict(self._peaks[number])} | self._kept()
+
+    def _kept(self) -> dict[str, object]:
+        """Keys of the texts from which `interrupted` makes the run again: programs, and seeds."""
+        texts = {
+            PROGRAMS: [str(workload.program) for workload in self._workloads],
+            SEEDS: [seeds_text(seeds) for seeds in self._seeds],
+        }
+        for group in texts.values():
+            self._store.keep_texts(group)
+        return {name: [content_key(text) for text in group] for name, group in texts.items()}
+
+    def _first_seeds(self) -> tuple[tuple[Schedule, ...], ...]:
+        """Of every job as many of the fastest recorded as it can try."""
+        pairs = enumerate(zip(self._plan.jobs, self._workloads, strict=True))
+        most = [min(MOST_KEPT, self._plan.horizon(n)) for n in range(len(self._plan.jobs))]
+        return tuple(_seeds(job, workload)[: most[n]] for n, (job, workload) in pairs)
 
     def _turn(self, number: int, search: Search) -> None:
         """One batch of one job."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from ir.errors import TilewrightError, UsageError
 from ir.kernel import Kernel
+from ir.printable import shortened
 from ir.program import Program
 from ir.registry import checked_arguments, load_operator
 from ir.schedule import Schedule
@@ -28,7 +29,8 @@ _COPIES = 3  # two sets of operands and the oracle's result
 class Workload:
     """`operator` is a name or `file.py:name`; `arguments` its extents and options, converted.
 
-    `machine` stands for the hardware of this host where records of another one are read.
+    `machine` stands for the hardware of this host where records of another one are read, `given`
+    for what the operator builds where records carry the program: then no operator is looked up.
     """
 
     operator: str
@@ -36,6 +38,7 @@ class Workload:
     target: str = "cpu"
     threads: int | None = None
     machine: Hardware | None = None
+    given: Program | None = None
 
     @classmethod
     def of(
@@ -53,6 +56,8 @@ class Workload:
 
     @cached_property
     def program(self) -> Program:
+        if self.given is not None:
+            return self.given
         try:
             return load_operator(self.operator).build(**dict(self.arguments))
         except TilewrightError:
@@ -70,8 +75,20 @@ class Workload:
 
     def space(self, pins: Mapping[str, object] | None = None) -> Space:
         """The schedule space, with the program's own pins and then `pins` fixed."""
-        space = self.backend.space(self.program, self.hardware)
+        space = self.space_on(self.hardware)
         return space.pin({**dict(self.program.pins), **(pins or {})})
+
+    def space_on(self, hardware: Hardware) -> Space:
+        """The whole space on a machine; raises UsageError where records' program has none."""
+        try:
+            return self.backend.space(self.program, hardware)
+        except TilewrightError:
+            raise
+        except Exception as error:
+            if self.given is None:
+                raise
+            said = shortened(repr(error))
+            raise UsageError(f"{self.program.name}: no space of this program: {said}") from error
 
     def kernel(self, schedule: Schedule) -> Kernel:
         """The kernel of a schedule in every language that the target prints."""

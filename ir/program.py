@@ -6,6 +6,7 @@ Knows no target, schedule or concrete operator. Building is `ir.builder`'s, mean
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,10 +17,16 @@ import networkx as nx
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
 from ir.ops.base import Op, Scope, TensorSpec, TileType
+from ir.ops.load import Load
 from ir.ops.store import Store
+from ir.printable import shortened
 from ir.running import refuse_escapes
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
+LONGEST_NAME = 100  # it becomes part of a file's name
+LARGEST_EXTENT = 2**31 - 1
+LARGEST_TENSOR = 2**56  # bytes; offsets into several such tensors are still i64
+MOST_DIMENSIONS = 32
 
 Pin = tuple[str, str | int | bool]
 
@@ -54,13 +61,18 @@ class Program:
     def __post_init__(self) -> None:
         names = [self.name, *(axis for axis, _ in self.extents), *(t.name for t in self.tensors)]
         for name in names:
-            if not _WORD.fullmatch(name):
+            if not _WORD.fullmatch(name) or len(name) > LONGEST_NAME:
                 raise ProgramError(
-                    f"{self.name}: {name!r} is not a name (letters, digits, _ and .)"
+                    f"{shortened(self.name)}: {shortened(repr(name))} is not a name (letters, "
+                    f"digits, _ and ., {LONGEST_NAME} at most)"
                 )
         for axis, extent in self.extents:
-            if extent < 1:
-                raise ProgramError(f"{self.name}: axis {axis} has extent {extent}; needs >= 1")
+            if not 1 <= extent <= LARGEST_EXTENT:
+                raise ProgramError(
+                    f"{self.name}: axis {axis} has extent {extent}; needs >= 1, and coordinates "
+                    f"are i32: <= {LARGEST_EXTENT}"
+                )
+        self._check_tensors()
         for position, node in enumerate(self.nodes):
             if any(not 0 <= arg < position for arg in node.args):
                 raise ProgramError(f"{self.name}: node {position} ({node.op.name}) reads ahead")
@@ -72,6 +84,29 @@ class Program:
             refuse_escapes([(node.op, node.args) for node in self.nodes])
         except ProgramError as error:
             raise ProgramError(f"{self.name}: {error}") from None
+
+    def _check_tensors(self) -> None:
+        """What generated code relies on: it reads inputs, and fills each output once, exactly."""
+        for spec in self.tensors:
+            _check_tensor(self.name, spec)
+        readable = {spec.name for spec in self.inputs}
+        for node in self.nodes:
+            if isinstance(node.op, Load) and node.op.tensor not in readable:
+                raise ProgramError(f"{self.name}: load {node.op.tensor}: no such input")
+        shapes = {spec.name: spec.shape for spec in self.outputs}
+        written = [op for _, op in self.stores()]
+        for op in written:
+            what = f"{self.name}: store {op.tensor}"
+            if op.tensor not in shapes:
+                raise ProgramError(f"{what}: no such output")
+            if any(axis not in self.axes for axis in op.axes):
+                raise ProgramError(f"{what}: unknown axis in {op.axes}")
+            shape = self.scope.shape(op.axes)
+            if shape != shapes[op.tensor]:
+                raise ProgramError(f"{what}: {shape} elements into {shapes[op.tensor]}")
+        names = [op.tensor for op in written]
+        if sorted(names) != sorted(shapes):
+            raise ProgramError(f"{self.name}: every output is stored once, here {names} are")
 
     @cached_property
     def axes(self) -> dict[str, int]:
@@ -137,3 +172,17 @@ class Program:
         from ir.text import to_text
 
         return to_text(self)
+
+
+def _check_tensor(program: str, spec: TensorSpec) -> None:
+    """Raises ProgramError for a role, dtype or shape that no memory has."""
+    what = f"{program}: tensor {spec.name}"
+    if spec.role not in ("input", "output"):
+        raise ProgramError(f"{what} is neither input nor output, but {spec.role!r}")
+    size = dtype_of(spec.dtype).bytes * math.prod(spec.shape)
+    if len(spec.shape) > MOST_DIMENSIONS or any(extent < 1 for extent in spec.shape):
+        raise ProgramError(f"{what} has shape {spec.shape}: at most {MOST_DIMENSIONS}, all >= 1")
+    if size > LARGEST_TENSOR:
+        raise ProgramError(
+            f"{what} has {size} bytes, {LARGEST_TENSOR} at most: choose smaller extents"
+        )

@@ -56,6 +56,14 @@ def load_operator(spec: str) -> Operator:
     return _pick(_built_in(), spec, "the built-in operators")
 
 
+def operators_in(spec: str) -> tuple[Operator, ...]:
+    """The operators of a user's file, "path/to/file.py", or the one that ":name" picks."""
+    path, colon, _ = spec.rpartition(":")
+    if colon and path.endswith(".py"):
+        return (load_operator(spec),)
+    return tuple(_operators_of(_import_file(Path(spec))).values())
+
+
 def _pick(found: Mapping[str, Operator], name: str, where: str) -> Operator:
     if name in found:
         return found[name]

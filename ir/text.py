@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_type_hints
@@ -16,9 +17,16 @@ from ir.errors import ProgramError
 from ir.ops import OPS
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Index
+from ir.printable import shortened
 from ir.program import Node, Pin, Program
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
+LONGEST = 1 << 18  # letters of a text
+_LONGEST_LINE = 1 << 14
+_UNREADABLE = (
+    ProgramError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError,
+    RecursionError,
+)  # fmt: skip
 
 
 def to_text(program: Program) -> str:
@@ -163,24 +171,37 @@ def _split(text: str) -> list[str]:
 def parse(text: str) -> Program:
     """Read what `to_text` prints; blank lines and `#` comments are skipped.
 
-    Raises ProgramError with the number of the first bad line.
+    The text may be a stranger's: whatever it says, it is a sound program or a ProgramError with
+    the number of the first bad line.
     """
+    if len(text) > LONGEST:
+        raise ProgramError(f"a program of {len(text):,} letters; {LONGEST:,} are the most")
     parser = _Parser()
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
         if stripped and not stripped.startswith("#"):
-            try:
+            with _located(f"line {number}"):
                 parser.read(stripped)
-            except (ProgramError, ValueError) as error:
-                raise ProgramError(f"line {number}: {error}") from None
-    return parser.program()
+    with _located("the program"):
+        return parser.program()
+
+
+@contextmanager
+def _located(place: str) -> Iterator[None]:
+    """What is wrong there as a ProgramError of one line, whatever a rule stumbled over."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        said = str(error) if isinstance(error, ProgramError | ValueError) else repr(error)
+        found = said if said.startswith("line ") else f"{place}: {said}"
+        raise ProgramError(shortened(found)) from None
 
 
 _HEADS = {
     "program": re.compile(rf"program ({_WORD})"),
     "axis": re.compile(rf"axis ({_WORD}) = (\d+)"),
     "tensor": re.compile(rf"(input|output) ({_WORD}) (\w+)\[([\d, ]*)\]"),
-    "pin": re.compile(r"pin (\S+) = (.+)"),
+    "pin": re.compile(r"pin ([^\s\"'\\]+) = (.+)"),
     "node": re.compile(rf"%(\d+) = ({_WORD})\((.*)\) -> (\w+)\(([^()]*)\)"),
 }
 
@@ -194,6 +215,8 @@ class _Parser:
         self.nodes: list[Node] = []
 
     def read(self, line: str) -> None:
+        if len(line) > _LONGEST_LINE:
+            raise ProgramError(f"{len(line):,} letters; {_LONGEST_LINE:,} are the most")
         for head, pattern in _HEADS.items():
             match = pattern.fullmatch(line)
             if match:
@@ -218,7 +241,10 @@ class _Parser:
         self.tensors[name] = TensorSpec(name, sizes, dtype, role)
 
     def _pin(self, name: str, value: str) -> None:
-        self.pins.append((name, json.loads(value)))
+        found = json.loads(value)
+        if not isinstance(found, str | int | bool):
+            raise ProgramError(f"pin {name}: {value} is no text, whole number or truth value")
+        self.pins.append((name, found))
 
     def _node(self, position: str, name: str, operands: str, dtype: str, axes: str) -> None:
         if int(position) != len(self.nodes):

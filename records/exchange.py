@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from records.errors import UnusableLocation
-from records.files import Imported, pour, refuse_itself
+from records.files import Imported, Text, pour, refuse_itself
 from records.rows import Selection
 from records.store import Store
 
@@ -63,11 +63,11 @@ def import_records(
 
 
 def merge(source: Store, target: Store) -> Imported:
-    """Add what is new in `source`: its jobs first, so that no trial is there without its job.
+    """Add what is new in `source`: its texts and jobs first, so that no trial is without its own.
 
     After an interruption, the same again adds the rest.
     """
-    jobs = pour(target, source.jobs()).jobs
+    jobs = pour(target, (*map(Text, source.texts()), *source.jobs())).jobs
     done = pour(target, source.records())
     return Imported(done.read, done.added, jobs)
 

@@ -9,9 +9,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from records.errors import DamagedExport, StoreUnavailable, UnusableLocation
+from records.errors import DamagedExport, InvalidRecord, StoreUnavailable, UnusableLocation
 from records.record import Job, Record
 from records.store import PAGE, Store
+
+LONGEST_TEXT = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that trials and jobs name by its hash, on its way from store to store."""
+
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,15 @@ def replacing(goal: Path) -> Iterator[Path]:
         ) from None
 
 
+def checked_text(content: object) -> str:
+    """A text as a store can keep it; raises InvalidRecord."""
+    if not isinstance(content, str) or not content.isascii() or "\0" in content:
+        raise InvalidRecord("it is not a text in ASCII")
+    if len(content) > LONGEST_TEXT:
+        raise InvalidRecord(f"its text has {len(content):,} letters, {LONGEST_TEXT:,} at most")
+    return content
+
+
 def unreadable(path: Path, error: OSError) -> StoreUnavailable:
     """The refusal of a file that cannot be opened."""
     return StoreUnavailable(f"cannot read {path} ({error.strerror}): name an export")
@@ -64,11 +82,14 @@ def damaged(path: Path, place: str, reason: str) -> DamagedExport:
     )
 
 
-def pour(store: Store, values: Iterable[Record | Job]) -> Imported:
+def pour(store: Store, values: Iterable[Record | Job | Text]) -> Imported:
     """Store values page by page; after an interruption, the same again adds the rest."""
     read = added = jobs = 0
     batch: list[Record] = []
     for value in values:
+        if isinstance(value, Text):
+            store.keep_texts((value.content,))
+            continue
         if isinstance(value, Job):
             jobs += store.put_job(value)
             continue

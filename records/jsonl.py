@@ -1,4 +1,4 @@
-"""Records and jobs as JSON Lines: a header, one line each with its checksum, and a closing line."""
+"""Texts, jobs and records as JSON Lines: a header, one line each with its checksum, an end."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from typing import Any, TextIO
 
 from records.canonical import canonical_json, content_key
 from records.errors import DamagedExport, InvalidRecord
-from records.files import Imported, damaged, pour, replacing, unreadable
+from records.files import Imported, Text, checked_text, damaged, pour, replacing, unreadable
 from records.record import Job, Record
 from records.rows import Selection
 from records.store import Store
 
 FORMAT = 1
+LONGEST_LINE = 16 << 20
 _KINDS: dict[str, type[Record] | type[Job]] = {"trial": Record, "job": Job}
 
 
 def write(store: Store, path: Path, selection: Selection) -> int:
-    """Write the selected trials and every job; returns how many trials."""
+    """Write the selected trials, every job and what they name; returns how many trials."""
     with replacing(path) as part, open(part, "x", encoding="ascii", newline="\n") as stream:
         return _write(stream, store, selection)
 
@@ -42,6 +43,8 @@ def _write(stream: TextIO, store: Store, selection: Selection) -> int:
         stream.write(line)
 
     put("header", {"tilewright": "records", "format": FORMAT})
+    for text in store.texts():
+        put("text", text)
     for job in store.jobs():
         put("job", asdict(job))
     for record in store.records(**selection):
@@ -84,7 +87,7 @@ def _verify(path: Path, salvage: bool) -> tuple[int, ...]:
     return tuple(bad)
 
 
-def _values(path: Path, skipped: tuple[int, ...]) -> Iterator[Record | Job]:
+def _values(path: Path, skipped: tuple[int, ...]) -> Iterator[Record | Job | Text]:
     passed = frozenset(skipped)
     for number, text in _lines(path):
         if number not in passed:
@@ -96,7 +99,12 @@ def _values(path: Path, skipped: tuple[int, ...]) -> Iterator[Record | Job]:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with open(path, encoding="ascii", errors="replace", newline="\n") as stream:
-            yield from enumerate(stream, start=1)
+            number = 0
+            while text := stream.readline(LONGEST_LINE + 1):
+                number += 1
+                if len(text) > LONGEST_LINE:
+                    raise _damaged(path, number, f"longer than {LONGEST_LINE >> 20} MiB")
+                yield number, text
     except OSError as error:
         raise unreadable(path, error) from None
 
@@ -117,10 +125,12 @@ def _parse(number: int, text: str) -> tuple[str, Any]:
     return kind, content
 
 
-def _value(kind: str, content: Any) -> Record | Job | None:
-    """The trial or job of a line, None for the lines around them; raises InvalidRecord."""
+def _value(kind: str, content: Any) -> Record | Job | Text | None:
+    """What a line holds, None for the lines around it all; raises InvalidRecord."""
     if kind in _KINDS:
         return _KINDS[kind].from_dict(content)
+    if kind == "text":
+        return Text(checked_text(content))
     if kind == "header" and content != {"tilewright": "records", "format": FORMAT}:
         raise InvalidRecord(f"format {content} is not known here; upgrade Tilewright")
     if kind == "end" and set(content) != {"trials", "sha256"}:

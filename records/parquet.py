@@ -16,21 +16,28 @@ from typing import TYPE_CHECKING, Any
 
 from records.canonical import canonical_json, content_key
 from records.errors import InvalidRecord, StoreUnavailable
-from records.files import Imported, damaged, pour, replacing, unreadable
+from records.files import Imported, Text, checked_text, damaged, pour, replacing, unreadable
 from records.record import Job, Record
 from records.rows import Selection
-from records.store import PAGE, Store
+from records.store import Store
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 FORMAT = 1
+LARGEST = 4 << 30  # bytes of a file's columns, unpacked
+LONGEST = 256 << 10  # bytes of one text in it: a few thousand letters are usual
+_ROWS = 100  # read at a time
+_SETTINGS = (
+    "threads = 1", "enable_progress_bar = false", "memory_limit = '1GB'",
+    "autoinstall_known_extensions = false",
+)  # fmt: skip
 _TYPES = {
     **dict.fromkeys(("threads", "repeats"), "INTEGER"),
     **dict.fromkeys(("seconds", "lower_quartile", "upper_quartile"), "DOUBLE"),
     **dict.fromkeys(("error", "compile_seconds", "clock_ghz"), "DOUBLE"),
 }
-_HEADER, _JOBS = "tilewright", "tilewright_jobs"  # names in the file's metadata
+_HEADER, _JOBS, _TEXTS = "tilewright", "tilewright_jobs", "tilewright_texts"  # in the metadata
 
 
 def write(store: Store, path: Path, selection: Selection) -> int:
@@ -41,7 +48,9 @@ def write(store: Store, path: Path, selection: Selection) -> int:
         try:
             header = _write_rows(store, rows, selection)
             jobs = canonical_json([asdict(job) for job in store.jobs()])
-            notes = {_HEADER: canonical_json(header | {"jobs": content_key(jobs)}), _JOBS: jobs}
+            texts = canonical_json(list(store.texts()))
+            header |= {"jobs": content_key(jobs), "texts": content_key(texts)}
+            notes = {_HEADER: canonical_json(header), _JOBS: jobs, _TEXTS: texts}
             connection.execute(_copy(rows, part, notes))
         except duckdb.Error as error:
             raise OSError(0, _line(error)) from None
@@ -56,8 +65,9 @@ def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Im
     _refuse_unreadable(path)
     with _connect(duckdb) as connection:
         try:
-            jobs, bad = _verify(connection, path, salvage)
-            new_jobs = pour(store, jobs).jobs
+            _refuse_large(connection, path)
+            noted, bad = _verify(connection, path, salvage)
+            new_jobs = pour(store, noted).jobs
             done = pour(store, (row for _, row in _rows(connection, path) if row is not None))
         except (duckdb.Error, UnicodeError) as error:
             raise damaged(path, "the whole of it", _line(error)) from None
@@ -76,7 +86,7 @@ def _library() -> ModuleType:
 
 def _connect(duckdb: ModuleType) -> DuckDBPyConnection:
     connection: DuckDBPyConnection = duckdb.connect()
-    for setting in ("threads = 1", "enable_progress_bar = false"):
+    for setting in _SETTINGS:
         connection.execute(f"SET {setting}")
     return connection
 
@@ -119,9 +129,9 @@ def _quote(text: str) -> str:
 
 def _verify(
     connection: DuckDBPyConnection, path: Path, salvage: bool
-) -> tuple[list[Job], tuple[int, ...]]:
-    """The jobs, and the numbers of damaged rows; without `salvage`, these raise."""
-    header, jobs = _notes(connection, path)
+) -> tuple[list[Text | Job], tuple[int, ...]]:
+    """Texts and jobs, and the numbers of damaged rows; without `salvage`, these raise."""
+    header, noted = _notes(connection, path)
     digest, bad, count = sha256(), [], 0
     for number, record in _rows(connection, path):
         count = number
@@ -130,15 +140,34 @@ def _verify(
         else:
             digest.update(record.key.encode())
     if salvage:
-        return jobs, tuple(bad)
+        return noted, tuple(bad)
     if bad:
         raise damaged(path, f"row {bad[0]}", "its content does not match its key")
     if (count, digest.hexdigest()) != (header.get("trials"), header.get("sha256")):
         raise damaged(path, f"row {count}", "rows are missing or not in their places")
-    return jobs, ()
+    return noted, ()
 
 
-def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], list[Job]]:
+def _refuse_large(connection: DuckDBPyConnection, path: Path) -> None:
+    """Raises DamagedExport for what unpacks to more than it may: a dictionary of one long text can
+    stand for any number of rows."""
+    query = (
+        "SELECT sum(total_uncompressed_size), max(total_uncompressed_size) FROM parquet_metadata(?)"
+    )
+    size, largest = connection.execute(query, [str(path)]).fetchone() or (0, 0)
+    if (size or 0) > LARGEST:
+        raise damaged(path, "the whole of it", f"its columns hold more than {LARGEST >> 20} MiB")
+    if (largest or 0) <= LONGEST:
+        return
+    texts = [name for name in _columns() if name not in _TYPES]
+    longest = ", ".join(f"max(strlen({name}))" for name in texts)
+    row = connection.execute(f"SELECT {longest} FROM read_parquet(?)", [str(path)]).fetchone()
+    for name, length in zip(texts, row or (), strict=False):
+        if (length or 0) > LONGEST:
+            raise damaged(path, name, f"a text of {length:,} bytes")
+
+
+def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], list[Text | Job]]:
     query = "SELECT key, value FROM parquet_kv_metadata(?)"
     notes = dict(connection.execute(query, [str(path)]).fetchall())
     try:
@@ -148,7 +177,11 @@ def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], 
             raise damaged(path, "metadata", f"format {header['format']} is not known here")
         if header["jobs"] != content_key(text):
             raise damaged(path, "metadata", "the checksum of the jobs does not match")
-        return header, [Job.from_dict(values) for values in json.loads(text)]
+        kept = notes[_TEXTS.encode()].decode() if "texts" in header else "[]"
+        if header.get("texts", content_key(kept)) != content_key(kept):
+            raise damaged(path, "metadata", "the checksum of the texts does not match")
+        texts = [Text(checked_text(content)) for content in json.loads(kept)]
+        return header, [*texts, *(Job.from_dict(values) for values in json.loads(text))]
     except (LookupError, TypeError, ValueError) as error:
         reason = f"it is no export of Tilewright ({type(error).__name__})"
         raise damaged(path, "metadata", reason) from None
@@ -160,7 +193,7 @@ def _rows(connection: DuckDBPyConnection, path: Path) -> Iterator[tuple[int, Rec
     query = f"SELECT {', '.join(columns)} FROM read_parquet(?)"
     cursor = connection.cursor().execute(query, [str(path)])
     number = 0
-    while rows := cursor.fetchmany(PAGE):
+    while rows := cursor.fetchmany(_ROWS):
         for row in rows:
             number += 1
             yield number, _record(dict(zip(columns, row, strict=True)))

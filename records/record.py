@@ -213,8 +213,8 @@ def _known_fields(cls: type[Record] | type[Job], values: Mapping[str, Any]) -> d
 def _check_text(name: str, value: object, *, empty: bool) -> None:
     if not isinstance(value, str) or not (value or empty):
         raise InvalidRecord(f"{name} must be a{' ' if empty else ' non-empty '}text, not {value!r}")
-    if _clean(value, len(value)) != value:
-        raise InvalidRecord(f"{name} holds a character that cannot be stored: {value!r}")
+    if _clean(value, len(value)) != value or not value.isprintable():
+        raise InvalidRecord(f"{name} holds a character that is not printable: {value!r}")
 
 
 def _clean(text: str, limit: int = DETAIL_LIMIT) -> str:

@@ -11,7 +11,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +80,7 @@ def _save(source: Path, copy: Path, goal: Path) -> Repaired:
         reader = _Reader(connection, copy)
         part = copy.with_name("saved.db")
         with Store(part) as store:
+            store.keep_texts(reader.texts)
             jobs = pour(store, reader.jobs()).jobs
             trials = pour(store, reader.trials()).added
         if not trials and not jobs:
@@ -98,6 +99,11 @@ class _Reader:
         self._facts = {
             row["key"]: row["text"] for row in self._all_rows("facts") if _is_its_key(row)
         }
+
+    @property
+    def texts(self) -> Iterable[str]:
+        """Every sound one, whatever it is that names it."""
+        return self._facts.values()
 
     def highest(self, table: str) -> int:
         """The highest row number, by whichever way still works; else a guess that is too high."""

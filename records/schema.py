@@ -56,7 +56,8 @@ schema_table = Table(
     Column("version", Integer, primary_key=True, autoincrement=False),
 )
 
-# Hardware facts are long and few: kept once, under the hash of their text.
+# Long texts of which there are few, each kept once under its hash: the facts of hardware, and the
+# text of a program, whose hash is the workload's key in the trials.
 facts = Table(
     "facts",
     metadata,

@@ -119,6 +119,35 @@ class Store:
             insert_new(connection, facts, [{"key": k, "text": t} for k, t in texts.items()])
             return insert_new(connection, trials, [from_record(record) for record in batch])
 
+    def keep_texts(self, texts: Iterable[str]) -> int:
+        """Keep texts under their hashes, such as those of programs; returns how many are new."""
+        rows = [{"key": content_key(text), "text": text} for text in texts]
+        if not rows:
+            return 0
+        with self._database.writing() as connection:
+            return insert_new(connection, facts, rows)
+
+    def text(self, key: str) -> str | None:
+        """The text with this hash, if it is kept here; raises DamagedStore if it was altered."""
+        with self._database.reading() as connection:
+            found = connection.execute(select(facts.c.text).where(facts.c.key == key)).scalar()
+        if found is not None and content_key(found) != key:
+            raise DamagedStore(
+                f"{self.location} is damaged (text {key[:12]}: its content does not match its "
+                "hash): restore a copy"
+            )
+        return None if found is None else str(found)
+
+    def texts(self) -> Iterator[str]:
+        """The texts that are kept, other than the facts of the trials' hardware."""
+        query = select(facts.c.key).where(facts.c.key.not_in(select(trials.c.facts)))
+        with self._database.reading() as connection:
+            keys = connection.execute(query.order_by(facts.c.key)).scalars().all()
+        for key in keys:
+            found = self.text(key)
+            if found is not None:
+                yield found
+
     def records(self, **selection: Unpack[Selection]) -> Iterator[Record]:
         """The selected trials, oldest first; read in pages, so a long walk blocks no writer."""
         condition = conditions(selection)

@@ -19,12 +19,13 @@ from typing import Any, TextIO
 
 from records.canonical import canonical_json, content_key
 from records.errors import InvalidRecord, UnusableLocation
-from records.files import Imported, damaged, pour, replacing, unreadable
+from records.files import Imported, Text, checked_text, damaged, pour, replacing, unreadable
 from records.record import Record
 from records.rows import Selection
 from records.store import Store
 
 SCHEMA = "1.0.0"
+LARGEST = 256 << 20  # bytes of a file, which is held in memory
 _OURS = "tilewright"
 _INVALIDITY = {
     "ok": "correct",
@@ -74,7 +75,7 @@ def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Im
             if not salvage:
                 raise damaged(path, f"result {number}", str(error)) from None
             bad.append(number)
-    return replace(pour(store, records), damaged=tuple(bad))
+    return replace(pour(store, [*_texts(path, data), *records]), damaged=tuple(bad))
 
 
 def _write(stream: TextIO, store: Store, path: Path, selection: Selection) -> int:
@@ -92,7 +93,9 @@ def _write(stream: TextIO, store: Store, path: Path, selection: Selection) -> in
         space = here
         stream.write(("," if count else "") + "\n" + canonical_json(_result(record)))
         count += 1
-    stream.write("\n]}\n")
+    text = store.text(str(space[0])) if space else None
+    ours = "" if text is None else f',"{_OURS}":{canonical_json({"program": text})}'
+    stream.write(f"\n]{ours}}}\n")
     return count
 
 
@@ -125,7 +128,11 @@ def _decisions(schedule: dict[str, Any]) -> dict[str, Any]:
 
 def _load(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        with open(path, "rb") as stream:
+            content = stream.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise damaged(path, "the whole of it", f"larger than {LARGEST >> 20} MiB")
+        data = json.loads(content)
     except OSError as error:
         raise unreadable(path, error) from None
     except (ValueError, RecursionError) as error:
@@ -133,6 +140,17 @@ def _load(path: Path) -> dict[str, Any]:
     if not isinstance(data, dict) or not isinstance(data.get("results"), list):
         raise damaged(path, "the whole of it", "it is not of the T4 format: it lacks results")
     return data
+
+
+def _texts(path: Path, data: dict[str, Any]) -> list[Text]:
+    """The program of the trials, where the file carries it."""
+    ours = data.get(_OURS)
+    if not isinstance(ours, dict) or "program" not in ours:
+        return []
+    try:
+        return [Text(checked_text(ours["program"]))]
+    except InvalidRecord as error:
+        raise damaged(path, "program", str(error)) from None
 
 
 def _unit(path: Path, data: dict[str, Any]) -> float:

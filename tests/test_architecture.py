@@ -26,6 +26,7 @@ _ALLOWED = {  # beside the standard library and themselves
         "llvmlite",
         "typer",
         "rich",
+        "platformdirs",
         "jinja2",
         "optuna",  # an extra, of its adapter alone
         "pytest",  # of the tests that strategies of other packages inherit

@@ -10,6 +10,8 @@ import os
 import sys
 from typing import Any
 
+from explorer.cli.plain import shown_plainly
+
 EXIT_DONE = 0
 EXIT_USAGE = 2
 EXIT_NOTHING = 3
@@ -24,6 +26,7 @@ def main() -> None:
     sys.exit(invoke(sys.argv[1:]))
 
 
+@shown_plainly
 def invoke(arguments: list[str]) -> int:
     """Run a command line; returns the exit code. Never shows a traceback for a user's mistake."""
     import typer

@@ -64,6 +64,14 @@ ExportName = Annotated[
     typer.Option("--name", help="what files, functions and symbols are called, not the operator"),
 ]
 Records = Annotated[str | None, typer.Option(help="record store: a path or a database URL")]
+OperatorFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--operators",
+        metavar="FILE.py",
+        help="operators of records of older versions, which kept no programs; may be repeated",
+    ),
+]
 OutputFormat = Annotated[Format, typer.Option("--format", help="how to print the result")]
 ScheduleText = Annotated[
     str, typer.Option(metavar="JSON", help="a schedule, or @FILE; default: the best recorded one")

@@ -179,15 +179,20 @@ def _cuda() -> Finding:
 
 
 def _cache() -> Finding:
-    from explorer.settings import cache_dir
+    from explorer.settings import cache_dir, cache_limit, cache_trouble, shared_cache
+    from ir.errors import UsageError
 
-    folder = cache_dir()
-    files = list(folder.rglob("*.o")) if folder.exists() else []
-    size = sum(path.stat().st_size for path in files) / 1e6
-    if not _writable(folder):
-        advice = "set TILEWRIGHT_CACHE to a folder that can be written"
-        return Finding("cache", BAD, f"{folder} cannot be written", advice, (ALL,))
-    return Finding("cache", GOOD, f"{folder}: {len(files)} kernels, {size:.1f} MB")
+    try:
+        folder, limit, shared = cache_dir(), cache_limit() / 1e6, shared_cache()
+    except UsageError as error:
+        return Finding("cache", BAD, str(error), targets=(ALL,))
+    if cache_trouble():
+        advice = "kernels are compiled anew each time; set TILEWRIGHT_CACHE to a folder of yours"
+        return Finding("cache", NOTE, f"a temporary folder, for {cache_trouble()}", advice)
+    sizes = [path.stat().st_size for path in folder.glob("??/*.*") if path.is_file()]
+    beside = f"; shared: {shared}" if shared is not None else ""
+    kept = f"{len(sizes)} files, {sum(sizes) / 1e6:.1f} of {limit:,.0f} MB"
+    return Finding("cache", GOOD, f"{folder}: {kept}{beside}")
 
 
 def _store(records: str | None) -> Finding:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.app import Format, OutputFormat, app, print_json
+from explorer.cli.app import Format, OperatorFiles, OutputFormat, app, print_json
 from explorer.cli.train import OneTarget, Sources, one_target
 from ir.errors import UsageError
 
@@ -27,6 +28,7 @@ def evaluate(
     ] = False,
     split: Annotated[str, typer.Option(help="what is left out: workload or operator")] = "workload",
     target: OneTarget = None,
+    operators: OperatorFiles = None,
     form: OutputFormat = Format.text,
 ) -> None:
     """Tell how a model ranks recorded trials, against random order, traffic and neighbours.
@@ -35,7 +37,7 @@ def evaluate(
     """
     if (model is None) == (not cross_validate):
         raise UsageError("name a model, or ask for --cross-validate: one of the two")
-    found = _evaluated(records, model, split, target)
+    found = _evaluated(records, model, split, target, operators or ())
     if form is Format.json:
         scores = [score.as_dict() for score in found.scores]
         calibration = asdict(found.calibration)
@@ -51,7 +53,11 @@ def evaluate(
 
 
 def _evaluated(
-    records: list[str], model: Path | None, split: str, target: str | None
+    records: list[str],
+    model: Path | None,
+    split: str,
+    target: str | None,
+    operators: Sequence[str],
 ) -> Evaluation:
     from costmodel.evaluate import cross_validate as crossed
     from costmodel.evaluate import evaluate as scored
@@ -59,5 +65,5 @@ def _evaluated(
 
     trained = load_model(model) if model is not None else None
     wanted = target if trained is None else trained.target
-    groups = one_target(records, wanted)
+    groups = one_target(records, wanted, operators)
     return crossed(groups, split) if trained is None else scored(trained.model, groups)

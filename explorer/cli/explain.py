@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from explorer.cli.app import (
     Format,
+    OperatorFiles,
     OutputFormat,
     Records,
     Target,
@@ -24,6 +26,7 @@ from explorer.cli.app import (
 )
 from explorer.cli.baseline import missing_words
 from ir.errors import UsageError
+from ir.printable import printable
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
@@ -57,6 +60,7 @@ def explain(
     target: Target = "cpu",
     threads: Threads = None,
     records: Records = None,
+    operators: OperatorFiles = None,
     form: OutputFormat = Format.text,
 ) -> None:
     """Say what decisions mean, why a schedule is refused, and how it did beside its neighbours.
@@ -69,7 +73,7 @@ def explain(
     if job is not None:
         if operator is not None:
             raise UsageError("give an operator or --job, not both")
-        workload, found = _of_job(job, schedule, records)
+        workload, found = _of_job(job, schedule, records, operators or ())
     elif operator is None:
         raise UsageError("Missing argument 'OPERATOR', or --job JOB")
     else:
@@ -85,14 +89,16 @@ def explain(
         _print_text(workload, found)
 
 
-def _of_job(job: str, schedule: str, records: str | None) -> tuple[Workload, Explanation]:
+def _of_job(
+    job: str, schedule: str, records: str | None, operators: Sequence[str]
+) -> tuple[Workload, Explanation]:
     """The job's workload, and its best or the given schedule explained by the job's trials."""
     from explorer.explanation import explain as explain_schedule
     from explorer.recall import existing_store
     from explorer.story import read_story
 
     with existing_store(records) as store:
-        story = read_story(store, job)
+        story = read_story(store, job, operators)
     chosen = read_schedule(schedule) if schedule not in ("", "best") else story.best_schedule
     trials = [(trial.schedule, trial.outcome) for trial in story.decided]
     found = explain_schedule(story.space(), chosen, trials)
@@ -220,7 +226,7 @@ def _outcome(outcome: Outcome, program: Program) -> str:
     from explorer.disturbance import crowd_of
 
     if not outcome.ok or outcome.seconds is None:
-        return f"{outcome.status}: {outcome.detail}"
+        return f"{outcome.status}: {printable(outcome.detail)}"
     marked = crowded(crowd_of(outcome))
     return f"{milliseconds(outcome.seconds)}, {rate(outcome.seconds, program)}{marked}"
 

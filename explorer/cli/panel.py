@@ -5,6 +5,7 @@ It is drawn when a trial is told, never while one is timed, so that it disturbs 
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -17,8 +18,10 @@ from rich.table import Table
 from rich.text import Text
 
 from explorer.cli.app import milliseconds
+from explorer.cli.plain import unfiltered
 from explorer.cli.progress import Account, JobAccount
 from explorer.disturbance import warning
+from ir.printable import printable
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
@@ -41,7 +44,9 @@ class LivePanel:
         self._clock = clock
         self._drawn = -REFRESH
         self._live = Live(
-            console=console or Console(), auto_refresh=False, get_renderable=self.render
+            console=console or Console(file=unfiltered(sys.stdout)),
+            auto_refresh=False,
+            get_renderable=self.render,
         )
 
     def __enter__(self) -> LivePanel:
@@ -67,7 +72,7 @@ class LivePanel:
         said = warning(self._account.crowding)
         if said:
             parts.append(Text(said, style="yellow"))
-        title = jobs[0].title if len(jobs) == 1 else f"{len(jobs)} jobs"
+        title = _words(jobs[0].title if len(jobs) == 1 else f"{len(jobs)} jobs")
         return Panel(Group(*parts), title=title, title_align="left", expand=False)
 
     def _budget(self) -> Table:
@@ -108,7 +113,7 @@ def _single(job: JobAccount) -> Table:
         known = job.best is not None and not job.roofline.exceeded(job.best)
         table.add_row("of peak", job.share, possible if known else "")
     if job.baseline is not None:
-        table.add_row("baseline", *_baseline(job, job.baseline))
+        table.add_row("baseline", *map(_words, _baseline(job, job.baseline)))
     if job.regret is not None:
         table.add_row("model", f"regret {100 * job.regret:.1f} %", "")
     return table
@@ -132,8 +137,14 @@ def _several(jobs: list[JobAccount]) -> Table:
         share = "" if reached is None else f"{100 * reached:.0f} %"
         best = job.speed.removeprefix("best ")
         count = str(failed) if failed else ""
-        table.add_row(job.title, str(job.trials), best, share, job.beside, count)
+        title, beside = _words(job.title), _words(job.beside)
+        table.add_row(title, str(job.trials), best, share, beside, count)
     return table
+
+
+def _words(text: str) -> Text:
+    """Text as it stands: neither escape codes nor rich's own marks in it mean anything."""
+    return Text(printable(text))
 
 
 def _grid() -> Table:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli.app import Records, app
+from explorer.cli.app import OperatorFiles, Records, app
 from ir.errors import UsageError
 
 
@@ -21,6 +21,7 @@ def report(
         "report.html"
     ),
     records: Records = None,
+    operators: OperatorFiles = None,
 ) -> None:
     """Write a page about a job: its course, the space, the roofline, failures, the best kernel.
 
@@ -31,7 +32,7 @@ def report(
     if out.is_dir():
         raise UsageError(f"--out {out}: a folder is in the way; name a file")
     try:
-        write_report(out, job, store=records)
+        write_report(out, job, store=records, operators=operators or ())
     except OSError as error:
         raise UsageError(f"--out {out}: {error.strerror or error}") from None
     print(f"wrote {out}")

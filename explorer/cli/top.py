@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from explorer.cli.app import Format, OutputFormat, Records, app, milliseconds, print_json
+from explorer.cli.app import (
+    Format,
+    OperatorFiles,
+    OutputFormat,
+    Records,
+    app,
+    milliseconds,
+    print_json,
+)
+from ir.printable import printable
 
 if TYPE_CHECKING:
     from records import Record
@@ -20,43 +30,53 @@ def top(
         str | None, typer.Argument(metavar="[OPERATOR]", help="only workloads of this operator")
     ] = None,
     records: Records = None,
+    operators: OperatorFiles = None,
     form: OutputFormat = Format.text,
 ) -> None:
     """List the best record of every workload, machine and code generator."""
-    found = [_row(record, count) for record, count in _best(operator, records)]
+    winners = _best(operator, records, operators or ())
+    found = [_row(record, count, flops) for record, count, flops in winners]
     if form is Format.json:
         print_json(found)
         return
     for row in found:
-        extents = " ".join(f"{name}={value}" for name, value in row["arguments"].items())
+        extents = printable(" ".join(f"{name}={v}" for name, v in row["arguments"].items()))
         rate = f", {row['gflops']:.1f} GFLOP/s" if row["gflops"] else ""
         doubt = f" (crowded: {row['crowd']})" if row["crowd"] else ""
         print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}{doubt}")
         print(f"  of {row['trials']} trials on {row['hardware']}, {row['created'][:10]}")
 
 
-def _best(operator: str | None, records: str | None) -> list[tuple[Record, int]]:
-    """The best record of each workload with the number of its trials; raises NothingValid."""
+def _best(
+    operator: str | None, records: str | None, operators: Sequence[str]
+) -> list[tuple[Record, int, int | None]]:
+    """The best record of each workload, the number of its trials, and its FLOPs where its program
+    is to be had; raises NothingValid."""
     from explorer.errors import NothingValid
+    from explorer.rebuilding import buildable, of_record
     from explorer.recall import best_of, open_store
     from explorer.settings import records_location
 
     where = records if records is not None else records_location()
     groups: dict[tuple[str, ...], list[Record]] = {}
+    found = []
     if "://" in where or Path(where).exists():  # looking makes no store
         with open_store(where, read_only=True) as store:
             selected = store.records(operator=operator) if operator else store.records()
             for r in selected:
                 groups.setdefault((r.workload, r.target, r.hardware, r.generator), []).append(r)
-    winners = [(best_of(trials), len(trials)) for trials in groups.values()]
-    found = [(record, count) for record, count in winners if record is not None]
+            for trials in groups.values():
+                if record := best_of(trials):
+                    workload = buildable(store, of_record(record), operators)
+                    flops = None if workload is None else workload.program.flops
+                    found.append((record, len(trials), flops))
     if not found:
         what = f"of {operator} " if operator else ""
         raise NothingValid(f"{where}: no valid record {what}yet; `tilewright tune` makes some")
     return sorted(found, key=lambda pair: (pair[0].operator, pair[0].extents, pair[0].hardware))
 
 
-def _row(record: Record, count: int) -> dict[str, Any]:
+def _row(record: Record, count: int, flops: int | None) -> dict[str, Any]:
     from explorer.disturbance import crowd_of
     from explorer.recall import noted
 
@@ -67,7 +87,7 @@ def _row(record: Record, count: int) -> dict[str, Any]:
         "operator": record.operator,
         "arguments": arguments,
         "seconds": record.seconds,
-        "gflops": _gflops(record, arguments),
+        "gflops": None if flops is None else flops / record.seconds / 1e9,
         "crowd": "" if crowd is None else crowd.words,
         "trials": count,
         "target": record.target,
@@ -76,16 +96,3 @@ def _row(record: Record, count: int) -> dict[str, Any]:
         "created": record.created,
         "schedule": json.loads(record.schedule),
     }
-
-
-def _gflops(record: Record, arguments: dict[str, Any]) -> float | None:
-    """The rate, where the operator can still be built."""
-    from explorer.workload import Workload
-    from ir.errors import TilewrightError
-
-    try:
-        program = Workload.of(record.operator, arguments, record.target).program
-    except (TilewrightError, OSError):
-        return None
-    assert record.seconds is not None
-    return program.flops / record.seconds / 1e9

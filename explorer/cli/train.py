@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.app import Format, OutputFormat, app, print_json
+from explorer.cli.app import Format, OperatorFiles, OutputFormat, app, print_json
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def train(
     records: Sources,
     out: Annotated[Path, typer.Option(help="file to write; .xz compresses it")],
     target: OneTarget = None,
+    operators: OperatorFiles = None,
     seed: Annotated[int, typer.Option(min=0, help="of the trees' random choices")] = 0,
     form: OutputFormat = Format.text,
 ) -> None:
@@ -32,7 +34,7 @@ def train(
 
     if out.is_dir():
         raise UsageError(f"--out {out}: a folder is in the way; name a file")
-    groups = one_target(records, target)
+    groups = one_target(records, target, operators or ())
     trained = fit(groups, seed=seed)
     trained.save(out)
     if form is Format.json:
@@ -47,11 +49,13 @@ def train(
     print(f"wrote {out}")
 
 
-def one_target(records: list[str], target: str | None) -> list[Group]:
+def one_target(
+    records: list[str], target: str | None, operators: Sequence[str] = ()
+) -> list[Group]:
     """The groups of records of a single target; raises UsageError where there are several."""
     from explorer.training import by_target, read_groups
 
-    found = by_target(read_groups(records, target))
+    found = by_target(read_groups(records, target, operators))
     if len(found) > 1:
         raise UsageError(f"the records are of targets {', '.join(found)}: name one with --target")
     return next(iter(found.values()))

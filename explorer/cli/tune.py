@@ -16,6 +16,7 @@ from explorer.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOTHING
 from explorer.cli.app import (
     ExportName,
     Format,
+    OperatorFiles,
     OutputFormat,
     Pins,
     Records,
@@ -98,6 +99,7 @@ def tune(
     seed: Seed = 0,
     model: Model = None,
     records: Records = None,
+    operators: OperatorFiles = None,
     start_from: StartFrom = None,
     replay: Replay = None,
     baseline: BaselineOption = True,
@@ -124,7 +126,9 @@ def tune(
         _refuse_others(given, set(given) - {"jobs", "resume", "records"}, why)
     output = _Output(out, name, plain, form, records)
     if resume:
-        return _resume(operator, given, output)
+        return _resume(operator, given, output, operators or ())
+    if operators:
+        raise UsageError("--operators is for --resume; name an operator of a file as FILE.py:NAME")
     if jobs is not None:
         return _tune_file(jobs, (trials, seconds, effort), given, output)
     if operator is None:
@@ -151,12 +155,15 @@ class _Output:
     records: str | None
 
 
-def _resume(name: str | None, given: dict[str, str], output: _Output) -> int:
+def _resume(
+    name: str | None, given: dict[str, str], output: _Output, operators: Sequence[str]
+) -> int:
     """Go on with the job called `name`, else with the newest interrupted one."""
     from explorer.job import interrupted_run
 
-    _refuse_others(given, _ALWAYS | {"operator"}, "--resume goes on with a job's own options")
-    past = interrupted_run(name, output.records)
+    allowed = _ALWAYS | {"operator", "operators"}
+    _refuse_others(given, allowed, "--resume goes on with a job's own options")
+    past = interrupted_run(name, output.records, operators)
     return _search(past.plan, output, past)
 
 
@@ -188,7 +195,7 @@ def _search(
     from explorer.job import run_plan
     from explorer.turns import prepare
 
-    workloads = prepare(plan, recordings)
+    workloads = prepare(plan, recordings, past)
     _refuse_names(workloads, output)
     peaks = _peaks(workloads, measured=not recordings)
     text = output.form is Format.text
@@ -200,7 +207,7 @@ def _search(
         )  # fmt: skip
     if not recordings:
         _doubt_peaks(found, workloads, peaks)
-    return _finish(found, output, resumable=not recordings)
+    return _finish(found, output, workloads, resumable=not recordings)
 
 
 def _doubt_peaks(
@@ -293,7 +300,9 @@ def _display(
     return LivePanel(account)
 
 
-def _finish(found: PlanResult, output: _Output, resumable: bool) -> int:
+def _finish(
+    found: PlanResult, output: _Output, workloads: Sequence[Workload], resumable: bool
+) -> int:
     """Print what was found, export it, and choose the exit code."""
     from explorer.job import single
 
@@ -302,7 +311,7 @@ def _finish(found: PlanResult, output: _Output, resumable: bool) -> int:
     text = output.form is Format.text
     for result in found.results if text else ():
         _print_text(found, result)
-    files = {r.number: _export(found.plan, r, output) for r in found.results}
+    files = {r.number: _export(found.plan, r, workloads[r.number], output) for r in found.results}
     if text:
         _print_end(found, files)
         if found.interrupted:
@@ -314,17 +323,14 @@ def _finish(found: PlanResult, output: _Output, resumable: bool) -> int:
     return EXIT_NOTHING if found.missed else EXIT_DONE
 
 
-def _export(plan: Plan, result: JobResult, output: _Output) -> tuple[str, ...]:
+def _export(plan: Plan, result: JobResult, workload: Workload, output: _Output) -> tuple[str, ...]:
     """Files of a job's best kernel; of several jobs each has a folder of its own."""
     from explorer.job import export_best
-    from explorer.workload import Workload
 
     out = output.folder
     if out is None:
         return ()
-    job = plan.jobs[result.number]
     folder = out if len(plan.jobs) == 1 else out / f"{result.number + 1}-{result.program.name}"
-    workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
     written = export_best(
         workload, folder, schedule=result.best, seconds=result.seconds, name=output.name
     )

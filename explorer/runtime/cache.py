@@ -1,48 +1,103 @@
-"""Compiled code on disk: whole files under content keys, with a checksum against damage."""
+"""Compiled code on disk: whole files under content keys, in a folder that only its owner can write.
+
+A file counts if a trusted owner made it and if it is whole and of its key. Code found here is run:
+whoever could put a file here could run what they like.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-_MAGIC = b"tilewright-object-1\n"
+from explorer.runtime.private import folder, me, owner, read_file, write_file
+from explorer.settings import cache_limit, shared_cache
+
+FOLDERS = 256  # by the first two digits of a key; each has its share of the limit
+FRESH = 600.0  # seconds for which what was used stays, whatever the limit: it may be loaded yet
+_MAGIC = b"tilewright-object-2\n"
+_DIGEST = 32
+_ROOT = 0
+_NOTED = 60.0  # seconds until a use is noted again
 
 
 def cached_file(cache_dir: Path, key: str, suffix: str, make: Callable[[], bytes]) -> Path:
-    """The file of `key`, made unless an intact copy is there."""
-    name = hashlib.sha256(key.encode()).hexdigest()
-    path = cache_dir / name[:2] / f"{name}{suffix}"
-    if not _is_intact(path):
-        data = make()
-        _write_whole(path, _MAGIC + hashlib.sha256(data).digest() + data)
-    return path
+    """The file of `key`, made unless a sound copy is there.
+
+    Where a shared cache is named, copies in it count too; its owner's new files go there.
+    """
+    name = f"{hashlib.sha256(key.encode()).hexdigest()}{suffix}"
+    shared = shared_cache()
+    paths = [root / name[:2] / name for root in (cache_dir, shared) if root is not None]
+    for path in paths:
+        if _is_sound(path):
+            return path
+    mine = shared is not None and owner(shared) == me()
+    _write(paths[-1] if mine else paths[0], make(), public=mine)
+    return paths[-1] if mine else paths[0]
 
 
 def read_cached(path: Path) -> bytes:
-    """The content of a cache file; raises OSError when the file is damaged."""
-    data = path.read_bytes()
-    start = len(_MAGIC) + 32
-    content = data[start:]
-    if (
-        data[: len(_MAGIC)] != _MAGIC
-        or hashlib.sha256(content).digest() != data[len(_MAGIC) : start]
-    ):
+    """The content of a cache file; raises OSError when it is damaged or not to be trusted."""
+    root, owners = path.parent.parent, _owners(path.parent.parent)
+    with folder(root, owners) as top, folder(path.parent.name, owners, inside=top) as inside:
+        data, found = read_file(path.name, inside, owners)
+        if found.st_uid == me() and time.time() - found.st_mtime > _NOTED:
+            with suppress(OSError):
+                os.utime(path.name, dir_fd=inside, follow_symlinks=False)
+    start = len(_MAGIC) + _DIGEST
+    if data[:start] != _head(path.name, data[start:]):
         raise OSError(f"damaged cache file {path}")
-    return content
+    return data[start:]
 
 
-def _is_intact(path: Path) -> bool:
+def _owners(root: Path) -> frozenset[int]:
+    """Whose files count: our own, the machine's, and in the shared cache its owner's."""
+    named = {owner(root)} if root == shared_cache() else set()
+    return frozenset({me(), _ROOT} | named)
+
+
+def _head(name: str, content: bytes) -> bytes:
+    """What a file begins with; its name is in it, so that no file can stand for another one."""
+    return _MAGIC + hashlib.sha256(name.encode() + b"\n" + content).digest()
+
+
+def _is_sound(path: Path) -> bool:
     try:
         return bool(read_cached(path))
     except OSError:
         return False
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(data)
-    os.replace(file.name, path)
+def _write(path: Path, content: bytes, *, public: bool) -> None:
+    root, own = path.parent.parent, frozenset({me()})
+    if not public:
+        root.parent.mkdir(parents=True, exist_ok=True)
+    modes = (0o755, 0o644) if public else (0o700, 0o600)
+    with (
+        folder(root, own, make=modes[0]) as top,
+        folder(path.parent.name, own, inside=top, make=modes[0]) as inside,
+    ):
+        write_file(path.name, inside, _head(path.name, content) + content, modes[1])
+        trim(inside, cache_limit() // FOLDERS, time.time() - FRESH)
+
+
+def trim(inside: int, most: int, before: float) -> None:
+    """Let the least recently used files of a folder go until it holds `most` bytes, if they were
+    last used before a moment. Others may do the same meanwhile."""
+    found = []
+    with os.scandir(inside) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                facts = entry.stat(follow_symlinks=False)
+                found.append((facts.st_mtime, facts.st_size, entry.name))
+    size = sum(bytes_ for _, bytes_, _ in found)
+    for used, bytes_, name in sorted(found):
+        if size <= most or used >= before:
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=inside)
+        size -= bytes_

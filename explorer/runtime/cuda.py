@@ -75,7 +75,12 @@ class CudaRuntime:
     settle = 0.1  # its power is capped: short bursts run at clocks that it cannot keep
 
     def preload(self, cache_dir: Path) -> None:
-        """NVRTC's binding, if it is there: what is missing is said where it is needed."""
+        """NVRTC's binding, if it is there: what is missing is said where it is needed.
+
+        CuPy's own kernels are cached beside ours: its default is a folder below a home that may
+        not be there.
+        """
+        os.environ.setdefault("CUPY_CACHE_DIR", str(cache_dir / "cupy"))
         try:
             nvrtc.bindings()
         except MissingTarget:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import getpass
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from explorer import settings
 from explorer.errors import WorkerError
 from explorer.runtime.base import Array
 from explorer.runtime.process import Answer, Raised, Worker, process_server
@@ -14,11 +13,6 @@ from ir.errors import MissingTarget
 from ir.kernel import Kernel
 
 _RUNNER = "explorer.runtime.workers:Runner"
-
-
-def default_cache_dir() -> Path:
-    """Where machine code is kept unless the caller says otherwise."""
-    return Path(tempfile.gettempdir()) / f"tilewright-{getpass.getuser()}"
 
 
 def ask_once(
@@ -33,7 +27,7 @@ def ask_once(
 
     Raises WorkerError, or MissingTarget where the target's toolchain is not there.
     """
-    folder = cache_dir or default_cache_dir()
+    folder = cache_dir or settings.cache_dir()
     name = runtime or kernel.target
     worker = Worker(process_server(name, folder), _RUNNER, name, folder)
     try:

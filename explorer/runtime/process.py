@@ -97,7 +97,8 @@ class ProcessServer:
     def _boot(self) -> None:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-c", _BOOT, json.dumps(sys.path)]
+        # -P: what lies in the current folder is not imported, be it called json.py
+        command = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path)]
         self._process = subprocess.Popen(
             [*command, str(theirs.fileno()), self._facts],
             pass_fds=(theirs.fileno(),),

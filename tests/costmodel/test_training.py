@@ -33,7 +33,7 @@ def _of(schedule: Schedule) -> Record:
 
 
 def _seconds(records: list[Record]) -> list[float]:
-    group = group_of(records)
+    group = group_of(WORKLOAD, records)
     assert group is not None
     return [round(float(time), 9) for time in group.seconds]
 
@@ -52,7 +52,7 @@ def test_a_final_beside_other_work_does_not_count() -> None:
     finals = [_record(number, 1.0 + number, FINAL) for number in range(1, 6)]
     finals.append(_record(0, 3.0, FINAL))
     assert _seconds(searched + finals)[0] == 1.0
-    group = group_of(searched + finals)
+    group = group_of(WORKLOAD, searched + finals)
     assert group is not None
     assert group.confirmed is not None
     assert group.confirmed.tolist() == [False, *[True] * 5, False, False]
@@ -70,15 +70,18 @@ def test_a_decision_of_later_times_takes_its_first_value() -> None:
     first = WORKLOAD.space().decision("stream").domain[0]
     assert old.pop("stream") is not None
     record = _of(Schedule.of("cpu", old))
-    group, same = group_of([record, _record(1, 2.0)]), SCHEDULES[0].as_dict() | {"stream": first}
-    other = group_of([_of(Schedule.of("cpu", same)), _record(1, 2.0)])
+    group, same = (
+        group_of(WORKLOAD, [record, _record(1, 2.0)]),
+        SCHEDULES[0].as_dict() | {"stream": first},
+    )
+    other = group_of(WORKLOAD, [_of(Schedule.of("cpu", same)), _record(1, 2.0)])
     assert group is not None
     assert other is not None
     assert (group.features == other.features)[~np.isnan(other.features)].all()
 
 
 def test_a_workload_measured_often_has_more_weight() -> None:
-    once = group_of([_record(number, 1.0) for number in range(8)])
+    once = group_of(WORKLOAD, [_record(number, 1.0) for number in range(8)])
     assert once is not None
     assert once.weight == pytest.approx(0.5)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -130,3 +132,55 @@ def test_a_new_op_prints_and_parses_without_an_edit(monkeypatch: pytest.MonkeyPa
     assert 'shift(%0, axis=m, by=-2, names=["a b", c])' in to_text(program)
     assert parse(to_text(program)) == program
     assert isinstance(program.nodes[1], Node)
+
+
+_ESCAPE = "\x1b[31m"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (_changed("axis k = 4", "axis k = 4\naxis j = 99999999999"), "coordinates are i32"),
+        (_changed("axis m = 2", f"axis m = {'9' * 5000}"), "line 2"),
+        (_changed("program matmul", f"program {'m' * 101}"), "is not a name"),
+        (_changed("program matmul", 'program m"; system("id'), "line 1: not understood"),
+        (_changed("input A f32[2, 4]", "input A f32[2, 4]; int x"), "line 5: not understood"),
+        (_changed("input A", f"input A{_ESCAPE}"), "line 5: not understood"),
+        (_changed("-> f32(m, n)\n%3", f"-> f32({_ESCAPE})\n%3"), "line 10"),
+        (_changed("output C f32[2, 3]", "output C f32[2, 2]"), "store C"),
+        (_changed("output C f32[2, 3]", "output C f32[2, 3]\noutput D f32[2]"), "stored once"),
+        (_changed("input B", "output B"), "load B: no such input"),
+        (_changed("input A f32", "input A f33"), "line 8"),
+        (_changed("%2, tensor=C", ""), "line 11"),
+        (_changed("index=[m, k]", "index=[" * 500), "line 8"),
+        (_changed("index=[m, k]", "index=[m, k + [7]]"), "line 8"),
+        (_changed("%0 = load(tensor=A", '%0 = load(tensor="A'), "line 8"),
+        (_changed("axis k = 4", f"axis k = 4\npin tile.m = {'[' * 5000}"), "line 5"),
+        (_changed("axis k = 4", "axis k = 4\npin tile.m = [1]"), "is no text"),
+        (_changed("axis k = 4", f"axis k = 4\n# {'x' * (1 << 18)}"), "are the most"),
+        (_changed("program matmul", "program matmul\nprogram again"), "a second program"),
+    ],
+)
+def test_a_strangers_text_ends_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(ProgramError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 400
+
+
+def test_texts_with_changed_words_are_programs_or_refused() -> None:
+    """Words exchanged and numbers made large: a sound program or a line, nothing else."""
+    rng = random.Random(5)
+    text = to_text(load_operator("softmax").build(m=8, n=8))
+    parts = re.findall(r"\w+|\s+|[^\w\s]", text)
+    words = [*set(parts), "9" * 20, "-1", "0", "[[[", "nan", _ESCAPE, '"', "carry", "now", "%9"]
+    for _ in range(400):
+        old, new = rng.choice(parts), rng.choice(words)
+        some = [new if part == old and rng.random() < 0.8 else part for part in parts]
+        try:
+            program = parse("".join(some))
+        except ProgramError as error:
+            assert str(error).isprintable()  # noqa: PT017
+        else:
+            assert program.flops >= 0

@@ -16,8 +16,9 @@ import explorer
 from explorer import cli, job
 from explorer.job import Progress
 from explorer.outcome import Outcome
+from explorer.rebuilding import machine_of
 from explorer.recall import to_record
-from explorer.replay import Recording, Replayer, machine_of, seeds_from
+from explorer.replay import Recording, Replayer, seeds_from
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule

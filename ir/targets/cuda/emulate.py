@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import threading
@@ -206,6 +207,7 @@ def _age(path: Path) -> float:
 def _folder() -> Path:
     folder = Path(tempfile.gettempdir()) / f"{CACHE}-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.stat().st_uid != os.getuid():
-        raise CompileError(f"{folder} belongs to somebody else")
+    found = folder.lstat()  # a link of somebody else's leads anywhere
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise CompileError(f"{folder} was made by somebody else, or others can write it")
     return folder

@@ -1,0 +1,46 @@
+"""Records to read, wherever they are: a store, or an export of one (.jsonl, .jsonl.xz)."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from explorer.recall import open_store
+from ir.errors import UsageError
+from records import Store, import_records
+from records.packed import Unpackable, unpacked
+
+EXPORTS = (".jsonl", ".jsonl.xz")
+
+
+@contextmanager
+def opened(source: str) -> Iterator[Store]:
+    """A store as it is, to be read, or an export read into a store of its own; raises UsageError,
+    StoreError."""
+    if "://" not in source and not Path(source).exists():
+        raise UsageError(f"no records at {source}: name a store, or an export of one (.jsonl)")
+    if not source.endswith(EXPORTS):
+        with open_store(source, read_only=True) as store:
+            yield store
+        return
+    with tempfile.TemporaryDirectory() as folder, Store(":memory:") as store:
+        plain = Path(source)
+        if source.endswith(".xz"):
+            plain = Path(folder) / "export.jsonl"
+            _unpack(Path(source), plain)
+        import_records(store, plain)
+        yield store
+
+
+def _unpack(source: Path, goal: Path) -> None:
+    try:
+        with open(goal, "xb") as stream:
+            stream.writelines(unpacked(source))
+    except Unpackable as error:
+        raise UsageError(
+            f"cannot unpack {source} ({error}): fetch the file, or export the records again"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"cannot unpack {source} ({error.strerror or error})") from None
