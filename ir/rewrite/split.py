@@ -161,11 +161,20 @@ class _Split(Rebuild):
         kind = op.kind if isinstance(op, Reduce) else "sum"
         over = tuple(self.in_axis if name == self.axis else name for name in op.over)
         args = [self.final(arg) for arg in self.nodes[position].args]
-        whole = isinstance(op, Contract) and any(self._ends(a) for a in self.nodes[position].args)
-        if not whole:
-            args = [self._inside(a, kind) if self.in_axis in a.axes else a for a in args]
+        given = self.nodes[position].args
+        zero = isinstance(op, Contract) and any(self._ends(a) for a in given)
+        args = [
+            tile if self.in_axis not in tile.axes or (zero and self._loaded(arg))
+            else self._inside(tile, kind)
+            for arg, tile in zip(given, args, strict=True)
+        ]  # fmt: skip
         partial = self.graph.add(replace(op, over=over), *args)
         return self._merged(kind, partial, partial)
+
+    def _loaded(self, position: int) -> bool:
+        """A tensor's numbers as they are: beyond the axis 0, while 1 / 0 would be no identity."""
+        op = self.nodes[position].op
+        return isinstance(op, Load) and op.fill in (None, 0)
 
     def _ends(self, position: int) -> bool:
         """Whether an operand is a tensor that ends where the axis does: it reads 0 beyond."""
