@@ -23,7 +23,7 @@ from ir.targets.cpu.plan import Binding
 if TYPE_CHECKING:
     from ir.targets.cpu.lower import Lowering, Region
 
-FLOAT_OPS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
+FLOAT_OPS = {"sum": "fadd", "prod": "fmul", "max": "fmaximum", "min": "fminimum"}
 INT_OPS = {"sum": "iadd", "prod": "imul", "max": "imax", "min": "imin"}
 BIT_OPS = {"sum": "or", "prod": "and", "max": "or", "min": "and"}
 
@@ -89,7 +89,8 @@ def identity(kind: str, type: Type, carried: bool) -> float:
     if type.scalar == "i1":
         return {"or": 0, "and": 1}[BIT_OPS[kind]]
     if not type.is_float:
-        return {"sum": 0, "prod": 1, "max": -(2**31), "min": 2**31 - 1}[kind]
+        most = 1 << (8 * type.of(type.scalar).bytes // max(1, type.lanes) - 1)
+        return {"sum": 0, "prod": 1, "max": -most, "min": most - 1}[kind]
     value = COMBINES[kind].identity
     return {"max": LOWEST, "min": -LOWEST}[kind] if carried and kind in ("max", "min") else value
 
