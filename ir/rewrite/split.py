@@ -21,7 +21,7 @@ from ir.program import Node, Program
 from ir.rewrite.analysis import Analysis, combined_axes
 from ir.rewrite.graft import graft
 from ir.rewrite.streaming import Rebuild
-from ir.scalar import COMBINES, LOWEST
+from ir.scalar import COMBINES, lowest
 
 
 def split(program: Program, axis: str, parts: int) -> Program:
@@ -130,7 +130,8 @@ class _Split(Rebuild):
         kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
         if kind not in ("max", "min") or not is_float(value.dtype):
             return value
-        return apply("max", value, LOWEST) if kind == "max" else apply("min", value, -LOWEST)
+        least = lowest(value.dtype)
+        return apply("max", value, least) if kind == "max" else apply("min", value, -least)
 
     def prior(self, state: Tile) -> Tile:
         return self.partial[state.position]

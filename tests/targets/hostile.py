@@ -10,6 +10,18 @@ import numpy as np
 
 from explorer.check import Bounds
 from explorer.expectation import reduction_length
+from ir import (
+    Graph,
+    apply,
+    cast,
+    gelu,
+    maximum,
+    minimum,
+    operator,
+    reduce,
+    silu,
+    where,
+)
 from ir.dtypes import from_float, is_float, to_float
 from ir.inputs import random_inputs
 from ir.ops.base import Array
@@ -103,4 +115,58 @@ def differences(
         verdict = bounds.judge(have)
         if not verdict.right:
             problems.append(f"{spec.name}: {verdict.detail}")
+    return problems
+
+
+SPECIAL = (
+    np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.3, -0.3, 1e-6, -1e-6, 1e6, -1e6, 87.0, -87.0,
+    88.5, 89.0, -90.0, 30.0, -30.0, 4.5, -4.5, 1e-30, 3e38, -3e38, 300.7, -300.7, 2e9, 3e9, -3e9,
+)  # fmt: skip
+UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor")
+BINARY = ("add", "sub", "mul", "div", "max", "min", "lt", "le", "eq")
+
+
+@operator
+def every_function(g: Graph, m: int, n: int, dtype: str = "f32") -> None:
+    """Every scalar function, comparison and cast of numbers and pairs of them."""
+    mm, nn = g.axes(m=m, n=n)
+    x, y = g.input("X", (nn,), dtype), g.input("Y", (mm,), dtype)
+    for name in UNARY:
+        g.output(f"{name}_", apply(name, x))
+    for name in BINARY:
+        g.output(f"{name}_", apply(name, x, y))
+    g.output("relu", maximum(x, 0.0))
+    g.output("clamp", minimum(maximum(x, -2.0), 2.0))
+    g.output("where", where(x < y, x, y))
+    g.output("other", where(x >= y, x, where(~apply("eq", x, y), 1.0, y)))
+    g.output("gelu", gelu(x))
+    g.output("silu", silu(x))
+    for to in ("i8", "u8", "i32", "bool", "e4m3", "bf16", "f16"):
+        g.output(f"to_{to}", cast(x, to))
+    g.output("argmax", where(apply("eq", x, reduce("max", x, nn)), g.iota(nn), -1))
+
+
+def special_inputs(program: Program) -> dict[str, Array]:
+    """X and Y of `every_function` for all pairs of SPECIAL."""
+    stored = {spec.name: spec.dtype for spec in program.inputs}
+    with np.errstate(over="ignore"):
+        return {name: from_float(np.array(SPECIAL), stored[name]) for name in ("X", "Y")}
+
+
+def wrong_functions(
+    program: Program, wanted: dict[str, Array], found: dict[str, Array], room: float = 3e-6
+) -> list[str]:
+    """Outputs of `every_function` that are off by more than `room` of themselves, or near 0."""
+    problems = []
+    for spec in program.outputs:
+        have = to_float(found[spec.name], spec.dtype).astype(np.float64)
+        with np.errstate(all="ignore"):
+            want = to_float(from_float(wanted[spec.name], spec.dtype), spec.dtype)
+            want = want.astype(np.float64)
+            step = {"bf16": 2.0**-7, "f16": 2.0**-10, "e4m3": 2.0**-3}.get(spec.dtype, room)
+            near = np.abs(have - want) <= step * np.abs(want) + 5e-7
+        same = near | (have == want) | (np.isnan(have) & np.isnan(want))
+        if not same.all():
+            at = tuple(int(i) for i in np.argwhere(~same)[0])
+            problems.append(f"{spec.name} at {at}: {have[at]} instead of {want[at]}")
     return problems

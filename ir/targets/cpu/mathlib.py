@@ -145,7 +145,11 @@ class Arithmetic:
         square = b.op("fmul", clamped, clamped)
         top = self.polynomial(square, ERF_TOP)
         bottom = self.polynomial(square, ERF_BOTTOM)
-        return b.op("fdiv", b.op("fmul", clamped, top), bottom)
+        found = b.op("fdiv", b.op("fmul", clamped, top), bottom)
+        if x.type.scalar == "f32":
+            return found  # rounded to 1 from the limit on
+        near = b.test("lt", b.op("fabs", x), self.const(ERF_LIMIT, x))
+        return b.select(near, found, b.op("fmul", clamped, self.const(1 / ERF_LIMIT, x)))
 
     def log(self, x: Value) -> Value:
         """Natural logarithm: exponent plus atanh series of the mantissa. NaN below 0."""
