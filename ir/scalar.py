@@ -145,6 +145,7 @@ def running_bound(kind: str, dtype: str) -> tuple[str, float] | None:
         return None
     return kind, lowest(dtype) if kind == "max" else -lowest(dtype)
 
+
 COMBINES: dict[str, Combine] = {
     row.name: row
     for row in (
