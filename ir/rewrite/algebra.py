@@ -22,6 +22,7 @@ from ir.dtypes import holds, is_float, keeps_range
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.reduce import Reduce
 from ir.program import Node
+from ir.scalar import lowest
 
 Basis = tuple[int | None, ...]  # coefficients by node; None stands for 1
 
@@ -135,7 +136,22 @@ class Rules:
                 self._falls(one) and self._constant(other)
                 for one, other in filter(None, (args, turned))
             )
-        return function == "sub" and not self.moves(args[0]) and self._tops(args[1], args[0])
+        if function == "neg":
+            inner = self.nodes[args[0]]
+            return inner.op == Map("sub") and self._tops(*inner.args)
+        if function != "sub":
+            return False
+        if not self.moves(args[0]):
+            return self._tops(args[1], args[0])
+        return self._falls(args[0]) and self._log_of_total(args[1])
+
+    def _log_of_total(self, position: int) -> bool:
+        """log of a sum of weights over the axis, of which the largest is 1: it only grows."""
+        node = self.nodes[position]
+        if node.op != Map("log"):
+            return False
+        total = self.nodes[node.args[0]]
+        return total.op == Reduce("sum", (self.axis,)) and self.weight(total.args[0])
 
     def _under(self, node: Node, rule: Callable[[int], bool]) -> bool:
         """Whether `rule` holds for what a where chooses, its condition given."""
@@ -144,18 +160,28 @@ class Rules:
         self.given.pop()
         return holds_there
 
+    def _is_lowest(self, position: int) -> bool:
+        op = self.nodes[position].op
+        return isinstance(op, Constant) and op.value <= lowest(op.dtype)
+
     def _constant(self, position: int) -> bool:
         op = self.nodes[position].op
         return isinstance(op, Constant) and op.value > 0
 
     def _tops(self, position: int, below: int) -> bool:
         """Whether a value is, where all that is given holds, the maximum of `below` or more."""
-        node = self.nodes[position]
+        node, other = self.nodes[position], self.nodes[below]
+        if isinstance(node.op, Map) and node.op.function in ("mul", "div") and node.op == other.op:
+            pairs = list(zip(node.args, other.args, strict=True))
+            same = [one for one, two in pairs if one == two and self._constant(one)]
+            return len(same) == 1 and all(self._tops(*pair) for pair in pairs if pair[0] not in same)
         if node.op == Map("max"):
             still = [arg for arg in node.args if not self.moves(arg)]
             return bool(still) and any(self._tops(arg, below) for arg in node.args)
         if node.op != Reduce("max", (self.axis,)):
             return False
+        if other.op == Map("max") and self._is_lowest(other.args[1]):
+            below = other.args[0]  # a running maximum is read as a finite number
         body = node.args[0]
         while body != below:
             inner = self.nodes[body]
@@ -168,8 +194,26 @@ class Rules:
         """An exponent that shifts; -inf where a mask says so."""
         node = self.nodes[position]
         if isinstance(node.op, Map) and node.op.function == "where" and self.moves(position):
-            return self._masked(node, -math.inf) and self.exponent(node.args[1])
-        return self.shifts(position)
+            return self._masked(node, -math.inf) and self._under(node, self.exponent)
+        return self.shifts(position) and (self._falls(position) or self.bounded(position))
+
+    def bounded(self, position: int) -> bool:
+        """Whether a value moves by no more than a few units, whatever it is made of."""
+        node = self.nodes[position]
+        if not self.moves(position):
+            return True
+        if isinstance(node.op, Cast):
+            return self.bounded(node.args[0])
+        if not isinstance(node.op, Map):
+            return False
+        if node.op.function in ("tanh", "sigmoid", "erf"):
+            return True
+        if node.op.function in ("mul", "div"):
+            still = [arg for arg in node.args if not self.moves(arg)]
+            constant = all(isinstance(self.nodes[arg].op, Constant) for arg in still)
+            return constant and all(self.bounded(arg) for arg in node.args)
+        known = ("add", "sub", "neg", "max", "min")
+        return node.op.function in known and all(self.bounded(arg) for arg in node.args)
 
     def _masked(self, node: Node, outside: float) -> bool:
         """where(condition, f, outside), the condition not moving."""
@@ -237,6 +281,11 @@ class Rules:
             found = self._map_terms(position, node)
         if found is None:
             what = node.op.function if isinstance(node.op, Map) else node.op.name
+            if what == "exp" and self.shifts(node.args[0]):
+                raise NotDerivable(
+                    f"node {position} (exp) may overflow on the way along {self.axis}: it is not "
+                    "relative to the maximum of its operand"
+                )
             raise NotDerivable(
                 f"node {position} ({what}) neither scales nor shifts by an amount "
                 f"independent of {self.axis}"
