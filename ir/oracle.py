@@ -256,7 +256,8 @@ def _advance(
             if isinstance(block.program.nodes[reader].op, Prior):
                 block.known[reader] = _running(block.program, member, before)
     for member in members:
-        moved[member] = _advanced(block, member, states.get(member))
+        with np.errstate(all="ignore"):
+            moved[member] = _advanced(block, member, states.get(member))
         for reader in reads[member]:
             if not isinstance(block.program.nodes[reader].op, Prior):
                 block.known[reader] = _running(block.program, member, moved[member])
