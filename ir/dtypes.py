@@ -95,7 +95,7 @@ def within(array: NDArray[Any], name: str) -> NDArray[Any]:
     Floats too large become infinite, or e4m3's largest. A float becomes the nearest whole number
     on the way to 0 that an integer dtype has, NaN 0; of a whole number the low bits are kept.
     """
-    kind = dtype_of(name).kind
+    kind, array = dtype_of(name).kind, np.asarray(array)
     if kind == "bool":
         return np.asarray(array != 0)
     if kind != "float":
@@ -127,7 +127,7 @@ def _whole(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def _low_bits(array: NDArray[Any], name: str) -> NDArray[Any]:
-    return array.astype(numpy_dtype(name)).astype(np.int64)
+    return np.asarray(array.astype(numpy_dtype(name)).astype(np.int64))
 
 
 def holds(target: str, source: str) -> bool:

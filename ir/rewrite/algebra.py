@@ -174,7 +174,9 @@ class Rules:
         if isinstance(node.op, Map) and node.op.function in ("mul", "div") and node.op == other.op:
             pairs = list(zip(node.args, other.args, strict=True))
             same = [one for one, two in pairs if one == two and self._constant(one)]
-            return len(same) == 1 and all(self._tops(*pair) for pair in pairs if pair[0] not in same)
+            return len(same) == 1 and all(
+                self._tops(*pair) for pair in pairs if pair[0] not in same
+            )
         if node.op == Map("max"):
             still = [arg for arg in node.args if not self.moves(arg)]
             return bool(still) and any(self._tops(arg, below) for arg in node.args)

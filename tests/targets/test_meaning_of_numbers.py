@@ -67,7 +67,7 @@ def run_cpu(kernel: Kernel, cases: Sequence[Inputs], folder: Path) -> list[Input
             outputs[a.name] if a.role == "output" else RUNTIME.place(inputs[a.name])
             for a in operands
         ]
-        loaded(*given)
+        loaded.bind(given)()
         found.append(outputs)
     return found
 
