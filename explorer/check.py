@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.dtypes import is_float, numpy_dtype, to_float
+from ir.dtypes import is_float, numpy_dtype, to_float, within
 
 Array = NDArray[Any]
 _CHUNK = 1 << 16
@@ -93,7 +93,7 @@ class Bounds:
         allowed = tolerance(dtype, length)
         with np.errstate(invalid="ignore"):
             room = allowed * (np.abs(reference) + scale) + _rounding_room(reference, others)
-            low, high = np.asarray(reference - room), np.asarray(reference + room)
+            low, high = within(reference - room, dtype), within(reference + room, dtype)
         exact_inf = np.isinf(reference)
         low[exact_inf] = high[exact_inf] = reference[exact_inf]
         wide = np.float64 if dtype == "f64" else np.float32

@@ -17,13 +17,18 @@ from ir.errors import ProgramError
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type. `bits` is its storage width; `rank` orders promotion."""
+    """One element type. `bits` is its storage width; `rank` orders promotion.
+
+    Floats have bits of an `exponent` and of a `mantissa`, whole numbers of a mantissa alone.
+    """
 
     name: str
     bits: int
     kind: str  # "float" | "int" | "uint" | "bool"
     storage: str
     rank: int
+    mantissa: int
+    exponent: int = 0
 
     @property
     def bytes(self) -> int:
@@ -33,17 +38,17 @@ class DType:
 DTYPES: dict[str, DType] = {
     dtype.name: dtype
     for dtype in (
-        DType("bool", 8, "bool", "bool", 0),
-        DType("u8", 8, "uint", "uint8", 1),
-        DType("i8", 8, "int", "int8", 1),
-        DType("i32", 32, "int", "int32", 2),
-        DType("i64", 64, "int", "int64", 3),
-        DType("e4m3", 8, "float", "uint8", 3),
-        DType("bf16", 16, "float", "uint16", 4),
-        DType("f16", 16, "float", "float16", 4),
-        DType("tf32", 32, "float", "float32", 5),
-        DType("f32", 32, "float", "float32", 5),
-        DType("f64", 64, "float", "float64", 6),
+        DType("bool", 8, "bool", "bool", 0, 1),
+        DType("u8", 8, "uint", "uint8", 1, 8),
+        DType("i8", 8, "int", "int8", 1, 7),
+        DType("i32", 32, "int", "int32", 2, 31),
+        DType("i64", 64, "int", "int64", 3, 63),
+        DType("e4m3", 8, "float", "uint8", 3, 3, 4),
+        DType("bf16", 16, "float", "uint16", 4, 7, 8),
+        DType("f16", 16, "float", "float16", 4, 10, 5),
+        DType("tf32", 32, "float", "float32", 5, 10, 8),
+        DType("f32", 32, "float", "float32", 5, 23, 8),
+        DType("f64", 64, "float", "float64", 6, 52, 11),
     )
 }
 
@@ -78,6 +83,67 @@ def compute_dtype(name: str) -> str:
     return "i64" if name == "i64" else "i32"
 
 
+def whole_range(name: str) -> tuple[int, int]:
+    """The least and the largest whole number of an integer dtype."""
+    row = dtype_of(name)
+    return (-(1 << row.mantissa) if row.kind == "int" else 0), (1 << row.mantissa) - 1
+
+
+def within(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """Numbers with the range of dtype `name`, not rounded to it.
+
+    Floats too large become infinite, or e4m3's largest. A float becomes the nearest whole number
+    on the way to 0 that an integer dtype has, NaN 0; of a whole number the low bits are kept.
+    """
+    kind, array = dtype_of(name).kind, np.asarray(array)
+    if kind == "bool":
+        return np.asarray(array != 0)
+    if kind != "float":
+        return _whole(array, name) if array.dtype.kind == "f" else _low_bits(array, name)
+    wide = array.astype(np.float64, copy=False)
+    largest = _E4M3_LARGEST if name == "e4m3" else _overflow(name)
+    over = np.abs(wide) >= largest
+    if not over.any():
+        return wide
+    return np.where(over, np.copysign(largest if name == "e4m3" else np.inf, wide), wide)
+
+
+def _overflow(name: str) -> float:
+    """From where on a float rounds to infinity: half a step above the largest."""
+    row = dtype_of(name)
+    return (
+        np.inf
+        if name == "f64"
+        else (2 - 2.0 ** -(row.mantissa + 1)) * 2.0 ** ((1 << row.exponent - 1) - 1)
+    )
+
+
+def _whole(array: NDArray[Any], name: str) -> NDArray[Any]:
+    low, high = whole_range(name)
+    value = np.nan_to_num(np.trunc(array), nan=0.0, posinf=np.inf, neginf=-np.inf)
+    top = float(high)  # of i64 it is 2^63, which an int64 is not
+    inside = np.where((value > low) & (value < top), value, 0.0).astype(np.int64)
+    return np.where(value <= low, low, np.where(value >= top, high, inside))
+
+
+def _low_bits(array: NDArray[Any], name: str) -> NDArray[Any]:
+    return np.asarray(array.astype(numpy_dtype(name)).astype(np.int64))
+
+
+def holds(target: str, source: str) -> bool:
+    """Whether float dtype `target` has every number of `source`: a cast to it changes none."""
+    to, by = dtype_of(target), dtype_of(source)
+    if by.kind != "float":
+        return to.mantissa + 1 >= by.mantissa
+    return to.mantissa >= by.mantissa and to.exponent >= by.exponent
+
+
+def keeps_range(target: str, source: str) -> bool:
+    """Whether a cast to float `target` rounds by a share of each number alone, and none of float
+    `source` is too large or too small for it."""
+    return is_float(source) and dtype_of(target).exponent >= dtype_of(source).exponent
+
+
 def promote(names: tuple[str, ...]) -> str:
     """The arithmetic type of an expression over `names`."""
     return max((compute_dtype(name) for name in names), key=lambda name: dtype_of(name).rank)
@@ -100,7 +166,8 @@ def from_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     if name == "e4m3":
         return _to_e4m3(array)
     if name != "bf16":
-        return array.astype(numpy_dtype(name))
+        with np.errstate(over="ignore", invalid="ignore"):
+            return array.astype(numpy_dtype(name))
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
     quiet = np.where(np.isnan(array), np.uint32(0x7FC0), rounded)

@@ -21,7 +21,7 @@ from ir.ops.map import Map
 from ir.ops.product import product_sum
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.program import Program
-from ir.scalar import COMBINES, LOWEST
+from ir.scalar import COMBINES, running_bound
 
 __all__ = ["evaluate", "random_inputs", "reduced_axes"]
 
@@ -254,13 +254,22 @@ def _advance(
         before = states.get(member, _identity(block.program, member))
         for reader in reads[member]:
             if isinstance(block.program.nodes[reader].op, Prior):
-                block.known[reader] = before
+                block.known[reader] = _running(block.program, member, before)
     for member in members:
-        moved[member] = _advanced(block, member, states.get(member))
+        with np.errstate(all="ignore"):
+            moved[member] = _advanced(block, member, states.get(member))
         for reader in reads[member]:
             if not isinstance(block.program.nodes[reader].op, Prior):
-                block.known[reader] = moved[member]
+                block.known[reader] = _running(block.program, member, moved[member])
     return moved
+
+
+def _running(program: Program, member: int, state: TileArray) -> TileArray:
+    """A state as others read it: an extreme of nothing but -inf (or inf) as a finite number."""
+    bound = running_bound(_carry(program, member).kind, program.nodes[member].dtype)
+    if bound is None:
+        return state
+    return TileArray(state.axes, np.asarray(COMBINES[bound[0]].meaning(state.array, bound[1])))
 
 
 def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileArray:
@@ -272,6 +281,7 @@ def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileA
         before = state.aligned(node.axes)
         extra = iter(node.args[1:])
         if op.factor:
+            before = _running(block.program, member, TileArray(node.axes, before)).array
             before = before * block.value(next(extra)).aligned(node.axes)
         if op.addend:
             before = before + block.value(next(extra)).aligned(node.axes)
@@ -279,9 +289,9 @@ def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileA
 
 
 def _identity(program: Program, member: int) -> TileArray:
-    """What a state starts from: finite, so that rescaling it never gives NaN."""
+    """What a state starts from."""
     row = COMBINES[_carry(program, member).kind]
-    value: Any = min(max(row.identity, LOWEST), -LOWEST)
+    value: Any = row.identity
     dtype = program.nodes[member].dtype
     if not is_float(dtype):
         bits = dtype_of(dtype).bits - 1

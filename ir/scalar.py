@@ -127,7 +127,24 @@ class Combine:
     function: str  # the scalar function that combines two partial results
 
 
-LOWEST = -3.4028234663852886e38
+LOWEST = -3.4028234663852886e38  # of the numbers of f32
+
+
+def lowest(dtype: str) -> float:
+    """The lowest finite number of a float's compute type."""
+    return -float(np.finfo(np.float64).max) if dtype == "f64" else LOWEST
+
+
+def running_bound(kind: str, dtype: str) -> tuple[str, float] | None:
+    """(function, number) by which the running value of a `kind` is made finite, if it has to be.
+
+    What reads it takes differences with it, which an infinite identity would make NaN; the state
+    itself stays what it is.
+    """
+    if kind not in ("max", "min") or dtype not in ("f32", "f64"):
+        return None
+    return kind, lowest(dtype) if kind == "max" else -lowest(dtype)
+
 
 COMBINES: dict[str, Combine] = {
     row.name: row

@@ -16,7 +16,7 @@ from explorer.runtime.base import Array
 from explorer.runtime.cuda import CudaLaunch, cupy, operand_sets
 from explorer.runtime.eager import Evaluation
 from explorer.runtime.products import Product
-from ir.dtypes import numpy_dtype
+from ir.dtypes import dtype_of, numpy_dtype, whole_range
 from ir.program import Program
 from ir.scalar import scalar_function
 
@@ -47,6 +47,9 @@ class CupyLibrary:
         if dtype == "bf16":
             rounded: Array = _to_bf16()(array.astype("f4", copy=False))
             return rounded
+        if array.dtype.kind == "f" and dtype_of(dtype).kind in ("int", "uint"):
+            low, high = whole_range(dtype)  # conversions on the device end at i32's and i64's
+            array = self.xp.clip(self.xp.where(array == array, array, 0), low, high)
         return array.astype(numpy_dtype(dtype), copy=False)
 
     def write(self, array: Array, dtype: str, out: Array) -> None:

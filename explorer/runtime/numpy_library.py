@@ -15,7 +15,7 @@ import numpy as np
 from explorer.runtime.base import Array
 from explorer.runtime.eager import Evaluation, Inexpressible
 from explorer.runtime.products import Product
-from ir.dtypes import from_float, is_float, numpy_dtype
+from ir.dtypes import from_float, is_float, numpy_dtype, within
 from ir.program import Program
 from ir.scalar import scalar_function
 
@@ -45,7 +45,7 @@ class NumpyLibrary:
         return array.astype(numpy_dtype(to), copy=False)
 
     def narrow(self, array: Array, dtype: str) -> Array:
-        return from_float(array, dtype)
+        return from_float(array if is_float(dtype) else within(array, dtype), dtype)
 
     def write(self, array: Array, dtype: str, out: Array) -> None:
         out[...] = self.narrow(array, dtype) if dtype == "bf16" else array

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ir.dtypes import NARROW, dtype_of, is_float, promote, rounded
+from ir.dtypes import NARROW, dtype_of, is_float, promote, rounded, within
 from ir.errors import ProgramError
 from ir.ops.base import (
     Array,
@@ -96,7 +96,8 @@ class Iota:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion to `dtype`. The oracle rounds to integers only, unless it is given a Rounding."""
+    """Conversion to `dtype`. The oracle rounds to integers only, unless it is given a Rounding; but
+    what `dtype` has no room for is infinite, or its largest number."""
 
     dtype: str
     name: ClassVar[str] = "cast"
@@ -111,11 +112,7 @@ class Cast:
         array = args[0].array
         if env.rounding is not None:
             array = self._rounded(array, env.rounding)
-        if not is_float(self.dtype) and array.dtype.kind == "f":
-            array = np.trunc(array).astype(np.int64)
-        elif is_float(self.dtype):
-            array = array.astype(np.float64, copy=False)
-        return TileArray(args[0].axes, array)
+        return TileArray(args[0].axes, within(array, self.dtype))
 
     def _rounded(self, array: Array, rounding: Rounding) -> Array:
         """What may stand where the exact value is `array`, still to be truncated."""

@@ -66,7 +66,8 @@ class Reduce:
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         where = tuple(args[0].axes.index(axis) for axis in self.over)
-        result = COMBINES[self.kind].meaning.reduce(args[0].array, axis=where)
+        with np.errstate(all="ignore"):
+            result = COMBINES[self.kind].meaning.reduce(args[0].array, axis=where)
         return TileArray(tuple(a for a in args[0].axes if a not in self.over), np.asarray(result))
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:

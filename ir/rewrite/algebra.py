@@ -4,19 +4,25 @@ A summand is written as a sum of `Term`s, products of factors that either *scale
 the old one times a ratio that does not vary over the axis) or are *affine* (the new value is the
 old one plus amounts that do not vary over the axis, times coefficients that do not move). Such
 products stay among finitely many when a value moves. `streaming.py` writes what is decided here.
+
+A cast that rounds is not linear. A factor passes one only where the rounding is a share of each
+number alone (f32 to bf16), or where the number is a weight in [0, 1] that never grows; nothing that
+shifts does.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Protocol
 
-from ir.dtypes import is_float
+from ir.dtypes import holds, is_float, keeps_range
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.reduce import Reduce
 from ir.program import Node
+from ir.scalar import lowest
 
 Basis = tuple[int | None, ...]  # coefficients by node; None stands for 1
 
@@ -68,6 +74,7 @@ class Rules:
         self.nodes = program.nodes
         self.program = program
         self.axis = axis
+        self.given: list[tuple[int, bool]] = []  # conditions under which an expression counts
 
     def moves(self, position: int) -> bool:
         return self.program.moves(position, self.axis)
@@ -89,21 +96,126 @@ class Rules:
         if not self.varies(position):
             return False  # to be hoisted: its ratio need not exist
         if isinstance(node.op, Cast):
-            return is_float(node.dtype) and self.scales(node.args[0])
+            return self._rounds_alike(node) and self.scales(node.args[0])
         if not isinstance(node.op, Map):
             return False
         if node.op.function in ("mul", "div", "neg"):
             return all(self.scales(arg) for arg in node.args)
         if node.op.function == "where":
-            return self._masked(node, 0.0) and self.scales(node.args[1])
+            return self._masked(node, 0.0) and self._under(node, self.scales)
         return node.op.function == "exp" and self.exponent(node.args[0])
+
+    def _rounds_alike(self, node: Node) -> bool:
+        """Whether a cast is off by a share of its operand, at any ratio that the operand takes."""
+        if not is_float(node.dtype):
+            return False
+        source = node.args[0]
+        dtype = self.nodes[source].dtype
+        alike = holds(node.dtype, dtype) or keeps_range(node.dtype, dtype)
+        return alike or self.weight(source)
+
+    def weight(self, position: int) -> bool:
+        """In [0, 1] at any running value, and no larger at a later one.
+
+        What a cast cannot tell from 0 was no larger before, and nothing exceeds its range.
+        """
+        node = self.nodes[position]
+        return node.op == Map("exp") and self._falls(node.args[0])
+
+    def _falls(self, position: int) -> bool:
+        """At most 0 at any running value, and no larger at a later one: x - max x, times c > 0."""
+        node = self.nodes[position]
+        if not isinstance(node.op, Map):
+            return False
+        function, args = node.op.function, node.args
+        if function == "where" and self._masked(node, -math.inf):
+            return self._under(node, self._falls)
+        if function in ("mul", "div"):
+            turned = args[::-1] if function == "mul" else ()
+            return any(
+                self._falls(one) and self._constant(other)
+                for one, other in filter(None, (args, turned))
+            )
+        if function == "neg":
+            inner = self.nodes[args[0]]
+            return inner.op == Map("sub") and self._tops(*inner.args)
+        if function != "sub":
+            return False
+        if not self.moves(args[0]):
+            return self._tops(args[1], args[0])
+        return self._falls(args[0]) and self._log_of_total(args[1])
+
+    def _log_of_total(self, position: int) -> bool:
+        """log of a sum of weights over the axis, of which the largest is 1: it only grows."""
+        node = self.nodes[position]
+        if node.op != Map("log"):
+            return False
+        total = self.nodes[node.args[0]]
+        return total.op == Reduce("sum", (self.axis,)) and self.weight(total.args[0])
+
+    def _under(self, node: Node, rule: Callable[[int], bool]) -> bool:
+        """Whether `rule` holds for what a where chooses, its condition given."""
+        self.given.append((node.args[0], True))
+        holds_there = rule(node.args[1])
+        self.given.pop()
+        return holds_there
+
+    def _is_lowest(self, position: int) -> bool:
+        op = self.nodes[position].op
+        return isinstance(op, Constant) and op.value <= lowest(op.dtype)
+
+    def _constant(self, position: int) -> bool:
+        op = self.nodes[position].op
+        return isinstance(op, Constant) and op.value > 0
+
+    def _tops(self, position: int, below: int) -> bool:
+        """Whether a value is, where all that is given holds, the maximum of `below` or more."""
+        node, other = self.nodes[position], self.nodes[below]
+        if isinstance(node.op, Map) and node.op.function in ("mul", "div") and node.op == other.op:
+            pairs = list(zip(node.args, other.args, strict=True))
+            same = [one for one, two in pairs if one == two and self._constant(one)]
+            return len(same) == 1 and all(
+                self._tops(*pair) for pair in pairs if pair[0] not in same
+            )
+        if node.op == Map("max"):
+            still = [arg for arg in node.args if not self.moves(arg)]
+            return bool(still) and any(self._tops(arg, below) for arg in node.args)
+        if node.op != Reduce("max", (self.axis,)):
+            return False
+        if other.op == Map("max") and self._is_lowest(other.args[1]):
+            below = other.args[0]  # a running maximum is read as a finite number
+        body = node.args[0]
+        while body != below:
+            inner = self.nodes[body]
+            if inner.op != Map("where") or (inner.args[0], True) not in self.given:
+                return False
+            body = inner.args[1]
+        return True
 
     def exponent(self, position: int) -> bool:
         """An exponent that shifts; -inf where a mask says so."""
         node = self.nodes[position]
         if isinstance(node.op, Map) and node.op.function == "where" and self.moves(position):
-            return self._masked(node, -math.inf) and self.exponent(node.args[1])
-        return self.shifts(position)
+            return self._masked(node, -math.inf) and self._under(node, self.exponent)
+        return self.shifts(position) and (self._falls(position) or self.bounded(position))
+
+    def bounded(self, position: int) -> bool:
+        """Whether a value moves by no more than a few units, whatever it is made of."""
+        node = self.nodes[position]
+        if not self.moves(position):
+            return True
+        if isinstance(node.op, Cast):
+            return self.bounded(node.args[0])
+        if not isinstance(node.op, Map):
+            return False
+        if node.op.function in ("tanh", "sigmoid", "erf"):
+            return True
+        if node.op.function in ("mul", "div"):
+            still = [arg for arg in node.args if not self.moves(arg)]
+            constant = all(isinstance(self.nodes[arg].op, Constant) for arg in still)
+            return constant and all(self.bounded(arg) for arg in node.args)
+        known = ("add", "sub", "neg", "max", "min")
+        return node.op.function in known and all(self.bounded(arg) for arg in node.args)
 
     def _masked(self, node: Node, outside: float) -> bool:
         """where(condition, f, outside), the condition not moving."""
@@ -125,7 +237,8 @@ class Rules:
         if not self.varies(position):
             return (None,)
         if isinstance(node.op, Cast):
-            return self.basis(node.args[0]) if is_float(node.dtype) else None
+            exact = is_float(node.dtype) and holds(node.dtype, self.nodes[node.args[0]].dtype)
+            return self.basis(node.args[0]) if exact else None
         if not isinstance(node.op, Map):
             return None
         if node.op.function in ("add", "sub", "neg"):
@@ -165,12 +278,16 @@ class Rules:
         node = self.nodes[position]
         found: tuple[Term, ...] | None = None
         if isinstance(node.op, Cast) and is_float(node.dtype):
-            inner = self.terms(node.args[0])
-            return tuple(self._rounded(term, node.dtype) for term in inner)
+            return self._cast_terms(position, node)
         if isinstance(node.op, Map):
             found = self._map_terms(position, node)
         if found is None:
             what = node.op.function if isinstance(node.op, Map) else node.op.name
+            if what == "exp" and self.shifts(node.args[0]):
+                raise NotDerivable(
+                    f"node {position} (exp) may overflow on the way along {self.axis}: it is not "
+                    "relative to the maximum of its operand"
+                )
             raise NotDerivable(
                 f"node {position} ({what}) neither scales nor shifts by an amount "
                 f"independent of {self.axis}"
@@ -178,6 +295,18 @@ class Rules:
         if len(found) > _MAX_TERMS:
             raise NotDerivable(f"node {position} is a sum of {len(found)} products")
         return found
+
+    def _cast_terms(self, position: int, node: Node) -> tuple[Term, ...]:
+        """The terms of what is cast: one keeps the rounding, a sum of them is not rounded."""
+        source = self.nodes[node.args[0]].dtype
+        if not holds(node.dtype, source) and not keeps_range(node.dtype, source):
+            raise NotDerivable(
+                f"node {position} rounds to {node.dtype} what moves: no factor passes the cast"
+            )
+        inner = self.terms(node.args[0])
+        if len(inner) > 1:
+            return inner
+        return (self._rounded(inner[0], node.dtype),)
 
     def _map_terms(self, position: int, node: Node) -> tuple[Term, ...] | None:
         assert isinstance(node.op, Map)
@@ -231,7 +360,9 @@ class Rules:
             op = self.nodes[branch].op
             if not (isinstance(op, Constant) and op.value == 0):
                 mask = (condition, value)
+                self.given.append(mask)
                 found += [replace(t, masks=(mask, *t.masks)) for t in self.terms(branch)]
+                self.given.pop()
         return tuple(found)
 
     def _rounded(self, term: Term, dtype: str) -> Term:

@@ -18,7 +18,7 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Reduce
 from ir.program import Node, Program
 from ir.rewrite.analysis import combined_axes
-from ir.scalar import COMBINES, LOWEST, scalar_function
+from ir.scalar import COMBINES, scalar_function
 
 Terms = tuple[tuple[str, int], ...]
 
@@ -76,12 +76,7 @@ def _body_conditions(program: Program, position: int, axis: str) -> dict[Terms, 
 def _is_identity(value: float | None, kind: str) -> bool:
     if value is None:
         return False
-    identity = COMBINES[kind].identity
-    return (
-        value == identity
-        or (kind == "max" and value <= LOWEST)
-        or (kind == "min" and value >= -LOWEST)
-    )
+    return value == COMBINES[kind].identity
 
 
 def _masks(program: Program, roots: tuple[int, ...], axis: str) -> list[Mask]:

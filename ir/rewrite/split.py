@@ -21,7 +21,7 @@ from ir.program import Node, Program
 from ir.rewrite.analysis import Analysis, combined_axes
 from ir.rewrite.graft import graft
 from ir.rewrite.streaming import Rebuild
-from ir.scalar import COMBINES, LOWEST
+from ir.scalar import COMBINES, lowest
 
 
 def split(program: Program, axis: str, parts: int) -> Program:
@@ -130,7 +130,8 @@ class _Split(Rebuild):
         kind = node.op.kind if isinstance(node.op, Reduce) else "sum"
         if kind not in ("max", "min") or not is_float(value.dtype):
             return value
-        return apply("max", value, LOWEST) if kind == "max" else apply("min", value, -LOWEST)
+        least = lowest(value.dtype)
+        return apply("max", value, least) if kind == "max" else apply("min", value, -least)
 
     def prior(self, state: Tile) -> Tile:
         return self.partial[state.position]
@@ -161,11 +162,20 @@ class _Split(Rebuild):
         kind = op.kind if isinstance(op, Reduce) else "sum"
         over = tuple(self.in_axis if name == self.axis else name for name in op.over)
         args = [self.final(arg) for arg in self.nodes[position].args]
-        whole = isinstance(op, Contract) and any(self._ends(a) for a in self.nodes[position].args)
-        if not whole:
-            args = [self._inside(a, kind) if self.in_axis in a.axes else a for a in args]
+        given = self.nodes[position].args
+        zero = isinstance(op, Contract) and any(self._ends(a) for a in given)
+        args = [
+            tile if self.in_axis not in tile.axes or (zero and self._loaded(arg))
+            else self._inside(tile, kind)
+            for arg, tile in zip(given, args, strict=True)
+        ]  # fmt: skip
         partial = self.graph.add(replace(op, over=over), *args)
         return self._merged(kind, partial, partial)
+
+    def _loaded(self, position: int) -> bool:
+        """A tensor's numbers as they are: beyond the axis 0, while 1 / 0 would be no identity."""
+        op = self.nodes[position].op
+        return isinstance(op, Load) and op.fill in (None, 0)
 
     def _ends(self, position: int) -> bool:
         """Whether an operand is a tensor that ends where the axis does: it reads 0 beyond."""

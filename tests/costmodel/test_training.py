@@ -94,12 +94,12 @@ def test_times_beside_other_programs_count_where_there_is_no_other_and_weigh_les
     records = [_record(number, 1.0 + number) for number in range(8)]
     records += [_beside_others(_record(0, 90.0)), _beside_others(_record(0, 80.0, FINAL))]
     records[3] = _beside_others(records[3])
-    group = group_of(records)
+    group = group_of(WORKLOAD, records)
     assert group is not None
     assert group.trust is not None
     assert [round(time, 9) for time in group.seconds] == [1.0 + number for number in range(8)]
     assert group.trust.tolist() == [1.0, 1.0, 1.0, CROWDED_WEIGHT, *[1.0] * 4]
     assert _weights(group).tolist() == [w * group.weight for w in group.trust]
-    calm = group_of([_record(number, 1.0 + number) for number in range(8)])
+    calm = group_of(WORKLOAD, [_record(number, 1.0 + number) for number in range(8)])
     assert calm is not None
     assert described([calm])["fingerprint"] != described([group])["fingerprint"]

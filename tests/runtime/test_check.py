@@ -166,3 +166,14 @@ def test_a_scalar_has_bounds() -> None:
     bounds = Bounds.around(np.asarray(-np.inf), "f32", 4, None)
     assert bounds.judge(np.asarray(-np.inf, np.float32)).right
     assert not bounds.judge(np.asarray(0.0, np.float32)).right
+
+
+def test_bounds_end_where_the_type_does() -> None:
+    """What is near the largest number may be infinite, or, in e4m3, that number."""
+    for dtype, near, found in (("f16", 65500.0, np.inf), ("e4m3", 448.0, 448.0)):
+        bounds = Bounds.around(np.array([near, 1.0, np.nan]), dtype, 1, None)
+        assert bounds.judge(from_float(np.array([found, 1.0, np.nan]), dtype)).right
+        assert not bounds.judge(from_float(np.array([found, 1.0, 1.0]), dtype)).right
+        assert not bounds.judge(from_float(np.array([1.0, 1.0, np.nan]), dtype)).right
+    scalar = Bounds.around(np.asarray(2.0), "f32", 1, None)
+    assert scalar.judge(np.asarray(2.0, np.float32)).right

@@ -75,7 +75,7 @@ def test_a_refusal_has_numbers() -> None:
 
 
 def test_an_unsupported_dtype_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(DTYPES, "e5m2", DType("e5m2", 8, "float", "uint8", 3))
+    monkeypatch.setitem(DTYPES, "e5m2", DType("e5m2", 8, "float", "uint8", 3, 2, 5))
     program = load_operator("matmul").build(m=4, n=4, k=4, dtype="e5m2")
     with pytest.raises(UsageError, match=r"has no e5m2 \(A\)"):
         get_backend("cpu").space(program, WIDE)

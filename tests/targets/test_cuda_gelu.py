@@ -75,13 +75,14 @@ def test_epilogues_have_it() -> None:
 def test_it_is_closer_than_its_formula_in_f32() -> None:
     kernel = kernel_of(written.build(n=4096))
     x = np.linspace(-6, 15, 4096, dtype=np.float32)
-    x[:3] = (np.inf, np.nan, -0.0)
+    x[:4] = (np.inf, np.nan, -0.0, -np.inf)
     y = np.zeros_like(x)
     run = emulate(kernel.text("cuda"), kernel.text("launch"), {"X": x, "Y": y}, mode=MODES[0])
     assert run.faults == ()
     assert y[0] == np.inf
     assert np.isnan(y[1])
     assert y[2] == 0
+    assert np.isnan(y[3])  # -inf * 0
     kept = np.abs(x) > 1e-3
     x, y = x[kept & np.isfinite(x)], y[kept & np.isfinite(x)]
     normal = np.array([math.erfc(-float(value) * HALF) / 2 for value in x])

@@ -23,7 +23,7 @@ from ir.targets.cpu.planner import make_plan
 from ir.targets.cpu.shape import stage_shapes
 from ir.targets.cpu.splitting import WHOLE, choices, split_program, translated
 
-GENERATOR = "3"
+GENERATOR = "4"
 
 
 def staged_program(program: Program) -> StagedProgram:

@@ -266,6 +266,45 @@ class Prelude:
             body_lines = ("#if defined(__AVX512F__)", call, "#else", *body_lines, "#endif")
         return self._add(f"{kind}_{name}", name, f"{name} a, {name} b", *body_lines)
 
+    def whole_extreme(self, kind: str, type: Type) -> str:
+        """max or min; NaN if either operand is."""
+        name, sign = self.type(type), {"max": ">", "min": "<"}[kind]
+        word = {"max": "maximum", "min": "minimum"}[kind]
+        if not type.lanes:
+            body = f"return b {sign} a || b != b ? b : a;"
+            return self._add(f"{word}_{type.scalar}", name, f"{name} a, {name} b", body)
+        integer = self.vector(f"i{8 * scalar_bytes(type.scalar)}", type.lanes)
+        body_lines: tuple[str, ...] = (
+            f"{integer} m = (b {sign} a) | (b != b);",
+            f"return ({name})((({integer})b & m) | (({integer})a & ~m));",
+        )
+        if type == Type("f32", 16):
+            self.headers.add("immintrin.h")
+            mask = "_mm512_cmp_ps_mask((__m512)b, (__m512)b, _CMP_UNORD_Q)"
+            body_lines = (
+                "#if defined(__AVX512F__)", f"__m512 x = _mm512_{kind}_ps((__m512)b, (__m512)a);",
+                f"return ({name})_mm512_mask_mov_ps(x, {mask}, (__m512)b);",
+                "#else", *body_lines, "#endif",
+            )  # fmt: skip
+        return self._add(f"{word}_{name}", name, f"{name} a, {name} b", *body_lines)
+
+    def saturate(self, source: Type, target: Type) -> str:
+        """A float truncated to the nearest integer that there is; 0 of NaN."""
+        name, to = self.type(source), self.type(target)
+        bits = 8 * scalar_bytes(target.scalar)
+        one, each = ("x[l]", "y[l]") if source.lanes else ("x", "y")
+        # -2^n and 2^n are floats, the largest integer is none
+        limit = f"{2.0 ** (bits - 1)!r}{'f' if source.scalar == 'f32' else ''}"
+        line = (
+            f"{each} = {one} >= {limit} ? INT{bits}_MAX : {one} >= -{limit} ? (int{bits}_t){one}"
+            f" : {one} != {one} ? 0 : INT{bits}_MIN;"
+        )
+        loop = f"for (int l = 0; l < {source.lanes}; l++) " if source.lanes else ""
+        return self._add(
+            f"{target.scalar}_within_{self._name(source)}", to, f"{name} x",
+            f"{to} y;", f"{loop}{line}", "return y;",
+        )  # fmt: skip
+
     def math(self, op: str, type: Type) -> str:
         """fsqrt, floor or round (to nearest even)."""
         scalar = f"__builtin_{_MATH[op]}{'f' if type.scalar == 'f32' else ''}"
@@ -306,7 +345,8 @@ class Prelude:
             elif kind in ("sum", "prod"):
                 lines.append(f"x {'+' if kind == 'sum' else '*'}= {other};")
             else:
-                lines.append(f"x = {self.extreme(kind, type)}(x, {other});")
+                extreme = self.whole_extreme if type.is_float else self.extreme
+                lines.append(f"x = {extreme(kind, type)}(x, {other});")
             width //= 2
         last = "return x[0] & 1;" if type.scalar == "i1" else "return x[0];"
         return self._add(f"{kind}_of_{name}", scalar, f"{name} x", *lines, last)

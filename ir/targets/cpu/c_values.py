@@ -23,7 +23,9 @@ _ARITHMETIC = {
 }  # fmt: skip
 _PREDICATES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _EXTREMES = {"imin": "min", "imax": "max", "fmin": "min", "fmax": "max"}
+_WHOLE_EXTREMES = {"fminimum": "min", "fmaximum": "max"}
 _FLOATS = ("f32", "f64")
+_WHOLE = ("i8", "i16", "i32", "i64")
 _NARROW = ("i8", "i16", *FORMATS)
 
 
@@ -75,6 +77,7 @@ class Values:
         self.prelude = prelude
         self.known: dict[int, Expression] = {}
         self.constants: dict[int, float] = {}
+        self.numbers: dict[int, float] = {}  # the same, and splats of them
 
     def operand(self, operand: Any) -> Expression:
         """The expression of a value or of a plain index."""
@@ -93,6 +96,8 @@ class Values:
             return self._arithmetic(i)
         if i.op in _EXTREMES:
             return self._call(self.prelude.extreme(_EXTREMES[i.op], _type(i)), *i.args)
+        if i.op in _WHOLE_EXTREMES:
+            return self._whole_extreme(_WHOLE_EXTREMES[i.op], i)
         if i.op in ("fsqrt", "floor", "round"):
             return self._call(self.prelude.math(i.op, _type(i)), *i.args)
         method: Callable[[Instruction], tuple[str, int]] = getattr(self, f"_op_{i.op}")
@@ -109,7 +114,7 @@ class Values:
         type, value = i.result.type, i.args[0]
         if type.scalar == "i1" and type.lanes:
             value = -int(value)
-        self.constants[i.result.id] = value
+        self.constants[i.result.id] = self.numbers[i.result.id] = value
         name = self.prelude.type(type)
         if type.lanes and value == 0 and math.copysign(1, value) > 0:
             return Expression(f"({name}){{0}}", UNARY)
@@ -170,6 +175,19 @@ class Values:
         most = f"0x{(1 << bits - 1) - 1:x}"
         return f"({self.prelude.type(type)})(({integer}){value.at(UNARY)} & {most})", UNARY
 
+    def _whole_extreme(self, kind: str, i: Instruction) -> tuple[str, int]:
+        """NaN if either is; a number known here, put first, saves half of the work."""
+        left, right = i.args
+        if self._is_number(right):
+            left, right = right, left
+        if self._is_number(left):
+            return self._call(self.prelude.extreme(kind, _type(i)), left, right)
+        return self._call(self.prelude.whole_extreme(kind, _type(i)), left, right)
+
+    def _is_number(self, value: Value) -> bool:
+        known = self.numbers.get(value.id)
+        return known is not None and not math.isnan(known)
+
     # -- tests
 
     def _op_icmp(self, i: Instruction) -> tuple[str, int]:
@@ -205,6 +223,8 @@ class Values:
             return f"{self.prelude.widen(formats[0], source.lanes)}({value.text})", ATOM
         if formats[1]:
             return f"{self.prelude.narrow(formats[1], source.lanes)}({value.text})", ATOM
+        if source.scalar in _FLOATS and target.scalar in _WHOLE and not i.attrs.get("inside"):
+            return f"{self.prelude.saturate(source, target)}({value.text})", ATOM
         if source.lanes:
             return self._convert_vector(value, source, target, i.attrs["unsigned"])
         return self._convert_scalar(value, source, target, i.attrs["unsigned"])
@@ -223,9 +243,6 @@ class Values:
             value = Expression(
                 f"({p.vector('u' + source.scalar[1:], lanes)}){value.at(UNARY)}", UNARY
             )
-        if unsigned and source.scalar in _FLOATS:
-            kind = p.vector("u" + target.scalar[1:], lanes)
-            return f"({p.type(target)})__builtin_convertvector({value.text}, {kind})", UNARY
         return f"__builtin_convertvector({value.text}, {p.type(target)})", ATOM
 
     def _convert_scalar(
@@ -254,6 +271,8 @@ class Values:
 
     def _op_splat(self, i: Instruction) -> tuple[str, int]:
         value, name = self.operand(i.args[0]), self.prelude.splat(_type(i))
+        if i.result is not None and i.args[0].id in self.numbers:
+            self.numbers[i.result.id] = self.numbers[i.args[0].id]
         if i.args[0].type.scalar == "i1":
             return f"{name}(-{value.at(ATOM)})", ATOM
         return f"{name}({value.text})", ATOM

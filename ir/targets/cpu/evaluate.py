@@ -11,13 +11,13 @@ from typing import Protocol
 
 import numpy as np
 
-from ir.dtypes import NARROW, is_float, rounded
+from ir.dtypes import NARROW, dtype_of, is_float, rounded, whole_range
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
-from ir.ops.reduce import Now, Prior
+from ir.ops.reduce import Carry, Now, Prior
 from ir.program import Program
-from ir.scalar import scalar_function
+from ir.scalar import running_bound, scalar_function
 from ir.targets.cpu.access import Access, Position, Site
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
 from ir.targets.cpu.nest import Builder, Type, Value
@@ -129,13 +129,34 @@ class Evaluator:
         if isinstance(op, Cast):
             source = here.args[0]
             value = self.value(source, i, j)
-            return self.convert(value, scalar_of(op.dtype), self._unsigned(source))
+            return self._cast(value, op.dtype, self._unsigned(source))
         if isinstance(op, Map):
             short = self._short_exp(node, i, j)
             return short or self._map(op.function, here.args, i, j)
         if isinstance(op, Now):
-            return self.value(here.args[0], i, j)
+            carry = self.program.nodes[here.args[0]].op
+            assert isinstance(carry, Carry)
+            return self.running(carry.kind, self.value(here.args[0], i, j))
         raise Refusal("not-here", f"{op.name} (node {node}) cannot be evaluated inside a stage")
+
+    def running(self, kind: str, state: Value) -> Value:
+        """A state as others read it while it is carried."""
+        bound = running_bound(kind, state.type.scalar)
+        if bound is None:
+            return state
+        return self.b.op(f"f{bound[0]}", self.b.constant(bound[1], state.type), state)
+
+    def _cast(self, value: Value, dtype: str, unsigned: bool) -> Value:
+        """A float becomes the nearest of a byte's numbers; any but 0 is true."""
+        if value.type.is_float and dtype == "bool":
+            value = self.convert(value, "f64" if value.type.scalar == "f64" else "f32")
+            return self.b.test("ne", value, self.b.constant(0.0, value.type))
+        if value.type.is_float and dtype_of(dtype).bits == 8 and not is_float(dtype):
+            low, high = whole_range(dtype)
+            value = self.convert(value, "i32")
+            least, most = (self.b.constant(each, value.type) for each in (low, high))
+            value = self.b.op("imin", self.b.op("imax", value, least), most)
+        return self.convert(value, scalar_of(dtype), unsigned)
 
     def _map(self, function: str, args: tuple[int, ...], i: int, j: int) -> Value:
         nodes = self.program.nodes

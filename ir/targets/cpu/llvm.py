@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from ir.targets.cpu.llvm_memory import MemoryPrinter
 from ir.targets.cpu.llvm_words import (
     BIT_FOLDS,
     CALLS,
+    EXTREMES,
     FLOAT_PREDICATES,
     FOLDS,
     INT_FOLDS,
@@ -28,6 +30,7 @@ from ir.targets.cpu.nest import (
     Function,
     Instruction,
     Loop,
+    Operand,
     Value,
 )
 
@@ -141,20 +144,34 @@ class LlvmPrinter(MemoryPrinter):
             left, right = (self._name(a) for a in i.args)
             self._define(i, f"{PLAIN[i.op]}{flags} {type_text(i.result.type)} {left}, {right}")
         else:
-            name = CALLS[i.op]
-            if i.op in ("fmax", "fmin"):
-                return self._float_extreme(i)
-            self._call(i, f"llvm.{name}.{suffix(i.result.type)}", i.args)
+            self._call(i, f"llvm.{CALLS[i.op]}.{suffix(i.result.type)}", i.args)
 
-    def _float_extreme(self, i: Instruction) -> None:
-        """max(a, b) as a compare and a select: one instruction on x86, NaN from the second."""
+    def _extreme(self, i: Instruction) -> None:
+        """max(a, b) as a compare and a select: one instruction on x86, NaN from the second.
+
+        A number known here goes first. Else a NaN of the first, which is often the result so far,
+        comes through; one of the second, which is not waited for, is put in its place.
+        """
         assert i.result is not None
-        type = type_text(i.result.type)
+        type, bit = type_text(i.result.type), type_text(i.result.type.of("i1"))
         left, right = (self._name(a) for a in i.args)
-        predicate = "ogt" if i.op == "fmax" else "olt"
-        bit = type_text(i.result.type.of("i1"))
-        self._line(f"%x{i.result.id} = fcmp {predicate} {type} {left}, {right}")
-        self._define(i, f"select {bit} %x{i.result.id}, {type} {left}, {type} {right}")
+        whole = i.op in ("fmaximum", "fminimum") and not self._is_number(i.args[0])
+        if whole:
+            left, right = right, left
+        self._line(f"%x{i.result.id} = fcmp {EXTREMES[i.op]} {type} {left}, {right}")
+        chosen = f"select {bit} %x{i.result.id}, {type} {left}, {type} {right}"
+        if not whole or self._is_number(i.args[1]):
+            return self._define(i, chosen)
+        self._line(f"%y{i.result.id} = {chosen}")
+        self._line(f"%u{i.result.id} = fcmp uno {type} {left}, {left}")
+        self._define(i, f"select {bit} %u{i.result.id}, {type} {left}, {type} %y{i.result.id}")
+
+    def _is_number(self, operand: Operand) -> bool:
+        """Whether an operand is a constant other than NaN."""
+        value = self.numbers.get(operand.id) if isinstance(operand, Value) else operand
+        return value is not None and not math.isnan(value)
+
+    _op_fmax = _op_fmin = _op_fmaximum = _op_fminimum = _extreme
 
     def _op_fneg(self, i: Instruction) -> None:
         self._define(i, f"fneg {self._typed(i.args[0])}")
@@ -162,6 +179,7 @@ class LlvmPrinter(MemoryPrinter):
     def _op_constant(self, i: Instruction) -> None:
         assert i.result is not None
         type = i.result.type
+        self.numbers[i.result.id] = i.args[0]
         text = literal(i.args[0], type.scalar)
         if type.lanes:
             scalar = SCALARS[type.scalar]
@@ -200,6 +218,8 @@ class LlvmPrinter(MemoryPrinter):
             self.constants[i.result.id] = self.narrow.convert(value, *formats, source.lanes)
             return
         word = conversion(source.scalar, target.scalar, i.attrs["unsigned"])
+        if word == "fptosi" and not i.attrs.get("inside"):
+            return self._call(i, f"llvm.fptosi.sat.{suffix(target)}.{suffix(source)}", i.args)
         self._define(i, f"{word} {self._typed(i.args[0])} to {type_text(target)}")
 
     def _op_bitcast(self, i: Instruction) -> None:
@@ -214,6 +234,8 @@ class LlvmPrinter(MemoryPrinter):
         assert i.result is not None
         type = type_text(i.result.type)
         lanes = i.result.type.lanes
+        if i.args[0].id in self.numbers:
+            self.numbers[i.result.id] = self.numbers[i.args[0].id]
         self._line(
             f"%s{i.result.id} = insertelement {type} poison, {self._typed(i.args[0])}, i64 0"
         )
@@ -240,7 +262,7 @@ class LlvmPrinter(MemoryPrinter):
             )
         else:
             self._declare(name, text, type_text(type))
-            self._define(i, f"call nnan {text} @{name}({self._typed(i.args[0])})")
+            self._define(i, f"call nsz {text} @{name}({self._typed(i.args[0])})")
 
     def _op_interleave(self, i: Instruction) -> None:
         lanes = i.args[0].type.lanes

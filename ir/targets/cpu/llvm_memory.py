@@ -22,6 +22,7 @@ class MemoryPrinter:
         self.label = "entry"
         self.labels = 0
         self.constants: dict[int, str] = {}
+        self.numbers: dict[int, float] = {}  # of those that a literal, or a splat of one, is
 
     # -- helpers
 

@@ -41,15 +41,14 @@ PLAIN = {
 CALLS = {
     "imin": "smin",
     "imax": "smax",
-    "fmax": "maxnum",
-    "fmin": "minnum",
     "fabs": "fabs",
     "fsqrt": "sqrt",
     "floor": "floor",
     "round": "nearbyint",
     "fma": "fma",
 }
-FOLDS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
+EXTREMES = {"fmax": "ogt", "fmin": "olt", "fmaximum": "ogt", "fminimum": "olt"}
+FOLDS = {"sum": "fadd", "prod": "fmul", "max": "fmaximum", "min": "fminimum"}
 INT_FOLDS = {"sum": "add", "prod": "mul", "max": "smax", "min": "smin"}
 BIT_FOLDS = {"sum": "or", "prod": "and", "max": "or", "min": "and"}
 INT_PREDICATES = {"eq": "eq", "ne": "ne", "lt": "slt", "le": "sle", "gt": "sgt", "ge": "sge"}

@@ -58,26 +58,38 @@ class Arithmetic:
         return result
 
     def exp(self, x: Value) -> Value:
-        """e^x by range reduction; exactly 0 below -87.3 (f32) or -708 (f64), capped above.
+        """e^x by range reduction; exactly 0 below -87.3 (f32) or -708 (f64).
 
         Where the host scales by powers of two in one instruction, 2^(x log2 e) takes eight.
         """
         if self.scales_vectors(x.type):
             return self.exp2(self.b.op("fmul", x, self.const(LOG2E, x)))
         b, wide = self.b, x.type.scalar == "f64"
-        lowest, highest = (-708.0, 709.0) if wide else (-87.336544, 88.37)
-        clamped = b.op("fmin", b.op("fmax", x, self.const(lowest, x)), self.const(highest, x))
+        # up to 1024 (128) ln 2, where the exponent is one more and the series still below 1
+        lowest, highest = (-708.0, 709.78) if wide else (-87.336544, 88.72)
+        clamped = self.clamped(x, lowest, highest)
         n = b.op("round", b.op("fmul", clamped, self.const(LOG2E, x)))
         r = self.fma(n, -LN2_HIGH, clamped)
         r = self.fma(n, -LN2_LOW, r)
         series = tuple(1 / math.factorial(i) for i in range(13)) if wide else EXP
         p = self.polynomial(r, series)
         bits, shift = ("i64", 52) if wide else ("i32", 23)
-        whole = b.convert(n, bits)
+        whole = b.whole(n, bits)
         moved = b.op("shl", whole, b.constant(shift, whole.type))
         scaled = b.op("iadd", b.bitcast(p, whole.type), moved)
-        result = b.bitcast(scaled, x.type)
-        return b.select(b.test("lt", x, self.const(lowest, x)), self.const(0.0, x), result)
+        return self._within(x, lowest, highest, b.bitcast(scaled, x.type))
+
+    def clamped(self, x: Value, low: float, high: float) -> Value:
+        """x between two numbers; NaN stays."""
+        least, most = self.const(low, x), self.const(high, x)
+        return self.b.op("fmin", most, self.b.op("fmax", least, x))
+
+    def _within(self, x: Value, low: float, high: float, result: Value) -> Value:
+        """A power: 0 where its exponent is below `low`, infinite where above `high`."""
+        b = self.b
+        least, most = self.const(low, x), self.const(high, x)
+        result = b.select(b.test("lt", most, x), self.const(math.inf, x), result)
+        return b.select(b.test("lt", x, least), self.const(0.0, x), result)
 
     def scales_vectors(self, type: Type) -> bool:
         """Whether `exp2` may be asked for values of `type`."""
@@ -89,13 +101,13 @@ class Arithmetic:
         if self.scales_vectors(y.type):
             fraction = self.b.intrinsic(FRACTION, y.type, y)
             return self.b.intrinsic(SCALE, y.type, self.polynomial(fraction, series), y)
-        b, least = self.b, self.const(-126.0, y)
-        clamped = b.op("fmin", b.op("fmax", y, least), self.const(127.0, y))
+        lowest, highest = -126.0, 127.9999
+        b, clamped = self.b, self.clamped(y, lowest, highest)
         whole = b.op("floor", clamped)
         p = self.polynomial(b.op("fsub", clamped, whole), series)
-        exponent = b.op("shl", b.convert(whole, "i32"), b.constant(23, y.type.of("i32")))
+        exponent = b.op("shl", b.whole(whole, "i32"), b.constant(23, y.type.of("i32")))
         found = b.bitcast(b.op("iadd", b.bitcast(p, exponent.type), exponent), y.type)
-        return b.select(b.test("lt", y, least), self.const(0.0, y), found)
+        return self._within(y, lowest, highest, found)
 
     def exponent_line(self, less: Value, scale: float) -> tuple[Value, Value]:
         """(slope, shift) with e^(scale x - less) = 2^(slope x + shift), for results of few bits.
@@ -132,8 +144,7 @@ class Arithmetic:
         """x * P(x^2) / Q(x^2) on |x| <= 4, clamped there; absolute error below 2e-7."""
         if x.type.scalar == "f64":
             return self._erf_wide(x)
-        b = self.b
-        clamped = b.op("fmin", b.op("fmax", x, self.const(-ERF_LIMIT, x)), self.const(ERF_LIMIT, x))
+        b, clamped = self.b, self.clamped(x, -ERF_LIMIT, ERF_LIMIT)
         square = b.op("fmul", clamped, clamped)
         top = self.polynomial(square, ERF_TOP)
         bottom = self.polynomial(square, ERF_BOTTOM)
@@ -153,12 +164,14 @@ class Arithmetic:
         return b.select(b.test("le", self.const(0.5, x), size), signed, near)
 
     def log(self, x: Value) -> Value:
-        """Natural logarithm of positive normals: exponent plus atanh series of the mantissa."""
+        """Natural logarithm: exponent plus atanh series of the mantissa. NaN below 0."""
         b = self.b
         wide = x.type.scalar == "f64"
         integer = x.type.of("i64" if wide else "i32")
         shift = 52 if wide else 23
-        bits = b.bitcast(x, integer)
+        small = b.test("lt", x, self.const(2.0**-1022 if wide else 2.0**-126, x))
+        normal = b.select(small, b.op("fmul", x, self.const(2.0**shift, x)), x)
+        bits = b.bitcast(normal, integer)
         offset = 0x3FE6A09E00000000 if wide else 0x3F3504F3
         raised = b.op("isub", bits, b.constant(offset, integer))
         exponent = b.op("ashr", raised, b.constant(shift, integer))
@@ -170,9 +183,12 @@ class Arithmetic:
         terms = tuple(2 / (2 * i + 1) for i in range(11 if wide else 6))
         fraction = b.op("fmul", s, self.polynomial(z, terms))
         e = b.convert(exponent, x.type.scalar)
+        e = b.select(small, b.op("fsub", e, self.const(shift, x)), e)
         result = self.fma(e, LN2_HIGH, self.fma(e, LN2_LOW, fraction))
-        zero = b.test("le", x, self.const(0.0, x))
-        return b.select(zero, self.const(-math.inf, x), result)
+        zero, infinite = self.const(0.0, x), self.const(math.inf, x)
+        result = b.select(b.test("lt", x, infinite), result, x)
+        result = b.select(b.test("lt", x, zero), self.const(math.nan, x), result)
+        return b.select(b.test("eq", x, zero), b.op("fneg", infinite), result)
 
     def rsqrt(self, x: Value) -> Value:
         return self.b.op("fdiv", self.const(1.0, x), self.b.op("fsqrt", x))
@@ -216,8 +232,8 @@ _FLOAT = {
     "sub": "fsub",
     "mul": "fmul",
     "div": "fdiv",
-    "max": "fmax",
-    "min": "fmin",
+    "max": "fmaximum",
+    "min": "fminimum",
     "neg": "fneg",
     "abs": "fabs",
     "sqrt": "fsqrt",

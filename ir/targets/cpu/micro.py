@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ir.ops.load import Load
 from ir.ops.reduce import Now, Prior
-from ir.scalar import COMBINES, LOWEST
+from ir.scalar import COMBINES
 from ir.stages import Accumulator, Result, Stage
 from ir.targets.cpu.access import Access, Position, Site
 from ir.targets.cpu.evaluate import Evaluator, scalar_of
@@ -23,7 +23,7 @@ from ir.targets.cpu.plan import Binding
 if TYPE_CHECKING:
     from ir.targets.cpu.lower import Lowering, Region
 
-FLOAT_OPS = {"sum": "fadd", "prod": "fmul", "max": "fmax", "min": "fmin"}
+FLOAT_OPS = {"sum": "fadd", "prod": "fmul", "max": "fmaximum", "min": "fminimum"}
 INT_OPS = {"sum": "iadd", "prod": "imul", "max": "imax", "min": "imin"}
 BIT_OPS = {"sum": "or", "prod": "and", "max": "or", "min": "and"}
 
@@ -84,14 +84,14 @@ def strip_loop(builder: Builder, axis: str, strip: Strip) -> Iterator[Index]:
             yield loop.variable
 
 
-def identity(kind: str, type: Type, carried: bool) -> float:
-    """What a reduction starts from. Carried extremes start finite, so that differences exist."""
+def identity(kind: str, type: Type) -> float:
+    """What a reduction starts from."""
     if type.scalar == "i1":
         return {"or": 0, "and": 1}[BIT_OPS[kind]]
     if not type.is_float:
-        return {"sum": 0, "prod": 1, "max": -(2**31), "min": 2**31 - 1}[kind]
-    value = COMBINES[kind].identity
-    return {"max": LOWEST, "min": -LOWEST}[kind] if carried and kind in ("max", "min") else value
+        most = 1 << (8 * type.of(type.scalar).bytes // max(1, type.lanes) - 1)
+        return {"sum": 0, "prod": 1, "max": -most, "min": most - 1}[kind]
+    return COMBINES[kind].identity
 
 
 class StageEmitter:
@@ -231,7 +231,7 @@ class StageEmitter:
 
     def start(self, accumulator: Accumulator, lanes: int) -> Value:
         type = self.accumulator_type(accumulator, lanes)
-        return self.b.constant(identity(accumulator.kind, type, self.carried(accumulator)), type)
+        return self.b.constant(identity(accumulator.kind, type), type)
 
     def stateful(self, accumulator: Accumulator) -> bool:
         """Whether the value lives in a buffer between blocks."""
@@ -248,6 +248,7 @@ class StageEmitter:
         value = raw
         scalar = raw.type.scalar
         if accumulator.factor is not None:
+            value = self.evaluator.running(accumulator.kind, value)
             value = self.b.op("fmul", value, self._shaped(accumulator.factor, i, j, lanes, scalar))
         if accumulator.addend is not None:
             value = self.b.op("fadd", value, self._shaped(accumulator.addend, i, j, lanes, scalar))
@@ -273,6 +274,7 @@ class StageEmitter:
 
     def bind_prior(self, accumulator: Accumulator, value: Value, i: int, j: int) -> None:
         """Make `Prior` of this accumulator known to the evaluator."""
+        value = self.evaluator.running(accumulator.kind, value)
         for position, node in enumerate(self.nodes):
             if isinstance(node.op, Prior) and node.args[0] == accumulator.node:
                 self.evaluator.bound[self.evaluator.key(position, i, j)] = value

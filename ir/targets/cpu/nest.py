@@ -318,7 +318,11 @@ class Builder:
         return self._pure("lanes", type)
 
     def op(self, op: str, *args: Value, **attrs: Any) -> Value:
-        """Elementwise: fadd fsub fmul fdiv fmax fmin fneg fabs fsqrt floor round fma iadd ... ."""
+        """Elementwise: fadd fsub fmul fdiv fmax fmin fneg fabs fsqrt floor round fma iadd ... .
+
+        fmaximum and fminimum are NaN if either operand is; fmax and fmin, which are one
+        instruction, take the second where either is NaN.
+        """
         return self.emit(op, args[0].type, *args, **attrs)
 
     def test(self, predicate: str, left: Value, right: Value) -> Value:
@@ -331,7 +335,8 @@ class Builder:
     def convert(self, value: Value, scalar: str, unsigned: bool = False) -> Value:
         """Convert elements by value (floats round to nearest even; float to int truncates).
 
-        Narrow floats go by way of f32, and floats to narrow integers by way of i32.
+        Narrow floats go by way of f32, and floats to narrow integers by way of i32. What is too
+        large for an integer becomes the nearest one, NaN 0.
         """
         if value.type.scalar == scalar:
             return value
@@ -339,6 +344,10 @@ class Builder:
         if middle:
             return self.convert(self.convert(value, middle, unsigned), scalar, unsigned)
         return self.emit("convert", value.type.of(scalar), value, unsigned=unsigned)
+
+    def whole(self, value: Value, scalar: str) -> Value:
+        """Floats to integers that are known to have them; anything for NaN."""
+        return self.emit("convert", value.type.of(scalar), value, unsigned=False, inside=True)
 
     def bitcast(self, value: Value, type: Type) -> Value:
         return self.emit("bitcast", type, value)

@@ -15,7 +15,7 @@ from ir.targets.cuda.hardware import device_hardware, stated_peaks
 from ir.targets.cuda.kernels import lower_all
 from ir.targets.cuda.scalars import STORAGE
 
-GENERATOR = "4"
+GENERATOR = "5"
 
 
 class CudaBackend:

@@ -15,7 +15,7 @@ from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
-from ir.scalar import COMBINES, LOWEST
+from ir.scalar import COMBINES, running_bound
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import WARP
@@ -196,12 +196,16 @@ class Evaluator(Transfers):
         return scalars.apply(COMBINES[kind].function, dtype, [left, right], dtype)
 
     def identity(self, position: int) -> str:
-        """What a reduction starts from; finite for carries, so that rescaling gives no NaN."""
-        node, row = self.nodes[position], COMBINES[self.kind(position)]
-        value = row.identity
-        if isinstance(node.op, Carry) and is_float(node.dtype):
-            value = min(max(value, LOWEST), -LOWEST)
-        return scalars.literal(value, node.dtype)
+        """What a reduction starts from."""
+        return scalars.literal(COMBINES[self.kind(position)].identity, self.nodes[position].dtype)
+
+    def running(self, position: int, state: str) -> str:
+        """A carry's state as others read it."""
+        dtype = self.nodes[position].dtype
+        bound = running_bound(self.kind(position), dtype)
+        if bound is None:
+            return state
+        return scalars.apply(bound[0], dtype, [state, scalars.literal(bound[1], dtype)], dtype)
 
     def kind(self, position: int) -> str:
         op = self.nodes[position].op

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 
 from ir.ops.load import Load
 from ir.ops.reduce import Carry, Now, Prior
+from ir.scalar import running_bound
 from ir.stages import is_reduction
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.passes import Pass, Passes, needed
@@ -119,16 +120,25 @@ class TileBody:
             other = self.e.element(block, point)
             text = self.e.combine(self.e.kind(position), target, other, node.dtype)
             self.e.w.line(f"{target} = {text};")
-        for reader in now:
+        if now:
+            self._show(now, state)
+
+    def _show(self, readers: list[int], state: Fragment) -> None:
+        """Now is the state itself, unless it has to be made finite."""
+        carry = self.nodes[readers[0]].args[0]
+        if running_bound(self.e.kind(carry), self.nodes[carry].dtype):
+            self._remember(readers, state, "now")
+            return
+        for reader in readers:
             self.e.values[reader] = state
 
-    def _remember(self, readers: list[int], state: Fragment) -> None:
+    def _remember(self, readers: list[int], state: Fragment, word: str = "prior") -> None:
         position = readers[0]
         node = self.nodes[position]
-        copy = self.e.new(f"prior_{node.args[0]}", node.axes, node.dtype)
+        copy = self.e.new(f"{word}_{node.args[0]}", node.axes, node.dtype)
         with self.e.each(copy.digits) as point:
-            text = f"{self.e.element(copy, point)} = {self.e.element(state, point)};"
-            self.e.w.line(text)
+            value = self.e.running(node.args[0], self.e.element(state, point))
+            self.e.w.line(f"{self.e.element(copy, point)} = {value};")
         for reader in readers:
             self.e.values[reader] = copy
 
@@ -151,7 +161,7 @@ class TileBody:
             target = self.e.element(state, point)
             text = target
             if factor is not None:
-                text = f"{text} * {self.e.scalar(factor, point, {})}"
+                text = f"{self.e.running(position, text)} * {self.e.scalar(factor, point, {})}"
             if addend is not None:
                 more = self.e.scalar(addend, point, {})
                 text += f" + ({once} ? {more} : 0)" if once else f" + {more}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
-from ir.dtypes import compute_dtype, dtype_of, is_float
+from ir.dtypes import compute_dtype, dtype_of, is_float, whole_range
 
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
@@ -67,15 +67,15 @@ def _real(function: str, a: list[str], wide: bool) -> str:
     """Functions of real numbers, in f64 if `wide`, else in f32 with the fast units."""
     if wide:
         names = {
-            "div": "({0} / {1})", "abs": "fabs({0})", "max": "fmax({0}, {1})",
-            "min": "fmin({0}, {1})", "exp": "exp({0})", "log": "log({0})", "sqrt": "sqrt({0})",
+            "div": "({0} / {1})", "abs": "fabs({0})", "max": "tw_most({0}, {1})",
+            "min": "tw_least({0}, {1})", "exp": "exp({0})", "log": "log({0})", "sqrt": "sqrt({0})",
             "rsqrt": "(1.0 / sqrt({0}))", "tanh": "tanh({0})",
             "sigmoid": "(1.0 / (1.0 + exp(-{0})))", "erf": "erf({0})", "floor": "floor({0})",
         }  # fmt: skip
         return names[function].format(*a)
     names = {
-        "div": "({0} / {1})", "abs": "fabsf({0})", "max": "fmaxf({0}, {1})",
-        "min": "fminf({0}, {1})", "exp": f"tw_exp2({{0}} * {LOG2E!r}f)",
+        "div": "({0} / {1})", "abs": "fabsf({0})", "max": "tw_most({0}, {1})",
+        "min": "tw_least({0}, {1})", "exp": f"tw_exp2({{0}} * {LOG2E!r}f)",
         "log": f"(tw_log2({{0}}) * {LN2!r}f)", "sqrt": "tw_sqrt({0})", "rsqrt": "tw_rsqrt({0})",
         "tanh": "tw_tanh({0})", "sigmoid": "tw_sigmoid({0})", "erf": "tw_erf({0})",
         "floor": "floorf({0})",
@@ -93,11 +93,21 @@ def convert(expression: str, source: str, target: str) -> str:
         return expression if before == after else f"({after}){expression}"
     if after == "bool":
         return f"({expression} != 0)"
+    if is_float(before):
+        return _whole(expression, target)
     narrow = {"i8": "i8", "u8": "u8"}.get(target)
     cast = f"({after})({narrow})" if narrow else f"({after})"
-    if narrow and before in ("f32", "f64"):
-        cast = f"({after})({narrow})(i32)"
     return f"{cast}{expression}" if before != after or narrow else expression
+
+
+def _whole(expression: str, target: str) -> str:
+    """A float as the nearest integer that dtype `target` has, in its register type."""
+    if target == "i64":
+        return f"tw_whole_64({expression})"
+    if target == "i32":
+        return f"tw_whole({expression})"
+    low, high = whole_range(target)
+    return f"min(max(tw_whole({expression}), {low}), {high})"
 
 
 def unpack(word: str, place: int, dtype: str) -> str:

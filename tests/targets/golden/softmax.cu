@@ -30,19 +30,19 @@ TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restr
   }
   #pragma unroll
   for (i32 i = 0; i < 8; i++) {
-    max_1[0] = fmaxf(max_1[0], X_2[i]);
+    max_1[0] = tw_most(max_1[0], X_2[i]);
   }
   {
     const f32 other = tw_shuffle_f32(max_1[0], 1);
-    max_1[0] = fmaxf(max_1[0], other);
+    max_1[0] = tw_most(max_1[0], other);
     const f32 other_2 = tw_shuffle_f32(max_1[0], 2);
-    max_1[0] = fmaxf(max_1[0], other_2);
+    max_1[0] = tw_most(max_1[0], other_2);
     const f32 other_3 = tw_shuffle_f32(max_1[0], 4);
-    max_1[0] = fmaxf(max_1[0], other_3);
+    max_1[0] = tw_most(max_1[0], other_3);
     const f32 other_4 = tw_shuffle_f32(max_1[0], 8);
-    max_1[0] = fmaxf(max_1[0], other_4);
+    max_1[0] = tw_most(max_1[0], other_4);
     const f32 other_5 = tw_shuffle_f32(max_1[0], 16);
-    max_1[0] = fmaxf(max_1[0], other_5);
+    max_1[0] = tw_most(max_1[0], other_5);
   }
   {
     f32* scratch = (f32*)(tw_shared_base());
@@ -53,7 +53,7 @@ TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restr
     const i32 own = (thread / 32) % 2;
     const i32 first = thread - own * 32;
     {
-      max_1[0] = fmaxf(scratch[(0) * 128 + first + 0], scratch[(0) * 128 + first + 32]);
+      max_1[0] = tw_most(scratch[(0) * 128 + first + 0], scratch[(0) * 128 + first + 32]);
     }
   }
   f32 sum_4[1];

@@ -325,7 +325,20 @@ TW_INLINE f32 tw_sqrt(f32 x) { return sqrtf(x); }
 //@ tw_tanh_fast
 TW_INLINE f32 tw_tanh_fast(f32 x) { return tanhf(x); }
 //@ tw_least
-TW_INLINE f32 tw_least(f32 a, f32 b) { return a > b ? b : a; }
+TW_INLINE f32 tw_least(f32 a, f32 b) { return a < b || a != a ? a : b; }
+TW_INLINE f64 tw_least(f64 a, f64 b) { return a < b || a != a ? a : b; }
+//@ tw_most
+TW_INLINE f32 tw_most(f32 a, f32 b) { return a > b || a != a ? a : b; }
+TW_INLINE f64 tw_most(f64 a, f64 b) { return a > b || a != a ? a : b; }
+//@ tw_whole
+TW_INLINE i32 tw_whole(f64 x) {
+  return x >= 0x1p31 ? 0x7fffffff : x >= -0x1p31 ? (i32)x : x != x ? 0 : -0x7fffffff - 1;
+}
+//@ tw_whole_64
+TW_INLINE i64 tw_whole_64(f64 x) {
+  const i64 most = 0x7fffffffffffffffll;
+  return x >= 0x1p63 ? most : x >= -0x1p63 ? (i64)x : x != x ? 0 : -most - 1;
+}
 //@ tw_pack_bf16
 TW_INLINE u32 tw_pack_bf16(f32 low, f32 high) { return rt_pack(low, high, 1); }
 //@ tw_pack_f16

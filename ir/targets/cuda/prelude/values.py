@@ -52,19 +52,40 @@ TW_INLINE f32 tw_tanh(f32 x) {
 //@ tw_erf
 TW_INLINE f32 tw_erf(f32 x) { return erff(x); }
 //@ tw_least
-// The smaller one; NaN if `a` is.
+// The smaller one; NaN if either is.
 TW_INLINE f32 tw_least(f32 a, f32 b) {
 #if __CUDA_ARCH__ >= 800
   f32 y;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
   return y;
 #else
-  return a > b ? b : a;
+  return a < b || a != a ? a : b;
 #endif
 }
+TW_INLINE f64 tw_least(f64 a, f64 b) { return a < b || a != a ? a : b; }
+//@ tw_most
+// The larger one; NaN if either is.
+TW_INLINE f32 tw_most(f32 a, f32 b) {
+#if __CUDA_ARCH__ >= 800
+  f32 y;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+  return y;
+#else
+  return a > b || a != a ? a : b;
+#endif
+}
+TW_INLINE f64 tw_most(f64 a, f64 b) { return a > b || a != a ? a : b; }
+//@ tw_whole
+// On the way to 0 to the nearest whole number that there is; 0 of NaN.
+TW_INLINE i32 tw_whole(f32 x) { return x == x ? __float2int_rz(x) : 0; }
+TW_INLINE i32 tw_whole(f64 x) { return x == x ? __double2int_rz(x) : 0; }
+//@ tw_whole_64
+TW_INLINE i64 tw_whole_64(f32 x) { return x == x ? __float2ll_rz(x) : 0; }
+TW_INLINE i64 tw_whole_64(f64 x) { return x == x ? __double2ll_rz(x) : 0; }
 //@ tw_gelu
 // x * (1 + erf(x / sqrt 2)) / 2 as max(x, 0) - |x| * 2^p(|x|), where 2^p fits the normal tail. Its
-// error is 3.4e-7 at most, and 3.3e-4 of it down to -6: less than that of the formula in f32.
+// error is 3.4e-7 at most, and 3.3e-4 of it down to -6: less than that of the formula in f32. The
+// maximum as (x + |x|) / 2 is NaN at -inf, as the formula is.
 TW_INLINE f32 tw_gelu(f32 x) {
   f32 a = tw_least(fabsf(x), 13.0f);
   f32 p = fmaf(a, 3.0726471e-5f, -7.3611835e-4f);
@@ -73,7 +94,7 @@ TW_INLINE f32 tw_gelu(f32 x) {
   p = fmaf(a, p, -0.45901668f);
   p = fmaf(a, p, -1.1511174f);
   p = fmaf(a, p, -1.0f);
-  return fmaf(-a, tw_exp2(p), fmaxf(x, 0.0f));
+  return fmaf(-a, tw_exp2(p), fmaf(0.5f, fabsf(x), 0.5f * x));
 }
 //@ tw_from_bf16
 TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16)); }
