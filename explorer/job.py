@@ -20,7 +20,7 @@ from explorer.interrupted import Interrupted, find_interrupted
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan
-from explorer.recall import best_record, existing_store, open_store
+from explorer.recall import best_winner, existing_store, open_store
 from explorer.replay import Recording
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.settings import cache_dir
@@ -28,6 +28,7 @@ from explorer.turns import Callback, Clock, Run, prepare
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
+from ir.sources import OperatorLike
 
 MEMORY = ":memory:"  # a store that nothing outlives
 
@@ -50,7 +51,7 @@ __all__ = [
 
 
 def tune(
-    operator: str,
+    operator: OperatorLike,
     arguments: Mapping[str, object],
     *,
     target: str = "cpu",
@@ -132,7 +133,7 @@ def resume(
 
 
 def plan_one(
-    operator: str,
+    operator: OperatorLike,
     arguments: Mapping[str, object],
     budget: Budget,
     *,
@@ -149,10 +150,11 @@ def plan_one(
     workload = Workload.of(operator, arguments, target, threads)
     fixed = cast("tuple[tuple[str, Scalar], ...]", tuple((pins or {}).items()))
     job = JobPlan(
-        operator, workload.arguments, target, threads, fixed, strategy, seed,
+        workload.operator, workload.arguments, target, threads, fixed, strategy, seed,
         model=None if model is None else str(model),
         start_from=None if start_from is None else str(start_from),
         baseline=baseline,
+        program=workload.given,
     )  # fmt: skip
     return Plan((job,), budget)
 
@@ -164,7 +166,7 @@ def recorded(plan: Plan, source: str | Path) -> tuple[Plan, tuple[Recording, ...
     """
     jobs, recordings = [], []
     for job in plan.jobs:
-        workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
+        workload = job.workload()
         recording = Recording.load(workload, source)
         pins = {**recording.pins, **dict(job.pins)}
         jobs.append(replace(job, pins=tuple(pins.items())))
@@ -251,8 +253,8 @@ def export_best(
     from explorer.exporter import export
 
     if schedule is None:
-        record = best_record(workload, store)
-        schedule, seconds = Schedule.from_json(record.schedule), record.seconds
+        winner = best_winner(workload, store)
+        schedule, seconds = winner.schedule, winner.seconds
     workload.refuse_illegal(schedule)
     facts = {
         "operator": workload.operator,

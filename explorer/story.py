@@ -17,6 +17,7 @@ from explorer.errors import NothingValid
 from explorer.interrupted import ELAPSED, outcome_of
 from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
+from explorer.plan import Plan
 from explorer.recall import DECIDING, FINAL
 from explorer.roofline import Roofline
 from explorer.workload import Workload
@@ -130,9 +131,7 @@ def read_story(store: Store, identifier: str | None = None) -> Story:
     job = store.job(identifier) if identifier else _newest(store)
     options = json.loads(job.options)
     records = list(store.records(job=job.id))
-    workload = Workload.of(
-        job.operator, json.loads(job.extents), job.target, options.get("threads")
-    )
+    workload = _workload(job, options)
     finals = {record.schedule_key: record for record in records if record.strategy == FINAL}
     first = records[0] if records else None
     return Story(
@@ -144,6 +143,16 @@ def read_story(store: Store, identifier: str | None = None) -> Story:
         workload.hardware if first is None else _hardware(first),
         workload.backend.generator if first is None else first.generator,
     )
+
+
+def _workload(job: Job, options: Mapping[str, Any]) -> Workload:
+    """Of the plan, if that has the program itself; else its operator is found by its name."""
+    if "plan" in options:
+        planned = Plan.from_json(json.dumps(options["plan"])).jobs[options["member"]]
+        if planned.program is not None:
+            return planned.workload()
+    extents, threads = json.loads(job.extents), options.get("threads")
+    return Workload.of(job.operator, extents, job.target, threads)
 
 
 def _newest(store: Store) -> Job:

@@ -47,7 +47,7 @@ def prepare(plan: Plan, recordings: Sequence[Recording] = ()) -> tuple[Workload,
             if recordings:
                 workload = recordings[number].workload
             else:
-                workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
+                workload = job.workload()
                 workload.refuse_unmeasurable()
             _refuse_wrong(job, workload)
         except UsageError as error:
@@ -272,7 +272,7 @@ class Run:
         standing = beside_baseline(Outcome("ok", seconds), search.baseline)
         return JobResult(
             search.job.id,
-            search.workload.program,
+            search.workload,
             best,
             seconds,
             search.trials,

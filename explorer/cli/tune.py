@@ -279,14 +279,12 @@ def _finish(found: PlanResult, output: _Output, resumable: bool) -> int:
 def _export(plan: Plan, result: JobResult, out: Path | None) -> tuple[str, ...]:
     """Files of a job's best kernel; of several jobs each has a folder of its own."""
     from explorer.job import export_best
-    from explorer.workload import Workload
 
     if out is None:
         return ()
     job = plan.jobs[result.number]
     folder = out if len(plan.jobs) == 1 else out / f"{result.number + 1}-{result.program.name}"
-    workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
-    written = export_best(workload, folder, schedule=result.best, seconds=result.seconds)
+    written = export_best(result.workload, folder, schedule=result.best, seconds=result.seconds)
     return tuple(str(path) for path in written)
 
 

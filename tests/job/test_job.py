@@ -313,7 +313,7 @@ def test_finals_decide_which_record_is_the_best(path: Path) -> None:
 
 def test_the_public_surface(device: ScriptedDevice, path: Path) -> None:
     found = explorer.tune("matmul", trials=4, store=path, strategy="random", **EXTENTS)
-    assert explorer.best("matmul", store=path, **EXTENTS).schedule == found.best.to_json()
+    assert explorer.best("matmul", store=path, **EXTENTS).schedule == found.best
     workload = explorer.load("matmul", **EXTENTS)
     assert workload.program == found.program
     with Store(path) as store, explorer.explore(workload, store, strategy="random") as search:
