@@ -8,6 +8,7 @@ as a function that returns one; its extents and options are keywords:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,14 @@ if TYPE_CHECKING:
     from records import Store
 
 __all__ = [
+    "Explanation",
+    "JobResult",
+    "OperatorLike",
+    "PlanResult",
+    "Progress",
+    "Search",
+    "Winner",
+    "Workload",
     "best",
     "explain",
     "explore",
@@ -32,6 +41,23 @@ __all__ = [
     "tune_all",
     "write_report",
 ]
+
+_HOMES = {
+    "Explanation": "explorer.explanation",
+    "JobResult": "explorer.result",
+    "OperatorLike": "ir.sources",
+    "PlanResult": "explorer.result",
+    "Progress": "explorer.result",
+    "Search": "explorer.search",
+    "Winner": "explorer.winner",
+    "Workload": "explorer.workload",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'explorer' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
 
 
 def tune(

@@ -55,7 +55,7 @@ class Workload:
         named = tuple((name, _told(value)) for name, value in told.items())
         lasts = lasting is not None and all(_told(value) is value for value in checked.values())
         given = None if lasts else program
-        workload = cls(lasting or source.name, named, target, threads, given=given)
+        workload = cls(lasting or program.name, named, target, threads, given=given)
         workload.__dict__["program"] = program  # what the property would build again
         return workload
 

@@ -74,7 +74,7 @@ def test_usage_is_one_line_and_code_2(
         ("x = 1", "no operator 'f' in bad.py: known are none"),
         (
             "from ir import operator\n@operator\ndef f(g, m):\n    raise KeyError('oh')",
-            "bad.py, line 4: KeyError: 'oh'",
+            "bad.py:f: KeyError: 'oh' (",
         ),
         ("from ir import operator\n@operator\ndef f(g, m):\n    pass", "f"),
     ],
@@ -189,7 +189,7 @@ def test_defects_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("explorer.workload.load_operator", broken)
+    monkeypatch.setattr("explorer.workload.find_source", broken)
     with pytest.raises(ZeroDivisionError):
         cli.invoke(["show", *MATMUL])
 
