@@ -154,7 +154,7 @@ def explore(
     target: str = "cpu",
     threads: int | None = None,
     strategy: str = "evolutionary",
-    trials: int = 256,
+    trials: int | None = 256,
     pins: Mapping[str, object] | None = None,
     seed: int = 0,
     model: str | Path | None = None,

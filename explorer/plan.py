@@ -100,10 +100,12 @@ class Plan:
         if not self.jobs:
             raise UsageError(_NO_JOBS)
 
-    def horizon(self, number: int) -> int:
-        """Trials that job `number` may count on: its own limit, or an even share."""
-        share = -(-self.budget.trials // len(self.jobs))
-        return min(self.jobs[number].trials or share, self.budget.trials)
+    def horizon(self, number: int) -> int | None:
+        """Trials that job `number` may count on: its own limit, or an even share; None: no limit."""
+        own, together = self.jobs[number].trials, self.budget.trials
+        if together is None:
+            return own
+        return min(own or -(-together // len(self.jobs)), together)
 
     def anchored(self, folder: Path) -> Plan:
         """The plan whose files (`start_from`, `model`), where relative, are those of `folder`."""
@@ -159,8 +161,11 @@ def read_plan(path: Path, /, **given: object) -> Plan:
 
 def plan_of(data: Mapping[str, Any], where: str = "jobs", /, **given: object) -> Plan:
     """The plan in a mapping of the file's form; messages begin with `where`."""
+    named = {key: value for key, value in given.items() if value is not None}
+    if "effort" in named:  # goes before the numbers, too, that the file has
+        data = {key: value for key, value in data.items() if key not in ("trials", "seconds")}
     try:
-        return _plan({**data, **{key: value for key, value in given.items() if value is not None}})
+        return _plan({**data, **named})
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 

@@ -169,7 +169,7 @@ class Run:
         """One batch of one job."""
         limit = self._plan.jobs[number].trials
         before = search.trials
-        count = min(self._plan.budget.batch, self._plan.budget.trials - self._trials)
+        count = self._plan.budget.next_batch(self._trials)
         if limit is not None:
             count = min(count, limit - before)
         for schedule, outcome in search.step(count, self._left()):
@@ -225,7 +225,7 @@ class Run:
         """Whether the budget is spent; while a run is rebuilt its time is not."""
         budget = self._plan.budget
         if self._rebuilding:
-            return self._trials >= budget.trials
+            return budget.trials_over(self._trials)
         return budget.over(self._trials, self._elapsed())
 
     def _finals(self) -> tuple[Found, Missed]:

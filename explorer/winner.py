@@ -92,7 +92,8 @@ def _load(files: Sequence[Path]) -> Callable[..., Any]:
     if path is None:
         raise ExportError("this target exports no Python module, so nothing can be called")
     spec = spec_from_file_location(f"tilewright_kernel_{len(_loaded)}", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

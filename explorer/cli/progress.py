@@ -155,9 +155,11 @@ class Lines:
         several = len(self._account.jobs) > 1
         title = f"{job.title}: " if several else ""
         share = "".join(f", {words}" for words in (job.share, job.beside) if words)
-        budget = self._account.plan.budget.trials
+        budget = self._account.plan.budget
+        of_time = "" if budget.trials or not budget.seconds else f" of {budget.seconds:g} s"
+        of_trials = f" of {budget.trials}" if budget.trials else ""
         return (
-            f"{progress.elapsed:6.1f} s  trial {progress.trials:4d} of {budget}  "
+            f"{progress.elapsed:6.1f} s{of_time}  trial {progress.trials:4d}{of_trials}  "
             f"{title}{job.speed}{share}{failures(self._account.outcomes)}"
         )
 

@@ -50,9 +50,13 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="go on with an interrupted job, by default the newest")
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="lines instead of the live panel")]
-Trials = Annotated[int | None, typer.Option(help="candidates to measure")]
-Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
-Effort = Annotated[str, typer.Option(help="budget by name: quick, standard or deep")]
+Trials = Annotated[int | None, typer.Option(help="candidates to measure, whatever time it takes")]
+Seconds = Annotated[
+    float | None, typer.Option(help="wall clock of the search; with --trials, whichever is first")
+]
+Effort = Annotated[
+    str, typer.Option(help="budget by name, without numbers: quick, standard or deep")
+]
 Strategy = Annotated[
     str, typer.Option(help="evolutionary, annealing, random, exhaustive, replay, optuna-tpe ...")
 ]
@@ -282,9 +286,9 @@ def _export(plan: Plan, result: JobResult, out: Path | None) -> tuple[str, ...]:
 
     if out is None:
         return ()
-    job = plan.jobs[result.number]
+    workload = plan.jobs[result.number].workload()
     folder = out if len(plan.jobs) == 1 else out / f"{result.number + 1}-{result.program.name}"
-    written = export_best(result.workload, folder, schedule=result.best, seconds=result.seconds)
+    written = export_best(workload, folder, schedule=result.best, seconds=result.seconds)
     return tuple(str(path) for path in written)
 
 

@@ -146,7 +146,7 @@ def test_a_kernel_of_another_machine_is_not_called(tmp_path: Path) -> None:
     elsewhere = replace(workload, machine=replace(workload.hardware, name="another"))
     space = workload.space()
     schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
-    with pytest.raises(UsageError, match="another.*tune it here"):
+    with pytest.raises(UsageError, match=r"another.*tune it here"):
         Winner(elsewhere, schedule, 1.0, checked=True)(np.ones(32, np.float32))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import explorer
 from explorer import job
+from explorer.budget import BATCH, Budget
 from explorer.job import Progress
 from explorer.outcome import Outcome
 from explorer.plan import Plan, plan_of, read_plan
@@ -72,6 +73,18 @@ def test_a_job_may_do_without_a_baseline() -> None:
     for stored in older["jobs"]:
         del stored["baseline"]
     assert all(job.baseline for job in Plan.from_json(json.dumps(older)).jobs)
+
+
+def test_a_budget_is_what_is_said(file: Path) -> None:
+    assert Budget.of("deep", seconds=3.0) == Budget(None, 3.0, BATCH)
+    assert Budget.of("quick", trials=3) == Budget(3, None, BATCH)
+    assert Budget.of(trials=3, seconds=3.0) == Budget(3, 3.0, BATCH)
+    assert Budget.of("quick", jobs=2) == Budget(128, 60.0, BATCH)
+    deep = read_plan(file, effort="deep")
+    assert deep.budget == Budget(2048, None, 8)
+    timed = plan_of({"seconds": 9, "job": [{"operator": "matmul"}, {"operator": "x", "trials": 5}]})
+    assert (timed.horizon(0), timed.horizon(1)) == (None, 5)
+    assert Plan.from_json(timed.to_json()) == timed
 
 
 def test_an_effort_is_meant_for_each_job() -> None:
