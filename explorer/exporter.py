@@ -36,7 +36,7 @@ def export(
     exporter.check(kernel)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
             exporter.write(kernel, facts, Path(scratch), linker=linker, cache_dir=cache_dir)
             return _move(Path(scratch), folder)
     except OSError as error:

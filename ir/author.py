@@ -7,13 +7,16 @@ neither operators nor programs.
 from __future__ import annotations
 
 import signal
+import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from types import FrameType
+from typing import Any, TypeVar
 
 from ir.errors import ProgramError, TilewrightError, UsageError
 
@@ -51,8 +54,8 @@ def run_author(what: str, action: Callable[[], Result]) -> Result:
     except TilewrightError:
         raise
     except BaseException as error:
-        place = _authors_place(error) or _place(traceback.extract_tb(error.__traceback__))
-        raise UsageError(f"{what}: {said(error)} ({place})") from error
+        place = _authors_place(error)
+        raise UsageError(f"{what}: {said(error)}" + (f" ({place})" if place else "")) from error
 
 
 def said(error: BaseException) -> str:
@@ -68,9 +71,10 @@ def said(error: BaseException) -> str:
 def _authors_place(error: BaseException) -> str:
     """The innermost line that neither Python, a library nor this package has written; or ''."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{error.filename}, line {error.lineno}"
+        return _place(error.filename, error.lineno)
     frames = traceback.extract_tb(error.__traceback__)
-    return _place([frame for frame in frames if not _foreign(Path(frame.filename))])
+    own = [frame for frame in frames if not _foreign(Path(frame.filename))]
+    return _place(own[-1].filename, own[-1].lineno) if own else ""
 
 
 def _foreign(file: Path) -> bool:
@@ -78,8 +82,11 @@ def _foreign(file: Path) -> bool:
     return libraries or bool(_INSTALLED & set(file.parts)) or str(file).startswith("<frozen ")
 
 
-def _place(frames: Sequence[traceback.FrameSummary]) -> str:
-    return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else ""
+def _place(file: str, line: int | None) -> str:
+    """As seen from the working folder, where it is below it."""
+    with suppress(OSError, ValueError):
+        file = str(Path(file).relative_to(Path.cwd()))
+    return f"{file}, line {line}"
 
 
 @contextmanager
@@ -90,9 +97,12 @@ def _deadline(seconds: float) -> Iterator[None]:
         yield
         return
 
-    def late(*_: object) -> None:
+    def late(_: int, frame: FrameType | None) -> None:
+        if next(times):
+            _strike_at_each_line(frame)
         raise _Late
 
+    times, tracing = count(), sys.gettrace()
     before = signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
     try:
@@ -100,3 +110,18 @@ def _deadline(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL if before is None else before)
+        sys.settrace(tracing)
+
+
+def _strike_at_each_line(frame: FrameType | None) -> None:
+    """For code that catches everything: raise again in its handler, which is outside its `try`."""
+
+    def strike(_: FrameType, event: str, __: object) -> Any:
+        if event == "line":
+            raise _Late
+        return strike
+
+    while frame is not None and not _foreign(Path(frame.f_code.co_filename)):
+        frame.f_trace = strike
+        frame = frame.f_back
+    sys.settrace(strike)

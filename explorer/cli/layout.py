@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli.app import OperatorName, Words, app, pairs
+from explorer.cli.places import refuse_unwritable_file
 
 layout_app = typer.Typer(help="Show layouts, and explain those of an operator's block.")
 app.add_typer(layout_app, name="layout")
@@ -36,11 +37,9 @@ def show_layout(
     if tile and not isinstance(layout, Layout):
         raise UsageError(f"--tile draws a (thread, value) layout; {text} has a swizzle")
     if svg is not None:
+        refuse_unwritable_file("--svg", svg)
         drawn = draw.thread_svg(Layout.parse(text), _tile(tile)) if tile else None
-        try:
-            svg.write_text(drawn or draw.memory_svg(layout, bits))
-        except OSError as error:
-            raise UsageError(f"--svg {svg}: {error.strerror or error}") from None
+        svg.write_text(drawn or draw.memory_svg(layout, bits))
     print(draw.table(layout))
 
 

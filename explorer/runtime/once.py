@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +19,15 @@ _RUNNER = "explorer.runtime.workers:Runner"
 
 def default_cache_dir() -> Path:
     """Where machine code is kept unless the caller says otherwise."""
-    return Path(tempfile.gettempdir()) / f"tilewright-{getpass.getuser()}"
+    return Path(tempfile.gettempdir()) / f"tilewright-{_user()}"
+
+
+def _user() -> str:
+    """The user's name, or number where the system knows no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # by the version of Python
+        return str(os.getuid())
 
 
 def ask_once(
