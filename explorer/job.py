@@ -73,13 +73,13 @@ def tune(
 ) -> JobResult:
     """Search for the fastest schedule of an operator on this machine.
 
-    Stops after `trials` candidates or `seconds` of wall clock, with both whichever is first; without
-    either as `effort` says ("quick", "standard" or "deep"). Every trial is committed to `store` before `progress` hears
-    of it. `model` is a trained cost model to start with, "none", or (None) the one that the
-    package ships for the target. The fastest schedules of the records in `start_from` are measured
-    first. Unless `baseline` is false, the program is also measured in the target's array library,
-    and again in turns with the finalists. With `replay`, records answer instead of this machine,
-    and nothing is stored.
+    Stops after `trials` candidates or `seconds` of wall clock, with both whichever is first;
+    without either as `effort` says ("quick", "standard" or "deep"). Every trial is committed to
+    `store` before `progress` hears of it. `model` is a trained cost model to start with, "none", or
+    (None) the one that the package ships for the target. The fastest schedules of the records in
+    `start_from` are measured first. Unless `baseline` is false, the program is also measured in
+    the target's array library, and again in turns with the finalists. With `replay`, records answer
+    instead of this machine, and nothing is stored.
     A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """

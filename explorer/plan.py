@@ -101,7 +101,7 @@ class Plan:
             raise UsageError(_NO_JOBS)
 
     def horizon(self, number: int) -> int | None:
-        """Trials that job `number` may count on: its own limit, or an even share; None: no limit."""
+        """Trials that job `number` may count on: its own limit or an even share, if any."""
         own, together = self.jobs[number].trials, self.budget.trials
         if together is None:
             return own
@@ -154,7 +154,7 @@ def read_plan(path: Path, /, **given: object) -> Plan:
         data = tomllib.loads(path.read_text())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     return plan_of(data, str(path), **given).anchored(path.parent)
 
@@ -268,6 +268,8 @@ def _checked(table: object, known: Mapping[str, Any], place: str) -> dict[str, A
         if not _fits(value, known[name]):
             what = _WORDS.get(known[name], "an array of tables, written [[job]]")
             raise UsageError(f"{place}: {name}={value!r} must be {what}")
+        if isinstance(value, str) and "\0" in value:
+            raise UsageError(f"{place}: {name}={value!r} holds a NUL, which no name does")
     return dict(table)
 
 

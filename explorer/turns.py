@@ -122,7 +122,7 @@ class Run:
         """What interrupts a run from outside leaves its jobs resumable."""
         try:
             yield
-        except (KeyboardInterrupt, DeviceLost, StoreError):
+        except (KeyboardInterrupt, DeviceLost, StoreError, OSError):  # OSError: none hears progress
             self._mark("stopped")
             raise
 

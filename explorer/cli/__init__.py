@@ -67,7 +67,7 @@ def _refuse_no_text(arguments: list[str]) -> None:
     from ir.errors import UsageError
 
     for argument in arguments:
-        if "\0" in argument or not argument.isascii() and _surrogates(argument):
+        if "\0" in argument or (not argument.isascii() and _surrogates(argument)):
             raise UsageError(f"argument {argument!r} is not text (UTF-8, without NUL)")
 
 

@@ -35,7 +35,6 @@ VERBS = (
 )
 
 
-
 class ReaderLeft(Exception):
     """Whoever read the output has seen enough."""
 
@@ -71,6 +70,8 @@ class Format(StrEnum):
     text = "text"
     json = "json"
 
+
+LARGEST = 1 << 62  # no extent comes near it
 
 OperatorName = Annotated[
     str, typer.Argument(metavar="OPERATOR", help="a built-in operator, or FILE.py:NAME")
@@ -122,6 +123,13 @@ def pairs(words: list[str] | None, what: str = "argument") -> dict[str, object]:
             raise UsageError(f"{what} {name!r} is given twice")
         found[name] = value
     return found
+
+
+def whole(text: str) -> int:
+    """A whole number that is not negative, in digits alone; raises ValueError."""
+    if not text.isdecimal() or len(text) > len(str(LARGEST)) or int(text) >= LARGEST:
+        raise ValueError(text)
+    return int(text)
 
 
 def read_schedule(text: str) -> Schedule:

@@ -1,4 +1,4 @@
-"""The standard streams of the process: those that are closed, full, or that nobody reads any more."""
+"""The standard streams of the process: closed ones, full ones, and those that nobody reads."""
 
 from __future__ import annotations
 

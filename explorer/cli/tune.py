@@ -77,7 +77,9 @@ BaselineOption = Annotated[
         "--baseline/--no-baseline", help="compare with the array library: cuBLAS, numpy's BLAS"
     ),
 ]
-Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to, made if need be")]
+Out = Annotated[
+    Path | None, typer.Option(help="folder to export the best kernel to, made if need be")
+]
 
 _ALWAYS = {"resume", "records", "out", "plain", "form"}  # parameters that go with any others
 

@@ -120,6 +120,14 @@ def test_an_effort_is_meant_for_each_job() -> None:
         ("trials = 0\n[[job]]\noperator = 'x'", "trials=0: must be at least 1"),
         ("", "no jobs: give at least one [[job]]"),
         ("trials = ", "is not TOML"),
+        ("a = " + "[" * 10_000, "is not TOML: maximum recursion depth"),
+        ("trials = " + "9" * 5_000, "is not TOML: Exceeds the limit"),
+        ("\0", "is not TOML"),
+        (f"trials = {'9' * 20}\n[[job]]\noperator = 'x'", "at most 1,000,000,000"),
+        ("seconds = inf\n[[job]]\noperator = 'x'", "seconds=inf: must be above 0 and finite"),
+        ("seconds = 1979-05-27\n[[job]]\noperator = 'x'", "must be a number"),
+        ("[[job]]\noperator = 'x'\nweight = nan", "weight=nan: must be above 0"),
+        ('[[job]]\noperator = "x"\nmodel = "a\\u0000b"', "holds a NUL"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_file(text: str, message: str, tmp_path: Path) -> None:
