@@ -148,7 +148,7 @@ def read_story(store: Store, identifier: str | None = None) -> Story:
 def _workload(job: Job, options: Mapping[str, Any]) -> Workload:
     """Of the plan, if that has the program itself; else its operator is found by its name."""
     if "plan" in options:
-        planned = Plan.from_json(json.dumps(options["plan"])).jobs[options["member"]]
+        planned = Plan.from_json(json.dumps(options["plan"])).jobs[int(options["member"])]
         if planned.program is not None:
             return planned.workload()
     extents, threads = json.loads(job.extents), options.get("threads")

@@ -48,7 +48,7 @@ def returning(m: int) -> Program:
     return tripled.build(m=m)
 
 
-GIVEN: dict[str, tuple[OperatorLike, dict[str, object]]] = {
+GIVEN: dict[str, tuple[OperatorLike, dict[str, Any]]] = {
     "an operator": (tripled, {"m": 64}),
     "a number of numpy": (tripled, {"m": np.int64(64)}),
     "a closure's": (scaled(3.0), {"m": 64}),
