@@ -1,12 +1,14 @@
 """Search jobs from Python: tune, resume, explore, explain, report, best, export.
 
-Nothing heavy loads with the package. Extents and options of an operator are keywords:
+Nothing heavy loads with the package. An operator is given by its name, as itself, as a program or
+as a function that returns one; its extents and options are keywords:
 `tune("matmul", m=512, n=512, k=512)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +16,21 @@ if TYPE_CHECKING:
     from explorer.explanation import Explanation
     from explorer.result import JobResult, PlanResult, Progress
     from explorer.search import Search
+    from explorer.winner import Winner
     from explorer.workload import Workload
     from ir.schedule import Schedule
-    from records import Record, Store
+    from ir.sources import OperatorLike
+    from records import Store
 
 __all__ = [
+    "Explanation",
+    "JobResult",
+    "OperatorLike",
+    "PlanResult",
+    "Progress",
+    "Search",
+    "Winner",
+    "Workload",
     "best",
     "explain",
     "explore",
@@ -30,9 +42,26 @@ __all__ = [
     "write_report",
 ]
 
+_HOMES = {
+    "Explanation": "explorer.explanation",
+    "JobResult": "explorer.result",
+    "OperatorLike": "ir.sources",
+    "PlanResult": "explorer.result",
+    "Progress": "explorer.result",
+    "Search": "explorer.search",
+    "Winner": "explorer.winner",
+    "Workload": "explorer.workload",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'explorer' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
 
 def tune(
-    operator: str,
+    operator: OperatorLike,
     *,
     target: str = "cpu",
     trials: int | None = None,
@@ -50,7 +79,10 @@ def tune(
     progress: Callable[[Progress], None] | None = None,
     **arguments: Any,
 ) -> JobResult:
-    """Find the fastest schedule of an operator, on this machine or among recorded measurements."""
+    """Find the fastest schedule of an operator, on this machine or among recorded measurements.
+
+    The result is called as the kernel that it has found: `result(a, b)`.
+    """
     from explorer import job
 
     return job.tune(
@@ -84,7 +116,8 @@ def tune_all(
 ) -> PlanResult:
     """Find the fastest schedules of several workloads under one budget.
 
-    `jobs` is a TOML file or a mapping of the same form (docs/jobs.md).
+    `jobs` is a TOML file or a mapping of the same form (docs/jobs.md), whose operators may be
+    given as to `tune`.
     """
     from explorer import job
 
@@ -110,7 +143,7 @@ def resume(
 
 
 def load(
-    operator: str, *, target: str = "cpu", threads: int | None = None, **arguments: Any
+    operator: OperatorLike, *, target: str = "cpu", threads: int | None = None, **arguments: Any
 ) -> Workload:
     """A workload: its `program`, `space()` and `kernel(schedule)`."""
     from explorer.workload import Workload
@@ -118,11 +151,37 @@ def load(
     return Workload.of(operator, arguments, target, threads)
 
 
-def explore(workload: Workload, store: Store, **options: Any) -> Search:
-    """A search by hand, as a context: `step(n)` measures and records, `finals()` decides."""
-    from explorer.search import Search
+def explore(
+    operator: OperatorLike | Workload,
+    store: Store,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    strategy: str = "evolutionary",
+    trials: int | None = 256,
+    pins: Mapping[str, object] | None = None,
+    seed: int = 0,
+    model: str | Path | None = None,
+    baseline: bool = False,
+    **arguments: Any,
+) -> Search:
+    """A search by hand, as a context: `step(n)` measures and records, `finals()` decides.
 
-    return Search(workload, store, **options)
+    Of an operator with its arguments, or of a workload that `load` gave. `trials` is what the
+    strategy may count on; it ends nothing.
+    """
+    from explorer.search import Search
+    from explorer.workload import Workload
+    from ir.errors import UsageError
+
+    if not isinstance(operator, Workload):
+        operator = Workload.of(operator, arguments, target, threads)
+    elif arguments or threads is not None or target not in ("cpu", operator.target):
+        raise UsageError("a workload has its target, threads and arguments: give them to `load`")
+    return Search(
+        operator, store, strategy=strategy, trials=trials, pins=pins, seed=seed, model=model,
+        baseline=baseline,
+    )  # fmt: skip
 
 
 def explain(
@@ -155,21 +214,24 @@ def write_report(
 
 
 def best(
-    operator: str,
+    operator: OperatorLike,
     *,
     target: str = "cpu",
     threads: int | None = None,
     store: str | Path | None = None,
     **arguments: Any,
-) -> Record:
-    """The best record of a workload on this machine; raises NothingValid."""
-    from explorer.recall import best_record
+) -> Winner:
+    """The best kernel that is recorded of a workload on this machine; raises NothingValid.
 
-    return best_record(load(operator, target=target, threads=threads, **arguments), store)
+    It has the schedule and its seconds, and is called as the kernel.
+    """
+    from explorer.recall import best_winner
+
+    return best_winner(load(operator, target=target, threads=threads, **arguments), store)
 
 
 def export(
-    operator: str,
+    operator: OperatorLike,
     folder: str | Path,
     *,
     target: str = "cpu",
@@ -178,7 +240,7 @@ def export(
     name: str | None = None,
     **arguments: Any,
 ) -> Sequence[Path]:
-    """Export the best record of a workload as files that need no Tilewright; returns them.
+    """Export the best recorded kernel as files that need no Tilewright; returns them.
 
     Files and the function in them are called `name`, by default as the operator is. Linkers see
     that name, or the operator's with a hash of the kernel.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,20 +17,29 @@ EFFORTS: Mapping[str, tuple[int, float | None]] = {
 BATCH = 16
 
 
+MOST = 10**9  # of trials: more is a slip of the keys
+
+
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """When a search ends: after `trials` candidates, or when `seconds` have passed."""
+    """When a search ends: after `trials` candidates, or when `seconds` have passed.
 
-    trials: int
+    None of one is no limit by it; with both, the one that is spent first ends it.
+    """
+
+    trials: int | None
     seconds: float | None
     batch: int
 
     def __post_init__(self) -> None:
         for name in ("trials", "batch"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name}={getattr(self, name)}: must be at least 1")
-        if self.seconds is not None and not self.seconds > 0:
-            raise UsageError(f"seconds={self.seconds}: must be above 0")
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= MOST:
+                raise UsageError(f"{name}={value}: must be at least 1 and at most {MOST:,}")
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise UsageError(f"seconds={self.seconds}: must be above 0 and finite")
+        if self.trials is None and self.seconds is None:
+            raise UsageError("a budget needs trials or seconds")
 
     @classmethod
     def of(
@@ -40,16 +50,27 @@ class Budget:
         batch: int = BATCH,
         jobs: int = 1,
     ) -> Budget:
-        """The preset `effort` for each of `jobs`, where no numbers are given.
+        """What the numbers say; without any, the preset `effort` for each of `jobs`.
 
-        Raises UsageError for another name.
+        Raises UsageError for an unknown name.
         """
         if effort not in EFFORTS:
             raise UsageError(f"no effort {effort!r}; there are {', '.join(EFFORTS)}")
+        if trials is not None or seconds is not None:
+            return cls(trials, seconds, batch)
         preset_trials, preset_seconds = EFFORTS[effort]
-        if seconds is None and trials is None and preset_seconds is not None:
-            seconds = preset_seconds * jobs
-        return cls(preset_trials * jobs if trials is None else trials, seconds, batch)
+        return cls(
+            preset_trials * jobs, None if preset_seconds is None else preset_seconds * jobs, batch
+        )
 
     def over(self, trials: int, elapsed: float) -> bool:
-        return trials >= self.trials or (self.seconds is not None and elapsed >= self.seconds)
+        """Whether one of the limits is reached."""
+        return self.trials_over(trials) or (self.seconds is not None and elapsed >= self.seconds)
+
+    def trials_over(self, trials: int) -> bool:
+        """Whether the limit in trials is reached."""
+        return self.trials is not None and trials >= self.trials
+
+    def next_batch(self, trials: int) -> int:
+        """How many candidates the batch after `trials` has."""
+        return self.batch if self.trials is None else min(self.batch, self.trials - trials)

@@ -42,7 +42,7 @@ def export(
     exporter.check(kernel.name, symbol)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as scratch:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
             exporter.write(
                 kernel, facts, Path(scratch), symbol=symbol, linker=linker, cache_dir=cache_dir
             )

@@ -20,7 +20,7 @@ from explorer.interrupted import Interrupted, find_interrupted
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan
-from explorer.recall import best_record, existing_store, open_store
+from explorer.recall import best_winner, existing_store, open_store
 from explorer.replay import Recording
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.settings import cache_dir
@@ -28,6 +28,7 @@ from explorer.turns import Callback, Clock, Run, prepare
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
+from ir.sources import OperatorLike
 
 MEMORY = ":memory:"  # a store that nothing outlives
 
@@ -50,7 +51,7 @@ __all__ = [
 
 
 def tune(
-    operator: str,
+    operator: OperatorLike,
     arguments: Mapping[str, object],
     *,
     target: str = "cpu",
@@ -72,13 +73,13 @@ def tune(
 ) -> JobResult:
     """Search for the fastest schedule of an operator on this machine.
 
-    Stops after `trials` candidates or `seconds` of wall clock; what is not given is `effort`'s
-    ("quick", "standard" or "deep"). Every trial is committed to `store` before `progress` hears
-    of it. `model` is a trained cost model to start with, "none", or (None) the one that the
-    package ships for the target. The fastest schedules of the records in `start_from` are measured
-    first. Unless `baseline` is false, the program is also measured in the target's array library,
-    and again in turns with the finalists. With `replay`, records answer instead of this machine,
-    and nothing is stored.
+    Stops after `trials` candidates or `seconds` of wall clock, with both whichever is first;
+    without either as `effort` says ("quick", "standard" or "deep"). Every trial is committed to
+    `store` before `progress` hears of it. `model` is a trained cost model to start with, "none", or
+    (None) the one that the package ships for the target. The fastest schedules of the records in
+    `start_from` are measured first. Unless `baseline` is false, the program is also measured in
+    the target's array library, and again in turns with the finalists. With `replay`, records answer
+    instead of this machine, and nothing is stored.
     A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """
@@ -135,7 +136,7 @@ def resume(
 
 
 def plan_one(
-    operator: str,
+    operator: OperatorLike,
     arguments: Mapping[str, object],
     budget: Budget,
     *,
@@ -152,10 +153,11 @@ def plan_one(
     workload = Workload.of(operator, arguments, target, threads)
     fixed = cast("tuple[tuple[str, Scalar], ...]", tuple((pins or {}).items()))
     job = JobPlan(
-        operator, workload.arguments, target, threads, fixed, strategy, seed,
+        workload.operator, workload.arguments, target, threads, fixed, strategy, seed,
         model=None if model is None else str(model),
         start_from=None if start_from is None else str(start_from),
         baseline=baseline,
+        program=workload.given,
     )  # fmt: skip
     return Plan((job,), budget)
 
@@ -167,7 +169,7 @@ def recorded(plan: Plan, source: str | Path) -> tuple[Plan, tuple[Recording, ...
     """
     jobs, recordings = [], []
     for job in plan.jobs:
-        workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
+        workload = job.workload()
         recording = Recording.load(workload, source)
         pins = {**recording.pins, **dict(job.pins)}
         jobs.append(replace(job, pins=tuple(pins.items())))
@@ -259,8 +261,8 @@ def export_best(
     refuse_name(workload.target, workload.program.name, name)
 
     if schedule is None:
-        record = best_record(workload, store)
-        schedule, seconds = Schedule.from_json(record.schedule), record.seconds
+        winner = best_winner(workload, store)
+        schedule, seconds = winner.schedule, winner.seconds
     workload.refuse_illegal(schedule)
     facts = {
         "operator": workload.operator,

@@ -10,13 +10,17 @@ import difflib
 import json
 import math
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from explorer.budget import BATCH, Budget
 from ir.errors import UsageError
+
+if TYPE_CHECKING:
+    from explorer.workload import Workload
+    from ir.program import Program
 
 Scalar = str | int | float | bool
 Objective = Literal["total", "ratio"]
@@ -28,7 +32,10 @@ _LARGEST_FILE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """One workload to be searched. `trials` is the most that it may take of the budget."""
+    """One workload to be searched. `trials` is the most that it may take of the budget.
+
+    `program` is the workload's own where its operator has no name by which others find it.
+    """
 
     operator: str
     arguments: tuple[tuple[str, Scalar], ...] = ()
@@ -42,6 +49,7 @@ class JobPlan:
     model: str | None = None
     start_from: str | None = None  # records whose fastest schedules are measured first
     baseline: bool = True  # whether the target's array library is measured besides
+    program: Program | None = None
 
     def __post_init__(self) -> None:
         if self.trials is not None and self.trials < 1:
@@ -55,6 +63,24 @@ class JobPlan:
         """See `Plan.anchored`."""
         model = self.model if self.model in (None, NO_MODEL) else _within(folder, self.model)
         return replace(self, model=model, start_from=_within(folder, self.start_from))
+
+    def workload(self) -> Workload:
+        """What is to be searched, its program built; raises UsageError."""
+        from explorer.workload import Workload
+
+        if self.program is None:
+            return Workload.of(self.operator, dict(self.arguments), self.target, self.threads)
+        return Workload(
+            self.operator, self.arguments, self.target, self.threads, given=self.program
+        )
+
+    def to_data(self) -> dict[str, object]:
+        """As JSON takes it; the program as text."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.program is None:
+            del data["program"]
+            return data
+        return {**data, "program": str(self.program)}
 
     @property
     def title(self) -> str:
@@ -74,17 +100,23 @@ class Plan:
         if not self.jobs:
             raise UsageError(_NO_JOBS)
 
-    def horizon(self, number: int) -> int:
-        """Trials that job `number` may count on: its own limit, or an even share."""
-        share = -(-self.budget.trials // len(self.jobs))
-        return min(self.jobs[number].trials or share, self.budget.trials)
+    def horizon(self, number: int) -> int | None:
+        """Trials that job `number` may count on: its own limit or an even share, if any."""
+        own, together = self.jobs[number].trials, self.budget.trials
+        if together is None:
+            return own
+        return min(own or -(-together // len(self.jobs)), together)
 
     def anchored(self, folder: Path) -> Plan:
         """The plan whose files (`start_from`, `model`), where relative, are those of `folder`."""
         return replace(self, jobs=tuple(job.anchored(folder) for job in self.jobs))
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        jobs = [job.to_data() for job in self.jobs]
+        budget = asdict(self.budget)
+        return json.dumps(
+            {"jobs": jobs, "budget": budget, "objective": self.objective}, sort_keys=True
+        )
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -103,8 +135,12 @@ def _within(folder: Path, name: str | None) -> str | None:
 
 
 def _stored_job(data: Mapping[str, Any]) -> JobPlan:
-    pairs = {name: tuple(map(tuple, data[name])) for name in ("arguments", "pins")}
-    return JobPlan(**{**data, **pairs})
+    found: dict[str, Any] = {n: tuple(map(tuple, data[n])) for n in ("arguments", "pins")}
+    if "program" in data:
+        from ir.text import parse
+
+        found["program"] = parse(data["program"])
+    return JobPlan(**{**data, **found})
 
 
 def read_plan(path: Path, /, **given: object) -> Plan:
@@ -118,15 +154,18 @@ def read_plan(path: Path, /, **given: object) -> Plan:
         data = tomllib.loads(path.read_text())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not TOML: {error}") from None
     return plan_of(data, str(path), **given).anchored(path.parent)
 
 
 def plan_of(data: Mapping[str, Any], where: str = "jobs", /, **given: object) -> Plan:
     """The plan in a mapping of the file's form; messages begin with `where`."""
+    named = {key: value for key, value in given.items() if value is not None}
+    if "effort" in named:  # goes before the numbers, too, that the file has
+        data = {key: value for key, value in data.items() if key not in ("trials", "seconds")}
     try:
-        return _plan({**data, **{key: value for key, value in given.items() if value is not None}})
+        return _plan({**data, **named})
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None
 
@@ -141,7 +180,7 @@ _TOP = {
     "job": Sequence,
 }
 _JOB = {
-    "operator": str,
+    "operator": Callable,
     "arguments": Mapping,
     "target": str,
     "threads": int,
@@ -159,6 +198,7 @@ _WORDS = {
     int: "a whole number",
     float: "a number",
     str: "a text",
+    Callable: "a text, the name of an operator, or from Python an operator itself",
     Mapping: "a table",
 }
 
@@ -193,9 +233,21 @@ def _job(table: object, defaults: Mapping[str, Any], number: int) -> JobPlan:
         both = {**defaults.get(name, {}), **given.get(name, {})}
         merged[name] = tuple(_scalars(both, f"{place} {name}"))
     try:
-        return JobPlan(**merged)
+        return JobPlan(**_named(merged))
     except UsageError as error:
         raise UsageError(f"{place}: {error}") from None
+
+
+def _named(merged: dict[str, Any]) -> dict[str, Any]:
+    """With the program of an operator that is given as itself, and its name."""
+    if isinstance(merged["operator"], str):
+        return merged
+    from explorer.workload import Workload
+
+    target, threads = merged.get("target", "cpu"), merged.get("threads")
+    workload = Workload.of(merged["operator"], dict(merged["arguments"]), target, threads)
+    found = {"operator": workload.operator, "arguments": workload.arguments}
+    return {**merged, **found, "program": workload.given}
 
 
 def _scalars(values: Mapping[str, Any], place: str) -> Iterable[tuple[str, Scalar]]:
@@ -216,6 +268,8 @@ def _checked(table: object, known: Mapping[str, Any], place: str) -> dict[str, A
         if not _fits(value, known[name]):
             what = _WORDS.get(known[name], "an array of tables, written [[job]]")
             raise UsageError(f"{place}: {name}={value!r} must be {what}")
+        if isinstance(value, str) and "\0" in value:
+            raise UsageError(f"{place}: {name}={value!r} holds a NUL, which no name does")
     return dict(table)
 
 
@@ -226,4 +280,14 @@ def _fits(value: object, kind: Any) -> bool:
         return isinstance(value, int | float)
     if kind is Sequence:
         return isinstance(value, list | tuple)
+    if kind is Callable:
+        return isinstance(value, str) or _is_operator(value)
     return isinstance(value, kind)
+
+
+def _is_operator(value: object) -> bool:
+    """Whether it may stand for an operator, which no value of a file does."""
+    from ir.builder import Operator
+    from ir.program import Program
+
+    return isinstance(value, Operator | Program) or callable(value)

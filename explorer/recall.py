@@ -18,6 +18,7 @@ from explorer.disturbance import quiet, worst
 from explorer.errors import NothingValid
 from explorer.outcome import LOAD, Note, Outcome, Status
 from explorer.settings import records_location
+from explorer.winner import Winner
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.printable import printable
@@ -199,6 +200,13 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
             "tune it first"
         )
     return record
+
+
+def best_winner(workload: Workload, store: str | Path | None = None) -> Winner:
+    """The best record of a workload on this machine as a kernel; raises NothingValid."""
+    record = best_record(workload, store)
+    assert record.seconds is not None  # `best_of` takes those that were right
+    return Winner(workload, Schedule.from_json(record.schedule), record.seconds, record.job)
 
 
 def incumbent(store: Store, workload: Workload, but: str) -> Record | None:

@@ -1,14 +1,19 @@
-"""What a run of jobs tells: each trial as it happens, and what was found. Values only."""
+"""What a run of jobs tells: each trial as it happens, and what was found."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from explorer.baseline import Baseline
 from explorer.comparison import Comparison
 from explorer.disturbance import Crowd
 from explorer.outcome import Outcome
 from explorer.plan import Plan
+from explorer.winner import Winner
+from explorer.workload import Workload
 from ir.program import Program
 from ir.schedule import Schedule
 
@@ -41,6 +46,8 @@ class Progress:
 class JobResult:
     """What a job found. `seconds` is the winner's median among the finalists.
 
+    It is called as its kernel is: `result(a, b)` (see `Winner`).
+
     `trials` were measured by this job, `known` were in the store before, `resumed` of the trials
     were measured before an interruption; `outcomes` counts statuses. `noise` is the usual distance
     of a candidate's quartiles as a share of its time, `foreign_load` the usual share of the
@@ -51,7 +58,7 @@ class JobResult:
     """
 
     job: str
-    program: Program
+    workload: Workload
     best: Schedule
     seconds: float
     trials: int
@@ -70,9 +77,26 @@ class JobResult:
     crowd: Crowd | None = None
 
     @property
+    def program(self) -> Program:
+        return self.workload.program
+
+    @property
+    def winner(self) -> Winner:
+        """The best as `explorer.best` gives it."""
+        return Winner(self.workload, self.best, self.seconds, self.job, checked=True)
+
+    @property
     def gflops(self) -> float:
         """Billions of arithmetic operations of the program a second."""
-        return self.program.flops / self.seconds / 1e9
+        return self.winner.gflops
+
+    def export(self, folder: str | Path) -> Sequence[Path]:
+        """Write the best kernel as files that need no Tilewright; returns them."""
+        return self.winner.export(folder)
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Run the best kernel in this process."""
+        return self.winner(*arrays, **named)
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class Search:
         store: Store,
         *,
         strategy: str = "evolutionary",
-        trials: int = 256,
+        trials: int | None = 256,
         pins: Mapping[str, object] | None = None,
         seed: int = 0,
         cache: Path | None = None,

@@ -22,12 +22,25 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 def records_location() -> str:
-    """The record store: $TILEWRIGHT_RECORDS, else records.db under the user's data folder."""
+    """The record store: $TILEWRIGHT_RECORDS, else records.db under the user's data folder.
+
+    Raises UsageError where there is no such folder.
+    """
     given = os.environ.get(RECORDS)
     if given:
         return given
-    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    base = os.environ.get("XDG_DATA_HOME") or str(_home() / ".local" / "share")
     return str(Path(base) / "tilewright" / "records.db")
+
+
+def _home() -> Path:
+    """The user's own folder; raises UsageError where HOME is unset and the user is not known."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise UsageError(
+            f"there is no home folder to keep records in: name a store with --records or {RECORDS}"
+        ) from None
 
 
 def cache_dir() -> Path:

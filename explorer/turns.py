@@ -55,7 +55,7 @@ def prepare(
             elif past is not None:
                 workload = past.workloads[number]
             else:
-                workload = Workload.of(job.operator, dict(job.arguments), job.target, job.threads)
+                workload = job.workload()
             if not recordings:
                 workload.refuse_unmeasurable()
             _refuse_wrong(job, workload, None if past is None else past.seeds[number])
@@ -133,7 +133,8 @@ class Run:
         """What interrupts a run from outside leaves its jobs resumable."""
         try:
             yield
-        except (KeyboardInterrupt, DeviceLost, ServerLost, StoreError):
+        except (KeyboardInterrupt, DeviceLost, ServerLost, StoreError, OSError):
+            # OSError: nobody hears progress any more
             self._mark("stopped")
             raise
 
@@ -196,7 +197,7 @@ class Run:
         """One batch of one job."""
         limit = self._plan.jobs[number].trials
         before = search.trials
-        count = min(self._plan.budget.batch, self._plan.budget.trials - self._trials)
+        count = self._plan.budget.next_batch(self._trials)
         if limit is not None:
             count = min(count, limit - before)
         for schedule, outcome in search.step(count, self._left()):
@@ -252,7 +253,7 @@ class Run:
         """Whether the budget is spent; while a run is rebuilt its time is not."""
         budget = self._plan.budget
         if self._rebuilding:
-            return self._trials >= budget.trials
+            return budget.trials_over(self._trials)
         return budget.over(self._trials, self._elapsed())
 
     def _finals(self) -> tuple[Found, Missed]:
@@ -300,7 +301,7 @@ class Run:
         best_so_far = Outcome("ok", seconds, notes=() if usual is None else usual.notes)
         return JobResult(
             search.job.id,
-            search.workload.program,
+            search.workload,
             best,
             seconds,
             search.trials,

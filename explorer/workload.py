@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +16,9 @@ from ir.errors import TilewrightError, UsageError
 from ir.kernel import Kernel
 from ir.printable import shortened
 from ir.program import Program
-from ir.registry import checked_arguments, load_operator
+from ir.registry import checked_arguments
 from ir.schedule import Schedule
+from ir.sources import OperatorLike, build, find_source, lasting_name
 from ir.space import Space
 from ir.target import Backend, Hardware, get_backend
 
@@ -29,8 +29,9 @@ _COPIES = 3  # two sets of operands and the oracle's result
 class Workload:
     """`operator` is a name or `file.py:name`; `arguments` its extents and options, converted.
 
-    `machine` stands for the hardware of this host where records of another one are read, `given`
-    for what the operator builds where records carry the program: then no operator is looked up.
+    `machine` stands for the hardware of this host where records of another one are read. `given`
+    is the program itself, where records carry it or no other process could find its operator by
+    the name: then no operator is looked up.
     """
 
     operator: str
@@ -43,27 +44,28 @@ class Workload:
     @classmethod
     def of(
         cls,
-        operator: str,
+        operator: OperatorLike,
         arguments: Mapping[str, object],
         target: str = "cpu",
         threads: int | None = None,
     ) -> Workload:
         """A workload whose program is built; raises UsageError for a wrong name or value."""
-        checked = checked_arguments(load_operator(operator), arguments)
-        workload = cls(operator, tuple(checked.items()), target, threads)
-        _ = workload.program
+        source, lasting = find_source(operator), lasting_name(operator)
+        checked = checked_arguments(source, arguments)
+        program = build(source, checked, lasting or "")
+        told = checked or (dict(program.extents) if isinstance(operator, Program) else {})
+        named = tuple((name, _told(value)) for name, value in told.items())
+        lasts = lasting is not None and all(_told(value) is value for value in checked.values())
+        given = None if lasts else program
+        workload = cls(lasting or program.name, named, target, threads, given=given)
+        workload.__dict__["program"] = program  # what the property would build again
         return workload
 
     @cached_property
     def program(self) -> Program:
         if self.given is not None:
             return self.given
-        try:
-            return load_operator(self.operator).build(**dict(self.arguments))
-        except TilewrightError:
-            raise
-        except Exception as error:  # an author's function may raise anything
-            raise UsageError(f"{self.operator}: {_where(error)}") from error
+        return build(find_source(self.operator), dict(self.arguments), self.operator)
 
     @cached_property
     def backend(self) -> Backend:
@@ -116,8 +118,8 @@ class Workload:
         return json.dumps(dict(self.arguments), sort_keys=True)
 
 
-def _where(error: Exception) -> str:
-    """The line that raised `error`, and what it said."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    said = f"{type(error).__name__}: {error}".rstrip(": ")
-    return f"{frame.filename}, line {frame.lineno}: {said}"
+def _told(value: object) -> object:
+    """An argument as it can be written down."""
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return str(getattr(value, "__name__", value))

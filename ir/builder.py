@@ -404,6 +404,9 @@ def gelu(value: Tile) -> Tile:
     return value * 0.5 * (1.0 + erf(value * 0.7071067811865476))
 
 
+UNNAMED = "unnamed"  # what a lambda is called
+
+
 @dataclass(frozen=True)
 class Operator:
     """A named function that builds programs."""
@@ -427,4 +430,5 @@ class Operator:
 
 def operator(function: Callable[..., None]) -> Operator:
     """Decorator: make an operator of a function whose first argument is the graph."""
-    return Operator(function.__name__, function)
+    name = getattr(function, "__name__", type(function).__name__)
+    return Operator(name if name.isidentifier() else UNNAMED, function)

@@ -1,4 +1,4 @@
-"""Finding operators by name or in a user's file, and checking what they are called with.
+"""Finding operators by name, in an author's file or in `__main__`, and checking their arguments.
 
 Every Operator in a module of `ir.operators` is built in; no name is listed anywhere.
 """
@@ -11,17 +11,19 @@ import inspect
 import pkgutil
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from ir import operators
+from ir.author import run_author
 from ir.builder import Operator
-from ir.errors import TilewrightError, UsageError
+from ir.errors import UsageError
 
 
 @cache
@@ -46,14 +48,25 @@ def operator_names() -> tuple[str, ...]:
     return tuple(sorted(_built_in()))
 
 
+def is_built_in(what: str | Operator) -> bool:
+    """Whether it is one of the built-in operators, or the name of one."""
+    if isinstance(what, str):
+        return what in _built_in()
+    return _built_in().get(what.name) == what
+
+
 def load_operator(spec: str) -> Operator:
-    """The operator that `spec` names: "matmul", or "path/to/file.py:name" for a user's own."""
+    """The operator that `spec` names: "matmul", or "path/to/file.py:name" for a user's own.
+
+    A name that is not built in may be that of an operator of `__main__`, as a notebook has them.
+    """
     path, colon, name = spec.rpartition(":")
     if colon and path.endswith(".py"):
         return _pick(_operators_of(_import_file(Path(path))), name, path)
     if spec.endswith(".py"):
         return _only(_operators_of(_import_file(Path(spec))), spec)
-    return _pick(_built_in(), spec, "the built-in operators")
+    own = _operators_of(sys.modules["__main__"])
+    return _pick({**own, **_built_in()}, spec, "the built-in operators")
 
 
 def operators_in(spec: str) -> tuple[Operator, ...]:
@@ -90,37 +103,46 @@ def _import_file(path: Path) -> ModuleType:
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{path}: not a Python file")
-    module = module_from_spec(spec)
+    module, loader = module_from_spec(spec), spec.loader
     sys.modules[name] = module
     sys.path.insert(0, str(path.resolve().parent))  # so that it may import its neighbours
     try:
-        spec.loader.exec_module(module)
-    except TilewrightError:
+        run_author(f"{path}: does not import", lambda: loader.exec_module(module))
+    except BaseException:
+        sys.modules.pop(name, None)
         raise
-    except Exception as error:  # a user's module may raise anything while it is imported
-        del sys.modules[name]
-        raise UsageError(f"{path}: does not import: {_one_line(error)}") from error
     finally:
-        sys.path.remove(str(path.resolve().parent))
+        if str(path.resolve().parent) in sys.path:
+            sys.path.remove(str(path.resolve().parent))
     return module
-
-
-def _one_line(error: Exception) -> str:
-    detail = " ".join(str(error).split())
-    return f"{type(error).__name__}: {detail}" if detail else type(error).__name__
 
 
 # --- arguments --------------------------------------------------------------------------------
 
 
-def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[str, Any]:
+class Parametric(Protocol):
+    """What is called by arguments: an operator, or what stands for one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def parameters(self) -> Mapping[str, inspect.Parameter]: ...
+
+
+_REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def checked_arguments(operator: Parametric, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """`arguments` by name, each converted to its parameter's type; strings are parsed.
 
     Raises UsageError for an unknown, missing or unreadable argument.
     """
-    parameters = operator.parameters
+    declared = operator.parameters
+    parameters = {name: p for name, p in declared.items() if p.kind not in _REST}
+    rest = next((p for p in declared.values() if p.kind is inspect.Parameter.VAR_KEYWORD), None)
     for name in arguments:
-        if name not in parameters:
+        if name not in parameters and rest is None:
             known = ", ".join(_signature(p) for p in parameters.values())
             near = _nearest(name, parameters)
             raise UsageError(f"{operator.name}: unknown argument {name!r}{near}; it takes {known}")
@@ -133,7 +155,7 @@ def checked_arguments(operator: Operator, arguments: Mapping[str, Any]) -> dict[
         known = ", ".join(_signature(p) for p in parameters.values())
         raise UsageError(f"{operator.name}: missing {', '.join(missing)}; it takes {known}")
     return {
-        name: _convert(f"{operator.name}: {name}", value, _kind(parameters[name]))
+        name: _convert(f"{operator.name}: {name}", value, _kind(parameters.get(name, rest)))
         for name, value in arguments.items()
     }
 
@@ -147,8 +169,10 @@ def _signature(parameter: inspect.Parameter) -> str:
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
-def _kind(parameter: inspect.Parameter) -> type | None:
+def _kind(parameter: inspect.Parameter | None) -> type | None:
     """The scalar type of a parameter: from its annotation, else its default, else unknown."""
+    if parameter is None:
+        return None
     annotation = parameter.annotation
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
     if name in _KINDS:
@@ -173,13 +197,20 @@ def _convert(what: str, value: Any, kind: type | None) -> Any:
 def _guess(value: Any) -> Any:
     """A string of an undeclared type: a number or a truth value if it reads as one."""
     if not isinstance(value, str):
-        return value
+        return _plain(value)
     for reader in (int, float):
         try:
             return reader(value)
         except ValueError:
             continue
     return {"true": True, "false": False}.get(value.lower(), value)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's own, which JSON knows."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _boolean(what: str, value: Any) -> bool:
@@ -192,11 +223,8 @@ def _boolean(what: str, value: Any) -> bool:
 
 
 def _number(what: str, value: Any, kind: type) -> int | float:
-    if isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool):
-        return int(value) if isinstance(value, Integral) and kind is int else float(value)
-    if isinstance(value, str):
-        try:
+    known = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    if known or isinstance(value, str):
+        with suppress(ValueError, OverflowError):
             return int(value) if kind is int else float(value)
-        except ValueError:
-            pass
     raise UsageError(f"{what}={value!r} is not a {'whole ' if kind is int else ''}number")

@@ -35,7 +35,7 @@ class Schedule:
         """Parse `to_json`'s form; raises UsageError that says what is wrong with the text."""
         try:
             data = json.loads(text)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"schedule is not JSON: {error}") from None
         if not isinstance(data, dict) or set(data) != {"target", "values"}:
             raise UsageError('schedule must be {"target": name, "values": {decision: value}}')

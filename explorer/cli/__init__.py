@@ -5,8 +5,8 @@ Exit codes are documented in docs/exit-codes.md.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-import os
 import sys
 from typing import Any
 
@@ -23,7 +23,19 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of the `tilewright` command."""
-    sys.exit(invoke(sys.argv[1:]))
+    try:
+        from explorer.cli.interrupt import ends_at_once, ignored_from_now
+        from explorer.cli.streams import open_missing
+
+        ends_at_once()  # until a verb has something to keep
+        if open_missing():
+            code = invoke(sys.argv[1:])
+        else:
+            code = _failed("standard output is closed; /dev/null takes what none reads", EXIT_USAGE)
+        ignored_from_now()
+    except KeyboardInterrupt:
+        code = _failed("interrupted", EXIT_INTERRUPTED)
+    sys.exit(code)
 
 
 @shown_plainly
@@ -31,16 +43,21 @@ def invoke(arguments: list[str]) -> int:
     """Run a command line; returns the exit code. Never shows a traceback for a user's mistake."""
     import typer
 
-    from explorer.cli.app import app
+    from explorer.cli.app import ReaderLeft, app
+    from explorer.cli.streams import is_output_error
 
     try:
+        _refuse_no_text(arguments)
         result = app(args=arguments or ["--help"], prog_name="tilewright", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except (typer.Abort, KeyboardInterrupt):
         return _failed("interrupted; what was measured is kept", EXIT_INTERRUPTED)
-    except (BrokenPipeError, SystemExit):  # the latter is what typer makes of the former
+    except (BrokenPipeError, ReaderLeft):
         return _reader_left()
     except Exception as error:  # known kinds become a line and a code, others are raised again
+        if is_output_error(error):
+            return _output_lost(error)
         code = exit_code(error)
         if code is None:
             raise
@@ -48,10 +65,26 @@ def invoke(arguments: list[str]) -> int:
     return result if isinstance(result, int) else EXIT_DONE
 
 
+def _refuse_no_text(arguments: list[str]) -> None:
+    """Raises UsageError for bytes that no name, path or value can hold."""
+    from ir.errors import UsageError
+
+    for argument in arguments:
+        if "\0" in argument or (not argument.isascii() and _surrogates(argument)):
+            raise UsageError(f"argument {argument!r} is not text (UTF-8, without NUL)")
+
+
+def _surrogates(text: str) -> bool:
+    """Whether it stands for bytes that are no UTF-8."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _message(error: Exception) -> str:
     """A misspelt option is typer's own error, whose class is private and differs by version."""
     if hasattr(error, "option_name") and getattr(error, "ctx", None) is not None:
         return f"No such option: {error.option_name}{_nearest_option(error)}"
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror or error}"
     return str(error.format_message()) if hasattr(error, "format_message") else str(error)
 
 
@@ -77,16 +110,31 @@ def exit_code(error: BaseException) -> int | None:
         return EXIT_LOST
     if isinstance(error, MissingTarget | WorkerError):
         return EXIT_TARGET
+    if isinstance(error, OSError) and error.filename is not None:
+        return EXIT_USAGE  # a place that was named cannot be used
     usage = isinstance(error, TilewrightError) or hasattr(error, "format_message")
     return EXIT_USAGE if usage else None
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"tilewright: {' '.join(message.split())}", file=sys.stderr)
+    from explorer.cli.streams import one_line
+
+    with contextlib.suppress(OSError, ValueError):  # nobody may be there to read it
+        print(f"tilewright: {one_line(message)}", file=sys.stderr, flush=True)
     return code
 
 
 def _reader_left() -> int:
     """Output goes to a pipe whose reader has seen enough (`| head`): end without complaint."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    from explorer.cli.streams import discard_output
+
+    discard_output()
     return EXIT_DONE
+
+
+def _output_lost(error: BaseException) -> int:
+    from explorer.cli.streams import discard_output
+
+    discard_output()
+    why = error.strerror if isinstance(error, OSError) else str(error)
+    return _failed(f"standard output cannot be written: {why}", EXIT_USAGE)

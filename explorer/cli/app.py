@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ir.errors import UsageError
 
@@ -33,7 +34,30 @@ VERBS = (
     "doctor",
 )
 
+
+class ReaderLeft(Exception):
+    """Whoever read the output has seen enough."""
+
+
+class _Root(TyperGroup):
+    """Keeps from typer what it would turn into silent codes of its own."""
+
+    def invoke(self, ctx: Any) -> Any:
+        from explorer.cli.interrupt import raises_from_now
+
+        raises_from_now()
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+        except BrokenPipeError as error:
+            raise ReaderLeft from error
+        except SystemExit as error:
+            raise UsageError(f"something called sys.exit({error.code!r})") from error
+
+
 app = typer.Typer(
+    cls=_Root,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -46,6 +70,8 @@ class Format(StrEnum):
     text = "text"
     json = "json"
 
+
+LARGEST = 1 << 62  # no extent comes near it
 
 OperatorName = Annotated[
     str, typer.Argument(metavar="OPERATOR", help="a built-in operator, or FILE.py:NAME")
@@ -109,6 +135,13 @@ def pairs(words: list[str] | None, what: str = "argument") -> dict[str, object]:
             raise UsageError(f"{what} {name!r} is given twice")
         found[name] = value
     return found
+
+
+def whole(text: str) -> int:
+    """A whole number that is not negative, in digits alone; raises ValueError."""
+    if not text.isdecimal() or len(text) > len(str(LARGEST)) or int(text) >= LARGEST:
+        raise ValueError(text)
+    return int(text)
 
 
 def read_schedule(text: str) -> Schedule:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.app import Format, OutputFormat, Records, app, print_json
+from explorer.cli.places import refuse_unwritable_file
 
 if TYPE_CHECKING:
     from records import Store
@@ -123,6 +124,7 @@ def export_store(
     """Write records to a file that carries checksums."""
     from records import export_records
 
+    refuse_unwritable_file("FILE", file)
     selection: Selection = {}
     with _existing(records) as store:
         if operator:

@@ -106,10 +106,9 @@ def _of_job(
 
 
 def _best(workload: Workload, records: str | None) -> Schedule:
-    from explorer.recall import best_record
-    from ir.schedule import Schedule
+    from explorer.recall import best_winner
 
-    return Schedule.from_json(best_record(workload, records).schedule)
+    return best_winner(workload, records).schedule
 
 
 def _explain_space(space: Space, form: Format) -> None:

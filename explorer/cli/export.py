@@ -19,6 +19,7 @@ from explorer.cli.app import (
     pairs,
     read_schedule,
 )
+from explorer.cli.places import refuse_unwritable_folder
 
 
 @app.command()
@@ -41,6 +42,7 @@ def export(
     from explorer.job import export_best
     from explorer.workload import Workload
 
+    refuse_unwritable_folder("--out", out)
     workload = Workload.of(operator, pairs(words), target, threads)
     chosen = read_schedule(schedule) if schedule else None
     for path in export_best(workload, out, schedule=chosen, store=records, name=name):

@@ -1,4 +1,6 @@
-"""Ctrl-C: the first one ends a search in order, a second one ends the process at once."""
+"""Ctrl-C: while a process starts it ends at once; then the first one ends a search in order, and
+a second one the process.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +8,51 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from explorer.cli import EXIT_INTERRUPTED
 
+_SOON = 0.01  # seconds
 _SHOW_CURSOR = "\x1b[?25h"
+
+
+def ends_at_once() -> None:
+    """Ctrl-C ends the process with a line; nothing is at stake yet, and imports break off badly."""
+    if _is(signal.default_int_handler):
+        signal.signal(signal.SIGINT, _end)
+
+
+def raises_from_now() -> None:
+    """Ctrl-C raises KeyboardInterrupt, also where Python would lose it (in a callback)."""
+    if _is(_end):
+        sys.unraisablehook = _send_again
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def ignored_from_now() -> None:
+    """The process ends by itself, in a moment."""
+    if _is(_end) or _is(signal.default_int_handler):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _is(handler: Callable[..., Any]) -> bool:
+    main = threading.current_thread() is threading.main_thread()
+    return main and signal.getsignal(signal.SIGINT) is handler
+
+
+def _end(*_: object) -> None:
+    os.write(2, b"tilewright: interrupted\n")
+    os._exit(EXIT_INTERRUPTED)
+
+
+def _send_again(lost: Any) -> None:
+    """What Python reports for want of a caller: an interrupt is meant for someone."""
+    if issubclass(lost.exc_type, KeyboardInterrupt):
+        threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT)).start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 @contextmanager

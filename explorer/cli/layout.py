@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli.app import OperatorName, Words, app, pairs
+from explorer.cli.app import LARGEST, OperatorName, Words, app, pairs, whole
+from explorer.cli.places import refuse_unwritable_file
 
 layout_app = typer.Typer(help="Show layouts, and explain those of an operator's block.")
 app.add_typer(layout_app, name="layout")
@@ -36,11 +37,9 @@ def show_layout(
     if tile and not isinstance(layout, Layout):
         raise UsageError(f"--tile draws a (thread, value) layout; {text} has a swizzle")
     if svg is not None:
+        refuse_unwritable_file("--svg", svg)
         drawn = draw.thread_svg(Layout.parse(text), _tile(tile)) if tile else None
-        try:
-            svg.write_text(drawn or draw.memory_svg(layout, bits))
-        except OSError as error:
-            raise UsageError(f"--svg {svg}: {error.strerror or error}") from None
+        svg.write_text(drawn or draw.memory_svg(layout, bits))
     print(draw.table(layout))
 
 
@@ -49,9 +48,10 @@ def _tile(text: str) -> tuple[int, int]:
     from ir.errors import UsageError
 
     rows, _, columns = text.partition("x")
-    if not (rows.isdecimal() and columns.isdecimal()):
-        raise UsageError(f"--tile {text!r} is not of the form ROWSxCOLUMNS, as 16x8 is")
-    return int(rows), int(columns)
+    try:
+        return whole(rows), whole(columns)
+    except ValueError:
+        raise UsageError(f"--tile {text!r} is not of the form ROWSxCOLUMNS, as 16x8 is") from None
 
 
 @layout_app.command("explain")
@@ -64,7 +64,9 @@ def explain_layouts(
     threads: Annotated[int, typer.Option(help="threads of the block")] = 128,
     family: Annotated[str, typer.Option(help="matrix instructions: wgmma or mma")] = "wgmma",
     epilogue: Annotated[str, typer.Option(help="how results leave the block")] = "direct",
-    solutions: Annotated[int, typer.Option(help="how many of the ranked solutions")] = 1,
+    solutions: Annotated[
+        int, typer.Option(min=1, max=1000, help="how many of the ranked solutions")
+    ] = 1,
 ) -> None:
     """Say how each tile of an operator's block is laid out, what decided it, what was refused."""
     from ir.errors import UsageError
@@ -72,8 +74,11 @@ def explain_layouts(
 
     extents = {}
     for name, value in pairs(tile, "--tile").items():
-        if not str(value).isdecimal():
-            raise UsageError(f"--tile {name}={value}: the extent must be a whole number")
-        extents[name] = int(str(value))
+        try:
+            extents[name] = whole(str(value))
+        except ValueError:
+            raise UsageError(
+                f"--tile {name}={value}: the extent must be a whole number below {LARGEST:,}"
+            ) from None
     arguments = {name: str(value) for name, value in pairs(words).items()}
     print(explain_operator(operator, arguments, extents, threads, family, epilogue, solutions))

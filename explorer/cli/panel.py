@@ -80,10 +80,11 @@ class LivePanel:
         account, budget = self._account, self._account.plan.budget
         table = _grid()
         rate = "" if account.rate is None else f", {account.rate:.1f} a second"
-        words = f"{account.trials} of {budget.trials}{rate}"
+        words = f"{account.trials}{f' of {budget.trials}' if budget.trials else ''}{rate}"
         if account.replayed:
             words += f", {account.replayed} of them before the interruption"
-        table.add_row("trials", _bar(account.trials, budget.trials), words)
+        done = _bar(account.trials, budget.trials) if budget.trials else ""
+        table.add_row("trials", done, words)
         if budget.seconds is None:
             table.add_row("time", "", f"{account.elapsed:.0f} s")
         else:

@@ -159,9 +159,11 @@ class Lines:
         title = f"{job.title}: " if several else ""
         share = "".join(f", {words}" for words in (job.share, job.beside) if words)
         share += ", crowded" if job.crowd is not None else ""
-        budget = self._account.plan.budget.trials
+        budget = self._account.plan.budget
+        of_time = "" if budget.trials or not budget.seconds else f" of {budget.seconds:g} s"
+        of_trials = f" of {budget.trials}" if budget.trials else ""
         return (
-            f"{progress.elapsed:6.1f} s  trial {progress.trials:4d} of {budget}  "
+            f"{progress.elapsed:6.1f} s{of_time}  trial {progress.trials:4d}{of_trials}  "
             f"{title}{job.speed}{share}{failures(self._account.outcomes)}"
         )
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli.app import OperatorFiles, Records, app
-from ir.errors import UsageError
+from explorer.cli.places import refuse_unwritable_file
 
 
 @app.command()
@@ -29,10 +29,6 @@ def report(
     """
     from explorer import write_report
 
-    if out.is_dir():
-        raise UsageError(f"--out {out}: a folder is in the way; name a file")
-    try:
-        write_report(out, job, store=records, operators=operators or ())
-    except OSError as error:
-        raise UsageError(f"--out {out}: {error.strerror or error}") from None
+    refuse_unwritable_file("--out", out)
+    write_report(out, job, store=records, operators=operators or ())
     print(f"wrote {out}")

@@ -48,11 +48,11 @@ def run(
     Counts register spills in hot loops too. Ends with code 3 if the kernel is not right.
     """
     from explorer.job import run_beside_library, run_schedule
-    from explorer.recall import best_record
+    from explorer.recall import best_winner
     from explorer.workload import Workload
 
     workload = Workload.of(operator, pairs(words), target, threads)
-    chosen = read_schedule(schedule or best_record(workload, records).schedule)
+    chosen = read_schedule(schedule) if schedule else best_winner(workload, records).schedule
     if baseline:
         outcome, library = run_beside_library(workload, chosen)
     else:

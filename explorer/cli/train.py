@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from explorer.cli.app import Format, OperatorFiles, OutputFormat, app, print_json
+from explorer.cli.places import refuse_unwritable_file
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ def train(
     """Learn from recorded trials how schedules rank, what they take and which fail."""
     from costmodel.dataset import train as fit
 
-    if out.is_dir():
-        raise UsageError(f"--out {out}: a folder is in the way; name a file")
+    refuse_unwritable_file("--out", out)
     groups = one_target(records, target, operators or ())
     trained = fit(groups, seed=seed)
     trained.save(out)

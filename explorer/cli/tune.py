@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from explorer.cli.app import (
     print_json,
 )
 from explorer.cli.baseline import result_facts, result_lines
+from explorer.cli.places import refuse_unwritable_folder
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,9 +53,13 @@ Resume = Annotated[
     bool, typer.Option("--resume", help="go on with an interrupted job, by default the newest")
 ]
 Plain = Annotated[bool, typer.Option("--plain", help="lines instead of the live panel")]
-Trials = Annotated[int | None, typer.Option(help="candidates to measure")]
-Seconds = Annotated[float | None, typer.Option(help="wall-clock budget of the search")]
-Effort = Annotated[str, typer.Option(help="budget by name: quick, standard or deep")]
+Trials = Annotated[int | None, typer.Option(help="candidates to measure, whatever time it takes")]
+Seconds = Annotated[
+    float | None, typer.Option(help="wall clock of the search; with --trials, whichever is first")
+]
+Effort = Annotated[
+    str, typer.Option(help="budget by name, without numbers: quick, standard or deep")
+]
 Strategy = Annotated[
     str, typer.Option(help="evolutionary, annealing, random, exhaustive, replay, optuna-tpe ...")
 ]
@@ -76,7 +80,9 @@ BaselineOption = Annotated[
         "--baseline/--no-baseline", help="compare with the array library: cuBLAS, numpy's BLAS"
     ),
 ]
-Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel to")]
+Out = Annotated[
+    Path | None, typer.Option(help="folder to export the best kernel to, made if need be")
+]
 
 # parameters that go with any others
 _ALWAYS = {"resume", "records", "out", "name", "plain", "form"}
@@ -117,7 +123,6 @@ def tune(
     from explorer import job
     from explorer.budget import Budget
 
-    _refuse_folder(out)
     if name is not None and out is None:
         raise UsageError("--name says what is exported; give --out FOLDER too")
     given = _given(context)
@@ -197,6 +202,10 @@ def _search(
 
     workloads = prepare(plan, recordings, past)
     _refuse_names(workloads, output)
+    for number, workload in enumerate(workloads):
+        if output.folder is not None:
+            folder = _folder(output.folder, len(workloads), number, workload.program.name)
+            refuse_unwritable_folder("--out", folder)
     peaks = _peaks(workloads, measured=not recordings)
     text = output.form is Format.text
     display = _display(plan, workloads, peaks, output.plain) if text else Silence()
@@ -275,17 +284,6 @@ def _refuse_others(given: dict[str, str], allowed: set[str], why: str) -> None:
             raise UsageError(f"{what} cannot be given here: {why}")
 
 
-def _refuse_folder(out: Path | None) -> None:
-    """Raises UsageError now for what would fail after the search."""
-    if out is None:
-        return
-    nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not nearest.is_dir():
-        raise UsageError(f"--out {out}: a file is in the way; name a folder")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise UsageError(f"--out {out}: {nearest} cannot be written; name another folder")
-
-
 def _display(
     plan: Plan, workloads: Sequence[Workload], peaks: Sequence[Mapping[str, float]], plain: bool
 ) -> Display:
@@ -324,17 +322,21 @@ def _finish(
 
 
 def _export(plan: Plan, result: JobResult, workload: Workload, output: _Output) -> tuple[str, ...]:
-    """Files of a job's best kernel; of several jobs each has a folder of its own."""
+    """Files of a job's best kernel, in its folder."""
     from explorer.job import export_best
 
     out = output.folder
     if out is None:
         return ()
-    folder = out if len(plan.jobs) == 1 else out / f"{result.number + 1}-{result.program.name}"
+    folder = _folder(out, len(plan.jobs), result.number, result.program.name)
     written = export_best(
         workload, folder, schedule=result.best, seconds=result.seconds, name=output.name
     )
     return tuple(str(path) for path in written)
+
+
+def _folder(out: Path, jobs: int, number: int, name: str) -> Path:
+    return out if jobs == 1 else out / f"{number + 1}-{name}"
 
 
 def _print_text(found: PlanResult, result: JobResult) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -77,9 +80,33 @@ def test_usage_is_one_line_and_code_2(
         ("x = 1", "no operator 'f' in bad.py: known are none"),
         (
             "from ir import operator\n@operator\ndef f(g, m):\n    raise KeyError('oh')",
-            "bad.py, line 4: KeyError: 'oh'",
+            "bad.py:f: KeyError: 'oh' (",
         ),
         ("from ir import operator\n@operator\ndef f(g, m):\n    pass", "f"),
+        ("import sys\nsys.exit(5)", "does not import: SystemExit: 5 (bad.py, line 2)"),
+        ("\nraise BaseException", "does not import: BaseException (bad.py, line 2)"),
+        ("import numpy\nnumpy.zeros(-1)", "negative dimensions are not allowed (bad.py, line 2)"),
+        ("import json\n\njson.loads('{')", "(bad.py, line 3)"),
+        ("raise Exception('a\\x1b[31m\\nb')", "does not import: Exception: a\\x1b[31m b (bad.py"),
+        ("def f():\n    return f()\nf()", "RecursionError"),
+        (
+            "class E(Exception):\n    def __str__(self):\n        return 1\nraise E",
+            "does not import: E (bad.py, line 4)",
+        ),
+        ("exit()", "does not import: SystemExit"),
+        ("x = '\\udcff'\nprint(x.encode())", "UnicodeEncodeError"),
+        (
+            "from ir import operator\n@operator\ndef f(g, m):\n    exit(0)",
+            "bad.py:f: SystemExit: 0 (bad.py, line 4)",
+        ),
+        (
+            "from ir import operator\n@operator\ndef f(g, m):\n    g.axis('m', m + 'x')",
+            "bad.py:f: TypeError: unsupported operand type(s) for +: 'int' and 'str' (bad.py, line",
+        ),
+        (
+            "from ir import operator\n@operator\ndef f(g, m):\n    g.axis('m', 0)",
+            "f: axis m=0; an extent is a whole number >= 1 (bad.py, line 4)",
+        ),
     ],
 )
 def test_operator_files_that_do_not_work(
@@ -90,12 +117,33 @@ def test_operator_files_that_do_not_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(store.parent)
-    Path("bad.py").write_text(text)
+    Path("bad.py").write_text(text, errors="surrogateescape")
     assert cli.invoke(["tune", "bad.py:f", "m=4"]) == cli.EXIT_USAGE
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
     assert message in captured.err
     assert not store.exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "while True: pass",
+        "import time\nwhile True:\n    try:\n        time.sleep(9)\n    except BaseException: pass",
+        "from ir import operator\n@operator\ndef f(g, m):\n    while True: pass",
+    ],
+)
+def test_operator_files_that_do_not_end(
+    text: str, store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(store.parent)
+    monkeypatch.setattr("ir.author.PATIENCE", 0.1)
+    Path("bad.py").write_text(text)
+    before = signal.getsignal(signal.SIGALRM)
+    assert cli.invoke(["show", "bad.py:f", "m=4"]) == cli.EXIT_USAGE
+    assert "not done after 0.1 s" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
 
 def test_an_illegal_schedule_is_refused_with_its_constraint(
@@ -192,17 +240,53 @@ def test_defects_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("explorer.workload.load_operator", broken)
+    monkeypatch.setattr("explorer.workload.find_source", broken)
     with pytest.raises(ZeroDivisionError):
         cli.invoke(["show", *MATMUL])
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_the_search(
-    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tune", *MATMUL, "--out", "place/kernel"), "--out place/kernel: "),
+        (("export", *MATMUL, "--out", "place"), "--out place: "),
+        (("train", "--records", "x.jsonl", "--out", "place/model"), "--out place/model: "),
+        (("report", "--out", "place/page.html"), "--out place/page.html: "),
+        (("layout", "show", "4:1", "--svg", "place/x.svg"), "--svg place/x.svg: "),
+        (("db", "export", "place/x.jsonl"), "FILE place/x.jsonl: "),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused_before_the_work(
+    words: tuple[str, ...],
+    said: str,
+    store: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("explorer.cli.tune.os.access", lambda *_: False)
-    assert cli.invoke(["tune", *MATMUL, "--out", str(store.parent / "kernel")]) == cli.EXIT_USAGE
-    assert "cannot be written; name another folder" in capsys.readouterr().err
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.chdir(store.parent)
+    Path("place").mkdir()
+    monkeypatch.setattr("explorer.cli.places.tempfile.TemporaryFile", full)
+    assert cli.invoke(list(words)) == cli.EXIT_USAGE
+    message = capsys.readouterr().err
+    assert said in message
+    assert "cannot be written: No space left on device; name another" in message
+    assert not store.exists()
+
+
+def test_a_folder_below_what_is_no_folder(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each job of a file has a folder of its own, and missing ones are made."""
+    jobs, out = tmp_path / "jobs.toml", tmp_path / "new" / "out"
+    job = "[[job]]\noperator = 'row_sum'\narguments = { m = 8, n = 8 }\n"
+    jobs.write_text(f"trials = 2\n{job}{job}")
+    out.mkdir(parents=True)
+    (out / "2-row_sum").write_text("")
+    assert cli.invoke(["tune", "--jobs", str(jobs), "--out", str(out)]) == cli.EXIT_USAGE
+    assert "2-row_sum: a file is in the way" in capsys.readouterr().err
     assert not store.exists()
 
 

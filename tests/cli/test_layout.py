@@ -44,7 +44,7 @@ def test_explain_names_instructions_and_reasons(capsys: pytest.CaptureFixture[st
     ("arguments", "says"),
     [
         (("show", "(4,8"), "the end"),
-        (("show", "4:1", "--svg", "/nonexistent/x.svg"), "No such file"),
+        (("show", "4:1", "--svg", "/nonexistent/x.svg"), "there is no folder /nonexistent"),
         (("show", "(4,8):(8,1)", "--tile", "4by8", "--svg", "x.svg"), "ROWSxCOLUMNS"),
         (("show", "S(1,2,3) o 0 o 64:1", "--tile", "8x8", "--svg", "x.svg"), "has a swizzle"),
         (("show", "(4,8):(8,1)", "--tile", "4x8"), "add --svg"),

@@ -24,9 +24,9 @@ FLOPS = 2_000_000
 ROOF = Roofline(FLOPS, 1000, 4e9, 1e9)  # half a millisecond at least
 
 
-def account(jobs: int = 1, seconds: float | None = None) -> Account:
+def account(jobs: int = 1, seconds: float | None = None, trials: int | None = 40) -> Account:
     plans = tuple(JobPlan(f"op{n}", (("m", 8),)) for n in range(jobs))
-    return Account(Plan(plans, Budget(40, seconds, 8)), (ROOF,) * jobs)
+    return Account(Plan(plans, Budget(trials, seconds, 8)), (ROOF,) * jobs)
 
 
 def told(trial: int, best: float | None, **more: Any) -> Progress:
@@ -49,6 +49,15 @@ def panel_text(panel: LivePanel, width: int = 100) -> str:
 def panel_of(made: Account, **options: Any) -> LivePanel:
     console = Console(file=io.StringIO(), width=100, force_terminal=True)
     return LivePanel(made, console, **options)
+
+
+def test_a_budget_in_seconds_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    made = account(seconds=60.0, trials=None)
+    panel = panel_of(made)
+    panel.show(told(3, 1e-3))
+    assert "3, 2.0 a second" in panel_text(panel)
+    Lines(account(seconds=60.0, trials=None)).show(told(3, 1e-3))
+    assert "   1.5 s of 60 s  trial    3  best" in capsys.readouterr().out
 
 
 def test_one_job() -> None:

@@ -197,6 +197,25 @@ def test_seconds_end_a_search(device: ScriptedDevice, path: Path) -> None:
     assert 5 < result.trials < 20
 
 
+def test_seconds_alone_are_no_limit_of_trials(device: ScriptedDevice, path: Path) -> None:
+    """Nor are trials alone one of time; with both, what is spent first ends it."""
+    found = tune(path, trials=None, seconds=1.0, clock=lambda: len(device.measured) / 300)
+    assert found.trials == 300
+    before = len(device.measured)
+    assert tune(path, trials=20, clock=lambda: 1e6 * len(device.measured)).trials == 20
+    later = lambda: (len(device.measured) - before - 20) / 300  # noqa: E731
+    assert tune(path, trials=20, seconds=1.0, clock=later).trials == 20
+
+
+@pytest.mark.parametrize("strategy", ["evolutionary", "annealing", "exhaustive"])
+def test_strategies_do_without_a_number_of_trials(
+    strategy: str, device: ScriptedDevice, path: Path
+) -> None:
+    clock = lambda: len(device.measured) / 40  # noqa: E731
+    found = tune(path, trials=None, seconds=1.0, strategy=strategy, model="none", clock=clock)
+    assert found.trials == 40
+
+
 def test_the_end_of_a_budget_is_exact_and_loses_nothing(device: ScriptedDevice, path: Path) -> None:
     """Few are asked for at the end in one go; what is not measured is measured if it goes on."""
     workload = Workload.of("matmul", EXTENTS)
@@ -313,7 +332,7 @@ def test_finals_decide_which_record_is_the_best(path: Path) -> None:
 
 def test_the_public_surface(device: ScriptedDevice, path: Path) -> None:
     found = explorer.tune("matmul", trials=4, store=path, strategy="random", **EXTENTS)
-    assert explorer.best("matmul", store=path, **EXTENTS).schedule == found.best.to_json()
+    assert explorer.best("matmul", store=path, **EXTENTS).schedule == found.best
     workload = explorer.load("matmul", **EXTENTS)
     assert workload.program == found.program
     with Store(path) as store, explorer.explore(workload, store, strategy="random") as search:

@@ -11,6 +11,7 @@ import pytest
 
 import explorer
 from explorer import job
+from explorer.budget import BATCH, Budget
 from explorer.job import Progress
 from explorer.outcome import Outcome
 from explorer.plan import Plan, plan_of, read_plan
@@ -74,6 +75,18 @@ def test_a_job_may_do_without_a_baseline() -> None:
     assert all(job.baseline for job in Plan.from_json(json.dumps(older)).jobs)
 
 
+def test_a_budget_is_what_is_said(file: Path) -> None:
+    assert Budget.of("deep", seconds=3.0) == Budget(None, 3.0, BATCH)
+    assert Budget.of("quick", trials=3) == Budget(3, None, BATCH)
+    assert Budget.of(trials=3, seconds=3.0) == Budget(3, 3.0, BATCH)
+    assert Budget.of("quick", jobs=2) == Budget(128, 60.0, BATCH)
+    deep = read_plan(file, effort="deep")
+    assert deep.budget == Budget(2048, None, 8)
+    timed = plan_of({"seconds": 9, "job": [{"operator": "matmul"}, {"operator": "x", "trials": 5}]})
+    assert (timed.horizon(0), timed.horizon(1)) == (None, 5)
+    assert Plan.from_json(timed.to_json()) == timed
+
+
 def test_an_effort_is_meant_for_each_job() -> None:
     jobs = {"effort": "quick", "job": [{"operator": "matmul"}, {"operator": "softmax"}]}
     budget = plan_of(jobs).budget
@@ -107,6 +120,14 @@ def test_an_effort_is_meant_for_each_job() -> None:
         ("trials = 0\n[[job]]\noperator = 'x'", "trials=0: must be at least 1"),
         ("", "no jobs: give at least one [[job]]"),
         ("trials = ", "is not TOML"),
+        ("a = " + "[" * 10_000, "is not TOML: maximum recursion depth"),
+        ("trials = " + "9" * 5_000, "is not TOML: Exceeds the limit"),
+        ("\0", "is not TOML"),
+        (f"trials = {'9' * 20}\n[[job]]\noperator = 'x'", "at most 1,000,000,000"),
+        ("seconds = inf\n[[job]]\noperator = 'x'", "seconds=inf: must be above 0 and finite"),
+        ("seconds = 1979-05-27\n[[job]]\noperator = 'x'", "must be a number"),
+        ("[[job]]\noperator = 'x'\nweight = nan", "weight=nan: must be above 0"),
+        ('[[job]]\noperator = "x"\nmodel = "a\\u0000b"', "holds a NUL"),
     ],
 )
 def test_what_is_wrong_is_one_line_with_the_file(text: str, message: str, tmp_path: Path) -> None:

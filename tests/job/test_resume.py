@@ -310,3 +310,16 @@ def test_files_that_a_plan_names_are_found_from_another_folder(
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert job.resume(store=path).trials == 8
     assert set(stored(before)) <= set(stored(path))
+
+
+def test_a_job_whose_listener_left_can_be_resumed(device: ScriptedDevice, tmp_path: Path) -> None:
+    """As `tune | head` does."""
+    path = tmp_path / "records.db"
+
+    def gone(progress: Progress) -> None:
+        if progress.trial == 3:
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        tune(path, progress=gone)
+    assert job.resume(store=path).results[0].resumed == 3

@@ -72,9 +72,9 @@ def explain_operator(
 
     UsageError for an unknown operator or argument, LayoutError for what cannot be laid out.
     """
-    from ir.registry import load_operator
+    from ir.sources import build, find_source
 
-    program = load_operator(operator).build(**arguments)
+    program = build(find_source(operator), arguments, operator)
     problem = from_program(program, Scheduling(tiles, threads, family, epilogue))
     found = synthesise(problem, max(number, ALTERNATIVES))
     return "\n\n".join(solution.explain() for solution in found[:number])

@@ -1,0 +1,103 @@
+"""A tuned kernel for Python: a function of arrays, its files, its text.
+
+Knows exports and checks; not how it was found.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from typing import Any
+
+from explorer.errors import ExportError, NothingValid
+from explorer.workload import Workload
+from ir.errors import UsageError
+from ir.kernel import Kernel
+from ir.schedule import Schedule
+
+_loaded: dict[tuple[str, ...], tuple[Callable[..., Any], object]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The best schedule of a workload, with the seconds that its kernel takes.
+
+    It is called as the module is that `export` writes: inputs in their order, outputs by name if
+    they are to be written in place. `checked` says that this process has just seen it be right; a
+    kernel that records tell of is checked in a worker process before it is first called.
+    """
+
+    workload: Workload
+    schedule: Schedule
+    seconds: float
+    job: str = ""
+    checked: bool = False
+
+    @property
+    def gflops(self) -> float:
+        """Billions of arithmetic operations of the program a second."""
+        return self.workload.program.flops / self.seconds / 1e9
+
+    def kernel(self) -> Kernel:
+        """The kernel's text in every language of its target."""
+        return self.workload.kernel(self.schedule)
+
+    def export(self, folder: str | Path) -> Sequence[Path]:
+        """Write files that need no Tilewright; returns them. Raises ExportError."""
+        from explorer.job import export_best
+
+        return export_best(
+            self.workload, Path(folder), schedule=self.schedule, seconds=self.seconds
+        )
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """Run the kernel in this process; raises UsageError, NothingValid, ExportError."""
+        return self._function()(*arrays, **named)
+
+    def _function(self) -> Callable[..., Any]:
+        """The exported function, loaded once in a process."""
+        workload, generator = self.workload, self.workload.backend.generator
+        facts = (workload.target, workload.hardware.key, generator, self.schedule.key)
+        key = (workload.program.key, *facts)
+        if key not in _loaded:
+            self._refuse_unchecked()
+            # Its files stay until the process ends: a module may read them when it is called.
+            folder = tempfile.TemporaryDirectory(prefix="tilewright-")
+            _loaded[key] = _load(self.export(folder.name)), folder
+        return _loaded[key][0]
+
+    def _refuse_unchecked(self) -> None:
+        """What runs in this process was made for this machine, and was right on it."""
+        from explorer.job import run_schedule
+
+        here = self.workload.backend.hardware(self.workload.threads)
+        if self.workload.hardware != here:
+            there = self.workload.hardware.key
+            raise UsageError(f"the kernel is of {there}, this machine is {here.key}: tune it here")
+        if not self.checked:
+            outcome = run_schedule(self.workload, self.schedule)
+            if not outcome.ok:
+                raise NothingValid(
+                    f"{self.workload.operator}: the recorded kernel is not right here "
+                    f"({outcome.status}: {outcome.detail}); tune it again"
+                )
+
+
+def _load(files: Sequence[Path]) -> Callable[..., Any]:
+    """The function of an exported Python module, which is called as its file is."""
+    path = next((file for file in files if file.suffix == ".py"), None)
+    if path is None:
+        raise ExportError("this target exports no Python module, so nothing can be called")
+    spec = spec_from_file_location(f"tilewright_kernel_{len(_loaded)}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        raise ExportError(f"the kernel cannot be called: {error}") from None
+    function: Callable[..., Any] = getattr(module, path.stem)
+    return function

@@ -1,0 +1,98 @@
+"""The command as a process: streams that are closed or full, Ctrl-C at any moment, no home.
+
+These need processes of their own; everything else that a user may get wrong is `test_fuzz`'s.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+START = "from explorer.cli import main; print('begun', flush=True); main()"
+COMMAND = f"{sys.executable} -m explorer.cli"
+SHOW = "show row_sum m=8 n=8"
+
+
+def shell(line: str, **environment: str | None) -> subprocess.CompletedProcess[str]:
+    """One line for the shell, in which `tw` is the command."""
+    wanted = {n: v for n, v in (os.environ | environment).items() if v is not None}
+    text = f'tw() {{ {COMMAND} "$@"; }}; {line}'
+    return subprocess.run(
+        ["bash", "-c", text], env=wanted, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "message"),
+    [
+        (f"tw {SHOW} >&-", 2, "tilewright: standard output is closed"),
+        (f"tw {SHOW} > /dev/full", 2, "standard output cannot be written: No space left on device"),
+        ("tw --help > /dev/full", 2, "standard output cannot be written"),
+        ("tw targets | true; exit ${PIPESTATUS[0]}", 0, ""),
+        ("tw show no_such m=4 2>&-", 2, ""),
+        ("tw show no_such m=4 2>/dev/full", 2, ""),
+        (f"tw {SHOW} <&- >/dev/null", 0, ""),
+    ],
+)
+def test_streams_that_are_closed_or_full(line: str, code: int, message: str) -> None:
+    done = shell(line)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert done.stderr.count("\n") == bool(message)
+
+
+@pytest.mark.parametrize("after", [0.0, 0.05, 0.2, 0.5, 1.0])
+def test_an_early_interrupt_is_one_line(after: float, tmp_path: Path) -> None:
+    words = ("tune", "matmul", "m=256", "n=256", "k=256", "--plain", "--no-baseline")
+    process = subprocess.Popen(
+        [sys.executable, "-c", START, *words, "--records", str(tmp_path / "records.db")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(after)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.startswith("tilewright: interrupted")
+    assert errors.count("\n") == 1
+
+
+def test_no_home_is_told_with_what_helps(tmp_path: Path) -> None:
+    """A user who is not in the list of users, as containers have them."""
+    unknown = """
+import os, pwd
+def getpwuid(uid):
+    raise KeyError(uid)
+pwd.getpwuid = getpwuid
+from explorer.cli import main
+main()
+"""
+    lost = dict.fromkeys(("HOME", "USER", "LOGNAME", "USERNAME", "LNAME", "XDG_DATA_HOME"))
+    environment = {n: v for n, v in os.environ.items() if n not in lost and "TILEWRIGHT" not in n}
+    environment["TMPDIR"] = str(tmp_path)
+
+    done = subprocess.run(
+        [sys.executable, "-c", unknown, "top"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "there is no home folder to keep records in: name a store with --records" in done.stderr
+
+
+def test_a_user_without_a_name_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    from explorer.settings import cache_dir
+
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME", "TILEWRIGHT_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert cache_dir().is_absolute()
