@@ -28,7 +28,12 @@ from ir.errors import UsageError
 from ir.space import Matrix, Space
 
 FORMAT = 2
-_LIBRARIES = ("tilewright", "xgboost", "numpy")
+# Of what a model depends on: the distributions that may bring it, the first of them preferred.
+_LIBRARIES = {
+    "tilewright": ("tilewright",),
+    "xgboost": ("xgboost-cpu", "xgboost"),
+    "numpy": ("numpy",),
+}
 
 
 @dataclass(frozen=True)
@@ -155,10 +160,13 @@ def _digest(text: str) -> str:
 
 def library_versions() -> dict[str, str]:
     """Versions of what a model depends on."""
-    found = {}
-    for name in _LIBRARIES:
+    return {name: _version_of(names) for name, names in _LIBRARIES.items()}
+
+
+def _version_of(distributions: tuple[str, ...]) -> str:
+    for name in distributions:
         try:
-            found[name] = version(name)
+            return version(name)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            continue
+    return "unknown"

@@ -20,6 +20,7 @@ from costmodel.features import trait_names, traits
 from costmodel.saved import TrainedModel, load_model, shipped_model
 from explorer.plan import NO_MODEL
 from explorer.recall import DAMNING, FINAL, open_store
+from explorer.result import SHIPPED, HeadStart
 from explorer.workload import Workload
 from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
@@ -193,6 +194,24 @@ def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:
     trained = load_model(Path(model))
     trained.require(space)
     return trained
+
+
+def head_start(space: Space, model: str | Path | None, *, guided: bool = True) -> HeadStart:
+    """Where the model that `prior_for` gives comes from, or why a search has none.
+
+    A strategy that is not `guided` uses none.
+    """
+    if not guided:
+        return HeadStart(why="the strategy uses none")
+    if model is not None:
+        none = str(model) == NO_MODEL
+        return HeadStart(why="none was asked for") if none else HeadStart(str(model))
+    shipped = shipped_model(space.target)
+    if shipped is None:
+        return HeadStart(why=f"none is installed for target {space.target}")
+    if not shipped.fits(space):
+        return HeadStart(why="the one installed knows other features than this version: train one")
+    return HeadStart(SHIPPED)
 
 
 def by_target(groups: Sequence[Group]) -> Mapping[str, list[Group]]:

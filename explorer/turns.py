@@ -199,6 +199,7 @@ class Run:
                 replayed=search.trials <= search.resumed,
                 regret=_regret(search),
                 baseline=search.baseline,
+                model=search.head_start,
             )
         )
 
@@ -288,6 +289,7 @@ class Run:
             settled.beside_baseline if settled else standing,
             settled.beside_incumbent if settled else None,
             settled is not None and settled.kept,
+            search.head_start,
         )
 
 

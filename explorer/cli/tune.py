@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -350,5 +350,6 @@ def _row(result: JobResult, files: tuple[str, ...]) -> dict[str, Any]:
         "elapsed": result.elapsed,
         "interrupted": result.interrupted,
         "schedule": json.loads(result.best.to_json()),
+        "model": asdict(result.model),
         "files": files,
     } | result_facts(result)
