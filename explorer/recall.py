@@ -12,20 +12,21 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from explorer.baseline import Baseline
 from explorer.errors import NothingValid
 from explorer.outcome import Outcome, Status
 from explorer.settings import records_location
-from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Record, Store, candidate_key, utc_now
 
 if TYPE_CHECKING:
+    from explorer.baseline import Baseline
+    from explorer.workload import Workload
     from records.rows import Selection
 
 FINAL, HEAT = "final", "heat"  # what finals, and the heat before them, are recorded under
 DECIDING = (FINAL, HEAT)
+FLOPS = "flops"  # the note of what one run computes, so that rates are known without the program
 DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
 
 
@@ -80,7 +81,7 @@ def to_record(
         detail=outcome.detail,
         compile_seconds=outcome.compile_seconds,
         clock_ghz=outcome.clock_ghz,
-        notes=json.dumps(dict(outcome.notes)),
+        notes=json.dumps(dict(outcome.notes) | {FLOPS: workload.program.flops}),
         created=utc_now(),
         job=job,
         strategy=strategy,
@@ -175,6 +176,8 @@ def incumbent(store: Store, workload: Workload, but: str) -> Record | None:
 
 def known_baseline(store: Store, workload: Workload) -> Baseline | None:
     """The array library's time as the newest job of this workload on this machine has it."""
+    from explorer.baseline import Baseline
+
     for job in reversed(store.jobs()):
         same = (job.operator, job.target) == (workload.operator, workload.target)
         if same and json.loads(job.extents) == dict(workload.arguments):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from explorer.runtime.once import default_cache_dir
-
 RECORDS = "TILEWRIGHT_RECORDS"
 CACHE = "TILEWRIGHT_CACHE"
 
@@ -22,5 +20,7 @@ def records_location() -> str:
 
 def cache_dir() -> Path:
     """Machine code by content: $TILEWRIGHT_CACHE, else a folder for temporary files."""
+    from explorer.runtime.once import default_cache_dir
+
     given = os.environ.get(CACHE)
     return Path(given) if given else default_cache_dir()

@@ -73,13 +73,22 @@ def _row(record: Record, count: int) -> dict[str, Any]:
 
 
 def _gflops(record: Record, arguments: dict[str, Any]) -> float | None:
-    """The rate, where the operator can still be built."""
+    """The rate, where the record tells what is computed or the operator can still be built."""
+    from explorer.recall import FLOPS
+
+    flops = json.loads(record.notes).get(FLOPS)
+    if not isinstance(flops, int | float):
+        flops = _flops_of(record, arguments)
+    assert record.seconds is not None
+    return None if flops is None else flops / record.seconds / 1e9
+
+
+def _flops_of(record: Record, arguments: dict[str, Any]) -> int | None:
+    """Of a record that does not tell: as its operator counts."""
     from explorer.workload import Workload
     from ir.errors import TilewrightError
 
     try:
-        program = Workload.of(record.operator, arguments, record.target).program
+        return Workload.of(record.operator, arguments, record.target).program.flops
     except (TilewrightError, OSError):
         return None
-    assert record.seconds is not None
-    return program.flops / record.seconds / 1e9
