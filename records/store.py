@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -33,6 +33,7 @@ from records.rows import (
     trial_rows,
 )
 from records.schema import facts, jobs, trials
+from records.tallies import Tally, tallies
 
 PAGE = 1000
 CHECKED_BYTES = 32 << 20  # files up to this size are checked whole when opened
@@ -258,6 +259,11 @@ class Store:
             query = query.where(jobs.c.state == state)
         with self._database.reading() as connection:
             return tuple(to_job(row) for row in connection.execute(query))
+
+    def tallies(self, apart: Sequence[str], deciding: str) -> Mapping[str, Tally]:
+        """What each job's trials came to; see `records.tallies`."""
+        with self._database.reading() as connection:
+            return tallies(connection, apart, deciding)
 
     # Leases
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ir.errors import UsageError
 
@@ -25,6 +28,7 @@ VERBS = (
     "export",
     "show",
     "top",
+    "jobs",
     "train",
     "evaluate",
     "db",
@@ -33,11 +37,36 @@ VERBS = (
     "doctor",
 )
 
-app = typer.Typer(
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+
+class Verbs(TyperGroup):
+    """Commands by name; of a misspelt one it names the nearest."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None and not ctx.resilient_parsing:
+            known = self.list_commands(ctx)
+            near = difflib.get_close_matches(cmd_name, known, 1, cutoff=0.5)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+            raise UsageError(f"no command {cmd_name!r}: {hint}")
+        return found
+
+
+app = typer.Typer(cls=Verbs, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def group(name: str, about: str, **settings: Any) -> typer.Typer:
+    """A verb with verbs of its own."""
+    found = typer.Typer(cls=Verbs, help=about, rich_markup_mode=None, **settings)
+    app.add_typer(found, name=name)
+    return found
+
+
+def examples(*commands: str) -> str:
+    """What stands at the end of a verb's help; a test runs each."""
+    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
+
+
+SCHEMA = 1  # of printed JSON: raised when an entry goes, or changes its meaning
 
 
 class Format(StrEnum):
@@ -123,8 +152,9 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:#.4g} ms"
 
 
-def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, sort_keys=True))
+def print_json(value: Mapping[str, Any]) -> None:
+    """A result for programs. SCHEMA tells them what they read."""
+    print(json.dumps({"schema": SCHEMA} | dict(value), indent=2, sort_keys=True))
 
 
 for verb in VERBS:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.app import Format, OutputFormat, Records, app, print_json
+from explorer.cli.app import Format, OutputFormat, Records, group, print_json
 
 if TYPE_CHECKING:
     from records import Store
     from records.rows import Selection
 
-db_app = typer.Typer(help="Look after record stores.")
-app.add_typer(db_app, name="db")
+db_app = group("db", "Look after record stores.")
 
 
 class Form(StrEnum):
@@ -94,7 +93,7 @@ def _print_outcomes(store: Store, form: Format) -> None:
     for (operator, status), count in sorted(counts.items()):
         table.setdefault(operator, {})[status] = count
     if form is Format.json:
-        print_json(table)
+        print_json({"operators": table})
         return
     for operator, found in table.items():
         words = ", ".join(f"{count} {status}" for status, count in found.items())
@@ -104,7 +103,7 @@ def _print_outcomes(store: Store, form: Format) -> None:
 def _print_workloads(store: Store, form: Format) -> None:
     found = store.workloads()
     if form is Format.json:
-        print_json([row._asdict() for row in found])
+        print_json({"workloads": [row._asdict() for row in found]})
         return
     for row in found:
         print(f"{row.workload[:12]} {row.operator} {row.extents} on {row.target}: {row.trials}")
@@ -187,7 +186,7 @@ def merge(
             if form is Format.text:
                 print(f"{place}: {done.read} trials, {done.added} of them new")
     if form is Format.json:
-        print_json(rows)
+        print_json({"stores": rows})
 
 
 @db_app.command()

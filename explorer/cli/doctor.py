@@ -64,7 +64,7 @@ def doctor(target: Asked = None, records: Records = None, form: OutputFormat = F
         for finding in _examine(records, target or ())
     ]
     if form is Format.json:
-        print_json([asdict(finding) for finding in findings])
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
             advice = f"; {finding.advice}" if finding.advice else ""

@@ -7,10 +7,9 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli.app import OperatorName, Words, app, pairs
+from explorer.cli.app import OperatorName, Words, group, pairs
 
-layout_app = typer.Typer(help="Show layouts, and explain those of an operator's block.")
-app.add_typer(layout_app, name="layout")
+layout_app = group("layout", "Show layouts, and explain those of an operator's block.")
 
 
 @layout_app.command("show")

@@ -25,7 +25,7 @@ def top(
     """List the best record of every workload, machine and code generator."""
     found = [_row(record, count) for record, count in _best(operator, records)]
     if form is Format.json:
-        print_json(found)
+        print_json({"records": found})
         return
     for row in found:
         extents = " ".join(f"{name}={value}" for name, value in row["arguments"].items())

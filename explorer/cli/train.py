@@ -36,7 +36,7 @@ def train(
     trained = fit(groups, seed=seed)
     trained.save(out)
     if form is Format.json:
-        facts = {"target": trained.target, "schema": trained.schema, "file": str(out)}
+        facts = {"target": trained.target, "features": trained.schema, "file": str(out)}
         print_json({**facts, "data": dict(trained.data), "versions": dict(trained.versions)})
         return
     data = trained.data

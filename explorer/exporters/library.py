@@ -15,6 +15,7 @@ from pathlib import Path
 
 from explorer.errors import ExportError
 from explorer.exporters.base import (
+    MANIFEST_SCHEMA,
     argument_rows,
     checksums,
     described,
@@ -117,6 +118,7 @@ def _manifest(
 ) -> str:
     """What the files hold, with their checksums."""
     manifest = {
+        "schema": MANIFEST_SCHEMA,
         "name": kernel.name,
         "target": kernel.target,
         "signature": around.signature,

@@ -13,7 +13,7 @@ from explorer.cli import doctor
 
 def findings(capsys: pytest.CaptureFixture[str], code: int) -> dict[str, dict[str, str]]:
     assert cli.invoke(["doctor", "--format", "json"]) == code
-    return {row["what"]: row for row in json.loads(capsys.readouterr().out)}
+    return {row["what"]: row for row in json.loads(capsys.readouterr().out)["findings"]}
 
 
 def test_this_machine_is_well(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

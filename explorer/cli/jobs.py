@@ -1,0 +1,173 @@
+"""tilewright jobs: the jobs of a store, a line each; `jobs show JOB` tells one in full."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from explorer.cli.app import (
+    Format,
+    OutputFormat,
+    Records,
+    examples,
+    group,
+    milliseconds,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from explorer.ledger import JobLine
+    from records import Record
+
+jobs_app = group("jobs", "List jobs, or tell one.", invoke_without_command=True)
+
+
+class State(StrEnum):
+    """Where a job may be."""
+
+    running = "running"
+    done = "done"
+    stopped = "stopped"
+    failed = "failed"
+
+
+OneState = Annotated[State | None, typer.Option(help="only jobs in this state")]
+
+
+@jobs_app.callback(
+    epilog=examples(
+        "tilewright jobs",
+        "tilewright jobs --state stopped",
+        "tilewright jobs --format json",
+    )
+)
+def jobs(
+    context: typer.Context,
+    state: OneState = None,
+    records: Records = None,
+    form: OutputFormat = Format.text,
+) -> None:
+    """List jobs with their state, workload, target, trials and best, the newest last.
+
+    A stopped job, and a running one whose process is gone, can be gone on with: `tune --resume`.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from explorer.ledger import job_lines
+    from explorer.recall import open_store, store_exists
+
+    lines: tuple[JobLine, ...] = ()
+    if store_exists(records):  # looking makes no store
+        with open_store(records, read_only=True) as store:
+            lines = job_lines(store, None if state is None else state.value)
+    if form is Format.json:
+        print_json({"jobs": [_row(line) for line in lines]})
+        return
+    for line in lines:
+        print(_text(line))
+    if not lines:
+        print("no job yet; `tilewright tune` makes one" if state is None else f"no {state} job")
+
+
+@jobs_app.command(
+    epilog=examples("tilewright jobs show JOB", "tilewright jobs show JOB --format json")
+)
+def show(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="identifier or its first letters")],
+    records: Records = None,
+    form: OutputFormat = Format.text,
+) -> None:
+    """Tell what a job was asked, how it stands and what it found."""
+    from explorer.ledger import job_line
+    from explorer.recall import best_of, existing_store
+
+    with existing_store(records) as store:
+        line = job_line(store, job)
+        trials = list(store.records(job=line.job.id))
+    best = best_of(trials)
+    if form is Format.json:
+        print_json(_row(line) | _whole(line, trials, best))
+    else:
+        _print_whole(line, trials, best)
+
+
+def _words(line: JobLine) -> str:
+    """Operator and arguments as the command line takes them."""
+    told = (
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in line.arguments.items()
+    )
+    return " ".join((line.job.operator, *told))
+
+
+def _text(line: JobLine) -> str:
+    best = "nothing valid" if line.best is None else f"best {milliseconds(line.best)}"
+    rate = (
+        "" if not line.best or not line.flops else f", {line.flops / line.best / 1e9:.1f} GFLOP/s"
+    )
+    job = line.job
+    moment = job.created[:16].replace("T", " ")
+    return (
+        f"{job.id}  {job.state:7}  {moment}  {_words(line)} on {job.target}: "
+        f"{line.trials} trials, {best}{rate}"
+    )
+
+
+def _row(line: JobLine) -> dict[str, Any]:
+    job = line.job
+    return {
+        "job": job.id,
+        "state": job.state,
+        "operator": job.operator,
+        "arguments": line.arguments,
+        "target": job.target,
+        "trials": line.trials,
+        "valid": line.right,
+        "best_seconds": line.best,
+        "settled": line.settled,
+        "gflops": line.flops / line.best / 1e9 if line.best and line.flops else None,
+        "created": job.created,
+        "updated": job.updated,
+    }
+
+
+def _whole(line: JobLine, trials: list[Record], best: Record | None) -> dict[str, Any]:
+    """What the list does not tell."""
+    return {
+        "outcomes": _outcomes(trials),
+        "options": line.options,
+        "schedule": None if best is None else json.loads(best.schedule),
+        "hardware": best.hardware if best is not None else line.options.get("hardware"),
+    }
+
+
+def _outcomes(trials: list[Record]) -> dict[str, int]:
+    """Of the search itself, by status."""
+    from explorer.recall import DECIDING
+
+    counts = Counter(trial.status for trial in trials if trial.strategy not in DECIDING)
+    return dict(counts.most_common())
+
+
+def _print_whole(line: JobLine, trials: list[Record], best: Record | None) -> None:
+    job, options = line.job, line.options
+    print(_text(line))
+    counts = ", ".join(f"{count} {status}" for status, count in _outcomes(trials).items())
+    rows = {
+        "outcomes": counts or "none",
+        "machine": best.hardware if best is not None else options.get("hardware", ""),
+        "strategy": f"{options.get('strategy', 'not told')}, seed {options.get('seed', 0)}",
+        "budget": f"{options.get('trials', 'not told')} trials",
+        "pins": " ".join(f"{name}={value}" for name, value in options.get("pins", {}).items()),
+        "last seen": job.updated[:19].replace("T", " "),
+        "schedule": "" if best is None else best.schedule,
+    }
+    for name, value in rows.items():
+        if value:
+            print(f"  {name:9}  {value}")
+    if job.state in (State.stopped, State.running):
+        print(f"  go on with `tilewright tune --resume {job.id}`")
