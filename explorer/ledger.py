@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from explorer.comparison import CHOSEN
-from explorer.recall import DECIDING, FINAL, FLOPS
-from records import Job, Store
+from explorer.recall import DECIDING, FINAL, FLOPS, best_of
+from records import Job, Record, Store
 from records.tallies import Tally
 
 
@@ -61,6 +61,12 @@ def job_line(store: Store, identifier: str) -> JobLine:
     """The job `identifier`, or the only one that begins so; raises UnknownJob."""
     job = store.job(identifier)
     return _line(job, store.tallies(DECIDING, FINAL).get(job.id, Tally()))
+
+
+def winner(trials: Sequence[Record]) -> Record | None:
+    """Of a job's trials the one that its finals chose; without finals the best."""
+    chosen = [trial for trial in trials if json.loads(trial.notes).get(CHOSEN)]
+    return chosen[-1] if chosen else best_of(trials)
 
 
 def _line(job: Job, tally: Tally) -> JobLine:

@@ -64,7 +64,7 @@ def _opened(source: str) -> Iterator[Store]:
     if "://" not in source and not Path(source).exists():
         raise UsageError(f"no records at {source}: name a store or an export")
     if not source.endswith((".jsonl", ".jsonl.xz")):
-        with open_store(source) as store:
+        with open_store(source, read_only=True) as store:
             yield store
         return
     with tempfile.TemporaryDirectory() as folder, open_store(":memory:") as store:

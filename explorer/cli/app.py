@@ -29,6 +29,7 @@ VERBS = (
     "show",
     "top",
     "jobs",
+    "compare",
     "train",
     "evaluate",
     "db",

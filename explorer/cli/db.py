@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.app import Format, OutputFormat, Records, group, print_json
+from explorer.cli.app import Format, OutputFormat, Records, examples, group, print_json
 
 if TYPE_CHECKING:
     from records import Store
@@ -57,7 +57,12 @@ def _location(records: str | None) -> str:
     return where
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db check",
+        "tilewright db check --records records.db --format json",
+    ),
+)
 def check(records: Records = None, form: OutputFormat = Format.text) -> None:
     """Read everything and compare it with its hashes."""
     with _existing(records) as store:
@@ -69,7 +74,12 @@ def check(records: Records = None, form: OutputFormat = Format.text) -> None:
         print(f"{location}: {count} trials of {jobs} jobs, all sound")
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db stats",
+        "tilewright db stats --workloads",
+    ),
+)
 def stats(
     records: Records = None,
     workloads: Annotated[
@@ -109,7 +119,13 @@ def _print_workloads(store: Store, form: Format) -> None:
         print(f"{row.workload[:12]} {row.operator} {row.extents} on {row.target}: {row.trials}")
 
 
-@db_app.command("export")
+@db_app.command(
+    "export",
+    epilog=examples(
+        "tilewright db export records.jsonl",
+        "tilewright db export matmul.jsonl --operator matmul",
+    ),
+)
 def export_store(
     file: File,
     records: Records = None,
@@ -143,7 +159,12 @@ def _workload(store: Store, beginning: str) -> str:
     return keys.pop()
 
 
-@db_app.command("import")
+@db_app.command(
+    "import",
+    epilog=examples(
+        "tilewright db import records.jsonl --records other.db",
+    ),
+)
 def import_store(
     file: File,
     records: Records = None,
@@ -165,7 +186,11 @@ def import_store(
     print(f"read {done.read} trials, {done.added} of them new{lost}")
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db merge other.db",
+    ),
+)
 def merge(
     sources: Annotated[list[str], typer.Argument(metavar="STORE...", help="paths or URLs")],
     records: Records = None,
@@ -189,7 +214,12 @@ def merge(
         print_json({"stores": rows})
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db prune --older-than 30d --keep-best 20",
+        "tilewright db prune --keep-best 20 --yes",
+    ),
+)
 def prune(
     records: Records = None,
     older_than: Annotated[
@@ -251,7 +281,11 @@ def _compact(store: Store) -> None:
         typer.echo(f"the file keeps its size: {error}", err=True)
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db repair saved.db --records records.db",
+    ),
+)
 def repair(
     new: Annotated[Path, typer.Argument(metavar="NEW", help="file for what can be saved")],
     records: Records = None,

@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from explorer.cli import EXIT_DONE, EXIT_STORE, EXIT_TARGET
-from explorer.cli.app import Format, OutputFormat, Records, app, print_json
+from explorer.cli.app import Format, OutputFormat, Records, app, examples, print_json
 
 GOOD, NOTE, BAD = "ok", "note", "bad"
 ALL = "*"
@@ -47,7 +47,12 @@ Asked = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright doctor",
+        "tilewright doctor --target cpu --format json",
+    ),
+)
 def doctor(target: Asked = None, records: Records = None, form: OutputFormat = Format.text) -> int:
     """Examine the machine and the install.
 

@@ -17,6 +17,7 @@ from explorer.cli.app import (
     Words,
     app,
     domain_text,
+    examples,
     milliseconds,
     pairs,
     print_json,
@@ -48,7 +49,13 @@ JobName = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright explain matmul m=512 n=512 k=512",
+        "tilewright explain matmul m=512 n=512 k=512 --schedule best",
+        "tilewright explain --job JOB",
+    ),
+)
 def explain(
     operator: Operator = None,
     words: Words = None,

@@ -15,12 +15,18 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    examples,
     pairs,
     read_schedule,
 )
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright export matmul m=512 n=512 k=512 --out kernel",
+        "tilewright export matmul m=512 n=512 k=512 --schedule @schedule.json --out other",
+    ),
+)
 def export(
     operator: OperatorName,
     words: Words = None,

@@ -82,13 +82,13 @@ def show(
     form: OutputFormat = Format.text,
 ) -> None:
     """Tell what a job was asked, how it stands and what it found."""
-    from explorer.ledger import job_line
-    from explorer.recall import best_of, existing_store
+    from explorer.ledger import job_line, winner
+    from explorer.recall import existing_store
 
     with existing_store(records) as store:
         line = job_line(store, job)
         trials = list(store.records(job=line.job.id))
-    best = best_of(trials)
+    best = winner(trials)
     if form is Format.json:
         print_json(_row(line) | _whole(line, trials, best))
     else:

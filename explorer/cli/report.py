@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli.app import Records, app
+from explorer.cli.app import Records, app, examples
 from ir.errors import UsageError
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright report",
+        "tilewright report JOB --out page.html",
+    ),
+)
 def report(
     job: Annotated[
         str | None,

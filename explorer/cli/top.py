@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from explorer.cli.app import Format, OutputFormat, Records, app, milliseconds, print_json
+from explorer.cli.app import Format, OutputFormat, Records, app, examples, milliseconds, print_json
 
 if TYPE_CHECKING:
     from records import Record
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright top",
+        "tilewright top matmul --format json",
+    ),
+)
 def top(
     operator: Annotated[
         str | None, typer.Argument(metavar="[OPERATOR]", help="only workloads of this operator")

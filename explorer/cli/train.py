@@ -7,22 +7,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.app import Format, OutputFormat, app, print_json
+from explorer.cli.app import Format, OutputFormat, app, examples, print_json
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
     from costmodel.dataset import Group
 
 Sources = Annotated[
-    list[str], typer.Option("--records", help="a store or an export; may be given several times")
+    list[str] | None,
+    typer.Option(
+        "--records",
+        help="a store or an export; may be given several times; default: the record store",
+    ),
 ]
 OneTarget = Annotated[str | None, typer.Option(help="only records of this target")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright train --out model.json.xz",
+        "tilewright train --records records.db --records more.jsonl --out model.json",
+    ),
+)
 def train(
-    records: Sources,
     out: Annotated[Path, typer.Option(help="file to write; .xz compresses it")],
+    records: Sources = None,
     target: OneTarget = None,
     seed: Annotated[int, typer.Option(min=0, help="of the trees' random choices")] = 0,
     form: OutputFormat = Format.text,
@@ -47,11 +56,12 @@ def train(
     print(f"wrote {out}")
 
 
-def one_target(records: list[str], target: str | None) -> list[Group]:
+def one_target(records: list[str] | None, target: str | None) -> list[Group]:
     """The groups of records of a single target; raises UsageError where there are several."""
+    from explorer.settings import records_location
     from explorer.training import by_target, read_groups
 
-    found = by_target(read_groups(records, target))
+    found = by_target(read_groups(records or [records_location()], target))
     if len(found) > 1:
         raise UsageError(f"the records are of targets {', '.join(found)}: name one with --target")
     return next(iter(found.values()))

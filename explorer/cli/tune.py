@@ -22,6 +22,7 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    examples,
     pairs,
     print_json,
 )
@@ -78,7 +79,14 @@ Out = Annotated[Path | None, typer.Option(help="folder to export the best kernel
 _ALWAYS = {"resume", "records", "out", "plain", "form"}  # parameters that go with any others
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright tune matmul m=512 n=512 k=512 --trials 64 --out kernel",
+        "tilewright tune matmul m=512 n=512 k=512 dtype=bf16 --seconds 20 --pin pack.s0.B=no",
+        "tilewright tune gated.py:gated m=256 n=512 k=128 --effort quick",
+        "tilewright tune --jobs jobs.toml --trials 64",
+    ),
+)
 def tune(
     context: typer.Context,
     operator: OperatorOrJob = None,

@@ -9,7 +9,7 @@ import pytest
 from explorer import cli
 from explorer.cli.app import VERBS
 
-GROUPS = ("db", "layout")
+GROUPS = ("db", "layout", "jobs")
 COMMANDS = [(verb,) for verb in VERBS]
 
 
@@ -23,7 +23,7 @@ def all_commands(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for verb in VERBS:
         if verb in GROUPS:
-            listed = help_of(capsys, verb).split("Commands:\n")[1]
+            listed = help_of(capsys, verb).split("Commands:\n")[1].split("Examples:\n")[0]
             found += [(verb, line.split()[0]) for line in re.findall(r"^  \w.*$", listed, re.M)]
         else:
             found.append((verb,))

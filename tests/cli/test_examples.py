@@ -1,0 +1,91 @@
+"""Every example in a help text runs, with small extents and budgets in the place of its own."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from explorer import cli
+from explorer.outcome import Outcome
+from explorer.recall import FINAL, open_store, to_record
+from explorer.workload import Workload
+from tests.cli.test_help import all_commands, help_of
+from tests.docs.pages import blocks
+from tests.job.device import ScriptedDevice
+
+_SMALL = ((r"\b([mnk])=\d+", r"\1=32"), (r"--trials \d+", "--trials 2"), (r"\s--baseline", ""))
+_SMALL += ((r"--seconds \d+", "--trials 2"), (r"--effort \w+", "--trials 2"), ("=bf16", "=f32"))
+_TUNED = {"m": 32, "n": 32, "k": 32}
+_JOBS = """[[job]]
+operator = "matmul"
+arguments = { m = 32, n = 32, k = 32 }
+"""
+
+
+def examples_of(text: str) -> list[str]:
+    """The commands at the end of a help text."""
+    assert "\n  Examples:\n" in text
+    return [line.strip() for line in text.split("\n  Examples:\n")[1].splitlines() if line.strip()]
+
+
+def _records(path: Path) -> tuple[str, str]:
+    """Trials of two workloads and a job, told to be fast; the job's name and its best schedule."""
+    with open_store(path) as store:
+        job = store.new_job("matmul", Workload.of("matmul", _TUNED).extents_json, "cpu")
+        for extents in (_TUNED, _TUNED | {"k": 64}):
+            workload = Workload.of("matmul", extents)
+            space = workload.space()
+            for number, row in enumerate(space.sample(np.random.default_rng(1), 24)):
+                outcome = Outcome("ok", 1e-3 + number * 1e-5, kernel_key=f"{number}")
+                trial = to_record(workload, space.schedule(row), outcome, job.id, "random")
+                store.add(trial)
+        workload = Workload.of("matmul", _TUNED)
+        best = workload.space().sample(np.random.default_rng(1), 1)
+        schedule = workload.space().schedule(best[0])
+        store.add(to_record(workload, schedule, Outcome("ok", 9e-4), job.id, FINAL))
+        store.update_job(job.id, "done")
+    return job.id, schedule.to_json()
+
+
+@pytest.fixture
+def place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with all that examples name; returns a job's identifier."""
+    folder = tmp_path / "place"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    job, schedule = _records(store)
+    for copy in ("records.db", "other.db"):
+        shutil.copy(store, copy)
+    Path("schedule.json").write_text(schedule)
+    Path("gated.py").write_text(
+        next(block for block in blocks("README.md", "python") if block.startswith("# gated.py"))
+    )
+    Path("jobs.toml").write_text(_JOBS)
+    for command in ("db export more.jsonl", "db export records.jsonl", "train --out model.json.xz"):
+        assert cli.invoke(command.split()) == cli.EXIT_DONE
+    return job
+
+
+def test_the_examples_of_every_command_run(
+    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Searches ask a scripted device; that real ones run is shown elsewhere."""
+    monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice())
+    commands = all_commands(capsys)
+    for words in commands:
+        told = examples_of(help_of(capsys, *words))
+        assert told, words
+        for example in told:
+            assert example.startswith(f"tilewright {' '.join(words)}"), example
+            small = example.replace("JOB", place)
+            for pattern, instead in _SMALL if words[0] != "layout" else ():
+                small = re.sub(pattern, instead, small)
+            code = cli.invoke(shlex.split(small)[1:])
+            heard = capsys.readouterr()
+            assert code == cli.EXIT_DONE, (small, heard.err)
+    assert Path("kernel").is_dir()
