@@ -24,8 +24,9 @@ from explorer.cli.app import Format, OutputFormat, Records, app, examples, print
 GOOD, NOTE, BAD = "ok", "note", "bad"
 ALL = "*"
 _NEEDED = {
-    "numpy": ALL, "networkx": ALL, "llvmlite": "cpu", "xgboost": ALL, "SQLAlchemy": ALL,
+    "numpy": ALL, "networkx": ALL, "llvmlite": "cpu", "xgboost-cpu": ALL, "SQLAlchemy": ALL,
 }  # fmt: skip
+_SAME = {"xgboost-cpu": "xgboost"}  # distributions that bring one module: either will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def _examine(records: str | None, asked: Sequence[str]) -> Iterator[Finding]:
     yield Finding("python", GOOD, f"{platform.python_version()} at {sys.executable}")
     for name, owner in _NEEDED.items():
         yield _package(name, owner)
-    for check in (_cpu, _workers, _linker, _cuda, _cache):
+    yield from _models()
+    for check in (_cpu, _workers, _linker, _report, _cuda, _nvrtc, _cache):
         yield check()
     yield from _others(asked)
     yield _store(records)
@@ -112,10 +114,60 @@ def _others(asked: Sequence[str]) -> Iterator[Finding]:
 
 
 def _package(name: str, owner: str) -> Finding:
-    try:
-        return Finding(name, GOOD, version(name))
-    except PackageNotFoundError:
+    other = _SAME.get(name, name)
+    found = {word: told for word in (name, other) if (told := _version(word))}
+    if not found:
         return Finding(name, BAD, "not installed", f"pip install {name}", (owner,))
+    if len(found) > 1:
+        both = f"{name} {found[name]} and {other} {found[other]} write to one folder"
+        advice = f"pip uninstall both, then pip install {name}"
+        return Finding(name, NOTE, both, advice)
+    return Finding(*found, GOOD, next(iter(found.values())))
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _models() -> Iterator[Finding]:
+    """The cost models that come with the package: without them searches begin blind."""
+    from costmodel.saved import shipped_model
+    from ir.errors import UsageError
+    from ir.target import target_names
+
+    advice = "install Tilewright again from its wheel, or name a file with `tune --model`"
+    for target in target_names():
+        what = f"{target} model"
+        try:
+            model = shipped_model(target)
+        except UsageError as error:
+            yield Finding(what, NOTE, str(error), advice)
+            continue
+        if model is None:
+            yield Finding(what, NOTE, "none is installed: searches start without one", advice)
+        else:
+            yield Finding(what, GOOD, f"of {model.data.get('valid', 'some')} kernels")
+
+
+def _report() -> Finding:
+    found = _version("jinja2")
+    if found is None:
+        return Finding("jinja2", NOTE, "not installed: no reports", "pip install jinja2")
+    return Finding("jinja2", GOOD, found)
+
+
+def _nvrtc() -> Finding:
+    """The compiler of CUDA kernels, which needs no GPU."""
+    from explorer.runtime import nvrtc
+    from ir.errors import MissingTarget
+
+    try:
+        return Finding("NVRTC", GOOD, nvrtc.version())
+    except MissingTarget as error:
+        return Finding("NVRTC", NOTE, "CUDA kernels cannot be compiled", str(error), ("cuda",))
 
 
 def _cpu() -> Finding:
@@ -171,14 +223,14 @@ def _cuda() -> Finding:
     from ir.errors import MissingTarget
     from ir.target import get_backend
 
-    missing = [name for name in ("cupy", "cuda") if find_spec(name) is None]
+    missing = find_spec("cupy") is None
     try:
         hardware = get_backend("cuda").hardware()
     except MissingTarget as error:
         return Finding("cuda", NOTE, "no GPU to tune for", str(error), ("cuda",))
     if missing:
         advice = "install the extra: pip install 'tilewright[cuda13]' (or cuda12)"
-        found = f"{hardware.name}, without {', '.join(missing)}"
+        found = f"{hardware.name}, without CuPy"
         return Finding("cuda", NOTE, found, advice, ("cuda",))
     return Finding("cuda", GOOD, f"{hardware.name}, {', '.join(hardware.isa)}")
 
