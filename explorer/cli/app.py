@@ -77,14 +77,35 @@ class Format(StrEnum):
     json = "json"
 
 
+def operator_starts(incomplete: str) -> list[str]:
+    """Operators that begin so, for a shell's completion."""
+    from ir.registry import operator_names
+
+    return [name for name in operator_names() if name.startswith(incomplete)]
+
+
+def target_starts(incomplete: str) -> list[str]:
+    """Targets that begin so, for a shell's completion."""
+    from ir.target import target_names
+
+    return [name for name in target_names() if name.startswith(incomplete)]
+
+
 OperatorName = Annotated[
-    str, typer.Argument(metavar="OPERATOR", help="a built-in operator, or FILE.py:NAME")
+    str,
+    typer.Argument(
+        metavar="OPERATOR",
+        help="a built-in operator, or FILE.py:NAME",
+        autocompletion=operator_starts,
+    ),
 ]
 Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME=VALUE]...", help="its extents and options: m=512 dtype=bf16"),
 ]
-Target = Annotated[str, typer.Option(help="what to generate code for")]
+Target = Annotated[
+    str, typer.Option(help="what to generate code for", autocompletion=target_starts)
+]
 Threads = Annotated[int | None, typer.Option(help="threads of the kernel; default: all allowed")]
 Pins = Annotated[
     list[str] | None, typer.Option("--pin", metavar="DECISION=VALUE", help="fix a decision")

@@ -18,6 +18,7 @@ from explorer.cli.app import (
     app,
     examples,
     milliseconds,
+    operator_starts,
     pairs,
     print_json,
 )
@@ -31,7 +32,10 @@ _WHAT = "a job, the folder of an export, a schedule as JSON or @FILE, or best"
 First = Annotated[str, typer.Argument(metavar="A", help=_WHAT)]
 Second = Annotated[str, typer.Argument(metavar="B", help="what to compare it with, as A")]
 Operator = Annotated[
-    str | None, typer.Argument(metavar="[OPERATOR]", help="of what A or B are schedules")
+    str | None,
+    typer.Argument(
+        metavar="[OPERATOR]", help="of what A or B are schedules", autocompletion=operator_starts
+    ),
 ]
 Measured = Annotated[
     bool | None,

@@ -19,6 +19,7 @@ from explorer.cli.app import (
     domain_text,
     examples,
     milliseconds,
+    operator_starts,
     pairs,
     print_json,
     read_schedule,
@@ -39,7 +40,11 @@ if TYPE_CHECKING:
 SHOWN = 8  # neighbours and remedies
 Operator = Annotated[
     str | None,
-    typer.Argument(metavar="[OPERATOR]", help="a built-in operator, or FILE.py:NAME"),
+    typer.Argument(
+        metavar="[OPERATOR]",
+        help="a built-in operator, or FILE.py:NAME",
+        autocompletion=operator_starts,
+    ),
 ]
 Chosen = Annotated[
     str, typer.Option(metavar="JSON", help="a schedule, @FILE, or best: the best recorded one")

@@ -23,6 +23,7 @@ from explorer.cli.app import (
     Words,
     app,
     examples,
+    operator_starts,
     pairs,
     print_json,
 )
@@ -42,6 +43,7 @@ OperatorOrJob = Annotated[
     typer.Argument(
         metavar="[OPERATOR]",
         help="a built-in operator, or FILE.py:NAME; with --resume, a job's identifier",
+        autocompletion=operator_starts,
     ),
 ]
 Jobs = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from explorer import cli
+from explorer.cli.app import SCHEMA
+from explorer.exporters.base import MANIFEST_SCHEMA
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, open_store, to_record
 from explorer.workload import Workload
@@ -71,21 +74,32 @@ def place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return job
 
 
-def test_the_examples_of_every_command_run(
+def _run(words: tuple[str, ...], example: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a small form of the example prints."""
+    for pattern, instead in _SMALL if words[0] != "layout" else ():
+        example = re.sub(pattern, instead, example)
+    code = cli.invoke(shlex.split(example)[1:])
+    heard = capsys.readouterr()
+    assert code == cli.EXIT_DONE, (example, heard.err)
+    return heard.out
+
+
+def test_the_examples_of_every_command_run_and_json_tells_its_schema(
     place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Searches ask a scripted device; that real ones run is shown elsewhere."""
     monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice())
-    commands = all_commands(capsys)
-    for words in commands:
-        told = examples_of(help_of(capsys, *words))
+    monkeypatch.setattr("explorer.measure.Measurer", ScriptedDevice())
+    for words in all_commands(capsys):
+        text = help_of(capsys, *words)
+        told = [example.replace("JOB", place) for example in examples_of(text)]
         assert told, words
+        assert all(example.startswith(f"tilewright {' '.join(words)}") for example in told)
+        if "<text|json>" in text and not any("--format json" in example for example in told):
+            told.append(f"{told.pop()} --format json")
         for example in told:
-            assert example.startswith(f"tilewright {' '.join(words)}"), example
-            small = example.replace("JOB", place)
-            for pattern, instead in _SMALL if words[0] != "layout" else ():
-                small = re.sub(pattern, instead, small)
-            code = cli.invoke(shlex.split(small)[1:])
-            heard = capsys.readouterr()
-            assert code == cli.EXIT_DONE, (small, heard.err)
-    assert Path("kernel").is_dir()
+            out = _run(words, example, capsys)
+            if "--format json" in example:
+                assert json.loads(out)["schema"] == SCHEMA, example
+    manifest = json.loads(Path("kernel", "matmul.json").read_text())
+    assert manifest["schema"] == MANIFEST_SCHEMA
