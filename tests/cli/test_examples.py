@@ -8,22 +8,18 @@ import shlex
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from explorer import cli
 from explorer.cli.app import SCHEMA
 from explorer.exporters.base import MANIFEST_SCHEMA
-from explorer.outcome import Outcome
-from explorer.recall import FINAL, open_store, to_record
-from explorer.workload import Workload
+from tests.cli.recorded import recorded
 from tests.cli.test_help import all_commands, help_of
 from tests.docs.pages import blocks
 from tests.job.device import ScriptedDevice
 
 _SMALL = ((r"\b([mnk])=\d+", r"\1=32"), (r"--trials \d+", "--trials 2"), (r"\s--baseline", ""))
 _SMALL += ((r"--seconds \d+", "--trials 2"), (r"--effort \w+", "--trials 2"), ("=bf16", "=f32"))
-_TUNED = {"m": 32, "n": 32, "k": 32}
 _JOBS = """[[job]]
 operator = "matmul"
 arguments = { m = 32, n = 32, k = 32 }
@@ -36,42 +32,23 @@ def examples_of(text: str) -> list[str]:
     return [line.strip() for line in text.split("\n  Examples:\n")[1].splitlines() if line.strip()]
 
 
-def _records(path: Path) -> tuple[str, str]:
-    """Trials of two workloads and a job, told to be fast; the job's name and its best schedule."""
-    with open_store(path) as store:
-        job = store.new_job("matmul", Workload.of("matmul", _TUNED).extents_json, "cpu")
-        for extents in (_TUNED, _TUNED | {"k": 64}):
-            workload = Workload.of("matmul", extents)
-            space = workload.space()
-            for number, row in enumerate(space.sample(np.random.default_rng(1), 24)):
-                outcome = Outcome("ok", 1e-3 + number * 1e-5, kernel_key=f"{number}")
-                trial = to_record(workload, space.schedule(row), outcome, job.id, "random")
-                store.add(trial)
-        workload = Workload.of("matmul", _TUNED)
-        best = workload.space().sample(np.random.default_rng(1), 1)
-        schedule = workload.space().schedule(best[0])
-        store.add(to_record(workload, schedule, Outcome("ok", 9e-4), job.id, FINAL))
-        store.update_job(job.id, "done")
-    return job.id, schedule.to_json()
-
-
 @pytest.fixture
 def place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder with all that examples name; returns a job's identifier."""
     folder = tmp_path / "place"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    job, schedule = _records(store)
+    jobs, schedule = recorded(store)
     for copy in ("records.db", "other.db"):
         shutil.copy(store, copy)
-    Path("schedule.json").write_text(schedule)
+    Path("schedule.json").write_text(schedule.to_json())
     Path("gated.py").write_text(
         next(block for block in blocks("README.md", "python") if block.startswith("# gated.py"))
     )
     Path("jobs.toml").write_text(_JOBS)
     for command in ("db export more.jsonl", "db export records.jsonl", "train --out model.json.xz"):
         assert cli.invoke(command.split()) == cli.EXIT_DONE
-    return job
+    return jobs[0]
 
 
 def _run(words: tuple[str, ...], example: str, capsys: pytest.CaptureFixture[str]) -> str:
