@@ -34,8 +34,7 @@ class JobLine:
     def arguments(self) -> Mapping[str, Any]:
         """Of the operator, in the order in which they were given if that is known."""
         found = json.loads(self.job.extents)
-        given = [name for name, _ in self._planned.get("arguments", ())]
-        return {name: found[name] for name in dict.fromkeys([*given, *found]) if name in found}
+        return {name: found[name] for name in dict.fromkeys([*self._given, *found])}
 
     @property
     def options(self) -> Mapping[str, Any]:
@@ -44,11 +43,14 @@ class JobLine:
         return options
 
     @property
-    def _planned(self) -> Mapping[str, Any]:
-        options = self.options
-        jobs: list[Mapping[str, Any]] = options.get("plan", {}).get("jobs", [])
-        member = options.get("member", 0)
-        return jobs[member] if member < len(jobs) else {}
+    def _given(self) -> tuple[str, ...]:
+        """Arguments in the order of the plan; none where another's store tells no such plan."""
+        found = json.loads(self.job.extents)
+        try:
+            planned = self.options["plan"]["jobs"][self.options["member"]]["arguments"]
+            return tuple(name for name, _ in planned if name in found)
+        except (LookupError, TypeError, ValueError):
+            return ()
 
 
 def job_lines(store: Store, state: str | None = None) -> tuple[JobLine, ...]:

@@ -115,14 +115,15 @@ def _others(asked: Sequence[str]) -> Iterator[Finding]:
 
 def _package(name: str, owner: str) -> Finding:
     other = _SAME.get(name, name)
-    found = {word: told for word in (name, other) if (told := _version(word))}
+    found = {word: said for word in (name, other) if (said := _version(word))}
     if not found:
         return Finding(name, BAD, "not installed", f"pip install {name}", (owner,))
     if len(found) > 1:
         both = f"{name} {found[name]} and {other} {found[other]} write to one folder"
         advice = f"pip uninstall both, then pip install {name}"
         return Finding(name, NOTE, both, advice)
-    return Finding(*found, GOOD, next(iter(found.values())))
+    ((there, told),) = found.items()
+    return Finding(there, GOOD, told)
 
 
 def _version(name: str) -> str | None:

@@ -162,7 +162,7 @@ def _print_whole(line: JobLine, trials: list[Record], best: Record | None) -> No
         "machine": best.hardware if best is not None else options.get("hardware", ""),
         "strategy": f"{options.get('strategy', 'not told')}, seed {options.get('seed', 0)}",
         "budget": f"{options.get('trials', 'not told')} trials",
-        "pins": " ".join(f"{name}={value}" for name, value in options.get("pins", {}).items()),
+        "pins": json.dumps(options["pins"]) if options.get("pins") else "",
         "last seen": job.updated[:19].replace("T", " "),
         "schedule": "" if best is None else best.schedule,
     }

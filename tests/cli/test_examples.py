@@ -18,8 +18,14 @@ from tests.cli.test_help import all_commands, help_of
 from tests.docs.pages import blocks
 from tests.job.device import ScriptedDevice
 
-_SMALL = ((r"\b([mnk])=\d+", r"\1=32"), (r"--trials \d+", "--trials 2"), (r"\s--baseline", ""))
-_SMALL += ((r"--seconds \d+", "--trials 2"), (r"--effort \w+", "--trials 2"), ("=bf16", "=f32"))
+_SMALL = (
+    (r"\b([mnk])=\d+", r"\1=32"),
+    (r"--trials \d+", "--trials 2"),
+    (r"--seconds \d+", "--trials 2"),
+    (r"--effort \w+", "--trials 2"),
+    (r"\s--baseline", ""),
+    ("=bf16", "=f32"),
+)
 _JOBS = """[[job]]
 operator = "matmul"
 arguments = { m = 32, n = 32, k = 32 }

@@ -101,7 +101,7 @@ def test_a_command_like_no_other_is_told_which_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.invoke(["db", "xyzzy"]) == cli.EXIT_USAGE
-    assert "there are check, stats, export, import" in capsys.readouterr().err
+    assert "known are check, stats, export, import" in capsys.readouterr().err
 
 
 def test_completion_proposes_commands_options_and_values(tmp_path: Path) -> None:

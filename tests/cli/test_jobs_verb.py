@@ -70,5 +70,7 @@ def test_jobs_without_trials_plans_or_a_loadable_operator(
     with Store(store) as records:
         job = records.new_job("/gone/file.py:op", '{"m": 4}', "elsewhere")
         records.update_job(job.id, "failed")
+        for options in ('{"plan": 3}', '{"plan": {"jobs": [{}]}, "member": 0, "pins": [1]}'):
+            records.new_job("other", "{}", "cpu", options)
     assert "/gone/file.py:op m=4 on elsewhere: 0 trials, nothing valid" in said(capsys)
     assert "outcomes   none" in said(capsys, "show", job.id)
