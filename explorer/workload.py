@@ -11,17 +11,15 @@ import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ir.errors import TilewrightError, UsageError
+from ir.kernel import Kernel
+from ir.program import Program
 from ir.registry import checked_arguments, load_operator
+from ir.schedule import Schedule
+from ir.space import Space
 from ir.target import Backend, Hardware, get_backend
-
-if TYPE_CHECKING:
-    from ir.kernel import Kernel
-    from ir.program import Program
-    from ir.schedule import Schedule
-    from ir.space import Space
 
 _COPIES = 3  # two sets of operands and the oracle's result
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
@@ -33,7 +33,6 @@ from records.rows import (
     trial_rows,
 )
 from records.schema import facts, jobs, trials
-from records.tallies import Tally, tallies
 
 PAGE = 1000
 CHECKED_BYTES = 32 << 20  # files up to this size are checked whole when opened
@@ -48,6 +47,15 @@ class WorkloadCount(NamedTuple):
     workload: str
     target: str
     hardware: str
+    trials: int
+
+
+class JobCount(NamedTuple):
+    """How many trials a job has recorded under a strategy, by status."""
+
+    job: str
+    strategy: str
+    status: str
     trials: int
 
 
@@ -152,6 +160,13 @@ class Store:
         query = select(*what, func.count()).group_by(*what)
         with self._database.reading() as connection:
             return tuple(sorted(map(WorkloadCount._make, connection.execute(query))))
+
+    def job_counts(self) -> tuple[JobCount, ...]:
+        """The number of trials of every job, counted in the database."""
+        what = [trials.c[name] for name in JobCount._fields[:-1]]
+        query = select(*what, func.count()).group_by(*what)
+        with self._database.reading() as connection:
+            return tuple(sorted(map(JobCount._make, connection.execute(query))))
 
     def prune(self, pruning: Pruning, *, dry_run: bool = False) -> Pruned:
         """Delete what `pruning` lets go, in one commit; a dry run only counts."""
@@ -259,11 +274,6 @@ class Store:
             query = query.where(jobs.c.state == state)
         with self._database.reading() as connection:
             return tuple(to_job(row) for row in connection.execute(query))
-
-    def tallies(self, apart: Sequence[str], deciding: str) -> Mapping[str, Tally]:
-        """What each job's trials came to; see `records.tallies`."""
-        with self._database.reading() as connection:
-            return tallies(connection, apart, deciding)
 
     # Leases
 

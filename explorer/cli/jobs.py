@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +20,6 @@ from explorer.cli.app import (
 
 if TYPE_CHECKING:
     from explorer.ledger import JobLine
-    from records import Record
 
 jobs_app = group("jobs", "List jobs, or tell one.", invoke_without_command=True)
 
@@ -82,17 +80,15 @@ def show(
     form: OutputFormat = Format.text,
 ) -> None:
     """Tell what a job was asked, how it stands and what it found."""
-    from explorer.ledger import job_line, winner
+    from explorer.ledger import job_line
     from explorer.recall import existing_store
 
     with existing_store(records) as store:
         line = job_line(store, job)
-        trials = list(store.records(job=line.job.id))
-    best = winner(trials)
     if form is Format.json:
-        print_json(_row(line) | _whole(line, trials, best))
+        print_json(_row(line) | _whole(line))
     else:
-        _print_whole(line, trials, best)
+        _print_whole(line)
 
 
 def _words(line: JobLine) -> str:
@@ -105,16 +101,19 @@ def _words(line: JobLine) -> str:
 
 
 def _text(line: JobLine) -> str:
-    best = "nothing valid" if line.best is None else f"best {milliseconds(line.best)}"
-    rate = (
-        "" if not line.best or not line.flops else f", {line.flops / line.best / 1e9:.1f} GFLOP/s"
-    )
+    seconds, rate = _seconds(line), line.gflops
+    best = "nothing valid" if seconds is None else f"best {milliseconds(seconds)}"
+    told = "" if rate is None else f", {rate:.1f} GFLOP/s"
     job = line.job
     moment = job.created[:16].replace("T", " ")
     return (
         f"{job.id}  {job.state:7}  {moment}  {_words(line)} on {job.target}: "
-        f"{line.trials} trials, {best}{rate}"
+        f"{line.trials} trials, {best}{told}"
     )
+
+
+def _seconds(line: JobLine) -> float | None:
+    return None if line.best is None else line.best.seconds
 
 
 def _row(line: JobLine) -> dict[str, Any]:
@@ -126,37 +125,29 @@ def _row(line: JobLine) -> dict[str, Any]:
         "arguments": line.arguments,
         "target": job.target,
         "trials": line.trials,
-        "valid": line.right,
-        "best_seconds": line.best,
+        "outcomes": dict(line.outcomes),
+        "best_seconds": _seconds(line),
         "settled": line.settled,
-        "gflops": line.flops / line.best / 1e9 if line.best and line.flops else None,
+        "gflops": line.gflops,
         "created": job.created,
         "updated": job.updated,
     }
 
 
-def _whole(line: JobLine, trials: list[Record], best: Record | None) -> dict[str, Any]:
+def _whole(line: JobLine) -> dict[str, Any]:
     """What the list does not tell."""
+    best = line.best
     return {
-        "outcomes": _outcomes(trials),
         "options": line.options,
         "schedule": None if best is None else json.loads(best.schedule),
         "hardware": best.hardware if best is not None else line.options.get("hardware"),
     }
 
 
-def _outcomes(trials: list[Record]) -> dict[str, int]:
-    """Of the search itself, by status."""
-    from explorer.recall import DECIDING
-
-    counts = Counter(trial.status for trial in trials if trial.strategy not in DECIDING)
-    return dict(counts.most_common())
-
-
-def _print_whole(line: JobLine, trials: list[Record], best: Record | None) -> None:
-    job, options = line.job, line.options
+def _print_whole(line: JobLine) -> None:
+    job, options, best = line.job, line.options, line.best
     print(_text(line))
-    counts = ", ".join(f"{count} {status}" for status, count in _outcomes(trials).items())
+    counts = ", ".join(f"{count} {status}" for status, count in line.outcomes)
     rows = {
         "outcomes": counts or "none",
         "machine": best.hardware if best is not None else options.get("hardware", ""),
