@@ -47,8 +47,8 @@ class Verbs(TyperGroup):
         if found is None and not ctx.resilient_parsing:
             known = self.list_commands(ctx)
             near = difflib.get_close_matches(cmd_name, known, 1, cutoff=0.5)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known)}"
-            raise UsageError(f"no command {cmd_name!r}: {hint}")
+            hint = f" (did you mean {near[0]!r}?)" if near else f"; known are {', '.join(known)}"
+            raise UsageError(f"No such command {cmd_name!r}{hint}")
         return found
 
 
