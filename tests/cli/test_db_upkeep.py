@@ -93,6 +93,7 @@ def test_pruning_counts_first_and_deletes_when_told(
     assert filled.read_bytes() == before
     told = json.loads(done(capsys, "prune", "--keep-best", "5", "--yes", "--format", "json"))
     assert told == {
+        "schema": 1,
         "trials": 25,
         "candidates": 25,
         "kept": 5,
