@@ -31,8 +31,13 @@ from records.packed import Unpackable, unpacked
 
 FORMAT = 2
 LARGEST = 64 << 20  # bytes of a model, unpacked
-_XZ = b"\xfd7zXZ\x00"
-_LIBRARIES = ("tilewright", "xgboost", "numpy")
+_XZ = b"\\xfd7zXZ\\x00"
+# Of what a model depends on: the distributions that may bring it, the first of them preferred.
+_LIBRARIES = {
+    "tilewright": ("tilewright",),
+    "xgboost": ("xgboost-cpu", "xgboost"),
+    "numpy": ("numpy",),
+}
 
 
 @dataclass(frozen=True)
@@ -183,10 +188,13 @@ def _digest(text: str) -> str:
 
 def library_versions() -> dict[str, str]:
     """Versions of what a model depends on."""
-    found = {}
-    for name in _LIBRARIES:
+    return {name: _version_of(names) for name, names in _LIBRARIES.items()}
+
+
+def _version_of(distributions: tuple[str, ...]) -> str:
+    for name in distributions:
         try:
-            found[name] = version(name)
+            return version(name)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found
+            continue
+    return "unknown"

@@ -13,23 +13,24 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from explorer.baseline import Baseline
 from explorer.disturbance import quiet, worst
 from explorer.errors import NothingValid
 from explorer.outcome import LOAD, Note, Outcome, Status
 from explorer.settings import records_location
-from explorer.winner import Winner
-from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
 from records import Job, Record, Store, candidate_key, utc_now
 
 if TYPE_CHECKING:
+    from explorer.baseline import Baseline
+    from explorer.winner import Winner
+    from explorer.workload import Workload
     from records.rows import Selection
 
 FINAL, HEAT = "final", "heat"  # what finals, and the heat before them, are recorded under
 DECIDING = (FINAL, HEAT)
+FLOPS = "flops"  # the note of what one run computes, so that rates are known without the program
 DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
 
 
@@ -84,7 +85,7 @@ def to_record(
         detail=outcome.detail,
         compile_seconds=outcome.compile_seconds,
         clock_ghz=outcome.clock_ghz,
-        notes=json.dumps(dict(outcome.notes)),
+        notes=json.dumps(dict(outcome.notes) | {FLOPS: workload.program.flops}),
         created=utc_now(),
         job=job,
         strategy=strategy,
@@ -204,6 +205,8 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
 
 def best_winner(workload: Workload, store: str | Path | None = None) -> Winner:
     """The best record of a workload on this machine as a kernel; raises NothingValid."""
+    from explorer.winner import Winner
+
     record = best_record(workload, store)
     assert record.seconds is not None  # `best_of` takes those that were right
     return Winner(workload, Schedule.from_json(record.schedule), record.seconds, record.job)
@@ -233,6 +236,8 @@ def _baseline_of(store: Store, job: Job, workload: Workload) -> Baseline | None:
 
     Earlier versions noted no load with it: then it is that of the finals in which it had its turns.
     """
+    from explorer.baseline import Baseline
+
     same = (job.operator, job.target) == (workload.operator, workload.target)
     if not same or json.loads(job.extents) != dict(workload.arguments):
         return None

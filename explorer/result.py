@@ -17,6 +17,21 @@ from explorer.workload import Workload
 from ir.program import Program
 from ir.schedule import Schedule
 
+SHIPPED = "shipped"
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStart:
+    """The cost model that a search starts with: a file or "shipped"; without one, why."""
+
+    source: str = ""
+    why: str = ""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"no cost model to start with: {self.why}" if self.why else f"model {self.source}"
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -25,7 +40,8 @@ class Progress:
     `trial` counts within the job, `trials` over all jobs of the run; `number` is the job's place in
     the plan. `replayed` trials of a resumed job were measured before the interruption. `regret` is
     the search's own account of its model, where it keeps one. `baseline` is the library's time as
-    measured before the first trial, None where it is not wanted.
+    measured before the first trial, None where it is not wanted. `model` is what the search
+    started with.
     """
 
     trial: int
@@ -40,6 +56,7 @@ class Progress:
     replayed: bool = False
     regret: float | None = None
     baseline: Baseline | None = None
+    model: HeadStart = HeadStart()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,7 @@ class JobResult:
     beside_incumbent: Comparison | None = None
     kept: bool = False
     crowd: Crowd | None = None
+    model: HeadStart = HeadStart()
 
     @property
     def program(self) -> Program:

@@ -33,7 +33,7 @@ from explorer.settings import cache_dir
 from explorer.sharing import Pair, Sharing
 from explorer.strategies.base import find_strategy
 from explorer.strategies.guide import Guided, Quality
-from explorer.training import prior_for
+from explorer.training import head_start, prior_for
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.printable import printable
@@ -87,6 +87,7 @@ class Search:
         if measurer is None:
             Measurer.boot(workload.target, cache or cache_dir())
         self.prior = self._use_prior(model)
+        self.head_start = head_start(self.space, model, guided=isinstance(self.strategy, Guided))
         self.outcomes: Counter[str] = Counter()
         self._last_failure = ""
         self.disturbance = Disturbance()

@@ -17,6 +17,7 @@ from explorer.disturbance import trust
 from explorer.plan import NO_MODEL
 from explorer.rebuilding import buildable, machine_of, of_record
 from explorer.recall import DAMNING, FINAL, noted, quiet_records
+from explorer.result import SHIPPED, HeadStart
 from explorer.sources import opened
 from explorer.workload import Workload
 from ir.errors import TilewrightError, UsageError
@@ -172,6 +173,24 @@ def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:
     trained = load_model(Path(model))
     trained.require(space)
     return trained
+
+
+def head_start(space: Space, model: str | Path | None, *, guided: bool = True) -> HeadStart:
+    """Where the model that `prior_for` gives comes from, or why a search has none.
+
+    A strategy that is not `guided` uses none.
+    """
+    if not guided:
+        return HeadStart(why="the strategy uses none")
+    if model is not None:
+        none = str(model) == NO_MODEL
+        return HeadStart(why="none was asked for") if none else HeadStart(str(model))
+    shipped = shipped_model(space.target)
+    if shipped is None:
+        return HeadStart(why=f"none is installed for target {space.target}")
+    if not shipped.fits(space):
+        return HeadStart(why="the one installed knows other features than this version: train one")
+    return HeadStart(SHIPPED)
 
 
 def by_target(groups: Sequence[Group]) -> Mapping[str, list[Group]]:

@@ -227,6 +227,7 @@ class Run:
                 replayed=search.trials <= search.resumed,
                 regret=_regret(search),
                 baseline=search.baseline,
+                model=search.head_start,
             )
         )
 
@@ -318,6 +319,7 @@ class Run:
             settled.beside_incumbent if settled else None,
             settled is not None and settled.kept,
             crowd_of(settled.outcome if settled else best_so_far),
+            search.head_start,
         )
 
 

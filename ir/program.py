@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError
@@ -21,6 +20,9 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.printable import shortened
 from ir.running import refuse_escapes
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")
 LONGEST_NAME = 100  # it becomes part of a file's name
@@ -127,6 +129,8 @@ class Program:
     @cached_property
     def graph(self) -> nx.DiGraph:
         """The dataflow graph; node attributes `node`, edge attributes `position`."""
+        import networkx as nx  # takes longer than most programs need it for
+
         graph = nx.DiGraph()
         for position, node in enumerate(self.nodes):
             graph.add_node(position, node=node)

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from sqlalchemy import Connection, delete, func, select, text, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from records.errors import InvalidRecord
 from records.owner import is_gone
+from records.rows import insert_of
 from records.schema import leases
 
 _TURN = 0x4C454153  # names the turn that users of one server take
@@ -52,8 +52,7 @@ def claim(
         return set()
     _end_dead_leases(connection, owner, now)
     rows = [{"candidate": c, "owner": owner, "began": now, "seconds": seconds} for c in wanted]
-    flavour = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = flavour.insert(leases)
+    statement = insert_of(connection, leases)
     renewed = statement.on_conflict_do_update(
         index_elements=[leases.c.candidate],
         set_={name: statement.excluded[name] for name in ("began", "seconds")},

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Any, TypedDict
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from records.canonical import content_key
 from records.record import Job, Record
@@ -94,10 +93,23 @@ def from_job(job: Job) -> dict[str, Any]:
     return asdict(job)
 
 
+def insert_of(connection: Connection, table: Table) -> Any:
+    """An insert in the database's own form, which may say what to do about conflicts.
+
+    Each form is imported where it is needed, because that of a server takes long.
+    """
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql
+
+        return postgresql.insert(table)
+    from sqlalchemy.dialects import sqlite
+
+    return sqlite.insert(table)
+
+
 def insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
     """Insert the rows whose key is not there yet; returns how many these were."""
-    flavour = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = flavour.insert(table).on_conflict_do_nothing()
+    statement = insert_of(connection, table).on_conflict_do_nothing()
     counted = statement.execution_options(preserve_rowcount=True)  # not kept for inserts otherwise
     return connection.execute(counted, rows).rowcount
 

@@ -50,6 +50,15 @@ class WorkloadCount(NamedTuple):
     trials: int
 
 
+class JobCount(NamedTuple):
+    """How many trials a job has recorded under a strategy, by status."""
+
+    job: str
+    strategy: str
+    status: str
+    trials: int
+
+
 class Store:
     """A store of records at a path (SQLite, made when absent) or a URL; closes as a context.
 
@@ -180,6 +189,13 @@ class Store:
         query = select(*what, func.count()).group_by(*what)
         with self._database.reading() as connection:
             return tuple(sorted(map(WorkloadCount._make, connection.execute(query))))
+
+    def job_counts(self) -> tuple[JobCount, ...]:
+        """The number of trials of every job, counted in the database."""
+        what = [trials.c[name] for name in JobCount._fields[:-1]]
+        query = select(*what, func.count()).group_by(*what)
+        with self._database.reading() as connection:
+            return tuple(sorted(map(JobCount._make, connection.execute(query))))
 
     def prune(self, pruning: Pruning, *, dry_run: bool = False) -> Pruned:
         """Delete what `pruning` lets go, in one commit; a dry run only counts."""

@@ -89,3 +89,34 @@ def test_modules_say_what_they_own() -> None:
         for path in sorted((_ROOT / package).rglob("*.py")):
             text = path.read_text()
             assert not text or text.startswith('"""'), path
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"),
+    [
+        (["targets"], {"numpy", "typer"}),
+        (["targets", "--format", "json"], {"numpy", "typer"}),
+        (["top"], {"sqlalchemy", "typer"}),
+        (["top", "matmul", "--format", "json"], {"sqlalchemy", "typer"}),
+        (["jobs"], {"sqlalchemy", "typer"}),
+        (["db", "stats"], {"sqlalchemy", "typer"}),
+    ],
+)
+def test_a_verb_that_looks_loads_what_it_needs_alone(
+    words: list[str], needed: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a second is a long time for a list. A store of this version tells rates itself."""
+    from explorer import recall
+    from explorer.outcome import Outcome
+    from explorer.workload import Workload
+    from ir.schedule import Schedule
+    from records import Store
+
+    monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "records.db"))
+    workload = Workload.of("matmul", {"m": 8, "n": 8, "k": 8})
+    schedule = Schedule("cpu", (("tile.m.0", 4),))
+    with Store(tmp_path / "records.db") as store:
+        job = store.new_job("matmul", workload.extents_json, "cpu")
+        store.add(recall.to_record(workload, schedule, Outcome("ok", 1e-3), job.id, "final"))
+    code = f"from explorer.cli import invoke\nassert invoke({words}) == 0"
+    assert _loaded_by(code) <= needed

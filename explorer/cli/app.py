@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +28,8 @@ VERBS = (
     "export",
     "show",
     "top",
+    "jobs",
+    "compare",
     "train",
     "evaluate",
     "db",
@@ -39,7 +43,20 @@ class ReaderLeft(Exception):
     """Whoever read the output has seen enough."""
 
 
-class _Root(TyperGroup):
+class Verbs(TyperGroup):
+    """Commands by name; of a misspelt one it names the nearest."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None and not ctx.resilient_parsing:
+            known = self.list_commands(ctx)
+            near = difflib.get_close_matches(cmd_name, known, 1, cutoff=0.5)
+            hint = f" (did you mean {near[0]!r}?)" if near else f"; known are {', '.join(known)}"
+            raise UsageError(f"No such command {cmd_name!r}{hint}")
+        return found
+
+
+class _Root(Verbs):
     """Keeps from typer what it would turn into silent codes of its own."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -56,12 +73,22 @@ class _Root(TyperGroup):
             raise UsageError(f"something called sys.exit({error.code!r})") from error
 
 
-app = typer.Typer(
-    cls=_Root,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = typer.Typer(cls=_Root, pretty_exceptions_enable=False, rich_markup_mode=None)
+
+
+def group(name: str, about: str, **settings: Any) -> typer.Typer:
+    """A verb with verbs of its own."""
+    found = typer.Typer(cls=Verbs, help=about, rich_markup_mode=None, **settings)
+    app.add_typer(found, name=name)
+    return found
+
+
+def examples(*commands: str) -> str:
+    """What stands at the end of a verb's help; a test runs each."""
+    return "\n".join(["\b", "Examples:", *(f"  {command}" for command in commands)])
+
+
+SCHEMA = 1  # of printed JSON: raised when an entry goes, or changes its meaning
 
 
 class Format(StrEnum):
@@ -73,14 +100,36 @@ class Format(StrEnum):
 
 LARGEST = 1 << 62  # no extent comes near it
 
+
+def operator_starts(incomplete: str) -> list[str]:
+    """Operators that begin so, for a shell's completion."""
+    from ir.registry import operator_names
+
+    return [name for name in operator_names() if name.startswith(incomplete)]
+
+
+def target_starts(incomplete: str) -> list[str]:
+    """Targets that begin so, for a shell's completion."""
+    from ir.target import target_names
+
+    return [name for name in target_names() if name.startswith(incomplete)]
+
+
 OperatorName = Annotated[
-    str, typer.Argument(metavar="OPERATOR", help="a built-in operator, or FILE.py:NAME")
+    str,
+    typer.Argument(
+        metavar="OPERATOR",
+        help="a built-in operator, or FILE.py:NAME",
+        autocompletion=operator_starts,
+    ),
 ]
 Words = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NAME=VALUE]...", help="its extents and options: m=512 dtype=bf16"),
 ]
-Target = Annotated[str, typer.Option(help="what to generate code for")]
+Target = Annotated[
+    str, typer.Option(help="what to generate code for", autocompletion=target_starts)
+]
 Threads = Annotated[int | None, typer.Option(help="threads of the kernel; default: all allowed")]
 Pins = Annotated[
     list[str] | None, typer.Option("--pin", metavar="DECISION=VALUE", help="fix a decision")
@@ -168,8 +217,9 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1e3:#.4g} ms"
 
 
-def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, sort_keys=True))
+def print_json(value: Mapping[str, Any]) -> None:
+    """A result for programs. SCHEMA tells them what they read."""
+    print(json.dumps({"schema": SCHEMA} | dict(value), indent=2, sort_keys=True))
 
 
 for verb in VERBS:

@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.app import Format, OutputFormat, Records, app, print_json
+from explorer.cli.app import Format, OutputFormat, Records, examples, group, print_json
 from explorer.cli.places import refuse_unwritable_file
 
 if TYPE_CHECKING:
     from records import Store
     from records.rows import Selection
 
-db_app = typer.Typer(help="Look after record stores.")
-app.add_typer(db_app, name="db")
+db_app = group("db", "Look after record stores.")
 
 
 class Form(StrEnum):
@@ -59,7 +58,12 @@ def _location(records: str | None) -> str:
     return where
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db check",
+        "tilewright db check --records records.db --format json",
+    ),
+)
 def check(records: Records = None, form: OutputFormat = Format.text) -> None:
     """Read everything and compare it with its hashes."""
     with _existing(records) as store:
@@ -71,7 +75,12 @@ def check(records: Records = None, form: OutputFormat = Format.text) -> None:
         print(f"{location}: {count} trials of {jobs} jobs, all sound")
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db stats",
+        "tilewright db stats --workloads",
+    ),
+)
 def stats(
     records: Records = None,
     workloads: Annotated[
@@ -95,7 +104,7 @@ def _print_outcomes(store: Store, form: Format) -> None:
     for (operator, status), count in sorted(counts.items()):
         table.setdefault(operator, {})[status] = count
     if form is Format.json:
-        print_json(table)
+        print_json({"operators": table})
         return
     for operator, found in table.items():
         words = ", ".join(f"{count} {status}" for status, count in found.items())
@@ -105,13 +114,19 @@ def _print_outcomes(store: Store, form: Format) -> None:
 def _print_workloads(store: Store, form: Format) -> None:
     found = store.workloads()
     if form is Format.json:
-        print_json([row._asdict() for row in found])
+        print_json({"workloads": [row._asdict() for row in found]})
         return
     for row in found:
         print(f"{row.workload[:12]} {row.operator} {row.extents} on {row.target}: {row.trials}")
 
 
-@db_app.command("export")
+@db_app.command(
+    "export",
+    epilog=examples(
+        "tilewright db export records.jsonl",
+        "tilewright db export matmul.jsonl --operator matmul",
+    ),
+)
 def export_store(
     file: File,
     records: Records = None,
@@ -146,7 +161,12 @@ def _workload(store: Store, beginning: str) -> str:
     return keys.pop()
 
 
-@db_app.command("import")
+@db_app.command(
+    "import",
+    epilog=examples(
+        "tilewright db import records.jsonl --records other.db",
+    ),
+)
 def import_store(
     file: File,
     records: Records = None,
@@ -168,7 +188,11 @@ def import_store(
     print(f"read {done.read} trials, {done.added} of them new{lost}")
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db merge other.db",
+    ),
+)
 def merge(
     sources: Annotated[list[str], typer.Argument(metavar="STORE...", help="paths or URLs")],
     records: Records = None,
@@ -189,10 +213,15 @@ def merge(
             if form is Format.text:
                 print(f"{place}: {done.read} trials, {done.added} of them new")
     if form is Format.json:
-        print_json(rows)
+        print_json({"stores": rows})
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db prune --older-than 30d --keep-best 20",
+        "tilewright db prune --keep-best 20 --yes",
+    ),
+)
 def prune(
     records: Records = None,
     older_than: Annotated[
@@ -254,7 +283,11 @@ def _compact(store: Store) -> None:
         typer.echo(f"the file keeps its size: {error}", err=True)
 
 
-@db_app.command()
+@db_app.command(
+    epilog=examples(
+        "tilewright db repair saved.db --records records.db",
+    ),
+)
 def repair(
     new: Annotated[Path, typer.Argument(metavar="NEW", help="file for what can be saved")],
     records: Records = None,

@@ -19,13 +19,14 @@ from typing import Annotated
 import typer
 
 from explorer.cli import EXIT_DONE, EXIT_STORE, EXIT_TARGET
-from explorer.cli.app import Format, OutputFormat, Records, app, print_json
+from explorer.cli.app import Format, OutputFormat, Records, app, examples, print_json
 
 GOOD, NOTE, BAD = "ok", "note", "bad"
 ALL = "*"
 _NEEDED = {
-    "numpy": ALL, "networkx": ALL, "llvmlite": "cpu", "xgboost": ALL, "SQLAlchemy": ALL,
+    "numpy": ALL, "networkx": ALL, "llvmlite": "cpu", "xgboost-cpu": ALL, "SQLAlchemy": ALL,
 }  # fmt: skip
+_SAME = {"xgboost-cpu": "xgboost"}  # distributions that bring one module: either will do
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,12 @@ Asked = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright doctor",
+        "tilewright doctor --target cpu --format json",
+    ),
+)
 def doctor(target: Asked = None, records: Records = None, form: OutputFormat = Format.text) -> int:
     """Examine the machine and the install.
 
@@ -64,7 +70,7 @@ def doctor(target: Asked = None, records: Records = None, form: OutputFormat = F
         for finding in _examine(records, target or ())
     ]
     if form is Format.json:
-        print_json([asdict(finding) for finding in findings])
+        print_json({"findings": [asdict(finding) for finding in findings]})
     else:
         for finding in findings:
             advice = f"; {finding.advice}" if finding.advice else ""
@@ -85,7 +91,8 @@ def _examine(records: str | None, asked: Sequence[str]) -> Iterator[Finding]:
     yield Finding("python", GOOD, f"{platform.python_version()} at {sys.executable}")
     for name, owner in _NEEDED.items():
         yield _package(name, owner)
-    for check in (_cpu, _workers, _linker, _cuda, _cache):
+    yield from _models()
+    for check in (_cpu, _workers, _linker, _report, _cuda, _nvrtc, _cache):
         yield check()
     yield from _others(asked)
     yield _store(records)
@@ -107,10 +114,61 @@ def _others(asked: Sequence[str]) -> Iterator[Finding]:
 
 
 def _package(name: str, owner: str) -> Finding:
-    try:
-        return Finding(name, GOOD, version(name))
-    except PackageNotFoundError:
+    other = _SAME.get(name, name)
+    found = {word: said for word in (name, other) if (said := _version(word))}
+    if not found:
         return Finding(name, BAD, "not installed", f"pip install {name}", (owner,))
+    if len(found) > 1:
+        both = f"{name} {found[name]} and {other} {found[other]} write to one folder"
+        advice = f"pip uninstall both, then pip install {name}"
+        return Finding(name, NOTE, both, advice)
+    ((there, told),) = found.items()
+    return Finding(there, GOOD, told)
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _models() -> Iterator[Finding]:
+    """The cost models that come with the package: without them searches begin blind."""
+    from costmodel.saved import shipped_model
+    from ir.errors import UsageError
+    from ir.target import target_names
+
+    advice = "install Tilewright again from its wheel, or name a file with `tune --model`"
+    for target in target_names():
+        what = f"{target} model"
+        try:
+            model = shipped_model(target)
+        except UsageError as error:
+            yield Finding(what, NOTE, str(error), advice)
+            continue
+        if model is None:
+            yield Finding(what, NOTE, "none is installed: searches start without one", advice)
+        else:
+            yield Finding(what, GOOD, f"of {model.data.get('valid', 'some')} kernels")
+
+
+def _report() -> Finding:
+    found = _version("jinja2")
+    if found is None:
+        return Finding("jinja2", NOTE, "not installed: no reports", "pip install jinja2")
+    return Finding("jinja2", GOOD, found)
+
+
+def _nvrtc() -> Finding:
+    """The compiler of CUDA kernels, which needs no GPU."""
+    from explorer.runtime import nvrtc
+    from ir.errors import MissingTarget
+
+    try:
+        return Finding("NVRTC", GOOD, nvrtc.version())
+    except MissingTarget as error:
+        return Finding("NVRTC", NOTE, "CUDA kernels cannot be compiled", str(error), ("cuda",))
 
 
 def _cpu() -> Finding:
@@ -166,14 +224,14 @@ def _cuda() -> Finding:
     from ir.errors import MissingTarget
     from ir.target import get_backend
 
-    missing = [name for name in ("cupy", "cuda") if find_spec(name) is None]
+    missing = find_spec("cupy") is None
     try:
         hardware = get_backend("cuda").hardware()
     except MissingTarget as error:
         return Finding("cuda", NOTE, "no GPU to tune for", str(error), ("cuda",))
     if missing:
         advice = "install the extra: pip install 'tilewright[cuda13]' (or cuda12)"
-        found = f"{hardware.name}, without {', '.join(missing)}"
+        found = f"{hardware.name}, without CuPy"
         return Finding("cuda", NOTE, found, advice, ("cuda",))
     return Finding("cuda", GOOD, f"{hardware.name}, {', '.join(hardware.isa)}")
 

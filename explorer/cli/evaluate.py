@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.app import Format, OperatorFiles, OutputFormat, app, print_json
+from explorer.cli.app import Format, OperatorFiles, OutputFormat, app, examples, print_json
 from explorer.cli.train import OneTarget, Sources, one_target
 from ir.errors import UsageError
 
@@ -17,12 +17,17 @@ if TYPE_CHECKING:
     from costmodel.evaluate import Evaluation
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright evaluate model.json.xz",
+        "tilewright evaluate --cross-validate --records records.db",
+    ),
+)
 def evaluate(
-    records: Sources,
     model: Annotated[
         Path | None, typer.Argument(metavar="[MODEL]", help="a file that `train` wrote")
     ] = None,
+    records: Sources = None,
     cross_validate: Annotated[
         bool, typer.Option("--cross-validate", help="train on all but one, test on that one")
     ] = False,
@@ -53,7 +58,7 @@ def evaluate(
 
 
 def _evaluated(
-    records: list[str],
+    records: list[str] | None,
     model: Path | None,
     split: str,
     target: str | None,

@@ -19,7 +19,9 @@ from explorer.cli.app import (
     Words,
     app,
     domain_text,
+    examples,
     milliseconds,
+    operator_starts,
     pairs,
     print_json,
     read_schedule,
@@ -41,7 +43,11 @@ if TYPE_CHECKING:
 SHOWN = 8  # neighbours and remedies
 Operator = Annotated[
     str | None,
-    typer.Argument(metavar="[OPERATOR]", help="a built-in operator, or FILE.py:NAME"),
+    typer.Argument(
+        metavar="[OPERATOR]",
+        help="a built-in operator, or FILE.py:NAME",
+        autocompletion=operator_starts,
+    ),
 ]
 Chosen = Annotated[
     str, typer.Option(metavar="JSON", help="a schedule, @FILE, or best: the best recorded one")
@@ -51,7 +57,13 @@ JobName = Annotated[
 ]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright explain matmul m=512 n=512 k=512",
+        "tilewright explain matmul m=512 n=512 k=512 --schedule best",
+        "tilewright explain --job JOB",
+    ),
+)
 def explain(
     operator: Operator = None,
     words: Words = None,

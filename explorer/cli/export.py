@@ -16,13 +16,19 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    examples,
     pairs,
     read_schedule,
 )
 from explorer.cli.places import refuse_unwritable_folder
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright export matmul m=512 n=512 k=512 --out kernel",
+        "tilewright export matmul m=512 n=512 k=512 --schedule @schedule.json --out other",
+    ),
+)
 def export(
     operator: OperatorName,
     words: Words = None,

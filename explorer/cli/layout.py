@@ -7,14 +7,19 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli.app import LARGEST, OperatorName, Words, app, pairs, whole
+from explorer.cli.app import LARGEST, OperatorName, Words, examples, group, pairs, whole
 from explorer.cli.places import refuse_unwritable_file
 
-layout_app = typer.Typer(help="Show layouts, and explain those of an operator's block.")
-app.add_typer(layout_app, name="layout")
+layout_app = group("layout", "Show layouts, and explain those of an operator's block.")
 
 
-@layout_app.command("show")
+@layout_app.command(
+    "show",
+    epilog=examples(
+        "tilewright layout show '(4,8):(8,1)'",
+        "tilewright layout show 'S(3,4,3) o 0 o (8,64):(64,1)' --svg layout.svg",
+    ),
+)
 def show_layout(
     text: Annotated[
         str, typer.Argument(metavar="LAYOUT", help="(4,8):(8,1), or S(3,4,3) o 0 o (8,64):(64,1)")
@@ -54,7 +59,12 @@ def _tile(text: str) -> tuple[int, int]:
         raise UsageError(f"--tile {text!r} is not of the form ROWSxCOLUMNS, as 16x8 is") from None
 
 
-@layout_app.command("explain")
+@layout_app.command(
+    "explain",
+    epilog=examples(
+        "tilewright layout explain matmul m=512 n=512 k=512 dtype=bf16 --threads 256",
+    ),
+)
 def explain_layouts(
     operator: OperatorName,
     words: Words = None,

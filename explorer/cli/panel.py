@@ -115,8 +115,10 @@ def _single(job: JobAccount) -> Table:
         table.add_row("of peak", job.share, possible if known else "")
     if job.baseline is not None:
         table.add_row("baseline", *map(_words, _baseline(job, job.baseline)))
-    if job.regret is not None:
-        table.add_row("model", f"regret {100 * job.regret:.1f} %", "")
+    regret = "" if job.regret is None else f"regret {100 * job.regret:.1f} %"
+    without = "" if job.model is None or not job.model.why else f"none at first: {job.model.why}"
+    if regret or without:
+        table.add_row("model", regret, without)
     return table
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from explorer.baseline import Baseline
     from explorer.disturbance import Crowd
     from explorer.plan import Plan
-    from explorer.result import Progress
+    from explorer.result import HeadStart, Progress
     from explorer.roofline import Roofline
 
 LINE_EVERY = 32
@@ -56,6 +56,7 @@ class JobAccount:
     regret: float | None = None
     crowd: Crowd | None = None  # beside the best
     baseline: Baseline | None = None
+    model: HeadStart | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -90,7 +91,7 @@ class Account:
         if progress.best_seconds != job.best:
             job.crowd = crowd_of(progress.outcome)
         job.job, job.trials, job.best = progress.job, progress.trial, progress.best_seconds
-        job.regret, job.baseline = progress.regret, progress.baseline
+        job.regret, job.baseline, job.model = progress.regret, progress.baseline, progress.model
         job.outcomes[progress.outcome.status] += 1
         self.trials, self.elapsed = progress.trials, progress.elapsed
         if progress.replayed:
@@ -133,7 +134,8 @@ class Lines:
         self._account = account
         self._warned = False
         self._started = False
-        self._lacking: set[int] = set()  # jobs of which it was said that they have no baseline
+        self._told: set[int] = set()  # jobs of which it was said that they have no model
+        self._lacking: set[int] = set()  # the same of a baseline
 
     def __enter__(self) -> Lines:
         return self
@@ -149,6 +151,7 @@ class Lines:
             return
         self._start()
         self._warn()
+        self._say_without_model(progress, job)
         self._say_lacking(progress.number, job)
         improved = job.best is not None and (before is None or job.best < before)
         if improved or progress.trials % LINE_EVERY == 0:
@@ -172,6 +175,14 @@ class Lines:
         if self._account.replayed and not self._started:
             print(f"goes on after trial {self._account.replayed}", flush=True)
         self._started = True
+
+    def _say_without_model(self, progress: Progress, job: JobAccount) -> None:
+        """Once for each job that starts without a cost model: why."""
+        if not progress.model.why or progress.number in self._told:
+            return
+        self._told.add(progress.number)
+        title = f"{job.title}: " if len(self._account.jobs) > 1 else ""
+        print(f"{title}{progress.model.words}", flush=True)
 
     def _say_lacking(self, number: int, job: JobAccount) -> None:
         """Once for each job that has no baseline: why."""

@@ -7,11 +7,16 @@ from typing import Annotated
 
 import typer
 
-from explorer.cli.app import OperatorFiles, Records, app
+from explorer.cli.app import OperatorFiles, Records, app, examples
 from explorer.cli.places import refuse_unwritable_file
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright report",
+        "tilewright report JOB --out page.html",
+    ),
+)
 def report(
     job: Annotated[
         str | None,

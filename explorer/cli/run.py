@@ -18,6 +18,7 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    examples,
     milliseconds,
     pairs,
     print_json,
@@ -30,7 +31,13 @@ if TYPE_CHECKING:
     from ir.program import Program
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright run matmul m=512 n=512 k=512",
+        "tilewright run matmul m=512 n=512 k=512 --baseline",
+        "tilewright run matmul m=512 n=512 k=512 --schedule @schedule.json",
+    ),
+)
 def run(
     operator: OperatorName,
     words: Words = None,

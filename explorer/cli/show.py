@@ -12,12 +12,18 @@ from explorer.cli.app import (
     OutputFormat,
     Words,
     app,
+    examples,
     pairs,
     print_json,
 )
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright show softmax m=64 n=1000",
+        "tilewright show softmax m=64 n=1000 --streamed",
+    ),
+)
 def show(
     operator: OperatorName,
     words: Words = None,

@@ -14,6 +14,7 @@ from explorer.cli.app import (
     Words,
     app,
     domain_text,
+    examples,
     pairs,
     print_json,
 )
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     from ir.space import Summary
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright space matmul m=512 n=512 k=512",
+        "tilewright space softmax m=512 n=1000 --pin stream=true --format json",
+    ),
+)
 def space(
     operator: OperatorName,
     words: Words = None,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from explorer.cli.app import Format, OutputFormat, app, print_json
+from explorer.cli.app import Format, OutputFormat, app, examples, print_json
 
 
-@app.command()
+@app.command(epilog=examples("tilewright targets", "tilewright targets --format json"))
 def targets(form: OutputFormat = Format.text) -> None:
     """List targets, this machine's facts and the operators."""
     from ir.registry import operator_names

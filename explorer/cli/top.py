@@ -15,16 +15,22 @@ from explorer.cli.app import (
     OutputFormat,
     Records,
     app,
+    examples,
     milliseconds,
     print_json,
 )
 from ir.printable import printable
 
 if TYPE_CHECKING:
-    from records import Record
+    from records import Record, Store
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright top",
+        "tilewright top matmul --format json",
+    ),
+)
 def top(
     operator: Annotated[
         str | None, typer.Argument(metavar="[OPERATOR]", help="only workloads of this operator")
@@ -37,7 +43,7 @@ def top(
     winners = _best(operator, records, operators or ())
     found = [_row(record, count, flops) for record, count, flops in winners]
     if form is Format.json:
-        print_json(found)
+        print_json({"records": found})
         return
     for row in found:
         extents = printable(" ".join(f"{name}={v}" for name, v in row["arguments"].items()))
@@ -53,7 +59,6 @@ def _best(
     """The best record of each workload, the number of its trials, and its FLOPs where its program
     is to be had; raises NothingValid."""
     from explorer.errors import NothingValid
-    from explorer.rebuilding import buildable, of_record
     from explorer.recall import best_of, open_store
     from explorer.settings import records_location
 
@@ -67,16 +72,14 @@ def _best(
                 groups.setdefault((r.workload, r.target, r.hardware, r.generator), []).append(r)
             for trials in groups.values():
                 if record := best_of(trials):
-                    workload = buildable(store, of_record(record), operators)
-                    flops = None if workload is None else workload.program.flops
-                    found.append((record, len(trials), flops))
+                    found.append((record, len(trials), _flops(store, record, operators)))
     if not found:
         what = f"of {operator} " if operator else ""
         raise NothingValid(f"{where}: no valid record {what}yet; `tilewright tune` makes some")
     return sorted(found, key=lambda pair: (pair[0].operator, pair[0].extents, pair[0].hardware))
 
 
-def _row(record: Record, count: int, flops: int | None) -> dict[str, Any]:
+def _row(record: Record, count: int, flops: float | None) -> dict[str, Any]:
     from explorer.disturbance import crowd_of
     from explorer.recall import noted
 
@@ -96,3 +99,16 @@ def _row(record: Record, count: int, flops: int | None) -> dict[str, Any]:
         "created": record.created,
         "schedule": json.loads(record.schedule),
     }
+
+
+def _flops(store: Store, record: Record, operators: Sequence[str]) -> float | None:
+    """What is computed: as the record tells, else as its program counts if that is to be had."""
+    from explorer.recall import FLOPS
+
+    told = json.loads(record.notes).get(FLOPS)
+    if isinstance(told, int | float):
+        return told
+    from explorer.rebuilding import buildable, of_record
+
+    workload = buildable(store, of_record(record), operators)
+    return None if workload is None else workload.program.flops

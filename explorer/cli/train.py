@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from explorer.cli.app import Format, OperatorFiles, OutputFormat, app, print_json
+from explorer.cli.app import Format, OperatorFiles, OutputFormat, app, examples, print_json
 from explorer.cli.places import refuse_unwritable_file
 from ir.errors import UsageError
 
@@ -16,15 +16,24 @@ if TYPE_CHECKING:
     from costmodel.dataset import Group
 
 Sources = Annotated[
-    list[str], typer.Option("--records", help="a store or an export; may be given several times")
+    list[str] | None,
+    typer.Option(
+        "--records",
+        help="a store or an export; may be given several times; default: the record store",
+    ),
 ]
 OneTarget = Annotated[str | None, typer.Option(help="only records of this target")]
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright train --out model.json.xz",
+        "tilewright train --records records.db --records more.jsonl --out model.json",
+    ),
+)
 def train(
-    records: Sources,
     out: Annotated[Path, typer.Option(help="file to write; .xz compresses it")],
+    records: Sources = None,
     target: OneTarget = None,
     operators: OperatorFiles = None,
     seed: Annotated[int, typer.Option(min=0, help="of the trees' random choices")] = 0,
@@ -38,7 +47,7 @@ def train(
     trained = fit(groups, seed=seed)
     trained.save(out)
     if form is Format.json:
-        facts = {"target": trained.target, "schema": trained.schema, "file": str(out)}
+        facts = {"target": trained.target, "features": trained.schema, "file": str(out)}
         print_json({**facts, "data": dict(trained.data), "versions": dict(trained.versions)})
         return
     data = trained.data
@@ -50,12 +59,13 @@ def train(
 
 
 def one_target(
-    records: list[str], target: str | None, operators: Sequence[str] = ()
+    records: list[str] | None, target: str | None, operators: Sequence[str] = ()
 ) -> list[Group]:
     """The groups of records of a single target; raises UsageError where there are several."""
+    from explorer.settings import records_location
     from explorer.training import by_target, read_groups
 
-    found = by_target(read_groups(records, target, operators))
+    found = by_target(read_groups(records or [records_location()], target, operators))
     if len(found) > 1:
         raise UsageError(f"the records are of targets {', '.join(found)}: name one with --target")
     return next(iter(found.values()))

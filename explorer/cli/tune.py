@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,8 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    examples,
+    operator_starts,
     pairs,
     print_json,
 )
@@ -44,6 +46,7 @@ OperatorOrJob = Annotated[
     typer.Argument(
         metavar="[OPERATOR]",
         help="a built-in operator, or FILE.py:NAME; with --resume, a job's identifier",
+        autocompletion=operator_starts,
     ),
 ]
 Jobs = Annotated[
@@ -88,7 +91,14 @@ Out = Annotated[
 _ALWAYS = {"resume", "records", "out", "name", "plain", "form"}
 
 
-@app.command()
+@app.command(
+    epilog=examples(
+        "tilewright tune matmul m=512 n=512 k=512 --trials 64 --out kernel",
+        "tilewright tune matmul m=512 n=512 k=512 dtype=bf16 --seconds 20 --pin pack.s0.B=no",
+        "tilewright tune gated.py:gated m=256 n=512 k=128 --effort quick",
+        "tilewright tune --jobs jobs.toml --trials 64",
+    ),
+)
 def tune(
     context: typer.Context,
     operator: OperatorOrJob = None,
@@ -400,5 +410,6 @@ def _row(result: JobResult, files: tuple[str, ...]) -> dict[str, Any]:
         "elapsed": result.elapsed,
         "interrupted": result.interrupted,
         "schedule": json.loads(result.best.to_json()),
+        "model": asdict(result.model),
         "files": files,
     } | result_facts(result)

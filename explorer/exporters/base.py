@@ -16,6 +16,8 @@ from typing import Protocol
 from explorer.errors import ExportError
 from ir.kernel import Kernel
 
+MANIFEST_SCHEMA = 1  # raised when a manifest loses an entry, or one changes its meaning
+
 
 class Exporter(Protocol):
     """Writes the files of one kernel."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from explorer.errors import ExportError
 from explorer.exporters.base import (
+    MANIFEST_SCHEMA,
     argument_rows,
     checksums,
     described,
@@ -238,6 +239,7 @@ def _outs(outputs: list[Argument]) -> str:
 def _manifest(kernel: Kernel, plan: Plan, facts: Mapping[str, object], folder: Path) -> str:
     """What the files hold and what launching takes, with checksums."""
     manifest = {
+        "schema": MANIFEST_SCHEMA,
         "name": kernel.name,
         "target": kernel.target,
         "arch": plan["arch"],

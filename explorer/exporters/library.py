@@ -20,6 +20,7 @@ from string import Template
 from explorer.errors import ExportError
 from explorer.exporters.base import (
     CHOOSE,
+    MANIFEST_SCHEMA,
     argument_rows,
     checksums,
     described,
@@ -138,6 +139,7 @@ def _manifest(
 ) -> str:
     """What the files hold, with their checksums."""
     manifest = {
+        "schema": MANIFEST_SCHEMA,
         "name": kernel.name,
         "target": kernel.target,
         "symbol": around.symbol,

@@ -15,7 +15,7 @@ def render(story: Story) -> str:
         from jinja2 import Environment, StrictUndefined
     except ImportError:
         raise MissingTarget(
-            "reports need jinja2, which is not installed: pip install 'tilewright[report]'"
+            "reports need jinja2, which this install lacks: pip install jinja2"
         ) from None
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     template = (files("explorer.report") / "page.html").read_text(encoding="utf-8")

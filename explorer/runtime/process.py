@@ -37,7 +37,7 @@ _TAIL = 2000
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); " + (
     "from explorer.runtime.server import main; main(sys.argv[1:])"
 )
-_MODULES = ("numpy", "ir.oracle", "explorer.runtime.workers")
+_MODULES = ("numpy", "networkx", "ir.oracle", "explorer.runtime.workers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,7 @@ def test_top_lists_kernels_alone(
 ) -> None:
     device.library = device.contested = Baseline("lib", Outcome("ok", 1e-9, (1e-9, 1e-9), 5))
     row = json.loads(said(capsys, *TUNE, "--format", "json"))
-    (best,) = json.loads(said(capsys, "top", "--format", "json"))
+    (best,) = json.loads(said(capsys, "top", "--format", "json"))["records"]
     assert best["schedule"] == row["schedule"]
     assert best["seconds"] == row["seconds"] > 1e-9
 

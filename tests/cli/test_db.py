@@ -30,7 +30,7 @@ def test_check_and_stats(filled: Path, capsys: pytest.CaptureFixture[str]) -> No
     found = json.loads(said(capsys))
     assert (found["trials"], found["sound"]) == (SOME, True)
     assert cli.invoke(["db", "stats", "--format", "json"]) == cli.EXIT_DONE
-    counted = json.loads(said(capsys))
+    counted = json.loads(said(capsys))["operators"]
     assert sum(sum(row.values()) for row in counted.values()) == SOME
 
 
@@ -94,7 +94,7 @@ def test_top_lists_the_best_of_each_workload(
         assert cli.invoke(words) == cli.EXIT_DONE
     said(capsys)
     assert cli.invoke(["top", "--format", "json"]) == cli.EXIT_DONE
-    rows = json.loads(said(capsys))
+    rows = json.loads(said(capsys))["records"]
     assert [row["arguments"]["m"] for row in rows] == [24, 40]
     assert all(row["gflops"] > 0 and row["trials"] >= 4 for row in rows)
     assert cli.invoke(["top", "matmul"]) == cli.EXIT_DONE

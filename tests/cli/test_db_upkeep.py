@@ -74,7 +74,7 @@ def test_one_workload_is_chosen_by_its_key(
         records.add(make_record(1, workload="ab" * 32, operator="softmax"))
     file = str(tmp_path / "out.json")
     assert "select one workload" in refused(capsys, 8, "export", file)
-    rows = json.loads(done(capsys, "stats", "--workloads", "--format", "json"))
+    rows = json.loads(done(capsys, "stats", "--workloads", "--format", "json"))["workloads"]
     assert [(row["operator"], row["trials"]) for row in rows] == [("matmul", SOME), ("softmax", 1)]
     listed = done(capsys, "stats", "--workloads").splitlines()
     key = listed[1].split()[0]
@@ -93,6 +93,7 @@ def test_pruning_counts_first_and_deletes_when_told(
     assert filled.read_bytes() == before
     told = json.loads(done(capsys, "prune", "--keep-best", "5", "--yes", "--format", "json"))
     assert told == {
+        "schema": 1,
         "trials": 25,
         "candidates": 25,
         "kept": 5,
@@ -150,7 +151,8 @@ def test_merge_tells_what_it_did(
     filled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     third = str(tmp_path / "third.db")
-    told = json.loads(done(capsys, "merge", str(filled), "--records", third, "--format", "json"))
+    merged = done(capsys, "merge", str(filled), "--records", third, "--format", "json")
+    told = json.loads(merged)["stores"]
     assert told == [{"store": str(filled), "read": SOME, "added": SOME, "jobs": 0}]
     missing = str(tmp_path / "none.db")
     refused(capsys, cli.EXIT_USAGE, "merge", str(filled), missing, "--records", missing + "2")

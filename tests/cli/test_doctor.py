@@ -13,13 +13,15 @@ from explorer.cli import doctor
 
 def findings(capsys: pytest.CaptureFixture[str], code: int) -> dict[str, dict[str, str]]:
     assert cli.invoke(["doctor", "--format", "json"]) == code
-    return {row["what"]: row for row in json.loads(capsys.readouterr().out)}
+    return {row["what"]: row for row in json.loads(capsys.readouterr().out)["findings"]}
 
 
 def test_this_machine_is_well(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = findings(capsys, cli.EXIT_DONE)
-    for what in ("python", "numpy", "llvmlite", "xgboost", "cpu target", "worker", "cache"):
+    well = ("python", "numpy", "llvmlite", "cpu model", "cuda model", "jinja2", "cpu target")
+    for what in (*well, "worker", "cache"):
         assert found[what]["verdict"] == "ok", found[what]
+    assert {"xgboost-cpu", "xgboost"} & set(found)
     assert "not made yet" in found["records"]["found"]
     assert not store.exists()
     assert cli.invoke(["doctor"]) == cli.EXIT_DONE
@@ -90,3 +92,51 @@ def test_no_linker_is_a_note(
 ) -> None:
     monkeypatch.setattr("explorer.exporter.find_linker", lambda: None)
     assert findings(capsys, cli.EXIT_DONE)["linker"]["verdict"] == "note"
+
+
+def test_missing_and_damaged_models_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An install without its data files searches blind, and must not look well."""
+    from ir.errors import UsageError
+
+    def shipped(target: str) -> None:
+        if target == "cuda":
+            raise UsageError("it is damaged")
+
+    monkeypatch.setattr("costmodel.saved.shipped_model", shipped)
+    found = findings(capsys, cli.EXIT_DONE)
+    assert (found["cpu model"]["verdict"], found["cuda model"]["verdict"]) == ("note", "note")
+    assert "searches start without one" in found["cpu model"]["found"]
+    assert "install Tilewright again" in found["cpu model"]["advice"]
+    assert found["cuda model"]["found"] == "it is damaged"
+
+
+def test_either_distribution_of_xgboost_will_do_but_not_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = {"xgboost": "3.2.0"}
+    monkeypatch.setattr(doctor, "_version", there.get)
+    assert doctor._package("xgboost-cpu", doctor.ALL).verdict == doctor.GOOD
+    there["xgboost-cpu"] = "3.2.0"
+    both = doctor._package("xgboost-cpu", doctor.ALL)
+    assert both.verdict == doctor.NOTE
+    assert "one folder" in both.found
+    there.clear()
+    assert doctor._package("xgboost-cpu", doctor.ALL).advice == "pip install xgboost-cpu"
+
+
+def test_missing_extras_are_notes_with_their_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from ir.errors import MissingTarget
+
+    def missing() -> str:
+        raise MissingTarget("no NVRTC; install the extra")
+
+    monkeypatch.setattr("explorer.runtime.nvrtc.version", missing)
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "jinja2" else "1.0")
+    found = findings(capsys, cli.EXIT_DONE)
+    assert (found["NVRTC"]["verdict"], found["jinja2"]["verdict"]) == ("note", "note")
+    assert "install the extra" in found["NVRTC"]["advice"]
+    assert found["jinja2"]["advice"] == "pip install jinja2"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from explorer import cli
 from explorer.cli.app import VERBS
 
-GROUPS = ("db", "layout")
+GROUPS = ("db", "layout", "jobs")
 COMMANDS = [(verb,) for verb in VERBS]
 
 
@@ -23,7 +27,7 @@ def all_commands(capsys: pytest.CaptureFixture[str]) -> list[tuple[str, ...]]:
     found: list[tuple[str, ...]] = []
     for verb in VERBS:
         if verb in GROUPS:
-            listed = help_of(capsys, verb).split("Commands:\n")[1]
+            listed = help_of(capsys, verb).split("Commands:\n")[1].split("Examples:\n")[0]
             found += [(verb, line.split()[0]) for line in re.findall(r"^  \w.*$", listed, re.M)]
         else:
             found.append((verb,))
@@ -76,9 +80,48 @@ def test_a_misspelt_option_names_the_nearest(
     assert f"(did you mean {nearest}?)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("verb", "nearest"), [("tun", "tune"), ("explian", "explain")])
-def test_a_misspelt_verb_names_the_nearest(
-    verb: str, nearest: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [
+        (["tun"], "tune"),
+        (["explian", "matmul"], "explain"),
+        (["db", "chekc"], "check"),
+        (["layout", "shwo", "(4,8):(8,1)"], "show"),
+        (["jobs", "sow", "x"], "show"),
+    ],
+)
+def test_a_misspelt_command_names_the_nearest(
+    words: list[str], nearest: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.invoke([verb]) == cli.EXIT_USAGE
-    assert f"'{nearest}'" in capsys.readouterr().err
+    assert cli.invoke(words) == cli.EXIT_USAGE
+    assert f"did you mean '{nearest}'?" in capsys.readouterr().err
+
+
+def test_a_command_like_no_other_is_told_which_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.invoke(["db", "xyzzy"]) == cli.EXIT_USAGE
+    assert "known are check, stats, export, import" in capsys.readouterr().err
+
+
+def test_completion_proposes_commands_options_and_values(tmp_path: Path) -> None:
+    """As a shell asks: the line so far, and the position of the word to complete."""
+    for line, proposed in (
+        ("tilewright ta", {"targets"}),
+        ("tilewright db me", {"merge"}),
+        ("tilewright tune matmul --tri", {"--trials"}),
+        ("tilewright space matm", {"matmul", "matmul_bias_act"}),
+        ("tilewright run matmul --target c", {"cpu", "cuda"}),
+    ):
+        asked = {"_TILEWRIGHT_COMPLETE": "complete_bash", "COMP_WORDS": line}
+        asked |= {"COMP_CWORD": str(len(line.split()) - 1), "HOME": str(tmp_path)}
+        code = "from explorer.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | asked
+        )
+        assert done.returncode == 0, done.stderr
+        assert proposed <= set(done.stdout.split()), line
+
+
+def test_completion_is_installed_by_an_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--install-completion" in help_of(capsys)

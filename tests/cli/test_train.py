@@ -45,14 +45,16 @@ def _fill(store: Path, rows: int = 40) -> None:
 def test_train_evaluate_and_tune_with_it(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _fill(store)
     out = tmp_path / "model.json.xz"
-    assert cli.invoke(["train", "--records", str(store), "--out", str(out)]) == cli.EXIT_DONE
+    assert cli.invoke(["train", "--out", str(out)]) == cli.EXIT_USAGE
+    assert f"no records at {store}" in capsys.readouterr().err
+    _fill(store)
+    assert cli.invoke(["train", "--out", str(out)]) == cli.EXIT_DONE
     text = capsys.readouterr().out
     assert "160 kernels (144 valid) of 4 workloads, 3 operators, target cpu" in text
     assert f"wrote {out}" in text
 
-    evaluate = ["evaluate", str(out), "--records", str(store), "--format", "json"]
+    evaluate = ["evaluate", str(out), "--format", "json"]  # of the record store
     assert cli.invoke(evaluate) == cli.EXIT_DONE
     found = json.loads(capsys.readouterr().out)
     assert found["summary"]["model"]["correlation"] > 0.8
@@ -140,3 +142,29 @@ def test_a_search_starts_with_the_model_that_is_asked_for(
         with Search(workload, records, trials=32, strategy="random", model=out) as search:
             assert search.prior is None
             assert search.model_quality == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), "none is installed for target cpu"),
+        (("--model", "none"), "none was asked for"),
+        (("--strategy", "random"), "the strategy uses none"),
+    ],
+)
+def test_a_search_without_a_model_says_so(
+    options: tuple[str, ...],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice())
+    command = ["tune", "matmul", "m=32", "n=32", "k=32", "--trials", "2", *options]
+    if not options:
+        assert cli.invoke(command) == cli.EXIT_DONE
+        assert "no cost model" not in capsys.readouterr().out
+        monkeypatch.setattr("explorer.training.shipped_model", lambda _: None)
+    assert cli.invoke(command) == cli.EXIT_DONE
+    assert capsys.readouterr().out.count(f"no cost model to start with: {why}\n") == 1
+    assert cli.invoke([*command, "--format", "json"]) == cli.EXIT_DONE
+    assert json.loads(capsys.readouterr().out)["model"] == {"source": "", "why": why}

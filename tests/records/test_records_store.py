@@ -49,6 +49,17 @@ class StoreContract:
         assert list(store.records()) == [good, failed]
         assert store.check() == 2
 
+    def test_trials_of_jobs_are_counted(self, store: Store, record: Make) -> None:
+        failed = record(2, status="crash", seconds=None, quartiles=None)
+        store.add_all([record(3), record(1), failed, record(4, job="job-2")])
+        store.add(record(6, strategy="final"))
+        assert store.job_counts() == (
+            ("job-1", "evolutionary", "crash", 1),
+            ("job-1", "evolutionary", "ok", 2),
+            ("job-1", "final", "ok", 1),
+            ("job-2", "evolutionary", "ok", 1),
+        )
+
     def test_same_record_is_stored_once(self, store: Store, record: Make) -> None:
         assert store.add(record(1))
         assert not store.add(record(1))

@@ -46,6 +46,7 @@ def test_files_and_manifest(tmp_path: Path, stub_compiler: None) -> None:
     tally = {"kind": "pointer", "argument": "workspace", "offset": 256}
     tiles = {"kind": "pointer", "argument": "tiles", "offset": 0}
     assert manifest == {
+        "schema": 1,
         "name": "copied",
         "target": "cuda",
         "arch": "sm_90a",

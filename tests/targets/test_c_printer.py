@@ -32,8 +32,8 @@ from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule
 from ir.target import get_backend
-from ir.targets.cpu.backend import staged_program
 from ir.targets.cpu.c import print_c
+from ir.targets.cpu.candidates import staged_program
 from ir.targets.cpu.nest import I64, PTR, Builder, Type, Value
 from ir.targets.cpu.standalone import C_FLAGS, standalone
 from tests.targets.mixed_types import any_and_all, bytes_product, many_results

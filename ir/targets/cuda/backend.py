@@ -1,19 +1,22 @@
-"""The CUDA target: facts of the GPU, the space of any program, the lowering to CUDA C++."""
+"""The CUDA target: facts of the GPU, the space of any program, the lowering to CUDA C++.
+
+Facts are asked for without spaces, so what makes these is imported where it is used.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ir.errors import UsageError
-from ir.kernel import Kernel, Standalone
-from ir.program import Program
-from ir.schedule import Schedule
-from ir.space import Space
 from ir.target import Hardware
-from ir.targets.cuda.engines import route_of, space_of
 from ir.targets.cuda.hardware import device_hardware, stated_peaks
-from ir.targets.cuda.kernels import lower_all
-from ir.targets.cuda.scalars import STORAGE
+
+if TYPE_CHECKING:
+    from ir.kernel import Kernel, Standalone
+    from ir.program import Program
+    from ir.schedule import Schedule
+    from ir.space import Space
 
 GENERATOR = "5"
 
@@ -34,6 +37,9 @@ class CudaBackend:
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""
+        from ir.targets.cuda.engines import space_of
+        from ir.targets.cuda.scalars import STORAGE
+
         for spec in program.tensors:
             if spec.dtype not in STORAGE:
                 raise UsageError(
@@ -55,6 +61,9 @@ class CudaBackend:
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
     ) -> Kernel:
         """Generate the kernel's text and launch plan; raises Refusal."""
+        from ir.targets.cuda.engines import route_of
+        from ir.targets.cuda.kernels import lower_all
+
         route = route_of(program, schedule.as_dict(), hardware)
         return lower_all(program, route.own(schedule.as_dict()), hardware, route.engine)
 
