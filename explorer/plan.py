@@ -17,6 +17,7 @@ from typing import Any, Literal, cast, get_args
 
 from explorer.budget import BATCH, Budget
 from ir.errors import UsageError
+from records import Address, StoreError
 
 Scalar = str | int | float | bool
 Objective = Literal["total", "ratio"]
@@ -40,10 +41,11 @@ class JobPlan:
     trials: int | None = None
     weight: float = 1.0
     model: str | None = None
-    start_from: str | None = None  # records whose fastest schedules are measured first
+    start_from: Address | None = None  # records whose fastest schedules are measured first
     baseline: bool = True  # whether the target's array library is measured besides
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "start_from", start_of(self.start_from))
         if self.trials is not None and self.trials < 1:
             raise UsageError(f"trials={self.trials}: must be at least 1")
         if not (self.weight > 0 and math.isfinite(self.weight)):
@@ -54,7 +56,8 @@ class JobPlan:
     def anchored(self, folder: Path) -> JobPlan:
         """See `Plan.anchored`."""
         model = self.model if self.model in (None, NO_MODEL) else _within(folder, self.model)
-        return replace(self, model=model, start_from=_within(folder, self.start_from))
+        start_from = self.start_from and self.start_from.within(folder)
+        return replace(self, model=model, start_from=start_from)
 
     @property
     def title(self) -> str:
@@ -84,7 +87,7 @@ class Plan:
         return replace(self, jobs=tuple(job.anchored(folder) for job in self.jobs))
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True, default=str)  # addresses, redacted
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -95,6 +98,14 @@ class Plan:
             return cls(jobs, Budget(**data["budget"]), data["objective"])
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"not a plan of jobs: {error}") from None
+
+
+def start_of(where: str | Path | Address | None) -> Address | None:
+    """The address of records to start from; raises UsageError."""
+    try:
+        return None if where is None else Address.of(where)
+    except StoreError as error:
+        raise UsageError(f"start_from: {error}") from None
 
 
 def _within(folder: Path, name: str | None) -> str | None:

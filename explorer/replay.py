@@ -16,13 +16,13 @@ from pathlib import Path
 
 from explorer.baseline import Baseline
 from explorer.outcome import Outcome
-from explorer.recall import open_store, verdicts
+from explorer.recall import Where, open_store, verdicts
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule, Value
 from ir.space import Space
 from ir.target import Hardware
-from records import Record, Store, import_records
+from records import Address, Record, Store, import_records
 
 EXPORTS = (".jsonl", ".jsonl.xz")
 SHOWN = 3  # workloads named where the wanted one is missing
@@ -36,7 +36,7 @@ class Recording:
     outcomes: Mapping[Schedule, Outcome]
 
     @classmethod
-    def load(cls, workload: Workload, source: str | Path) -> Recording:
+    def load(cls, workload: Workload, source: Where) -> Recording:
         """What `source` (a store, or an export of one) holds of `workload`.
 
         Of several machines, thread counts and code generators, the one with most trials. Raises
@@ -55,7 +55,7 @@ class Recording:
         spanned = _spanned(there.space({}), list(outcomes))
         if not spanned:
             raise UsageError(
-                f"{source}: recorded by code generator {records[0].generator}, whose schedules "
+                f"{Address.of(source)}: recorded by code generator {records[0].generator}, whose schedules "
                 f"{there.backend.generator} does not know; record them again"
             )
         return cls(there, {schedule: outcomes[schedule] for schedule in spanned})
@@ -125,14 +125,16 @@ class Replayer:
 
 
 def seeds_from(
-    workload: Workload, source: str | Path, pins: Mapping[str, object] | None = None
+    workload: Workload, source: Where, pins: Mapping[str, object] | None = None
 ) -> tuple[Schedule, ...]:
     """Schedules recorded of `workload` on any machine that are legal on its own, fastest first."""
     recorded = Recording.load(workload, source).fastest_first()
     space = workload.space(pins)
     legal = [s for s in _spanned(space, recorded) if space.refusal(s) is None]
     if not legal:
-        raise UsageError(f"{source}: none of {len(recorded)} recorded schedules is legal here")
+        raise UsageError(
+            f"{Address.of(source)}: none of {len(recorded)} recorded schedules is legal here"
+        )
     return tuple(legal)
 
 
@@ -156,30 +158,31 @@ def _spanned(space: Space, schedules: Sequence[Schedule]) -> list[Schedule]:
     return found
 
 
-def _records(workload: Workload, source: str | Path) -> list[Record]:
+def _records(workload: Workload, source: Where) -> list[Record]:
     """What a store or an export holds of a workload, oldest first."""
-    where = str(source)
-    if "://" not in where and not Path(where).is_file():
+    where = Address.of(source)
+    if where.path is not None and not where.path.is_file():
         raise UsageError(f"{where}: no such file; name a store, or an export of one (.jsonl)")
     with _opened(where) as store:
         return list(store.records(workload=workload.program.key, target=workload.target))
 
 
-def _nothing_of(workload: Workload, source: str | Path) -> str:
+def _nothing_of(workload: Workload, source: Where) -> str:
     """That a source has no record of a workload, and what it has instead."""
-    with _opened(str(source)) as store:
+    with _opened(Address.of(source)) as store:
         kinds = {(r.operator, r.extents, r.target, r.threads) for r in store.records()}
     shown = [f"{name} {extents} for {target} on {n} threads" for name, extents, target, n in kinds]
     there = ", ".join(sorted(shown)[:SHOWN]) or "nothing at all"
     threads = f" on {workload.threads} threads" if workload.threads else ""
     wanted = f"{workload.operator} {workload.extents_json} for {workload.target}{threads}"
-    return f"{source}: no record of {wanted}; there is {there}"
+    return f"{Address.of(source)}: no record of {wanted}; there is {there}"
 
 
-def _opened(where: str) -> Store:
+def _opened(address: Address) -> Store:
     """The store at `where`, or one in memory that holds the export there."""
-    if not where.endswith(EXPORTS):
-        return open_store(where)
+    where = str(address)
+    if address.path is None or not where.endswith(EXPORTS):
+        return open_store(address)
     store = Store(":memory:")
     if where.endswith(".xz"):
         with tempfile.NamedTemporaryFile(suffix=".jsonl") as plain:

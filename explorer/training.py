@@ -25,7 +25,7 @@ from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
 from ir.space import Row, Space
 from ir.target import Hardware
-from records import Record, Store, import_records
+from records import Address, Record, Store, import_records
 
 COMPARED = 5  # kernels with finals from which the scales of finals and searches are compared
 DISTURBED = 1.25  # times what the search told, from which finals ran beside other work
@@ -53,14 +53,15 @@ def read_groups(sources: Sequence[str], target: str | None = None) -> list[Group
     groups = [group for records in found.values() if (group := group_of(records)) is not None]
     if not groups:
         what = f" for target {target}" if target else ""
-        raise UsageError(f"{', '.join(sources)}: no trial{what} that this version can read")
+        places = ", ".join(str(Address.of(source)) for source in sources)
+        raise UsageError(f"{places}: no trial{what} that this version can read")
     return groups
 
 
 @contextmanager
 def _opened(source: str) -> Iterator[Store]:
     """A store as it is, or an export read into a store of its own."""
-    if "://" not in source and not Path(source).exists():
+    if not Address.of(source).there:
         raise UsageError(f"no records at {source}: name a store or an export")
     if not source.endswith((".jsonl", ".jsonl.xz")):
         with open_store(source) as store:

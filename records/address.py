@@ -10,13 +10,13 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import quote, quote_plus
 
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
-
 from records.errors import UnusableLocation
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
 
 MEMORY = ":memory:"
 HIDDEN = "***"
@@ -40,18 +40,22 @@ Secrets = Mapping[str, Any]
 class Address:
     """The address of a store: frozen, equal to another of the same redacted form.
 
-    `str`, `repr`, `format`, copies, pickles and JSON carry `shown` alone. An address that is made of
-    a redacted one opens its store if a password file or `PGPASSWORD` knows the password.
+    `str`, `repr`, `format`, copies, pickles and JSON carry `shown` alone. One that is made of a
+    redacted form opens its store if a password file or `PGPASSWORD` knows the password.
     """
 
-    __slots__ = ("_secrets", "shown", "url")
+    __slots__ = ("_secrets", "file", "server", "shown")
 
     shown: str
-    url: URL  # without secrets
+    file: str | None  # its name as given, None for a server
+    server: URL | None  # without secrets
     _secrets: Callable[[], Secrets]  # a function, so that nothing that walks values finds them
 
-    def __init__(self, url: URL, shown: str, secrets: Secrets) -> None:
-        for name, value in (("url", url), ("shown", shown), ("_secrets", lambda: secrets)):
+    def __init__(
+        self, shown: str, *, file: str | None = None, server: URL | None = None, secrets: Secrets
+    ) -> None:
+        values = {"shown": shown, "file": file, "server": server, "_secrets": lambda: secrets}
+        for name, value in values.items():
             object.__setattr__(self, name, value)
 
     @classmethod
@@ -67,14 +71,14 @@ class Address:
     @property
     def path(self) -> Path | None:
         """The file, None for a database in memory or on a server."""
-        if self.url.get_backend_name() != "sqlite" or self.url.database in (None, "", MEMORY):
+        if self.file in (None, MEMORY):
             return None
-        return Path(str(self.url.database)).expanduser().absolute()
+        return Path(str(self.file)).expanduser().absolute()
 
     @property
     def memory(self) -> bool:
         """Whether the store ends with its process."""
-        return self.url.get_backend_name() == "sqlite" and self.path is None
+        return self.file == MEMORY
 
     @property
     def there(self) -> bool:
@@ -83,8 +87,9 @@ class Address:
 
     def within(self, folder: Path) -> Address:
         """A relative path as seen from where `folder` is; anything else as it is."""
-        relative = self.path is not None and "://" not in self.shown
-        return Address.of(str(folder / self.shown)) if relative else self
+        if self.file is None or self.memory:
+            return self
+        return Address.of(str(folder / Path(self.file).expanduser()))
 
     def secrets(self) -> dict[str, Any]:
         """What the driver needs besides `url`, by its names. For the connection alone."""
@@ -133,10 +138,13 @@ def _of_path(text: str) -> Address:
             "records location is neither a path nor a URL: write a server's as "
             "postgresql://user@host/database"
         )
-    return Address(URL.create("sqlite", database=text), text, {})
+    return Address(text, file=text, secrets={})
 
 
 def _of_url(text: str) -> Address:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
     kind = text.partition("://")[0]
     try:
         url = make_url(text)
@@ -171,18 +179,20 @@ def _refuse_ambiguous(text: str, url: URL) -> None:
 
 
 def _of_server(url: URL) -> Address:
+    from sqlalchemy.engine import URL
+
     plain = {name: value for name, value in url.query.items() if _is_harmless(name, value)}
     secrets = {name: value for name, value in url.query.items() if name not in plain}
     if url.password is not None:
         secrets["password"] = str(url.password)
     public = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, plain)
+    hidden = {name: HIDDEN for name in url.query if name not in plain}
     shown = public.set(
-        password=HIDDEN if url.password is not None else None,
-        query={**plain, **{name: HIDDEN for name in url.query if name not in plain}},
+        password=HIDDEN if url.password is not None else None, query={**plain, **hidden}
     ).render_as_string(hide_password=True)
     shown = shown.replace(f"{_DRIVER}://", "postgresql://", 1).replace(quote_plus(HIDDEN), HIDDEN)
     known = {name: value for name, value in secrets.items() if value != HIDDEN}
-    return Address(public, shown, known)
+    return Address(shown, server=public, secrets=known)
 
 
 def _is_harmless(name: str, value: str | tuple[str, ...]) -> bool:

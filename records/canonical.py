@@ -9,7 +9,6 @@ from typing import Any
 
 from records.errors import InvalidRecord
 
-
 _ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
 )

@@ -15,6 +15,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from records.address import MEMORY, Address
@@ -78,8 +79,8 @@ class Database:
         self._met = False
 
     def _engine(self, address: Address) -> Engine:
-        if address.url.get_backend_name() != "sqlite":
-            return _server_engine(address, self._busy_seconds, self.read_only)
+        if address.server is not None:
+            return _server_engine(address, address.server, self._busy_seconds, self.read_only)
         if self.path is None or not self.read_only:
             if self.path is not None:
                 refuse_unwritable(self.path)
@@ -246,14 +247,14 @@ class Database:
         return explain(error, self.location, self._address.scrub)
 
 
-def _server_engine(address: Address, busy_seconds: float, read_only: bool) -> Engine:
+def _server_engine(address: Address, url: URL, busy_seconds: float, read_only: bool) -> Engine:
     arguments = address.secrets()  # not in the URL, which the library may show
-    if "connect_timeout" not in address.url.query:
+    if "connect_timeout" not in url.query:
         arguments["connect_timeout"] = max(_LEAST_CONNECT_SECONDS, round(busy_seconds))
     options = {"postgresql_readonly": True} if read_only else {}
     try:
         engine = create_engine(
-            address.url, connect_args=arguments, pool_pre_ping=True, execution_options=options
+            url, connect_args=arguments, pool_pre_ping=True, execution_options=options
         )
     except ImportError as error:
         raise StoreUnavailable(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from records.canonical import canonical_json, content_key
 from records.errors import InvalidRecord, StoreUnavailable
-from records.files import Imported, damaged, pour, replacing, unreadable
+from records.files import Imported, Outgoing, damaged, pour, replacing, unreadable
 from records.record import Job, Record
 from records.rows import Selection
 from records.store import PAGE, Store
@@ -33,7 +33,7 @@ _TYPES = {
 _HEADER, _JOBS = "tilewright", "tilewright_jobs"  # names in the file's metadata
 
 
-def write(store: Store, path: Path, selection: Selection) -> int:
+def write(store: Outgoing, path: Path, selection: Selection) -> int:
     """Write the selected trials and every job; returns how many trials."""
     duckdb = _library()
     with _connect(duckdb) as connection, replacing(path) as part:
@@ -85,7 +85,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _write_rows(store: Store, path: Path, selection: Selection) -> dict[str, Any]:
+def _write_rows(store: Outgoing, path: Path, selection: Selection) -> dict[str, Any]:
     """The trials as lines of JSON, which DuckDB reads by itself; gives what the header says."""
     digest, count = sha256(), 0
     with open(path, "x", encoding="ascii") as stream:
@@ -149,7 +149,7 @@ def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], 
         if header["jobs"] != content_key(text):
             raise damaged(path, "metadata", "the checksum of the jobs does not match")
         return header, [Job.from_dict(values) for values in json.loads(text)]
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
         reason = f"it is no export of Tilewright ({type(error).__name__})"
         raise damaged(path, "metadata", reason) from None
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from records.canonical import content_key
 from records.address import Address
+from records.canonical import content_key
 from records.errors import DamagedStore, InvalidRecord, StoreUnavailable, UnusableLocation
 from records.files import pour
 from records.pages import rows_of

@@ -107,6 +107,16 @@ class Store:
         """Where the records are, fit for a message: what is secret in a URL is hidden."""
         return self._database.location
 
+    @property
+    def is_file(self) -> bool:
+        """Whether it is kept in a file, and so can be sealed."""
+        return self._database.path is not None
+
+    @property
+    def older(self) -> bool:
+        """Whether its tables are of an earlier version: it was opened to be read."""
+        return self._schema < schema.VERSION
+
     def __repr__(self) -> str:
         return f"Store({self.location!r})"
 
