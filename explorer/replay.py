@@ -55,8 +55,8 @@ class Recording:
         spanned = _spanned(there.space({}), list(outcomes))
         if not spanned:
             raise UsageError(
-                f"{Address.of(source)}: recorded by code generator {records[0].generator}, whose schedules "
-                f"{there.backend.generator} does not know; record them again"
+                f"{Address.of(source)}: recorded by code generator {records[0].generator}, whose "
+                f"schedules {there.backend.generator} does not know; record them again"
             )
         return cls(there, {schedule: outcomes[schedule] for schedule in spanned})
 

@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, inspect, select, text
 
 from records.canonical import content_key
-from records.schema import COUNTED, WITH_LEASES, WITH_TALLIES, facts, leases, tallies, trials
+from records.schema import (
+    COUNTED,
+    WITH_LEASES,
+    WITH_TALLIES,
+    facts,
+    leases,
+    metadata,
+    tallies,
+    trials,
+)
 
 _TOLD = 5
+SINCE = {leases.name: WITH_LEASES, tallies.name: WITH_TALLIES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +57,13 @@ def summary(found: Sequence[str]) -> str:
 
 def missing_columns(connection: Connection, version: int) -> Iterator[str]:
     """Columns that the tables of this version must have and do not."""
-    kept = [*COUNTED, leases] if version >= WITH_LEASES else COUNTED
+    kept = [table for table in metadata.sorted_tables if version >= SINCE.get(table.name, 1)]
+    inspector = inspect(connection)
     for table in kept:
-        there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+        if not inspector.has_table(table.name):
+            yield f"table {table.name} is missing"
+            continue
+        there = {column["name"] for column in inspector.get_columns(table.name)}
         for column in table.columns:
             hash_of_job = column.name == "key" and table.name == "jobs"
             if column.name not in there and not (hash_of_job and version < WITH_TALLIES):

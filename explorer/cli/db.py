@@ -58,13 +58,9 @@ def check(records: Records = None, form: OutputFormat = Format.text) -> None:
         return
     print(f"{location}: {found.trials} trials of {found.jobs} jobs, all sound")
     if older:
-        print(
-            f"schema {found.schema}: older, without hashes of jobs; opening it to write adds them"
-        )
+        print(f"schema {found.schema}: older, without hashes of jobs; a verb that writes adds them")
     elif store.is_file and not found.sealed:
-        print(
-            "not sealed (in use, or its last writer was killed): only what holds data was checked"
-        )
+        print("not sealed (in use, or a writer was killed): only what holds data was checked")
 
 
 @db_app.command()
