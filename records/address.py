@@ -110,6 +110,9 @@ class Address:
     def __repr__(self) -> str:
         return f"Address({self.shown!r})"
 
+    def __format__(self, spec: str) -> str:
+        return format(self.shown, spec)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Address) and self.shown == other.shown
 

@@ -242,6 +242,8 @@ class Database:
             raise self._explained(error.orig or error) from error
         except sqlite3.Error as error:
             raise self._explained(error) from error
+        except UnicodeDecodeError as error:  # even what SQLite says of damage may be damaged
+            raise DamagedStore(damaged_line(self.location, str(error))) from None
 
     def _explained(self, error: BaseException) -> StoreError:
         return explain(error, self.location, self._address.scrub)
