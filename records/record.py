@@ -189,7 +189,7 @@ class Job:
 
 
 @cache
-def _defaults(kind: type[Record] | type[Job]) -> tuple[tuple[str, object], ...]:
+def _defaults(kind: type[Any]) -> tuple[tuple[str, object], ...]:
     return tuple((field.name, field.default) for field in fields(kind))
 
 

@@ -16,7 +16,7 @@ from records import Pruning, Store
 from tests.records.conftest import make_record
 from tests.records.damage import Kept, clear, cuts, flips, refusal, wrong_rows
 
-SEEDS = (1, 2, 3, 4)
+SEEDS = (1, 2)
 FLIPS, CUTS = 200, 50
 
 
@@ -41,8 +41,7 @@ def trial(folder: Path, seed: int) -> dict[str, int]:
             broken.write_bytes(content)
             count += 1
             told += bool(refusal(broken))
-            wrong += wrong_rows(broken, kept, read_only=True)
-            wrong += wrong_rows(broken, kept, read_only=False)
+            wrong += wrong_rows(broken, kept, read_only=bool(count % 2))
             clear(broken)
         found |= {kind: count, f"{kind}_told": told, f"{kind}_wrong_rows": wrong}
     return found
@@ -51,14 +50,14 @@ def trial(folder: Path, seed: int) -> dict[str, int]:
 def fill(path: Path, rng: random.Random) -> None:
     """Jobs, trials of all lengths, leases; some deleted again, so that there is free room."""
     with Store(path) as store:
-        for number in range(rng.randrange(1, 12)):
+        for number in range(rng.randrange(2, 6)):
             store.update_job(store.new_job("matmul", '{"m":512}', "cpu").id, "done")
             first = 100 * number
-            lengths = [rng.choice((0, 40, 400, 9000)) for _ in range(rng.randrange(5, 60))]
+            lengths = [rng.choice((0, 40, 400, 9000)) for _ in range(rng.randrange(5, 25))]
             batch = [make_record(first + n, detail="x" * size) for n, size in enumerate(lengths)]
             store.add_all(batch)
         store.claim([record.candidate for record in batch[:9]], "somebody", 60)
-        store.prune(Pruning(keep_best=rng.randrange(10, 200)))
+        store.prune(Pruning(keep_best=rng.randrange(10, 40)))
 
 
 if __name__ == "__main__":

@@ -101,9 +101,7 @@ def test_damaged_rows_are_not_exported_as_sound(
     assert "1 that are altered" in capsys.readouterr().out
 
 
-def test_a_sound_store_says_what_it_holds(
-    store: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sound_store_says_what_it_holds(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(store) as records:
         records.add(make_record(1))
         assert cli.invoke(["db", "check"]) == 0
