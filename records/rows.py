@@ -101,7 +101,7 @@ def plain_record(values: Mapping[str, Any], hardware_facts: str) -> Record:
 
 def to_job(row: Row[Any]) -> Job:
     """The job of a row; raises InvalidRecord unless it is the one that was stored."""
-    return plain_job(row._mapping)
+    return plain_job(row._asdict())
 
 
 def plain_job(values: Mapping[str, Any]) -> Job:

@@ -372,11 +372,11 @@ class Store:
             raise self._damaged(audit.summary(found))
         self._database.check_seal()
         with self._database.reading() as connection:
-            counts = [
-                connection.execute(select(func.count()).select_from(table)).scalar_one()
+            counts = {
+                table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
                 for table in (trials, jobs, facts)
-            ]
-        return Examined(*counts, schema=self._schema, sealed=self._database.sealed)
+            }
+        return Examined(**counts, schema=self._schema, sealed=self._database.sealed)
 
     def _faulty_rows(self) -> list[str]:
         found: list[Damage] = []

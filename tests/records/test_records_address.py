@@ -101,7 +101,7 @@ def test_driver_texts_are_scrubbed() -> None:
 def test_an_address_is_frozen() -> None:
     address = Address.of("postgresql://user:hunter22@host/base")
     with pytest.raises(AttributeError):
-        address.shown = "x"  # type: ignore[misc]
+        address.shown = "x"
     with pytest.raises(AttributeError):
         del address.shown
     assert not hasattr(address, "__dict__")

@@ -272,6 +272,9 @@ class TestT4(FormContract):
             assert (done.added, done.damaged) == (3, (2, 4))
 
 
+BEYOND = 10**400  # no float
+
+
 def foreign(**changes: Any) -> dict[str, Any]:
     result = {
         "timestamp": "2025-03-17 07:10:18.518878+00:00",
