@@ -195,9 +195,10 @@ def _defaults(kind: type[Any]) -> tuple[tuple[str, object], ...]:
 
 def _key(value: Record | Job) -> str:
     """Content hash of what is not at its default."""
+    kind: Any = type(value)
     told = {
         name: found
-        for name, default in _defaults(type(value))
+        for name, default in _defaults(kind)
         if (found := getattr(value, name)) != default
     }
     return content_key(canonical_json(told))
