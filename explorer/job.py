@@ -19,7 +19,7 @@ from explorer.finals import ROUNDS
 from explorer.interrupted import Interrupted, find_interrupted
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
-from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan
+from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan, start_of
 from explorer.recall import best_winner, existing_store, open_store
 from explorer.replay import Recording
 from explorer.result import JobResult, PlanResult, Progress
@@ -155,7 +155,7 @@ def plan_one(
     job = JobPlan(
         workload.operator, workload.arguments, target, threads, fixed, strategy, seed,
         model=None if model is None else str(model),
-        start_from=None if start_from is None else str(start_from),
+        start_from=start_of(start_from),
         baseline=baseline,
         program=workload.given,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from explorer.budget import BATCH, Budget
 from ir.errors import UsageError
+from records import Address, StoreError
 
 if TYPE_CHECKING:
     from explorer.workload import Workload
@@ -47,11 +48,12 @@ class JobPlan:
     trials: int | None = None
     weight: float = 1.0
     model: str | None = None
-    start_from: str | None = None  # records whose fastest schedules are measured first
+    start_from: Address | None = None  # records whose fastest schedules are measured first
     baseline: bool = True  # whether the target's array library is measured besides
     program: Program | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "start_from", start_of(self.start_from))
         if self.trials is not None and self.trials < 1:
             raise UsageError(f"trials={self.trials}: must be at least 1")
         if not (self.weight > 0 and math.isfinite(self.weight)):
@@ -62,7 +64,8 @@ class JobPlan:
     def anchored(self, folder: Path) -> JobPlan:
         """See `Plan.anchored`."""
         model = self.model if self.model in (None, NO_MODEL) else _within(folder, self.model)
-        return replace(self, model=model, start_from=_within(folder, self.start_from))
+        start_from = self.start_from and self.start_from.within(folder)
+        return replace(self, model=model, start_from=start_from)
 
     def workload(self) -> Workload:
         """What is to be searched, its program built; raises UsageError."""
@@ -114,9 +117,8 @@ class Plan:
     def to_json(self) -> str:
         jobs = [job.to_data() for job in self.jobs]
         budget = asdict(self.budget)
-        return json.dumps(
-            {"jobs": jobs, "budget": budget, "objective": self.objective}, sort_keys=True
-        )
+        whole = {"jobs": jobs, "budget": budget, "objective": self.objective}
+        return json.dumps(whole, sort_keys=True, default=str)  # addresses, redacted
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
@@ -127,6 +129,14 @@ class Plan:
             return cls(jobs, Budget(**data["budget"]), data["objective"])
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"not a plan of jobs: {error}") from None
+
+
+def start_of(where: str | Path | Address | None) -> Address | None:
+    """The address of records to start from; raises UsageError."""
+    try:
+        return None if where is None else Address.of(where)
+    except StoreError as error:
+        raise UsageError(f"start_from: {error}") from None
 
 
 def _within(folder: Path, name: str | None) -> str | None:

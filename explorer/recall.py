@@ -20,7 +20,7 @@ from explorer.settings import records_location
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
-from records import Job, Record, Store, candidate_key, utc_now
+from records import Address, Job, Record, Store, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
@@ -28,37 +28,42 @@ if TYPE_CHECKING:
     from explorer.workload import Workload
     from records.rows import Selection
 
+Where = str | Path | Address
 FINAL, HEAT = "final", "heat"  # what finals, and the heat before them, are recorded under
 DECIDING = (FINAL, HEAT)
 FLOPS = "flops"  # the note of what one run computes, so that rates are known without the program
 DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
 
 
-def open_store(where: str | Path | None = None, *, read_only: bool = False) -> Store:
+def open_store(where: Where | None = None, *, read_only: bool = False) -> Store:
     """The store at `where`, by default the user's own, whose folder is made; raises StoreError.
 
     With `read_only` it must be there, and is left as it is.
     """
-    location = str(where) if where is not None else records_location()
-    return Store(location, read_only=read_only)
+    return Store(address_of(where), read_only=read_only)
 
 
-def existing_store(where: str | Path | None = None) -> Store:
+def existing_store(where: Where | None = None) -> Store:
     """The store at `where`, which looking at must not make; raises UsageError, StoreError."""
-    location = str(where) if where is not None else records_location()
-    if not store_exists(where):
-        raise UsageError(f"{location}: no such store; `tilewright tune` makes one")
-    return open_store(location, read_only=True)
+    return open_store(existing_address(where), read_only=True)
 
 
-def store_exists(where: str | Path | None = None) -> bool:
+def existing_address(where: Where | None = None) -> Address:
+    """Where a store is that must be there; raises UsageError, StoreError."""
+    address = address_of(where)
+    if not address.there:
+        raise UsageError(f"{address}: no such store; `tilewright tune` makes one")
+    return address
+
+
+def store_exists(where: Where | None = None) -> bool:
     """Whether there is something to open at `where`; a server is taken to be there."""
-    location = str(where) if where is not None else records_location()
-    return not _is_file(location) or Path(location).exists()
+    return address_of(where).there
 
 
-def _is_file(location: str) -> bool:
-    return "://" not in location and location != ":memory:"
+def address_of(where: Where | None = None) -> Address:
+    """The address `where`, by default that of the user's own store; raises StoreError."""
+    return Address.of(where) if where is not None else records_location()
 
 
 def to_record(

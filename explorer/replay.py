@@ -9,18 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from explorer.baseline import Baseline
 from explorer.outcome import Outcome
 from explorer.rebuilding import machine_of
-from explorer.recall import verdicts
+from explorer.recall import Where, verdicts
 from explorer.sources import opened
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule, Value
 from ir.space import Space
-from records import Record
+from records import Address, Record
 
 SHOWN = 3  # workloads named where the wanted one is missing
 
@@ -33,7 +32,7 @@ class Recording:
     outcomes: Mapping[Schedule, Outcome]
 
     @classmethod
-    def load(cls, workload: Workload, source: str | Path) -> Recording:
+    def load(cls, workload: Workload, source: Where) -> Recording:
         """What `source` (a store, or an export of one) holds of `workload`.
 
         Of several machines, thread counts and code generators, the one with most trials. Raises
@@ -52,8 +51,8 @@ class Recording:
         spanned = _spanned(there.space({}), list(outcomes))
         if not spanned:
             raise UsageError(
-                f"{source}: recorded by code generator {records[0].generator}, whose schedules "
-                f"{there.backend.generator} does not know; record them again"
+                f"{Address.of(source)}: recorded by code generator {records[0].generator}, whose "
+                f"schedules {there.backend.generator} does not know; record them again"
             )
         return cls(there, {schedule: outcomes[schedule] for schedule in spanned})
 
@@ -122,14 +121,16 @@ class Replayer:
 
 
 def seeds_from(
-    workload: Workload, source: str | Path, pins: Mapping[str, object] | None = None
+    workload: Workload, source: Where, pins: Mapping[str, object] | None = None
 ) -> tuple[Schedule, ...]:
     """Schedules recorded of `workload` on any machine that are legal on its own, fastest first."""
     recorded = Recording.load(workload, source).fastest_first()
     space = workload.space(pins)
     legal = [s for s in _spanned(space, recorded) if space.refusal(s) is None]
     if not legal:
-        raise UsageError(f"{source}: none of {len(recorded)} recorded schedules is legal here")
+        raise UsageError(
+            f"{Address.of(source)}: none of {len(recorded)} recorded schedules is legal here"
+        )
     return tuple(legal)
 
 
@@ -145,21 +146,21 @@ def _spanned(space: Space, schedules: Sequence[Schedule]) -> list[Schedule]:
     return found
 
 
-def _records(workload: Workload, source: str | Path) -> list[Record]:
+def _records(workload: Workload, source: Where) -> list[Record]:
     """What a store or an export holds of a workload, oldest first."""
-    where = str(source)
-    if "://" not in where and not Path(where).is_file():
+    where = Address.of(source)
+    if where.path is not None and not where.path.is_file():
         raise UsageError(f"{where}: no such file; name a store, or an export of one (.jsonl)")
     with opened(where) as store:
         return list(store.records(workload=workload.program.key, target=workload.target))
 
 
-def _nothing_of(workload: Workload, source: str | Path) -> str:
+def _nothing_of(workload: Workload, source: Where) -> str:
     """That a source has no record of a workload, and what it has instead."""
-    with opened(str(source)) as store:
+    with opened(Address.of(source)) as store:
         kinds = {(r.operator, r.extents, r.target, r.threads) for r in store.records()}
     shown = [f"{name} {extents} for {target} on {n} threads" for name, extents, target, n in kinds]
     there = ", ".join(sorted(shown)[:SHOWN]) or "nothing at all"
     threads = f" on {workload.threads} threads" if workload.threads else ""
     wanted = f"{workload.operator} {workload.extents_json} for {workload.target}{threads}"
-    return f"{source}: no record of {wanted}; there is {there}"
+    return f"{Address.of(source)}: no record of {wanted}; there is {there}"

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from ir.errors import UsageError
+from records.address import Address
 
 RECORDS = "TILEWRIGHT_RECORDS"
 CACHE = "TILEWRIGHT_CACHE"
@@ -21,16 +22,16 @@ _SIZE = re.compile(r"(\d{1,9})\s*([KMGT]?)B?", re.IGNORECASE)
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
-def records_location() -> str:
+def records_location() -> Address:
     """The record store: $TILEWRIGHT_RECORDS, else records.db under the user's data folder.
 
     Raises UsageError where there is no such folder.
     """
     given = os.environ.get(RECORDS)
     if given:
-        return given
+        return Address.of(given)
     base = os.environ.get("XDG_DATA_HOME") or str(_home() / ".local" / "share")
-    return str(Path(base) / "tilewright" / "records.db")
+    return Address.of(Path(base) / "tilewright" / "records.db")
 
 
 def _home() -> Path:

@@ -7,29 +7,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from explorer.recall import open_store
+from explorer.recall import Where, open_store
 from ir.errors import UsageError
-from records import Store, import_records
+from records import Address, Store, import_records
 from records.packed import Unpackable, unpacked
 
 EXPORTS = (".jsonl", ".jsonl.xz")
 
 
 @contextmanager
-def opened(source: str) -> Iterator[Store]:
+def opened(source: Where) -> Iterator[Store]:
     """A store as it is, to be read, or an export read into a store of its own; raises UsageError,
     StoreError."""
-    if "://" not in source and not Path(source).exists():
-        raise UsageError(f"no records at {source}: name a store, or an export of one (.jsonl)")
-    if not source.endswith(EXPORTS):
-        with open_store(source, read_only=True) as store:
+    address = Address.of(source)
+    if not address.there:
+        raise UsageError(f"no records at {address}: name a store, or an export of one (.jsonl)")
+    if address.path is None or not address.path.name.endswith(EXPORTS):
+        with open_store(address, read_only=True) as store:
             yield store
         return
     with tempfile.TemporaryDirectory() as folder, Store(":memory:") as store:
-        plain = Path(source)
-        if source.endswith(".xz"):
+        plain = address.path
+        if plain.name.endswith(".xz"):
             plain = Path(folder) / "export.jsonl"
-            _unpack(Path(source), plain)
+            _unpack(address.path, plain)
         import_records(store, plain)
         yield store
 

@@ -23,7 +23,7 @@ from explorer.workload import Workload
 from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
 from ir.space import Row, Space
-from records import Record
+from records import Address, Record
 
 COMPARED = 5  # kernels with finals from which the scales of finals and searches are compared
 DISTURBED = 1.25  # times what the search told, from which finals ran beside other work
@@ -57,7 +57,8 @@ def read_groups(
     ]
     if not groups:
         wanted = f" for target {target}" if target else ""
-        raise UsageError(f"{', '.join(sources)}: no trial{wanted} that this version can read")
+        places = ", ".join(str(Address.of(source)) for source in sources)
+        raise UsageError(f"{places}: no trial{wanted} that this version can read")
     return groups
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from records.address import Address
 from records.errors import StoreError
 from records.owner import described, new_owner
 from records.record import JOB_STATES, STATUSES, Job, Record, candidate_key, utc_now
 
 if TYPE_CHECKING:
-    from records.exchange import export_records, import_records, merge
-    from records.files import Imported
+    from records.audit import Examined
+    from records.exchange import export_records, export_sound, import_records, merge
+    from records.files import Exported, Imported
     from records.prune import Pruned, Pruning
     from records.salvage import Repaired, repair
     from records.store import Store
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = [
     "JOB_STATES",
     "STATUSES",
+    "Address",
+    "Examined",
+    "Exported",
     "Imported",
     "Job",
     "Pruned",
@@ -33,6 +38,7 @@ __all__ = [
     "candidate_key",
     "described",
     "export_records",
+    "export_sound",
     "import_records",
     "merge",
     "new_owner",
@@ -42,11 +48,14 @@ __all__ = [
 
 _LAZY = {
     "Store": "records.store",
+    "Examined": "records.audit",
+    "Exported": "records.files",
     "Imported": "records.files",
     "Pruned": "records.prune",
     "Pruning": "records.prune",
     "Repaired": "records.salvage",
     "export_records": "records.exchange",
+    "export_sound": "records.exchange",
     "import_records": "records.exchange",
     "merge": "records.exchange",
     "repair": "records.salvage",

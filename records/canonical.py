@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 from typing import Any
 
 from records.errors import InvalidRecord
 
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
+)
+
 
 def canonical_json(value: Any) -> str:
     """One text for one value: sorted names, no spaces, ASCII, no NaN; raises ValueError."""
-    return json.dumps(
-        value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
-    )
+    return _ENCODER.encode(value)
 
 
 def content_key(text: str) -> str:
@@ -23,6 +26,10 @@ def content_key(text: str) -> str:
 
 def canonical_object(field: str, text: str) -> str:
     """Rewrite the JSON object in `text` canonically; `field` names it in the refusal."""
+    return _canonical_object(field, text) if isinstance(text, str) else _rewritten(field, text)
+
+
+def _rewritten(field: str, text: str) -> str:
     try:
         value = json.loads(text)
         if isinstance(value, dict):
@@ -30,3 +37,7 @@ def canonical_object(field: str, text: str) -> str:
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidRecord(f"{field} is not canonical JSON: {error}; pass a JSON text") from None
     raise InvalidRecord(f"{field} must be a JSON object, not {type(value).__name__}")
+
+
+# Trials of one search share most of their texts.
+_canonical_object = lru_cache(maxsize=256)(_rewritten)

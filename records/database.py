@@ -11,33 +11,37 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError
 
+from records.address import MEMORY, Address
 from records.errors import (
     DamagedStore,
     LockedStore,
     MovedStore,
     ReadOnlyStore,
     ServerAway,
+    StoreError,
     StoreUnavailable,
-    UnusableLocation,
 )
 from records.failures import damaged_line, explain, read_only_line
 from records.sqlite_file import (
-    MEMORY,
+    break_seal,
     engine_of,
     identity,
-    path_of,
     reading_engine,
     refuse_unreadable,
     refuse_unwritable,
+    seal_fault,
+    set_seal,
+    size_fault,
     tidy,
     untouched,
+    vouched_for,
 )
 
 BUSY_SECONDS = 30.0
@@ -56,27 +60,27 @@ class Database:
 
     def __init__(
         self,
-        where: str | os.PathLike[str],
+        where: str | os.PathLike[str] | Address,
         busy_seconds: float = BUSY_SECONDS,
         *,
         read_only: bool = False,
     ) -> None:
-        url = parse_location(where)
-        self.path = path_of(url)
+        self._address = address = Address.of(where)
+        self.path = address.path
         self.read_only = read_only
         self._busy_seconds = busy_seconds
-        memory = url.get_backend_name() == "sqlite" and self.path is None
-        self.location = MEMORY if memory else str(self.path or url.render_as_string())
+        self.location = MEMORY if address.memory else str(self.path or address)
         # A database in memory is one connection, so its threads take turns.
-        self._turn = threading.RLock() if memory else nullcontext()
+        self._turn = threading.RLock() if address.memory else nullcontext()
         self._tidies = False
-        self.engine = self._engine(url)
+        self._wrote = False
+        self.engine = self._engine(address)
         self._identity: tuple[int, int] | None = None
         self._met = False
 
-    def _engine(self, url: URL) -> Engine:
-        if url.get_backend_name() != "sqlite":
-            return _server_engine(url, self.location, self._busy_seconds, self.read_only)
+    def _engine(self, address: Address) -> Engine:
+        if address.server is not None:
+            return _server_engine(address, address.server, self._busy_seconds, self.read_only)
         if self.path is None or not self.read_only:
             if self.path is not None:
                 refuse_unwritable(self.path)
@@ -103,6 +107,9 @@ class Database:
         with self._transaction(engine) as connection:
             if fleeting and connection.dialect.name == "postgresql":
                 connection.exec_driver_sql("SET LOCAL synchronous_commit = off")
+            if self.path is not None:
+                break_seal(connection)
+                self._wrote = True
             yield connection
         self._refuse_moved()
 
@@ -151,8 +158,11 @@ class Database:
 
     def compact(self) -> None:
         """Give the room of deleted rows back to the disk; a server does so on its own."""
-        if self.path is not None:
-            self._outside_transactions("VACUUM")
+        if self.path is None:
+            return
+        with self.writing():
+            pass  # other bytes will stand in the file, so its seal must not
+        self._outside_transactions("VACUUM")
 
     def _outside_transactions(self, statement: str) -> None:
         with self._translated():
@@ -165,19 +175,56 @@ class Database:
             finally:
                 connection.close()
 
-    def check(self) -> None:
-        """Raise DamagedStore when SQLite finds its own structure broken."""
+    def check(self, *, quick: bool = False) -> None:
+        """Raise DamagedStore when a SQLite file has lost its end, or contradicts itself.
+
+        A seal that fits says that it does not; one that does not fit is told by `check_seal`, and
+        by a `quick` check as a warning.
+        """
         if self.engine.dialect.name != "sqlite":
             return
         with self.reading() as connection:
-            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
-        if found != "ok":
-            raise DamagedStore(damaged_line(self.location, " ".join(str(found).split())))
+            self._refuse(size_fault(connection, self.path) if self.path else "")
+            broken = seal_fault(connection, self.path)
+            if vouched_for(connection) and not broken:
+                return
+            connection.exec_driver_sql("PRAGMA cache_size = -65536")  # it reads here and there
+            pragma = "quick_check" if quick else "integrity_check"
+            found = connection.exec_driver_sql(f"PRAGMA {pragma}(1)").scalar_one()
+            self._refuse("" if found == "ok" else " ".join(str(found).split()))
+        if quick and broken:
+            _log.warning("%s", damaged_line(self.location, broken))
+
+    def _refuse(self, fault: str) -> None:
+        if fault:
+            raise DamagedStore(damaged_line(self.location, fault))
+
+    def check_seal(self) -> None:
+        """Raise DamagedStore when a byte of a sealed file is not as it was written."""
+        if self.path is not None:
+            with self.reading() as connection:
+                self._refuse(seal_fault(connection, self.path))
+
+    @property
+    def sealed(self) -> bool:
+        """Whether every byte of the file is vouched for; a server's are its own concern."""
+        if self.path is None:
+            return False
+        with self.reading() as connection:
+            return vouched_for(connection)
 
     def close(self) -> None:
+        if self._wrote:
+            self._seal()
         self.engine.dispose()
         if self._tidies and self.path is not None:
             tidy(self.path)
+
+    def _seal(self) -> None:
+        """Unless another is writing: then that one does so, or the next."""
+        engine = self.engine.execution_options(writing=True, fleeting=True, patient=False)
+        with suppress(StoreError, MemoryError), self._transaction(engine) as connection:
+            set_seal(connection)
 
     def _refuse_moved(self) -> None:
         """What went to a file that has no name any more would be lost without a word."""
@@ -192,34 +239,18 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            raise explain(error.orig or error, self.location) from error
+            raise self._explained(error.orig or error) from error
         except sqlite3.Error as error:
-            raise explain(error, self.location) from error
+            raise self._explained(error) from error
+        except UnicodeDecodeError as error:  # even what SQLite says of damage may be damaged
+            raise DamagedStore(damaged_line(self.location, str(error))) from None
+
+    def _explained(self, error: BaseException) -> StoreError:
+        return explain(error, self.location, self._address.scrub)
 
 
-def parse_location(where: str | os.PathLike[str]) -> URL:
-    """The database URL that a path or a URL stands for; raises UnusableLocation."""
-    text = os.fspath(where)
-    if not text or "\0" in text:
-        raise UnusableLocation(f"records location {text!r} is no path: give a file or a URL")
-    if "://" not in text:
-        return URL.create("sqlite", database=text)
-    try:
-        url = make_url(text)
-        backend = url.get_backend_name()
-    except (ArgumentError, NoSuchModuleError, ValueError):
-        backend = ""
-    if backend not in ("sqlite", "postgresql"):
-        kind = text.split("://", 1)[0]
-        raise UnusableLocation(
-            f"records location {kind}://... is not supported: give a file, a sqlite:/// or a "
-            "postgresql:// URL"
-        )
-    return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
-
-
-def _server_engine(url: URL, location: str, busy_seconds: float, read_only: bool) -> Engine:
-    arguments = {}
+def _server_engine(address: Address, url: URL, busy_seconds: float, read_only: bool) -> Engine:
+    arguments = address.secrets()  # not in the URL, which the library may show
     if "connect_timeout" not in url.query:
         arguments["connect_timeout"] = max(_LEAST_CONNECT_SECONDS, round(busy_seconds))
     options = {"postgresql_readonly": True} if read_only else {}
@@ -229,7 +260,7 @@ def _server_engine(url: URL, location: str, busy_seconds: float, read_only: bool
         )
     except ImportError as error:
         raise StoreUnavailable(
-            f"{location} needs a database driver ({error}): pip install 'tilewright[postgres]'"
+            f"{address} needs a database driver ({error}): pip install 'tilewright[postgres]'"
         ) from None
 
     def limit_waiting(connection: Any, _: object) -> None:

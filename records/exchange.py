@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Unpack, cast
 
 from records.errors import UnusableLocation
-from records.files import Imported, Text, pour, refuse_itself
+from records.files import Exported, Imported, Outgoing, Text, pour, refuse_itself
 from records.rows import Selection
 from records.store import Store
 
@@ -35,12 +35,34 @@ def export_records(
     """Write the selected trials, and every job, to a file; returns how many trials.
 
     The form is "jsonl" (JSON Lines), "parquet" or "t4", by default what the file's ending says.
-    Raises StoreError subclasses; a file of that name is replaced only once the new one is whole.
+    Raises StoreError subclasses (DamagedStore where a selected trial or a job is damaged); a file
+    of that name is replaced only once the new one is whole.
     """
+    return _export(Outgoing(store, salvage=False), store, path, form, selection).trials
+
+
+def export_sound(
+    store: Store,
+    path: str | os.PathLike[str],
+    *,
+    form: str | None = None,
+    **selection: Unpack[Selection],
+) -> Exported:
+    """As `export_records`, but what is damaged is left out and told."""
+    return _export(Outgoing(store, salvage=True), store, path, form, selection)
+
+
+def _export(
+    rows: Outgoing,
+    store: Store,
+    path: str | os.PathLike[str],
+    form: str | None,
+    selection: Selection,
+) -> Exported:
     goal = Path(path)
     refuse_itself(store, goal)
     write = _function(form_of(goal, form), "write")
-    return cast(int, write(store, goal, selection))
+    return Exported(write(rows, goal, selection), tuple(rows.left_out))
 
 
 def import_records(
@@ -65,11 +87,14 @@ def import_records(
 def merge(source: Store, target: Store) -> Imported:
     """Add what is new in `source`: its texts and jobs first, so that no trial is without its own.
 
-    After an interruption, the same again adds the rest.
+    What is damaged is left out, and damaged trials are told by number. After an interruption, the
+    same again adds the rest.
     """
-    jobs = pour(target, (*map(Text, source.texts()), *source.jobs())).jobs
-    done = pour(target, source.records())
-    return Imported(done.read, done.added, jobs)
+    rows = Outgoing(source, salvage=True)
+    jobs = pour(target, (*map(Text, rows.texts()), *rows.jobs())).jobs
+    done = pour(target, rows.records())
+    damaged = tuple(int(found.name) for found in rows.left_out if found.kind == "trial")
+    return Imported(done.read, done.added, jobs, damaged)
 
 
 def _function(form: str, name: str) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 
 from records.errors import (
     DamagedStore,
@@ -19,9 +20,12 @@ _FULL, _LOCK_TIMEOUT, _READ_ONLY = "53100", "55P03", "25006"  # SQLSTATE
 _AWAY = ("08", "57P01", "57P02", "57P03")  # their beginnings: connection lost, server going
 
 
-def explain(error: BaseException, location: str) -> StoreError:
-    """What a driver's error means for whoever keeps records at `location`."""
-    text = " ".join(str(error).split()) or type(error).__name__
+def explain(error: BaseException, location: str, scrub: Callable[[str], str] = str) -> StoreError:
+    """What a driver's error means for whoever keeps records at `location`.
+
+    `scrub` takes out of the driver's words what nobody may see.
+    """
+    text = scrub(" ".join(str(error).split())) or type(error).__name__
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     state = getattr(error, "sqlstate", "") or ""
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or state == _LOCK_TIMEOUT:

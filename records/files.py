@@ -8,10 +8,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
-from records.errors import DamagedExport, InvalidRecord, StoreUnavailable, UnusableLocation
+from records.errors import (
+    DamagedExport,
+    DamagedStore,
+    InvalidRecord,
+    StoreUnavailable,
+    UnusableLocation,
+)
 from records.record import Job, Record
-from records.store import PAGE, Store
+from records.rows import Selection
+from records.store import PAGE, Damage, Store
 
 LONGEST_TEXT = 1 << 22
 
@@ -30,13 +38,57 @@ class Imported:
     read: int
     added: int
     jobs: int
-    damaged: tuple[int, ...] = ()  # numbers of lines or results, only with `salvage`
+    damaged: tuple[int, ...] = ()  # numbers of lines, results or trials, only with `salvage`
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """What an export wrote, and the damaged trials and jobs that it left out with `salvage`."""
+
+    trials: int
+    left_out: tuple[Damage, ...] = ()
 
 
 def refuse_itself(store: Store, path: Path) -> None:
     """Raises UnusableLocation if `path` is the store's own file."""
     if Path(store.location).absolute() == path.absolute():
         raise UnusableLocation(f"{path} is the store itself: name another file")
+
+
+class Outgoing:
+    """What is carried out of a store: no row that is not as it was stored.
+
+    A damaged one is refused (DamagedStore), or with `salvage` left out and noted in `left_out`.
+    """
+
+    def __init__(self, store: Store, *, salvage: bool) -> None:
+        self._store = store
+        self._salvage = salvage
+        self.left_out: list[Damage] = []
+
+    def records(self, **selection: Unpack[Selection]) -> Iterator[Record]:
+        """The selected trials, oldest first."""
+        return self._store.sound_records(self._note, **selection)
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Every job, oldest first."""
+        return self._store.sound_jobs(self._note)
+
+    def texts(self) -> Iterator[str]:
+        """The texts that trials and jobs name; the store refuses those that were altered."""
+        return self._store.texts()
+
+    def text(self, key: str) -> str | None:
+        """The text with this hash; None where it is not kept."""
+        return self._store.text(key)
+
+    def _note(self, damage: Damage) -> None:
+        if not self._salvage:
+            raise DamagedStore(
+                f"{self._store.location} is damaged ({damage}): nothing was written; `tilewright "
+                "db check` says more, and --salvage leaves out what is damaged"
+            )
+        self.left_out.append(damage)
 
 
 @contextmanager

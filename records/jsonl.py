@@ -11,7 +11,16 @@ from typing import Any, TextIO
 
 from records.canonical import canonical_json, content_key
 from records.errors import DamagedExport, InvalidRecord
-from records.files import Imported, Text, checked_text, damaged, pour, replacing, unreadable
+from records.files import (
+    Imported,
+    Outgoing,
+    Text,
+    checked_text,
+    damaged,
+    pour,
+    replacing,
+    unreadable,
+)
 from records.record import Job, Record
 from records.rows import Selection
 from records.store import Store
@@ -21,7 +30,7 @@ LONGEST_LINE = 16 << 20
 _KINDS: dict[str, type[Record] | type[Job]] = {"trial": Record, "job": Job}
 
 
-def write(store: Store, path: Path, selection: Selection) -> int:
+def write(store: Outgoing, path: Path, selection: Selection) -> int:
     """Write the selected trials, every job and what they name; returns how many trials."""
     with replacing(path) as part, open(part, "x", encoding="ascii", newline="\n") as stream:
         return _write(stream, store, selection)
@@ -33,7 +42,7 @@ def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Im
     return replace(pour(store, _values(path, bad)), damaged=bad)
 
 
-def _write(stream: TextIO, store: Store, selection: Selection) -> int:
+def _write(stream: TextIO, store: Outgoing, selection: Selection) -> int:
     digest = sha256()
     count = 0
 
@@ -133,7 +142,7 @@ def _value(kind: str, content: Any) -> Record | Job | Text | None:
         return Text(checked_text(content))
     if kind == "header" and content != {"tilewright": "records", "format": FORMAT}:
         raise InvalidRecord(f"format {content} is not known here; upgrade Tilewright")
-    if kind == "end" and set(content) != {"trials", "sha256"}:
+    if kind == "end" and not (isinstance(content, dict) and set(content) == {"trials", "sha256"}):
         raise InvalidRecord("it is not a closing line")
     return None
 

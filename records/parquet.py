@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from records.canonical import canonical_json, content_key
 from records.errors import InvalidRecord, StoreUnavailable
-from records.files import Imported, Text, checked_text, damaged, pour, replacing, unreadable
+from records.files import (
+    Imported,
+    Outgoing,
+    Text,
+    checked_text,
+    damaged,
+    pour,
+    replacing,
+    unreadable,
+)
 from records.record import Job, Record
 from records.rows import Selection
 from records.store import Store
@@ -40,7 +49,7 @@ _TYPES = {
 _HEADER, _JOBS, _TEXTS = "tilewright", "tilewright_jobs", "tilewright_texts"  # in the metadata
 
 
-def write(store: Store, path: Path, selection: Selection) -> int:
+def write(store: Outgoing, path: Path, selection: Selection) -> int:
     """Write the selected trials and every job; returns how many trials."""
     duckdb = _library()
     with _connect(duckdb) as connection, replacing(path) as part:
@@ -95,7 +104,7 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _write_rows(store: Store, path: Path, selection: Selection) -> dict[str, Any]:
+def _write_rows(store: Outgoing, path: Path, selection: Selection) -> dict[str, Any]:
     """The trials as lines of JSON, which DuckDB reads by itself; gives what the header says."""
     digest, count = sha256(), 0
     with open(path, "x", encoding="ascii") as stream:
@@ -182,7 +191,7 @@ def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], 
             raise damaged(path, "metadata", "the checksum of the texts does not match")
         texts = [Text(checked_text(content)) for content in json.loads(kept)]
         return header, [*texts, *(Job.from_dict(values) for values in json.loads(text))]
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, RecursionError) as error:
         reason = f"it is no export of Tilewright ({type(error).__name__})"
         raise damaged(path, "metadata", reason) from None
 

@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, select
 
 from records.errors import InvalidRecord
-from records.rows import DISTRUSTED
+from records.rows import DISTRUSTED, tally
 from records.schema import trials
 
 _CHUNK = 500
@@ -99,7 +99,8 @@ def remove(connection: Connection, numbers: Sequence[int]) -> None:
     """Delete these trials."""
     for start in range(0, len(numbers), _CHUNK):
         chunk = numbers[start : start + _CHUNK]
-        connection.execute(delete(trials).where(trials.c.number.in_(chunk)))
+        gone = connection.execute(delete(trials).where(trials.c.number.in_(chunk))).rowcount
+        tally(connection, trials, -gone)
 
 
 def _meets(candidate: _Candidate, pruning: Pruning) -> bool:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Self
 
 from records.canonical import canonical_json, canonical_object, content_key
@@ -111,9 +112,7 @@ class Record:
 
         Fields at their default are left out, so a field that is added later changes no old key.
         """
-        defaults = {field.name: field.default for field in fields(self)}
-        told = {name: value for name, value in asdict(self).items() if value != defaults[name]}
-        return content_key(canonical_json(told))
+        return _key(self)
 
     @property
     def candidate(self) -> str:
@@ -169,6 +168,11 @@ class Job:
         if self.state not in JOB_STATES:
             raise InvalidRecord(f"job state {self.state!r} is none of {', '.join(JOB_STATES)}")
 
+    @property
+    def key(self) -> str:
+        """Content hash of the whole job as it is now; as for records, without its defaults."""
+        return _key(self)
+
     def to_json(self) -> str:
         """The canonical text; equal jobs have equal text."""
         return canonical_json(asdict(self))
@@ -182,6 +186,22 @@ class Job:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Build a job from field values; raises InvalidRecord for missing or unknown ones."""
         return cls(**_known_fields(cls, values))
+
+
+@cache
+def _defaults(kind: type[Any]) -> tuple[tuple[str, object], ...]:
+    return tuple((field.name, field.default) for field in fields(kind))
+
+
+def _key(value: Record | Job) -> str:
+    """Content hash of what is not at its default."""
+    kind: Any = type(value)
+    told = {
+        name: found
+        for name, default in _defaults(kind)
+        if (found := getattr(value, name)) != default
+    }
+    return content_key(canonical_json(told))
 
 
 def _set(value: object, name: str, content: object) -> None:
@@ -201,6 +221,8 @@ def _object(kind: str, text: str) -> dict[str, Any]:
 
 def _known_fields(cls: type[Record] | type[Job], values: Mapping[str, Any]) -> dict[str, Any]:
     kind = cls.__name__.lower()
+    if not isinstance(values, Mapping):
+        raise InvalidRecord(f"{kind} must be a JSON object, not {type(values).__name__}")
     known = {field.name for field in fields(cls)}
     needed = {field.name for field in fields(cls) if field.default is MISSING}
     if unknown := sorted(set(values) - known):
@@ -213,7 +235,7 @@ def _known_fields(cls: type[Record] | type[Job], values: Mapping[str, Any]) -> d
 def _check_text(name: str, value: object, *, empty: bool) -> None:
     if not isinstance(value, str) or not (value or empty):
         raise InvalidRecord(f"{name} must be a{' ' if empty else ' non-empty '}text, not {value!r}")
-    if _clean(value, len(value)) != value or not value.isprintable():
+    if not value.isprintable():
         raise InvalidRecord(f"{name} holds a character that is not printable: {value!r}")
 
 

@@ -10,11 +10,12 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, TypedDict
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select, update
 
 from records.canonical import content_key
+from records.errors import InvalidRecord
 from records.record import Job, Record
-from records.schema import facts, trials
+from records.schema import facts, tallies, trials
 
 # A candidate that did any of these once is not offered as the best, however fast it was.
 DISTRUSTED = frozenset({"wrong_result", "crash", "below_roofline"})
@@ -25,6 +26,9 @@ _PLAIN = tuple(
     if column.name
     not in ("number", "key", "candidate", "facts", "lower_quartile", "upper_quartile")
 )
+
+
+_SELECTED = (*(column.name for column in trials.columns), "hardware_facts")
 
 
 class Selection(TypedDict, total=False):
@@ -56,7 +60,8 @@ def conditions(selection: Mapping[str, Any]) -> tuple[ColumnElement[bool], ...]:
 
 def trial_rows(*where: ColumnElement[bool]) -> Select[Any]:
     """The query for whole trials, oldest first, from which `to_record` makes records."""
-    query = select(trials, facts.c.text.label("hardware_facts")).join(facts)
+    # A trial whose facts are lost is damaged, not absent.
+    query = select(trials, facts.c.text.label("hardware_facts")).outerjoin(facts)
     return query.where(*where).order_by(trials.c.number)
 
 
@@ -70,8 +75,18 @@ def from_record(record: Record) -> dict[str, Any]:
 
 
 def to_record(row: Row[Any]) -> Record:
-    """The trial of a row; raises InvalidRecord when somebody changed it by hand."""
-    return plain_record(dict(row._mapping), row.hardware_facts)
+    """The trial of a row; raises InvalidRecord unless it is the one that was stored."""
+    values = dict(zip(_SELECTED, row, strict=True))
+    hardware_facts = values["hardware_facts"]
+    if hardware_facts is None:
+        raise InvalidRecord("the facts of its hardware are lost")
+    try:
+        record = plain_record(values, hardware_facts)
+    except (TypeError, UnicodeError) as error:
+        raise InvalidRecord(f"it holds what no trial does ({error})") from None
+    if record.key != values["key"]:
+        raise InvalidRecord("its content does not match its hash")
+    return record
 
 
 def plain_record(values: Mapping[str, Any], hardware_facts: str) -> Record:
@@ -84,13 +99,29 @@ def plain_record(values: Mapping[str, Any], hardware_facts: str) -> Record:
 
 
 def to_job(row: Row[Any]) -> Job:
-    """The job of a row; raises InvalidRecord when somebody changed it by hand."""
-    return Job(**row._mapping)
+    """The job of a row; raises InvalidRecord unless it is the one that was stored."""
+    return plain_job(row._asdict())
+
+
+def plain_job(values: Mapping[str, Any]) -> Job:
+    """The job of a row's columns by name; raises InvalidRecord.
+
+    Stores of the first versions have no hash of it.
+    """
+    told = dict(values)
+    key = told.pop("key", None)
+    try:
+        job = Job(**told)
+    except (TypeError, UnicodeError) as error:
+        raise InvalidRecord(f"it holds what no job does ({error})") from None
+    if key not in (None, job.key):
+        raise InvalidRecord("its content does not match its hash")
+    return job
 
 
 def from_job(job: Job) -> dict[str, Any]:
     """The row of a job."""
-    return asdict(job)
+    return asdict(job) | {"key": job.key}
 
 
 def insert_of(connection: Connection, table: Table) -> Any:
@@ -111,24 +142,34 @@ def insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]])
     """Insert the rows whose key is not there yet; returns how many these were."""
     statement = insert_of(connection, table).on_conflict_do_nothing()
     counted = statement.execution_options(preserve_rowcount=True)  # not kept for inserts otherwise
-    return connection.execute(counted, rows).rowcount
+    return tally(connection, table, connection.execute(counted, rows).rowcount)
 
 
-def best_number(rows: Iterable[Row[int, str, str, float | None]]) -> int | None:
-    """Among (number, candidate, status, seconds): the newest good trial of the best candidate.
+def tally(connection: Connection, table: Table, more: int) -> int:
+    """Note that a table has so many rows more, and return that number."""
+    if more:
+        total = tallies.c.total + more
+        mine = tallies.c.name == table.name
+        connection.execute(update(tallies).where(mine).values(total=total))
+    return more
+
+
+def best_of(rows: Iterable[tuple[int, Record]]) -> Record | None:
+    """Among trials with their numbers: the newest good one of the best candidate.
 
     The median over a candidate's trials decides, so one lucky run does not.
     """
     times: dict[str, list[float]] = {}
-    newest: dict[str, int] = {}
+    newest: dict[str, tuple[int, Record]] = {}
     distrusted = set()
-    for number, candidate, status, seconds in rows:
-        if status in DISTRUSTED:
+    for number, record in rows:
+        candidate = record.candidate
+        if record.status in DISTRUSTED:
             distrusted.add(candidate)
-        elif status == "ok" and seconds is not None:
-            times.setdefault(candidate, []).append(seconds)
-            newest[candidate] = max(number, newest.get(candidate, 0))
+        elif record.ok and record.seconds is not None:
+            times.setdefault(candidate, []).append(record.seconds)
+            newest[candidate] = (number, record)
     medians = {name: median(times[name]) for name in times if name not in distrusted}
     if not medians:
         return None
-    return newest[min(medians, key=lambda name: (medians[name], newest[name]))]
+    return newest[min(medians, key=lambda name: (medians[name], newest[name][0]))][1]

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from records.address import Address
 from records.canonical import content_key
-from records.database import parse_location
 from records.errors import DamagedStore, InvalidRecord, StoreUnavailable, UnusableLocation
 from records.files import pour
 from records.pages import rows_of
 from records.record import Job, Record
-from records.rows import plain_record
+from records.rows import plain_job, plain_record
 from records.schema import metadata
-from records.sqlite_file import path_of, refuse_unreadable
+from records.sqlite_file import refuse_unreadable
 from records.store import Store
 
 _RANGE = 256
@@ -50,11 +50,12 @@ class Repaired:
     factless: int
 
 
-def repair(where: str | os.PathLike[str], goal: Path) -> Repaired:
+def repair(where: str | os.PathLike[str] | Address, goal: Path) -> Repaired:
     """Save what can be read of the store at `where` into a new file; raises StoreError."""
-    source = path_of(parse_location(where))
+    address = Address.of(where)
+    source = address.path
     if source is None:
-        raise UnusableLocation(f"{where} is no file: a server has tools of its own for repairs")
+        raise UnusableLocation(f"{address} is no file: a server has tools of its own for repairs")
     refuse_unreadable(source)
     if goal.exists():
         raise UnusableLocation(f"{goal} is there already: name a new file for what is saved")
@@ -119,9 +120,13 @@ class _Reader:
         return 0
 
     def jobs(self) -> Iterator[Job]:
+        seen: set[str] = set()
         for row in self._all_rows("jobs"):
-            with suppress(InvalidRecord, TypeError):
-                yield Job(**row)
+            with suppress(InvalidRecord):
+                job = plain_job(row)
+                if job.id not in seen:
+                    seen.add(job.id)
+                    yield job
 
     def trials(self) -> Iterator[Record]:
         seen: set[str] = set()
@@ -163,9 +168,11 @@ class _Reader:
     def _scattered(self, table: str) -> Iterator[Mapping[str, Any]]:
         """Rows that may be of the table, by their number of columns."""
         names = [column.name for column in metadata.tables[table].columns]
+        # Columns that later versions added stand behind those of the first.
+        fewest = names.index("key") if table == "jobs" else len(names)
         for values in rows_of(self._path):
-            if len(values) == len(names):
-                yield dict(zip(names, values, strict=True))
+            if fewest <= len(values) <= len(names):
+                yield dict(zip(names, values, strict=False))
 
     def _rows(self, table: str) -> Iterator[Mapping[str, Any]]:
         end = self.highest(table) + 1

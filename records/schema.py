@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from sqlalchemy import (
+    BigInteger,
     Column,
     Connection,
     Double,
@@ -20,16 +21,21 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    func,
     insert,
     inspect,
     select,
+    table,
+    text,
     update,
 )
 
+from records.canonical import canonical_json, content_key
 from records.errors import DamagedStore, ForeignFile, NewerStore
 
-VERSION = 2
+VERSION = 3
 WITH_LEASES = 2  # the version that has them
+WITH_TALLIES = 3  # and hashes of jobs
 
 Migration = Callable[[Connection], None]
 
@@ -45,8 +51,28 @@ def _add_leases(connection: Connection) -> None:
     ).create(connection)
 
 
+def _add_hashes_and_tallies(connection: Connection) -> None:
+    connection.execute(text("ALTER TABLE jobs ADD COLUMN key VARCHAR(64) DEFAULT '' NOT NULL"))
+    defaults = {"options": "{}", "state": "running"}
+    for row in connection.execute(text("SELECT * FROM jobs")).mappings().all():
+        told = {name: value for name, value in row.items() if value != defaults.get(name)}
+        del told["key"]
+        values = {"key": content_key(canonical_json(told)), "id": row["id"]}
+        connection.execute(text("UPDATE jobs SET key = :key WHERE id = :id"), values)
+    made = Table(
+        "tallies",
+        MetaData(),
+        Column("name", String(32), primary_key=True),
+        Column("total", BigInteger, nullable=False),
+    )
+    made.create(connection)
+    for name in ("facts", "jobs", "trials"):
+        total = connection.execute(select(func.count()).select_from(table(name))).scalar_one()
+        connection.execute(insert(made).values(name=name, total=total))
+
+
 # From a version to the next one.
-MIGRATIONS: Mapping[int, Migration] = MappingProxyType({1: _add_leases})
+MIGRATIONS: Mapping[int, Migration] = MappingProxyType({1: _add_leases, 2: _add_hashes_and_tallies})
 
 metadata = MetaData()
 
@@ -76,6 +102,7 @@ jobs = Table(
     Column("state", String(32), nullable=False),
     Column("created", String(32), nullable=False),
     Column("updated", String(32), nullable=False),
+    Column("key", String(64), nullable=False, server_default=""),
 )
 
 trials = Table(
@@ -112,6 +139,15 @@ trials = Table(
     sqlite_autoincrement=True,  # numbers are never used again, so readers may page by them
 )
 
+# How many rows there must be: a row that is gone leaves no trace of its own.
+tallies = Table(
+    "tallies",
+    metadata,
+    Column("name", String(32), primary_key=True),
+    Column("total", BigInteger, nullable=False),
+)
+COUNTED = (facts, jobs, trials)
+
 # Who is about to measure what. Worth nothing after a restart of the machine or the server.
 leases = Table(
     "leases",
@@ -141,7 +177,12 @@ def found_version(connection: Connection, location: str) -> int | None:
             f"{location} is damaged: it states {len(versions)} schema versions instead of one; "
             "restore a copy, or import an export into a new store"
         )
-    return int(versions[0])
+    if not isinstance(versions[0], int):
+        raise DamagedStore(
+            f"{location} is damaged: its schema version is {versions[0]!r}; restore a copy, or "
+            "import an export into a new store"
+        )
+    return versions[0]
 
 
 def refuse_newer(version: int, location: str) -> None:
@@ -157,6 +198,7 @@ def create(connection: Connection) -> None:
     """Make the tables of the present version in an empty database."""
     metadata.create_all(connection)
     connection.execute(insert(schema_table).values(version=VERSION))
+    connection.execute(insert(tallies), [{"name": kept.name, "total": 0} for kept in COUNTED])
 
 
 def migrate(connection: Connection, version: int) -> None:

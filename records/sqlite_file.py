@@ -1,4 +1,4 @@
-"""SQLite files: what may be opened, how, and how a reader leaves one as it was.
+"""SQLite files: what may be opened, how, when they are sealed, and how a reader leaves one.
 
 Knows nothing of records. It never opens a file itself, only through SQLite: closing one would drop
 the locks that other connections of this process hold on it.
@@ -17,17 +17,13 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import QueuePool, StaticPool
 
+from records import seal
+from records.address import MEMORY
 from records.errors import ReadOnlyStore, UnusableLocation
 from records.failures import read_only_line
 
-MEMORY = ":memory:"
-
-
-def path_of(url: URL) -> Path | None:
-    """The file behind a URL, None for a database in memory or on a server."""
-    if url.get_backend_name() != "sqlite" or url.database in (None, "", MEMORY):
-        return None
-    return Path(str(url.database)).expanduser().absolute()
+SEALED_BYTES = 256 << 20  # larger files are not sealed: it takes their size in memory, and time
+CHECKED_BYTES = 32 << 20  # files up to this size are checked whole when they are opened
 
 
 def engine_of(path: Path | None, busy_seconds: float) -> Engine:
@@ -116,6 +112,82 @@ def may(path: Path, mode: int) -> bool:
     return os.access(path, mode, effective_ids=os.access in os.supports_effective_ids)
 
 
+def size_fault(connection: Connection, path: Path) -> str:
+    """What is wrong with the length of the file, "" for nothing."""
+    wanted = _bytes(connection)  # first: from then on nobody changes the file under this reader
+    if not _is_whole(path) or path.stat().st_size == wanted:
+        return ""
+    return f"the file has {path.stat().st_size:,} bytes, and should have {wanted:,}"
+
+
+def seal_fault(connection: Connection, path: Path | None = None) -> str:
+    """How the bytes contradict their seal, "" if they do not or there is none.
+
+    With `path`, what a transaction that is under way may change is compared as well.
+    """
+    if not vouched_for(connection):
+        return ""
+    return seal.breach(_image(connection), strict=path is not None and _is_whole(path))
+
+
+def is_sealed(connection: Connection) -> bool:
+    """Whether nobody has written since the file was sealed."""
+    return _pragma(connection, "user_version") != seal.OPEN
+
+
+def vouched_for(connection: Connection) -> bool:
+    """Whether there is a seal that can be compared."""
+    return is_sealed(connection) and _bytes(connection) <= SEALED_BYTES
+
+
+def break_seal(connection: Connection) -> None:
+    """For a writer, at the start of its transaction.
+
+    A seal that does not fit stays, and tells. That of a large file is not compared: it would take
+    long, and a fault in what holds data is told without it.
+    """
+    if not is_sealed(connection):
+        return
+    if _bytes(connection) > CHECKED_BYTES or not seal_fault(connection):
+        _set_seal(connection, seal.OPEN)
+
+
+def set_seal(connection: Connection) -> None:
+    """In a transaction of its own that writes: vouch for every byte as it is now."""
+    if _bytes(connection) <= SEALED_BYTES and not is_sealed(connection):
+        library = sqlite3.sqlite_version_info
+        number = library[0] * 1_000_000 + library[1] * 1000 + library[2]
+        _set_seal(connection, seal.seal_of(_image(connection), number))
+
+
+def _set_seal(connection: Connection, value: int) -> None:
+    signed = value - (1 << 32) if value >> 31 else value
+    connection.exec_driver_sql(f"PRAGMA user_version = {signed}")
+
+
+def _pragma(connection: Connection, name: str) -> int:
+    return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
+
+
+def _bytes(connection: Connection) -> int:
+    return _pragma(connection, "page_count") * _pragma(connection, "page_size")
+
+
+def _image(connection: Connection) -> bytes:
+    """The database as this transaction sees it, byte for byte."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver.serialize()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the file holds everything: no log stands beside it that holds more."""
+    try:
+        return _log(path).stat().st_size == 0
+    except OSError:
+        return True
+
+
 def _log(path: Path) -> Path:
     return path.with_name(f"{path.name}-wal")
 
@@ -135,6 +207,8 @@ def _on_connect(connection: Any, _: object) -> None:
 
 def _on_begin(connection: Connection) -> None:
     options = connection.get_execution_options()
+    if not options.get("patient", True):
+        connection.exec_driver_sql("PRAGMA busy_timeout = 0")
     if not options.get("writing", False):
         connection.exec_driver_sql("BEGIN")
         return

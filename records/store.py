@@ -5,25 +5,29 @@ A call that writes returns after its commit. It knows nothing of how trials come
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, NamedTuple, Self, Unpack
 
-from sqlalchemy import ColumnElement, Connection, Row, func, select, text, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, text, update
 
-from records import leases, schema
+from records import audit, leases, schema
+from records.address import Address
+from records.audit import Examined
 from records.canonical import content_key
 from records.database import BUSY_SECONDS, Database
 from records.errors import DamagedStore, InvalidRecord, UnknownJob, UnusableLocation
+from records.failures import damaged_line
 from records.prune import Pruned, Pruning, choose, remove
 from records.record import JOB_STATES, Job, Record, utc_now
 from records.rows import (
     Selection,
-    best_number,
+    best_of,
     conditions,
     from_job,
     from_record,
@@ -33,10 +37,12 @@ from records.rows import (
     trial_rows,
 )
 from records.schema import facts, jobs, trials
+from records.sqlite_file import CHECKED_BYTES
 
 PAGE = 1000
-CHECKED_BYTES = 32 << 20  # files up to this size are checked whole when opened
 _CREATION_LOCK = 0x54494C45
+
+_log = logging.getLogger(__name__)
 
 
 class WorkloadCount(NamedTuple):
@@ -59,6 +65,20 @@ class JobCount(NamedTuple):
     trials: int
 
 
+class Damage(NamedTuple):
+    """A row that is not as it was stored: a trial or a job, its number or name, and why."""
+
+    kind: str
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}: {self.reason}"
+
+
+Tell = Callable[[Damage], None]
+
+
 class Store:
     """A store of records at a path (SQLite, made when absent) or a URL; closes as a context.
 
@@ -70,7 +90,7 @@ class Store:
 
     def __init__(
         self,
-        where: str | os.PathLike[str],
+        where: str | os.PathLike[str] | Address,
         *,
         busy_seconds: float = BUSY_SECONDS,
         clock: Callable[[], str] = utc_now,
@@ -80,6 +100,8 @@ class Store:
         self._database = Database(where, busy_seconds, read_only=read_only)
         self._clock = clock
         self._lease_clock = lease_clock
+        self._warned = False
+        self._schema = schema.VERSION
         try:
             if read_only:
                 self._prepare_reading()
@@ -91,8 +113,18 @@ class Store:
 
     @property
     def location(self) -> str:
-        """Where the records are, fit for a message: a password in a URL is hidden."""
+        """Where the records are, fit for a message: what is secret in a URL is hidden."""
         return self._database.location
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is kept in a file, and so can be sealed."""
+        return self._database.path is not None
+
+    @property
+    def older(self) -> bool:
+        """Whether its tables are of an earlier version: it was opened to be read."""
+        return self._schema < schema.VERSION
 
     def __repr__(self) -> str:
         return f"Store({self.location!r})"
@@ -158,9 +190,16 @@ class Store:
                 yield found
 
     def records(self, **selection: Unpack[Selection]) -> Iterator[Record]:
-        """The selected trials, oldest first; read in pages, so a long walk blocks no writer."""
-        condition = conditions(selection)
-        return self._pages(condition)
+        """The selected trials, oldest first; read in pages, so a long walk blocks no writer.
+
+        Damaged ones are passed over, with a warning.
+        """
+        return self.sound_records(self._warn, **selection)
+
+    def sound_records(self, tell: Tell, **selection: Unpack[Selection]) -> Iterator[Record]:
+        """As `records`; of those that do not match their hash, `tell` hears."""
+        filed = "candidate" in selection
+        return (record for _, record in self._walk(conditions(selection), tell, filed=filed))
 
     def count(self, **selection: Unpack[Selection]) -> int:
         """How many trials are selected."""
@@ -181,14 +220,16 @@ class Store:
         query = trial_rows(*conditions(selection), trials.c.number > number)
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
-        return (rows[-1].number if rows else number), tuple(self._read(row) for row in rows)
+        found = tuple(record for _, record in self._sound(rows, self._warn))
+        return (rows[-1].number if rows else number), found
 
     def workloads(self) -> tuple[WorkloadCount, ...]:
         """Every workload on every machine with the number of its trials, ordered by operator."""
         what = [trials.c[name] for name in WorkloadCount._fields[:-1]]
         query = select(*what, func.count()).group_by(*what)
         with self._database.reading() as connection:
-            return tuple(sorted(map(WorkloadCount._make, connection.execute(query))))
+            rows = map(WorkloadCount._make, connection.execute(query))
+            return tuple(sorted(rows, key=lambda row: tuple(map(str, row[:-1]))))
 
     def job_counts(self) -> tuple[JobCount, ...]:
         """The number of trials of every job, counted in the database."""
@@ -229,13 +270,7 @@ class Store:
             selection["generator"] = generator
         if threads is not None:
             selection["threads"] = threads
-        columns = (trials.c.number, trials.c.candidate, trials.c.status, trials.c.seconds)
-        query = select(*columns).where(*conditions(selection)).order_by(trials.c.number)
-        with self._database.reading() as connection:
-            number = best_number(connection.execute(query).all())
-            if number is None:
-                return None
-            return self._read(connection.execute(trial_rows(trials.c.number == number)).one())
+        return best_of(self._walk(conditions(selection), self._warn))
 
     # Jobs
 
@@ -265,9 +300,10 @@ class Store:
         with self._database.writing() as connection:
             if insert_new(connection, jobs, [values]):
                 return True
-            there = to_job(connection.execute(select(jobs).where(mine).with_for_update()).one())
-            if _age(there) >= _age(job):
-                return False
+            row = connection.execute(select(jobs).where(mine).with_for_update()).one()
+            with suppress(InvalidRecord):  # a sound job takes the place of a damaged one
+                if _age(to_job(row)) >= _age(job):
+                    return False
             connection.execute(update(jobs).where(mine).values(values))
             return True
 
@@ -280,29 +316,48 @@ class Store:
         now = replace(known, updated=self._clock()).updated
         kept = known.options if options is None else options
         job = replace(known, state=state, options=kept, updated=max(now, known.updated))
-        values = {"state": job.state, "options": job.options, "updated": job.updated}
         with self._database.writing() as connection:
-            connection.execute(update(jobs).where(jobs.c.id == job.id).values(values))
+            connection.execute(update(jobs).where(jobs.c.id == job.id).values(from_job(job)))
         return job
 
     def job(self, identifier: str) -> Job:
         """The job with this identifier, or the only one that begins with it."""
-        query = select(jobs).where(jobs.c.id.startswith(identifier, autoescape=True))
+        query = self._job_rows().where(jobs.c.id.startswith(identifier, autoescape=True))
         with self._database.reading() as connection:
-            found = [to_job(row) for row in connection.execute(query)]
-        exact = [job for job in found if job.id == identifier] or found
+            found = connection.execute(query).all()
+        exact = [row for row in found if row.id == identifier] or found
         if len(exact) == 1 and identifier:
-            return exact[0]
+            return self._job(exact[0])
         reason = f"{len(exact)} jobs begin with it; give more of it" if exact else "no such job"
         raise UnknownJob(f"job {identifier!r} in {self.location}: {reason}")
 
     def jobs(self, state: str | None = None) -> tuple[Job, ...]:
-        """Every job, or those in one state, oldest first."""
-        query = select(jobs).order_by(jobs.c.created, jobs.c.id)
+        """Every job, or those in one state, oldest first; damaged ones are passed over."""
+        return self.sound_jobs(self._warn, state)
+
+    def sound_jobs(self, tell: Tell, state: str | None = None) -> tuple[Job, ...]:
+        """As `jobs`; of those that do not match their hash, `tell` hears."""
+        query = self._job_rows().order_by(jobs.c.created, jobs.c.id)
         if state is not None:
             query = query.where(jobs.c.state == state)
+        found = []
         with self._database.reading() as connection:
-            return tuple(to_job(row) for row in connection.execute(query))
+            for row in connection.execute(query):
+                try:
+                    found.append(to_job(row))
+                except InvalidRecord as error:
+                    tell(Damage("job", repr(row.id), str(error)))
+        return tuple(found)
+
+    def _job_rows(self) -> Select[Any]:
+        hashed = self._schema >= schema.WITH_TALLIES
+        return select(*(column for column in jobs.columns if hashed or column is not jobs.c.key))
+
+    def _job(self, row: Row[Any]) -> Job:
+        try:
+            return to_job(row)
+        except InvalidRecord as error:
+            raise self._damaged(str(Damage("job", repr(row.id), str(error)))) from None
 
     # Leases
 
@@ -348,14 +403,34 @@ class Store:
 
         Raises DamagedStore.
         """
+        return self.examine().trials
+
+    def examine(self) -> Examined:
+        """As `check`, and what there is. What is wrong is told row by row, and then of the file."""
         self._database.check()
-        number = count = 0
-        while rows := self._page((), number):
-            for row in rows:
-                if self._read(row).key != row.key:
-                    raise self._altered(row, "its content does not match its hash")
-            number, count = rows[-1].number, count + len(rows)
-        return count
+        found: list[str] = []
+        with self._database.reading() as connection:
+            found += audit.missing_columns(connection, self._schema)
+        if not found:
+            found += self._faulty_rows()
+        if found:
+            raise self._damaged(audit.summary(found))
+        self._database.check_seal()
+        with self._database.reading() as connection:
+            counts = {
+                table.name: connection.execute(select(func.count()).select_from(table)).scalar_one()
+                for table in (trials, jobs, facts)
+            }
+        return Examined(**counts, schema=self._schema, sealed=self._database.sealed)
+
+    def _faulty_rows(self) -> list[str]:
+        found: list[Damage] = []
+        for _ in self._walk((), found.append, filed=True):
+            pass
+        self.sound_jobs(found.append)
+        with self._database.reading() as connection:
+            others = list(audit.faults(connection, self._schema))
+        return [*map(str, found), *others]
 
     def _prepare(self) -> None:
         """Make, migrate or refuse the tables; changes nothing in a database it refuses."""
@@ -366,7 +441,7 @@ class Store:
             self._create_or_migrate()
         path = self._database.path
         if path is not None and path.stat().st_size <= CHECKED_BYTES:
-            self._database.check()
+            self._database.check(quick=True)
 
     def _prepare_reading(self) -> None:
         """Refuse what is no store. Trials and jobs of every version so far read alike."""
@@ -374,6 +449,7 @@ class Store:
             version = self._version(connection)
         if version is None:
             raise UnusableLocation(f"{self.location} holds no store: name another, or make one")
+        self._schema = version
 
     def _create_or_migrate(self) -> None:
         with self._database.writing() as connection:
@@ -391,11 +467,18 @@ class Store:
             schema.refuse_newer(version, self.location)
         return version
 
-    def _pages(self, condition: tuple[ColumnElement[bool], ...]) -> Iterator[Record]:
+    def _walk(
+        self, condition: tuple[ColumnElement[bool], ...], tell: Tell, *, filed: bool = False
+    ) -> Iterator[tuple[int, Record]]:
+        """Sound trials with their numbers; of the others, `tell` hears.
+
+        With `filed`, those that stand under the name of another candidate are not sound.
+        """
         number = 0
         while rows := self._page(condition, number):
-            for row in rows:
-                yield self._read(row)
+            yield from self._sound(rows, tell, filed)
+            if rows[-1].number <= number:
+                raise self._damaged(f"trial {number} is followed by {rows[-1].number}")
             number = rows[-1].number
 
     def _page(self, condition: tuple[ColumnElement[bool], ...], after: int) -> list[Row[Any]]:
@@ -403,16 +486,31 @@ class Store:
         with self._database.reading() as connection:
             return list(connection.execute(query))
 
-    def _read(self, row: Row[Any]) -> Record:
-        try:
-            return to_record(row)
-        except InvalidRecord as error:
-            raise self._altered(row, str(error)) from error
+    def _sound(
+        self, rows: Iterable[Row[Any]], tell: Tell, filed: bool = False
+    ) -> Iterator[tuple[int, Record]]:
+        for row in rows:
+            try:
+                record = to_record(row)
+                if filed and record.candidate != row.candidate:
+                    raise InvalidRecord("it is filed under another candidate")
+            except InvalidRecord as error:
+                tell(Damage("trial", str(row.number), str(error)))
+            else:
+                yield row.number, record
 
-    def _altered(self, row: Row[Any], reason: str) -> DamagedStore:
+    def _warn(self, damage: Damage) -> None:
+        """Once for a store: its first damaged row stands for all."""
+        if not self._warned:
+            _log.warning("%s; such rows are passed over", self._damaged(str(damage)))
+        self._warned = True
+
+    def _damaged(self, reason: str) -> DamagedStore:
+        if self._database.path is not None:
+            return DamagedStore(damaged_line(self.location, reason))
         return DamagedStore(
-            f"{self.location} is damaged (trial {row.number}: {reason}): restore a copy, or delete "
-            "that trial"
+            f"{self.location} is damaged ({reason}): restore a copy, or take what is sound with "
+            "`tilewright db export FILE --salvage`"
         )
 
 

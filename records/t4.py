@@ -19,7 +19,16 @@ from typing import Any, TextIO
 
 from records.canonical import canonical_json, content_key
 from records.errors import InvalidRecord, UnusableLocation
-from records.files import Imported, Text, checked_text, damaged, pour, replacing, unreadable
+from records.files import (
+    Imported,
+    Outgoing,
+    Text,
+    checked_text,
+    damaged,
+    pour,
+    replacing,
+    unreadable,
+)
 from records.record import Record
 from records.rows import Selection
 from records.store import Store
@@ -55,7 +64,7 @@ _SECONDS = {
 _LONG_AGO = "1970-01-01T00:00:00+00:00"  # for results without a time stamp: the same each time
 
 
-def write(store: Store, path: Path, selection: Selection) -> int:
+def write(store: Outgoing, path: Path, selection: Selection) -> int:
     """Write the selected trials, which must be of one space; returns how many."""
     with replacing(path) as part, open(part, "x", encoding="ascii") as stream:
         return _write(stream, store, path, selection)
@@ -78,7 +87,7 @@ def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Im
     return replace(pour(store, [*_texts(path, data), *records]), damaged=tuple(bad))
 
 
-def _write(stream: TextIO, store: Store, path: Path, selection: Selection) -> int:
+def _write(stream: TextIO, store: Outgoing, path: Path, selection: Selection) -> int:
     metadata = canonical_json({"timeunit": "seconds"})
     stream.write(f'{{"schema_version":"{SCHEMA}","metadata":{metadata},"results":[')
     count = 0
@@ -234,8 +243,12 @@ def _measurements(result: Any, name: str) -> Iterator[dict[str, Any]]:
 
 
 def _is_number(value: Any) -> bool:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
 
 
 def _quartiles(samples: list[float]) -> tuple[float, float] | None:

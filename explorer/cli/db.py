@@ -42,20 +42,9 @@ _HOURS = {"h": 1, "d": 24, "w": 168}
 
 def _existing(records: str | None) -> Store:
     """The store, to be read; looking at it must not make it. Raises UsageError."""
-    from explorer.recall import open_store
+    from explorer.recall import existing_store
 
-    return open_store(_location(records), read_only=True)
-
-
-def _location(records: str | None) -> str:
-    """Where a store is that must be there; raises UsageError."""
-    from explorer.settings import records_location
-    from ir.errors import UsageError
-
-    where = records if records is not None else records_location()
-    if "://" not in where and not Path(where).exists():
-        raise UsageError(f"{where}: no such store; `tilewright tune` makes one")
-    return where
+    return existing_store(records)
 
 
 @db_app.command(
@@ -67,12 +56,16 @@ def _location(records: str | None) -> str:
 def check(records: Records = None, form: OutputFormat = Format.text) -> None:
     """Read everything and compare it with its hashes."""
     with _existing(records) as store:
-        count, jobs = store.check(), len(store.jobs())
-        location = store.location
+        found = store.examine()
+        location, older = store.location, store.older
     if form is Format.json:
-        print_json({"store": location, "trials": count, "jobs": jobs, "sound": True})
-    else:
-        print(f"{location}: {count} trials of {jobs} jobs, all sound")
+        print_json({"store": location, "sound": True, "older": older} | asdict(found))
+        return
+    print(f"{location}: {found.trials} trials of {found.jobs} jobs, all sound")
+    if older:
+        print(f"schema {found.schema}: older, without hashes of jobs; a verb that writes adds them")
+    elif store.is_file and not found.sealed:
+        print("not sealed (in use, or a writer was killed): only what holds data was checked")
 
 
 @db_app.command(
@@ -135,9 +128,12 @@ def export_store(
     workload: Annotated[
         str | None, typer.Option(help="only this workload's: its key, or the key's beginning")
     ] = None,
+    salvage: Annotated[
+        bool, typer.Option(help="of a damaged store, write what is sound of it")
+    ] = False,
 ) -> None:
     """Write records to a file that carries checksums."""
-    from records import export_records
+    from records import export_records, export_sound
 
     refuse_unwritable_file("FILE", file)
     selection: Selection = {}
@@ -146,7 +142,13 @@ def export_store(
             selection["operator"] = operator
         if workload:
             selection["workload"] = _workload(store, workload)
-        count = export_records(store, file, form=form, **selection)
+        if salvage:
+            done = export_sound(store, file, form=form, **selection)
+            for damage in done.left_out:
+                typer.echo(f"left out: {damage}", err=True)
+            count = done.trials
+        else:
+            count = export_records(store, file, form=form, **selection)
     print(f"wrote {count} trials to {file}")
 
 
@@ -200,18 +202,19 @@ def merge(
 ) -> None:
     """Add all records of other stores to this one; doing it twice changes nothing."""
     import records as library
-    from explorer.recall import open_store
+    from explorer.recall import existing_address, open_store
 
-    places = [_location(source) for source in sources]
+    places = [existing_address(source) for source in sources]
     rows = []
     with open_store(records) as store:
         for place in places:
             with open_store(place, read_only=True) as other:
                 done = library.merge(other, store)
-            row = {"store": place, "read": done.read, "added": done.added, "jobs": done.jobs}
-            rows.append(row)
+            row = {"store": str(place), "read": done.read, "added": done.added, "jobs": done.jobs}
+            rows.append(row | {"damaged": len(done.damaged)})
             if form is Format.text:
-                print(f"{place}: {done.read} trials, {done.added} of them new")
+                lost = f"; {len(done.damaged)} damaged ones left out" if done.damaged else ""
+                print(f"{place}: {done.read} trials, {done.added} of them new{lost}")
     if form is Format.json:
         print_json({"stores": rows})
 
@@ -237,7 +240,7 @@ def prune(
     form: OutputFormat = Format.text,
 ) -> None:
     """Delete candidates that meet every condition given, with all their trials."""
-    from explorer.recall import FINAL, open_store
+    from explorer.recall import FINAL, existing_address, open_store
     from ir.errors import UsageError
     from records import Pruning
 
@@ -245,7 +248,7 @@ def prune(
         raise UsageError("prune needs a condition: --older-than, --keep-best or --generator")
     before = None if older_than is None else _moment_before(older_than)
     what = Pruning(before=before, keep_best=keep_best, generator=generator, finals=FINAL)
-    with open_store(_location(records), read_only=not yes) as store:
+    with open_store(existing_address(records), read_only=not yes) as store:
         done = store.prune(what, dry_run=not yes)
         if yes and done.trials:
             _compact(store)
@@ -295,11 +298,12 @@ def repair(
 ) -> None:
     """Save what can be read of a damaged store into a new one; the damaged one stays as it is."""
     import records as library
+    from explorer.recall import existing_address
 
-    where = _location(records)
+    where = existing_address(records)
     done = library.repair(where, new)
     if form is Format.json:
-        print_json(asdict(done) | {"store": where, "new": str(new)})
+        print_json(asdict(done) | {"store": str(where), "new": str(new)})
         return
     print(f"saved {done.trials} trials and {done.jobs} jobs of {where} in {new}")
     lost = f"lost: {done.unreadable} trials that cannot be read, {done.altered} that are altered"

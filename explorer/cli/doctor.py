@@ -254,16 +254,15 @@ def _cache() -> Finding:
 
 
 def _store(records: str | None) -> Finding:
-    from explorer.recall import open_store
-    from explorer.settings import records_location
+    from explorer.recall import address_of, open_store
     from records.errors import StoreError
 
-    where = records if records is not None else records_location()
-    if "://" not in where and not Path(where).exists():
-        good = _writable(Path(where).parent)
-        verdict, found = (GOOD, "not made yet") if good else (BAD, "cannot be made there")
-        return Finding("records", verdict, f"{where}: {found}")
     try:
+        where = address_of(records)
+        if where.path is not None and not where.there:
+            good = _writable(where.path.parent)
+            verdict, found = (GOOD, "not made yet") if good else (BAD, "cannot be made there")
+            return Finding("records", verdict, f"{where}: {found}")
         with open_store(where) as store:
             return Finding("records", GOOD, f"{store.location}: {store.count()} trials")
     except StoreError as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -59,13 +58,12 @@ def _best(
     """The best record of each workload, the number of its trials, and its FLOPs where its program
     is to be had; raises NothingValid."""
     from explorer.errors import NothingValid
-    from explorer.recall import best_of, open_store
-    from explorer.settings import records_location
+    from explorer.recall import address_of, best_of, open_store
 
-    where = records if records is not None else records_location()
+    where = address_of(records)
     groups: dict[tuple[str, ...], list[Record]] = {}
     found = []
-    if "://" in where or Path(where).exists():  # looking makes no store
+    if where.there:  # looking makes no store
         with open_store(where, read_only=True) as store:
             selected = store.records(operator=operator) if operator else store.records()
             for r in selected:

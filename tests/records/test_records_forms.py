@@ -272,6 +272,9 @@ class TestT4(FormContract):
             assert (done.added, done.damaged) == (3, (2, 4))
 
 
+BEYOND = 10**400  # no float
+
+
 def foreign(**changes: Any) -> dict[str, Any]:
     result = {
         "timestamp": "2025-03-17 07:10:18.518878+00:00",
@@ -335,6 +338,11 @@ def test_the_unit_of_time_is_the_files_own(tmp_path: Path, unit: str, factor: fl
         ('{"results": [{}]}', "result 1: it lacks its configuration"),
         (json.dumps({"results": [foreign(), foreign(invalidity="bad")]}), "result 2: invalidity"),
         (json.dumps({"results": [foreign(times={}, measurements=[])]}), "no time of it is told"),
+        (
+            json.dumps({"results": [foreign(times={"runtimes": [10**400]}, measurements=[])]}),
+            "time",
+        ),
+        (json.dumps({"results": [{"tilewright": {"key": "", "record": None}}]}), "is missing"),
         (json.dumps({"results": [foreign(configuration={"x": float("nan")})]}), "cannot be stored"),
         (json.dumps({"results": [], "metadata": {"timeunit": "weeks"}}), "'weeks' is not known"),
         ('{"results": [{"tilewright": 3}]}', "its record is missing"),

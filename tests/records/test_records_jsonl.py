@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from records import Imported, Record, Store, export_records, import_records
 from records.errors import DamagedExport, StoreUnavailable, UnusableLocation
+from records.jsonl import _line
 
 Make = Callable[..., Record]
 
@@ -147,3 +148,21 @@ def test_newer_job_state_wins(full: Store, export: Path) -> None:
     full.put_job(done)
     assert import_records(full, export).jobs == 0
     assert full.jobs() == (done,)
+
+
+@pytest.mark.parametrize("kind", ["trial", "job", "end", "header"])
+@pytest.mark.parametrize("content", [None, 1, "x", [], [[]], {}, {"id": None}, {"threads": {}}])
+def test_what_is_no_row_is_told_in_one_line(
+    export: Path, tmp_path: Path, kind: str, content: object
+) -> None:
+    """Lines whose checksums are right, and that hold nothing of use."""
+    file = tmp_path / "odd.jsonl"
+    first, *lines = export.read_text().splitlines(keepends=True)
+    odd = _line(kind, content)
+    file.write_text("".join([odd, *lines] if kind == "header" else [first, odd, *lines]))
+    with Store(":memory:") as other:
+        with pytest.raises(DamagedExport, match=r"line [12]: .*nothing was imported") as refusal:
+            import_records(other, file)
+        assert "\n" not in str(refusal.value)
+        assert import_records(other, file, salvage=True).damaged[0] in (1, 2)
+        assert other.check() == 5

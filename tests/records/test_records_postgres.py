@@ -186,9 +186,14 @@ def test_records_go_from_a_file_to_a_server_and_back(url: str, record: Make, pat
 def test_first_version_migrates(url: str, record: Make) -> None:
     with Store(url) as store:
         store.add(record(1))
+        job = store.new_job("matmul", "{}", "cpu")
     with psycopg.connect(url) as admin:
         admin.execute("DROP TABLE leases")
+        admin.execute("DROP TABLE tallies")
+        admin.execute("ALTER TABLE jobs DROP COLUMN key")
         admin.execute("UPDATE tilewright_schema SET version = 1")
     with Store(url) as store:
+        assert store.check() == 1
         assert list(store.records()) == [record(1)]
+        assert store.jobs() == (job,)
         assert store.claim(["c"], "one", 60) == {"c"}

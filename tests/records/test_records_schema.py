@@ -15,6 +15,7 @@ from records.errors import DamagedStore, ForeignFile, NewerStore
 
 Make = Callable[..., Record]
 STORES = Path(__file__).parent / "stores"
+NOW, LATER = schema.VERSION, schema.VERSION + 2
 OLD_STORES = sorted([*STORES.glob("v*.sql"), *STORES.glob("v*.db")])
 
 
@@ -97,13 +98,13 @@ def test_migration_runs_its_steps(
 ) -> None:
     with Store(path) as store:
         store.add(record(1))
-    monkeypatch.setattr(schema, "VERSION", 4)
-    monkeypatch.setattr(schema, "MIGRATIONS", {2: add_column, 3: lambda connection: None})
+    monkeypatch.setattr(schema, "VERSION", LATER)
+    monkeypatch.setattr(schema, "MIGRATIONS", {NOW: add_column, NOW + 1: lambda connection: None})
     with Store(path) as store:
         assert list(store.records()) == [record(1)]
     assert "colour" in columns(path)
     monkeypatch.undo()
-    with pytest.raises(NewerStore, match=r"schema 4, this one knows 2\): upgrade Tilewright"):
+    with pytest.raises(NewerStore, match=rf"schema {LATER}, this one knows {NOW}\): upgrade"):
         Store(path)
 
 
@@ -112,8 +113,8 @@ def test_migration_that_fails_changes_nothing(
 ) -> None:
     with Store(path) as store:
         store.add(record(1))
-    monkeypatch.setattr(schema, "VERSION", 4)
-    monkeypatch.setattr(schema, "MIGRATIONS", {2: add_column, 3: fail})
+    monkeypatch.setattr(schema, "VERSION", LATER)
+    monkeypatch.setattr(schema, "MIGRATIONS", {NOW: add_column, NOW + 1: fail})
     with pytest.raises(RuntimeError, match="half way"):
         Store(path)
     monkeypatch.undo()
