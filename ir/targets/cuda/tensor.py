@@ -13,7 +13,7 @@ from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.store import Store
 from ir.program import Program
-from ir.rewrite.streaming import stream
+from ir.rewrite.walking import walked
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
@@ -45,7 +45,7 @@ class TensorKernel(TensorStreams):
         self.program, self.mark, self.hardware = program, mark, hardware
         self.roles = find_roles(program, False, self.computes)
         self.turned = self._turned()
-        self.streamed = stream(program, frozenset(program.axes) - frozenset(self.roles.walked))
+        self.streamed = walked(program, frozenset(self.roles.walked))
         if not self.seeds():
             raise Refusal("seeds", "no schedule fits")
         problems = []
