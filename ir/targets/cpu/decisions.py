@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 
 from ir.ops.reduce import Carry
+from ir.program import Program
 from ir.schedule import Value
 from ir.space import Decision
 from ir.stages import StagedProgram
@@ -25,7 +26,7 @@ PACKS = ("no", "0", "1", "2")
 
 
 class Decisions:
-    """Collects decisions for one program."""
+    """Collects decisions for one `program`, which is `staged`."""
 
     def __init__(
         self,
@@ -33,9 +34,10 @@ class Decisions:
         shapes: tuple[StageShape, ...],
         hardware: Hardware,
         vector: VectorRow,
-        splits: tuple[str, ...] = ("none",),
+        splits: tuple[str, ...],
+        program: Program,
     ) -> None:
-        self.splits = splits
+        self.splits, self.program = splits, program
         self.staged, self.shapes, self.hardware, self.vector = staged, shapes, hardware, vector
         self.extents = staged.program.axes
         self.outer = outer_axes(staged, shapes)
