@@ -224,7 +224,7 @@ class Decisions:
         return next((r for r in shape.rows if r != lane), "")
 
     def _vectors(self, shape: StageShape) -> list[int]:
-        longest = max((self.extents[a] for a in shape.lanes), default=1)
+        longest = max(self.extents.get(axis, 1) for axis in shape.lanes)
         most = max(1, -(-longest // self.vector.lanes))
         return [v for v in (1, 2, 3, 4, 6, 8) if v <= most]
 

@@ -40,7 +40,8 @@ class Operand:
 
     def bytes(self, sizes: Mapping[str, Array]) -> Array:
         """Bytes of the cache lines that a region of these sizes touches."""
-        total: Array = np.full(len(next(iter(sizes.values()))), float(self.element))
+        rows = len(next(iter(sizes.values()), "1"))  # one for all where there is no axis
+        total: Array = np.full(rows, float(self.element))
         for number, terms in enumerate(self.dims):
             length = 1.0 + sum(abs(c) * (sizes[axis] - 1.0) for axis, c in terms)
             last = number == len(self.dims) - 1 and not self.producer

@@ -15,7 +15,6 @@ from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.placement import place
 from ir.targets.cpu.plan import Item, Leaf, Loop, Plan, bind_stage, blocks_of
 
-
 LoopString = Sequence[tuple[str, int]]  # (axis, level) from the outermost loop inwards
 
 

@@ -118,7 +118,7 @@ def stage_shape(
         lanes = list(dict.fromkeys([*first, *longest, *lanes]))
     if not lanes:
         longest = sorted(stage.domain, key=lambda a: -extents[a])
-        lanes = list(longest[:1])
+        lanes = list(longest[:1]) or [""]  # a stage without axes has one point
     rows = sorted(partial, key=lambda a: -extents[a])[:3]
     if not product and any(a in stage.reduce for a in lanes):
         rows += [a for a in kept if a not in rows][-1:]

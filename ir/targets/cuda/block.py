@@ -8,7 +8,7 @@ exact products alike.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import prod
@@ -129,6 +129,8 @@ class BlockKernel:
     kind = "block"
 
     def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
+        if not program.axes:  # threads have something to share
+            program = replace(program, extents=(("point", 1),))
         self.program, self.mark, self.hardware = program, mark, hardware
         self.shape = BlockShape(program)
         if not self.shape.loops:

@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
@@ -15,7 +13,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.walking import walked
 from ir.schedule import Value
-from ir.space import Constraint, Space
+from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.computed import TYPES
 from ir.targets.cuda.launch import Launch
@@ -234,12 +232,3 @@ class RegisterKernel(TensorKernel):
     """One kernel of the engine that computes an operand in the registers of its threads."""
 
     computes = True
-
-    def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
-        super().__init__(program, mark, hardware)
-        if not self.roles.computed:
-            return
-        space = Space("cuda", tuple(self.decisions()), tuple(self.constraints()),
-                      tuple(self.seeds()))  # fmt: skip
-        if not len(space.seed_rows(np.random.default_rng(0))):
-            raise Refusal("seeds", "no schedule is legal")
