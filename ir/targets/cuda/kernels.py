@@ -117,6 +117,12 @@ def _kernel(part: Program, number: int, count: int, hardware: Hardware, engine: 
             return _with_schedules(KINDS[engine](part, mark, hardware))
         except Refusal:
             pass
+    return _block_kernel(part, mark, hardware)
+
+
+@lru_cache(maxsize=512)
+def _block_kernel(part: Program, mark: str, hardware: Hardware) -> AnyKernel:
+    """The kernel on plain units, which several engines may fall back to."""
     return _with_schedules(BlockKernel(part, mark, hardware))
 
 
@@ -131,8 +137,13 @@ def _with_schedules(kernel: AnyKernel) -> AnyKernel:
 
 def _space_of(kernel: AnyKernel) -> Space:
     """The space of one kernel alone."""
-    rules, seeds = tuple(kernel.constraints()), tuple(kernel.seeds())
+    rules, seeds = tuple(kernel.constraints()), _seeds(kernel)
     return Space("cuda", tuple(kernel.decisions()), rules, seeds)
+
+
+@lru_cache(maxsize=1024)
+def _seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
+    return tuple(kernel.seeds())
 
 
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
@@ -227,7 +238,7 @@ def _parts_in_a_wave(choices: tuple[str, ...]) -> Constraint:
 
 def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
     """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too."""
-    lists = [kernel.seeds() for kernel in kernels]
+    lists = [_seeds(kernel) for kernel in kernels]
     longest = max(len(seeds) for seeds in lists)
     joined = []
     for number in range(longest):

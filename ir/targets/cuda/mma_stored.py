@@ -16,6 +16,10 @@ from ir.targets.cuda.mma_operands import StageTile, depth_tiles, raw_tiles
 from ir.targets.cuda.sides import side
 
 
+DIGIT = 10  # powers of two that a tile along one axis may be
+LARGEST = 1 << 17  # keys that a table is made for
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Bytes of an operand's tile; whether it is copied as it is, and how many bytes at once; bytes
@@ -70,13 +74,16 @@ class StoredTable:
         return self.known[tiles]
 
     def columns(self, tiles: Sequence[Any]) -> Stored:
-        """The same of columns of tiles."""
-        rows, where = np.unique(np.stack(tiles, axis=1), axis=0, return_inverse=True)
-        found = [self.one(tuple(int(points) for points in row)) for row in rows]
-        where = where.reshape(-1)
+        """The same of columns of tiles, which are powers of two below 1024."""
+        keys: Any = 0
+        for points in tiles:
+            keys = keys * DIGIT + np.log2(points).astype(np.int64)
+        several = DIGIT ** len(tiles) <= LARGEST
+        rows, where = (np.arange(len(keys)), None) if not several else _firsts(keys, len(tiles))
+        found = [self.one(tuple(int(points[row]) for points in tiles)) for row in rows]
 
         def column(values: Sequence[Any]) -> Any:
-            return np.array(values)[where]
+            return np.array(values) if where is None else np.array(values)[where]
 
         loads = {load for one in found for load in one.raw}
         return Stored(
@@ -85,3 +92,13 @@ class StoredTable:
             column([one.piece for one in found]),
             {load: column([one.raw.get(load, 0) for one in found]) for load in sorted(loads)},
         )
+
+
+def _firsts(keys: Any, digits: int) -> tuple[Any, Any]:
+    """A row of each key that there is, and which of these every row has; without sorting."""
+    first = np.full(DIGIT**digits, -1, dtype=np.int64)
+    first[keys] = np.arange(len(keys))
+    present = np.flatnonzero(first >= 0)
+    number = np.empty(DIGIT**digits, dtype=np.int64)
+    number[present] = np.arange(len(present))
+    return first[present], number[keys]
