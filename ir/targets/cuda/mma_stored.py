@@ -15,7 +15,6 @@ from ir.program import Program
 from ir.targets.cuda.mma_operands import StageTile, depth_tiles, raw_tiles
 from ir.targets.cuda.sides import side
 
-
 DIGIT = 10  # powers of two that a tile along one axis may be
 LARGEST = 1 << 17  # keys that a table is made for
 
@@ -82,13 +81,14 @@ class StoredTable:
         rows, where = (np.arange(len(keys)), None) if not several else _firsts(keys, len(tiles))
         found = [self.one(tuple(int(points[row]) for points in tiles)) for row in rows]
 
-        def column(values: Sequence[Any]) -> Any:
-            return np.array(values) if where is None else np.array(values)[where]
+        def column(values: Sequence[Any], kind: type[np.generic] = np.int64) -> Any:
+            known = np.array(values, dtype=kind)
+            return known if where is None else known[where]
 
         loads = {load for one in found for load in one.raw}
         return Stored(
             column([one.bytes for one in found]),
-            column([one.copied for one in found]),
+            column([one.copied for one in found], np.bool_),
             column([one.piece for one in found]),
             {load: column([one.raw.get(load, 0) for one in found]) for load in sorted(loads)},
         )
