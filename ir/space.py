@@ -361,7 +361,8 @@ class Space:
         found = seeds[self.legal(seeds)]
         if not len(found):
             found = self.seed_rows(rng)
-        return found[0] if len(found) else self.sample(rng, 1)[0]
+        found = found if len(found) else self.sample(rng, 1)
+        return np.asarray(found[0], dtype=np.int16)
 
     def _seeds_within_pins(self) -> tuple[dict[str, Value], ...]:
         """Seeds that agree with what is pinned of the decisions on which others depend."""

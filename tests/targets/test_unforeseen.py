@@ -17,7 +17,7 @@ import pytest
 from explorer.check import Bounds
 from explorer.expectation import reduction_length, references
 from explorer.measure import Measurer
-from ir.builder import Operator
+from ir.builder import Graph, Operator, contract
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.schedule import Schedule
@@ -98,7 +98,7 @@ def emulated(program: Program, schedule: Schedule, hardware: Hardware) -> list[s
     inputs = random_inputs(program, np.random.default_rng(0))
     exact, *others = references(program, inputs)
     kernel = CUDA.lower(program, schedule, hardware)
-    found = []
+    found: list[str] = []
     for mode in (0, 15):
         arrays = arrays_of(kernel, inputs)
         run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=MODES[mode])
@@ -132,11 +132,11 @@ def test_a_tensor_read_in_two_ways_crowds_the_cache_by_its_own_rows() -> None:
 
 
 def test_a_made_up_name_is_no_tensors() -> None:
-    graph = unforeseen.Graph("twice")
+    graph = Graph("twice")
     i, j, k = graph.axes(i=40, j=40, k=30)
     x, other = graph.tensor("X", (40, 30), "f32"), graph.input("X_v1", (k,), "f32")
-    graph.output("Y", unforeseen.contract(x[i, k], x[j, k], over=k))
-    graph.output("Z", unforeseen.contract(x[i, k], other, over=k))
+    graph.output("Y", contract(x[i, k], x[j, k], over=k))
+    graph.output("Z", contract(x[i, k], other, over=k))
     program = graph.program()
     lowered(CPU, program, WIDE, CPU.space(program, WIDE), 4)
 
