@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ir.dtypes import dtype_of, is_float, numpy_dtype
+from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
 from ir.ops.base import Array, Environment, Rounding, TileArray
 from ir.ops.load import Load
 from ir.ops.map import Map
 from ir.ops.product import product_sum
-from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce, start_of
 from ir.program import Program
 from ir.scalar import COMBINES, running_bound
 
@@ -289,13 +289,9 @@ def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileA
 
 
 def _identity(program: Program, member: int) -> TileArray:
-    """What a state starts from."""
-    row = COMBINES[_carry(program, member).kind]
-    value: Any = row.identity
-    dtype = program.nodes[member].dtype
-    if not is_float(dtype):
-        bits = dtype_of(dtype).bits - 1
-        value = int(min(max(row.identity, -(2.0**bits)), 2.0**bits - 1))
+    """What a state starts from; what reads it finds the finite number nearest to that."""
+    kind, dtype = _carry(program, member).kind, program.nodes[member].dtype
+    value: Any = COMBINES[kind].identity if is_float(dtype) else start_of(kind, dtype)
     return TileArray((), np.asarray(value))
 
 

@@ -45,6 +45,7 @@ class _Partition:
         self.order = {axis: i for i, axis in enumerate(self._axis_order())}
         self.absorbed = self._absorbed()
         self._known: dict[int, set[int]] = {}
+        self._ended: dict[int, set[int]] = {}
         self._running_axes: dict[int, frozenset[str]] = {}
         self.before = self._reduction_order()
 
@@ -358,12 +359,21 @@ class _Partition:
             return True
         if not self._carried(result.node) <= set(stage.domain):
             return False
-        needed = self._reductions(result.node)
-        have: set[int] = set()
-        for accumulator in stage.accumulators:
-            for term in accumulator.terms:
-                have |= self._reductions(term)
-        return needed <= have
+        terms = [term for accumulator in stage.accumulators for term in accumulator.terms]
+        return all(
+            of(result.node) <= frozenset().union(*map(of, terms))
+            for of in (self._reductions, self._ends)
+        )
+
+    def _ends(self, position: int) -> set[int]:
+        """The reductions whose end values a node depends on, not those that it sees running."""
+        if position not in self._ended:
+            node = self.nodes[position]
+            found = {position} if is_reduction(node) else set()
+            for arg in () if isinstance(node.op, (Now, Prior)) else node.args:
+                found |= self._ends(arg)
+            self._ended[position] = found
+        return self._ended[position]
 
     def _needs(self, position: int, stage: Stage) -> bool:
         return bool(self._reductions(position) & {a.node for a in stage.accumulators})

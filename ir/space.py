@@ -361,13 +361,26 @@ class Space:
 
     def seed_rows(self, rng: np.random.Generator) -> Matrix:
         """The backend's seeds as legal rows: gaps filled by initial values, pins obeyed."""
+        matrix = self._seed_matrix()
+        matrix = self.repair(rng, matrix)
+        return matrix[self.legal(matrix)]
+
+    def _seed_matrix(self) -> Matrix:
+        """The seeds as rows, legal or not."""
         seeds = self._seeds_within_pins()
         if not seeds and any(decision.initial is not None for decision in self.decisions):
             seeds = ({},)
         matrix = np.array([self._seed_row(seed) for seed in seeds], dtype=np.int16)
-        matrix = self.shape.fix(matrix.reshape(len(seeds), len(self.decisions)))
-        matrix = self.repair(rng, matrix)
-        return matrix[self.legal(matrix)]
+        return self.shape.fix(matrix.reshape(len(seeds), len(self.decisions)))
+
+    def any_legal(self, rng: np.random.Generator) -> Row:
+        """A legal row: a seed as it is, one that is repaired, or a draw; UsageError if none."""
+        seeds = self._seed_matrix()
+        found = seeds[self.legal(seeds)]
+        if not len(found):
+            found = self.seed_rows(rng)
+        found = found if len(found) else self.sample(rng, 1)
+        return np.asarray(found[0], dtype=np.int16)
 
     def _seeds_within_pins(self) -> tuple[dict[str, Value], ...]:
         """Seeds that agree with what is pinned of the decisions on which others depend."""

@@ -8,11 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ir.dtypes import compute_dtype, is_float
+from ir.dtypes import compute_dtype, dtype_of, is_float
 from ir.errors import ProgramError
 from ir.ops.base import Environment, Scope, TileArray, TileType, union_axes, volume
 from ir.ops.product import product_sum
-from ir.scalar import COMBINES
+from ir.scalar import COMBINES, LOWEST
 
 
 def _without(axes: tuple[str, ...], over: tuple[str, ...], what: str) -> tuple[str, ...]:
@@ -104,6 +104,15 @@ class Carry:
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, args[0].axes)
+
+
+def start_of(kind: str, dtype: str) -> int | float:
+    """What a carry's readers find before its first block: finite, so rescaling never gives NaN."""
+    identity = COMBINES[kind].identity
+    if is_float(dtype):
+        return min(max(identity, LOWEST), -LOWEST)
+    bits = dtype_of(dtype).bits - 1
+    return int(min(max(identity, -(2**bits)), 2**bits - 1))
 
 
 @dataclass(frozen=True, slots=True)

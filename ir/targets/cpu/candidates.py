@@ -37,7 +37,7 @@ def space_of(program: Program, hardware: Hardware) -> Space:
     vector = vector_row(hardware.isa)
     shapes = stage_shapes(staged, hardware.isa)
     decisions = Decisions(
-        staged, shapes, hardware, vector, choices(program, staged, hardware.threads)
+        staged, shapes, hardware, vector, choices(program, staged, hardware.threads), program
     )
     found = decisions.all()
     constraints = Constraints(decisions).all()

@@ -12,6 +12,7 @@ import numpy as np
 
 from ir.schedule import Value
 from ir.space import Columns, Constraint
+from ir.targets.cpu.carried import CarriedLoops
 from ir.targets.cpu.decisions import Decisions
 from ir.targets.cpu.instructions import DotRow
 from ir.targets.cpu.shape import OperandShape, StageShape
@@ -41,6 +42,7 @@ class Constraints:
         for axis in self.decisions.blocked:
             self._nested(axis)
         self._trips()
+        self.found += CarriedLoops(self.decisions).constraints()
         for shape in self.decisions.shapes:
             self._axes(shape)
             if f"rows.{shape.stage.name}" in self.names:
@@ -78,8 +80,10 @@ class Constraints:
 
     def _trips(self) -> None:
         """Threads must have enough blocks to share."""
-        threads, extents = self.decisions.hardware.threads, self.extents
+        extents = self.extents
         domain = next(d for d in self.decisions.found if d.name == "parallel").domain
+        most = max(self._most_blocks(str(choice)) for choice in domain)
+        threads = min(self.decisions.hardware.threads, most)
         if threads == 1 or domain == ("",):
             return
 
@@ -104,6 +108,18 @@ class Constraints:
             check,
             lambda s: f"parallel over {s['parallel']!r}: fewer blocks than {threads} threads",
         )
+
+    def _most_blocks(self, choice: str) -> int:
+        """Blocks that threads can have of some axes at most."""
+        domains = {d.name: d.domain for d in self.decisions.found}
+        total = 1
+        for axis in choice.split():
+            names = [
+                f"tile.{axis}.{level}" for level in (0, 1) if f"tile.{axis}.{level}" in domains
+            ]
+            least = min((int(domains[name][0]) for name in names), default=self.extents[axis])
+            total *= -(-self.extents[axis] // least)
+        return total
 
     # -- register tiles
 

@@ -267,7 +267,7 @@ class StageCosts:
         """How much of a vector the lane axis leaves empty."""
         lanes = float(self.facts.vector.lanes)
         total = np.ones(self.rows_count)
-        for axis in self.shape.lanes:
+        for axis in filter(None, self.shape.lanes):
             size = self.depths[len(self.regions.depths) - 1][axis]
             waste = np.ceil(size / lanes) * lanes / size
             total = np.where(self.along("lane", axis) > 0, waste, total)
@@ -296,7 +296,8 @@ class StageCosts:
     def volumes(self) -> tuple[tuple[Array, ...], ...]:
         """Footprint of every operand at every depth."""
         return tuple(
-            tuple(operand.bytes(sizes) for sizes in self.depths) for operand in self.facts.operands
+            tuple(np.broadcast_to(operand.bytes(sizes), self.rows_count) for sizes in self.depths)
+            for operand in self.facts.operands
         )
 
     @cached_property

@@ -15,9 +15,9 @@ PAGE = 4096  # bytes
 
 def pitch(program: Program, operand: Operand) -> int:
     """Bytes from one row of a tensor to the next; 0 for buffers and vectors."""
-    if operand.producer or len(operand.dims) < 2:
+    if not operand.tensor or len(operand.dims) < 2:
         return 0
-    return operand.element * int(program.scope.tensors[operand.name].shape[-1])
+    return operand.element * int(program.scope.tensors[operand.tensor].shape[-1])
 
 
 def crowding(program: Program, operand: Operand, sizes: Sizes) -> Array | float:

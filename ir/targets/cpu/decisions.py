@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 
 from ir.ops.reduce import Carry
+from ir.program import Program
 from ir.schedule import Value
 from ir.space import Decision
 from ir.stages import StagedProgram
@@ -25,7 +26,7 @@ PACKS = ("no", "0", "1", "2")
 
 
 class Decisions:
-    """Collects decisions for one program."""
+    """Collects decisions for one `program`, which is `staged`."""
 
     def __init__(
         self,
@@ -33,9 +34,10 @@ class Decisions:
         shapes: tuple[StageShape, ...],
         hardware: Hardware,
         vector: VectorRow,
-        splits: tuple[str, ...] = ("none",),
+        splits: tuple[str, ...],
+        program: Program,
     ) -> None:
-        self.splits = splits
+        self.splits, self.program = splits, program
         self.staged, self.shapes, self.hardware, self.vector = staged, shapes, hardware, vector
         self.extents = staged.program.axes
         self.outer = outer_axes(staged, shapes)
@@ -222,7 +224,7 @@ class Decisions:
         return next((r for r in shape.rows if r != lane), "")
 
     def _vectors(self, shape: StageShape) -> list[int]:
-        longest = max((self.extents[a] for a in shape.lanes), default=1)
+        longest = max(self.extents.get(axis, 1) for axis in shape.lanes)
         most = max(1, -(-longest // self.vector.lanes))
         return [v for v in (1, 2, 3, 4, 6, 8) if v <= most]
 

@@ -23,7 +23,8 @@ Terms = tuple[tuple[str, int], ...]
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A tensor or buffer of one stage. `dims` holds (axis, coefficient) terms by dimension, the
-    contiguous one last; `producer` names the stage whose buffer it is, "" for tensors."""
+    contiguous one last; `producer` names the stage whose buffer it is, `tensor` the tensor: of
+    both, one is ""."""
 
     name: str
     axes: tuple[str, ...]
@@ -31,6 +32,7 @@ class Operand:
     element: int
     written: bool
     producer: str
+    tensor: str
 
     def contiguous(self, axis: str) -> bool:
         """Whether neighbours along an axis lie side by side in a tensor."""
@@ -38,7 +40,8 @@ class Operand:
 
     def bytes(self, sizes: Mapping[str, Array]) -> Array:
         """Bytes of the cache lines that a region of these sizes touches."""
-        total: Array = np.full(len(next(iter(sizes.values()))), float(self.element))
+        rows = len(next(iter(sizes.values()), "1"))  # one for all where there is no axis
+        total: Array = np.full(rows, float(self.element))
         for number, terms in enumerate(self.dims):
             length = 1.0 + sum(abs(c) * (sizes[axis] - 1.0) for axis, c in terms)
             last = number == len(self.dims) - 1 and not self.producer
@@ -56,7 +59,7 @@ def operands_of(staged: StagedProgram, stage: Stage) -> tuple[Operand, ...]:
             dims = tuple(index.terms for index in node.op.index)
             element = dtype_of(node.dtype).bytes
             found[leaf, False] = Operand(
-                operand_name(staged, leaf), node.axes, dims, element, False, ""
+                operand_name(staged, leaf), node.axes, dims, element, False, "", node.op.tensor
             )
         elif leaf in staged.materialised and leaf not in own:
             producer = staged.stages[staged.producer[leaf]].name
@@ -70,7 +73,7 @@ def _buffer(staged: StagedProgram, node: int, written: bool, producer: str) -> O
     axes = staged.program.nodes[node].axes
     dims = tuple(((axis, 1),) for axis in axes)
     element = dtype_of(staged.program.nodes[node].dtype).bytes
-    return Operand(operand_name(staged, node), axes, dims, element, written, producer)
+    return Operand(operand_name(staged, node), axes, dims, element, written, producer, "")
 
 
 def _result(staged: StagedProgram, stage: Stage, result: Result) -> Operand:
@@ -78,7 +81,7 @@ def _result(staged: StagedProgram, stage: Stage, result: Result) -> Operand:
         return _buffer(staged, result.node, True, stage.name)
     dims = tuple(((axis, 1),) for axis in result.axes)
     element = dtype_of(staged.program.scope.tensors[result.tensor].dtype).bytes
-    return Operand(result.tensor, result.axes, dims, element, True, "")
+    return Operand(result.tensor, result.axes, dims, element, True, "", result.tensor)
 
 
 def map_work(staged: StagedProgram, stage: Stage) -> float:

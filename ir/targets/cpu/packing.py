@@ -44,7 +44,8 @@ class _Packer(StageEmitter):
         self.scalar = _stored(self.target.scalar)
 
     def _packed(self, node: int) -> bool:
-        return node != self.pack.node and super()._packed(node)
+        """What other operands are packed of may not be there yet: all is read where it lies."""
+        return False
 
     def is_leaf(self, node: int) -> bool:
         return not self._own_pack(node) and super().is_leaf(node)
@@ -56,11 +57,11 @@ class _Packer(StageEmitter):
         return here and not stored
 
     def access(self, node: int) -> Access:
-        if node != self.pack.node:
-            return super().access(node)
-        if node in self.plan.buffers:
-            return self.low.buffer_access(self.plan.buffers[node])
-        return self.low.tensor_access(node)
+        if node not in self._accesses:
+            stored = self.plan.buffers.get(node)
+            known = self.low.buffer_access(stored) if stored else self.low.tensor_access(node)
+            self._accesses[node] = known
+        return self._accesses[node]
 
     def run(self) -> None:
         axes = [a for a in self.nodes[self.pack.node].axes if a != self.vector_axis]

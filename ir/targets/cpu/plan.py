@@ -203,14 +203,19 @@ def blocks_of(
 
 def operand_name(staged: StagedProgram, node: int) -> str:
     """How decisions call an operand: its tensor, or v<node>; a tensor that is read in several
-    ways keeps its name for the first, the others are <tensor>_v<node>."""
+    ways keeps its name for the first, the others are <tensor>_v<node>. What is made up differs
+    from the names of tensors."""
     nodes = staged.program.nodes
     op = nodes[node].op
-    if not isinstance(op, Load):
-        return f"v{node}"
-    earlier = (other.op for other in nodes[:node])
-    again = any(isinstance(other, Load) and other.tensor == op.tensor for other in earlier)
-    return f"{op.tensor}_v{node}" if again else op.tensor
+    made_up = f"v{node}"
+    if isinstance(op, Load):
+        earlier = (other.op for other in nodes[:node])
+        if not any(isinstance(other, Load) and other.tensor == op.tensor for other in earlier):
+            return op.tensor
+        made_up = f"{op.tensor}_v{node}"
+    while made_up in staged.program.scope.tensors:
+        made_up += "_"
+    return made_up
 
 
 def all_buffers(plan: Plan) -> list[Buffer]:

@@ -1,12 +1,12 @@
 """From a schedule to a loop tree: which loops stand where, and which stages share them.
 
 The loop string (outer order, then inner order) is one mechanism for every program; a loop of one
-iteration is dropped.
+iteration is dropped. Which loops are left says whether running values reach their readers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from ir.errors import Refusal
 from ir.schedule import Schedule
@@ -15,11 +15,13 @@ from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.placement import place
 from ir.targets.cpu.plan import Item, Leaf, Loop, Plan, bind_stage, blocks_of
 
+LoopString = Sequence[tuple[str, int]]  # (axis, level) from the outermost loop inwards
+
 
 class _Tree:
     """Builds the loop tree: axes enter one by one; stages that may share a loop do."""
 
-    def __init__(self, plan: Plan, order: list[tuple[str, int]], parallel: frozenset[str]) -> None:
+    def __init__(self, plan: Plan, order: LoopString, parallel: frozenset[str]) -> None:
         self.plan = plan
         self.order = order
         self.parallel = parallel
@@ -29,8 +31,6 @@ class _Tree:
         return self._items(list(range(len(self.stages))), 0, None)
 
     def _items(self, members: list[int], depth: int, parent: Loop | None) -> list[Item]:
-        while depth < len(self.order) and not self._splits(depth, parent):
-            depth += 1
         if depth == len(self.order):
             leaves: list[Item] = []
             for position in members:
@@ -51,11 +51,6 @@ class _Tree:
             loop.items = self._items(run, depth + 1, loop)
             items.append(loop)
         return items
-
-    def _splits(self, depth: int, parent: Loop | None) -> bool:
-        axis, level = self.order[depth]
-        path = parent.path() if parent else ()
-        return self.plan.blocks[axis][1 - level] < self.plan.size(axis, path)
 
     def _belongs(self, position: int, axis: str) -> bool:
         """Whether the stage must stand inside a loop over `axis`."""
@@ -119,14 +114,38 @@ def make_plan(staged: StagedProgram, schedule: Schedule, vector: VectorRow, thre
     plan.stream = bool(schedule.get("stream", False))
     plan.threads = threads
     parallel = frozenset(str(schedule.get("parallel", "")).split())
-    plan.items = _Tree(plan, order_of(schedule, staged.program.axes), parallel).build()
-    _check_carries(plan)
+    order = order_of(schedule, staged.program.axes)
+    plan.items = _Tree(plan, _real(staged, order, blocks), parallel).build()
+    problem = _carries_apart(plan)
+    if problem:
+        raise Refusal("carried", problem)
     place(plan, schedule)
     return plan
 
 
-def _check_carries(plan: Plan) -> None:
-    """Stages that read running values stand in the very loops that carry them."""
+def _real(
+    staged: StagedProgram, order: LoopString, blocks: Mapping[str, tuple[int, int]]
+) -> LoopString:
+    """The loops of a loop string that have more iterations than one."""
+    extents = staged.program.axes
+
+    def several(axis: str, level: int) -> bool:
+        outer, inner = blocks[axis]
+        return outer < extents[axis] if level else inner < outer
+
+    return [loop for loop in order if several(*loop)]
+
+
+def carried_apart(staged: StagedProgram, loops: LoopString) -> str:
+    """Why running values do not reach their readers in these loops; empty if they do."""
+    blocks = dict.fromkeys(staged.program.axes, (1, 1))
+    plan = Plan(staged, {}, blocks, [])
+    plan.items = _Tree(plan, loops, frozenset()).build()
+    return _carries_apart(plan)
+
+
+def _carries_apart(plan: Plan) -> str:
+    """The first stage that reads a running value outside of the very loops that carry it."""
     staged = plan.staged
     for position, table in enumerate(staged.uses):
         own = plan.leaves[staged.stages[position].name].path()
@@ -134,8 +153,14 @@ def _check_carries(plan: Plan) -> None:
             carried = frozenset().union(*(staged.carried(use.node) for use in uses))
             for loop in plan.leaves[staged.stages[other].name].path():
                 if loop.axis in carried and loop not in own:
-                    raise Refusal(
-                        "carried-apart",
-                        f"{staged.stages[position].name} is outside the "
-                        f"loop over {loop.axis} that carries its operand",
+                    return (
+                        f"{staged.stages[position].name} is outside the loop over {loop.axis} "
+                        f"in which {staged.stages[other].name} carries its operand"
                     )
+    return ""
+
+
+def reads_running(staged: StagedProgram) -> bool:
+    """Whether some stage reads what another has of a state that is still carried."""
+    tables = (uses for table in staged.uses for uses in table.values())
+    return any(staged.carried(use.node) for uses in tables for use in uses)

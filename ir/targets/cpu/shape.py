@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.stages import Stage, StagedProgram
 from ir.targets.cpu.instructions import FMA, DotRow, dot_rows
@@ -119,7 +118,7 @@ def stage_shape(
         lanes = list(dict.fromkeys([*first, *longest, *lanes]))
     if not lanes:
         longest = sorted(stage.domain, key=lambda a: -extents[a])
-        lanes = list(longest[:1])
+        lanes = list(longest[:1]) or [""]  # a stage without axes has one point
     rows = sorted(partial, key=lambda a: -extents[a])[:3]
     if not product and any(a in stage.reduce for a in lanes):
         rows += [a for a in kept if a not in rows][-1:]
@@ -150,7 +149,8 @@ def _instructions(
     for accumulator in products:
         left, right = (nodes[term].dtype for term in accumulator.terms)
         rows = dot_rows(isa, (left, right), accumulator.dtype)
-        choices.append(rows if accumulator.kind == "sum" else found)
+        apart = accumulator.kind == "sum" and len({*accumulator.terms}) == 2
+        choices.append(rows if apart else found)  # squares have no side of rows or of lanes
     common = [row for row in choices[0] if all(row in other for other in choices)]
     terms = [sorted(a.terms, key=lambda term: lane in nodes[term].axes) for a in products]
     sides = [(nodes[row].dtype, nodes[column].dtype) for row, column in terms]
@@ -214,12 +214,3 @@ def outer_axes(staged: StagedProgram, shapes: tuple[StageShape, ...]) -> tuple[s
     """Common axes that no stage would vectorise or tile: batch, heads."""
     inner = {a for shape in shapes for a in (*shape.lanes, *shape.rows)}
     return tuple(a for a in common_axes(staged) if a not in inner)
-
-
-def tensor_bytes(staged: StagedProgram, name: str) -> int:
-    """Bytes of a tensor."""
-    spec = staged.program.scope.tensors[name]
-    size = dtype_of(spec.dtype).bytes
-    for extent in spec.shape:
-        size *= extent
-    return size

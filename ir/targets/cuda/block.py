@@ -8,7 +8,7 @@ exact products alike.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from math import prod
@@ -22,7 +22,7 @@ from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
-from ir.rewrite.streaming import stream
+from ir.rewrite.walking import walked
 from ir.schedule import Schedule, Value
 from ir.space import Constraint, Space
 from ir.stages import is_reduction, reduced_axes
@@ -45,13 +45,11 @@ from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.overlap import PREFETCH
 from ir.targets.cuda.passes import find_passes
-from ir.targets.cuda.registers import SCRATCH_BYTES
 
 MAX_THREADS = 1024
 MAX_REGISTERS = 128  # of one value in one thread
 MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
 MAX_TILE = 1 << 15
-SCRATCH_LIMIT = 224 << 10  # bytes through which warps combine their parts
 
 
 def power_above(extent: int) -> int:
@@ -104,7 +102,7 @@ class BlockShape:
 
     def streamed(self, looped: frozenset[str]) -> Program:
         """The program with chains of reductions over `looped` axes made single-pass."""
-        return stream(self.program, frozenset(self.program.axes) - looped)
+        return walked(self.program, looped)
 
     @cached_property
     def domains(self) -> tuple[frozenset[str], ...]:
@@ -113,12 +111,6 @@ class BlockShape:
         for node in self.program.nodes:
             if isinstance(node.op, (Load, Store)) or is_reduction(node):
                 found.add(frozenset(node.axes))
-        return tuple(sorted(found, key=sorted))
-
-    @cached_property
-    def results(self) -> tuple[frozenset[str], ...]:
-        """Axes of what reductions give: what may cross warps through shared memory."""
-        found = {frozenset(n.axes) for n in self.program.nodes if is_reduction(n)}
         return tuple(sorted(found, key=sorted))
 
     @cached_property
@@ -137,6 +129,8 @@ class BlockKernel:
     kind = "block"
 
     def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
+        if not program.axes:  # threads have something to share
+            program = replace(program, extents=(("point", 1),))
         self.program, self.mark, self.hardware = program, mark, hardware
         self.shape = BlockShape(program)
         if not self.shape.loops:
@@ -255,9 +249,6 @@ class BlockKernel:
         for body in self.shape.bodies:
             passed = passed & (self.count(columns, body) <= 8 * MAX_REGISTERS)
         threads = self.threads(columns)
-        for result in self.shape.results:
-            scratch = self.count(columns, result) * threads * SCRATCH_BYTES
-            passed = passed & (scratch <= SCRATCH_LIMIT)
         budget = np.minimum(MAX_ALL, 49152 // np.maximum(1, threads))
         return passed & (self.held(columns) <= budget)
 

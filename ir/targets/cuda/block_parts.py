@@ -14,7 +14,7 @@ from math import prod
 
 from ir.errors import Refusal
 from ir.program import Program
-from ir.rewrite.streaming import stream
+from ir.rewrite.walking import walked as walk_of
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda import scalars
 from ir.targets.cuda.evaluate import Evaluator
@@ -35,7 +35,7 @@ def shared_walks(program: Program) -> frozenset[str]:
 
 def _can_share(program: Program, axis: str) -> bool:
     looped = frozenset({axis})
-    walked = stream(program, frozenset(program.axes) - looped)
+    walked = walk_of(program, looped)
     reductions = [p for p, node in enumerate(walked.nodes) if is_reduction(node)]
     if not any(axis in reduced_axes(walked.nodes[p]) for p in reductions):
         return False

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ir.columns import tables_of
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
+from ir.ops.store import Store
+from ir.program import Program
 from ir.schedule import Value
 from ir.space import Columns, Constraint
 from ir.stages import is_reduction, reduced_axes
@@ -69,9 +72,8 @@ class OptionRules:
             for name, (needs, check) in rules.items()
             if self.kernel.name(name) in self.offered
         ]
-        if self.kernel.name(AHEAD) in self.offered:
-            needs = "what is ahead fits the shared memory"
-            found.append(Constraint(self.kernel.name("shared"), needs, self._shared, self._room))
+        needs = "what is ahead and where warps meet fit the shared memory"
+        found.append(Constraint(self.kernel.name("shared"), needs, self._shared, self._room))
         return found
 
     def _explain(self, values: Mapping[str, Value]) -> str:
@@ -83,9 +85,15 @@ class OptionRules:
         return f"{', '.join(chosen)}{early}; tiles {tiles}, {self.kernel.threads(values)} threads"
 
     def _room(self, values: Mapping[str, Value]) -> str:
-        ahead = int(values[self.kernel.name(AHEAD)])
-        have = self.kernel.hardware["shared_bytes"]
-        return f"{ahead} steps and scratch in each of the blocks of {have:,} bytes"
+        decisions = [d for d in self.kernel.decisions() if d.name in values]
+        row = [decision.index(values[decision.name]) for decision in decisions]
+        columns = Columns(tables_of(decisions), np.array([row], dtype=np.int16))
+        blocks = max(1, int(self._value(columns, WALKERS)[0]))
+        need, have = int(self.bytes(columns)[0]), self.kernel.hardware["shared_bytes"]
+        return (
+            f"{need:,} bytes of shared memory in each of {blocks} blocks of a processor, which "
+            f"has {have:,}"
+        )
 
     def _value(self, columns: Columns, stem: str) -> Any:
         name = self.kernel.name(stem)
@@ -206,8 +214,7 @@ class OptionRules:
     def _shared(self, columns: Columns) -> Any:
         have = self.kernel.hardware["shared_bytes"]
         blocks = np.maximum(self._value(columns, WALKERS), 1)
-        fits = (self.bytes(columns) + RESERVED) * blocks <= have + RESERVED
-        return (self._value(columns, AHEAD) == 0) | fits
+        return (self.bytes(columns) + RESERVED) * blocks <= have + RESERVED
 
     def bytes(self, columns: Columns) -> Any:
         """Shared memory of a block, at most: the ring, and where warps meet."""
@@ -233,7 +240,7 @@ class OptionRules:
         return found
 
     def _scratch(self, columns: Columns) -> Any:
-        """Bytes of a thread's places: one for each reduction and axis, while there is room."""
+        """Bytes of a thread's places, at most: as many as may be asked for, while there is room."""
         room = SCRATCH_ROOM // np.maximum(self.kernel.threads(columns), 1)
         most: Any = np.zeros(columns.rows)
         all_places: Any = np.zeros(columns.rows)
@@ -247,9 +254,22 @@ class OptionRules:
 
     @cached_property
     def _reductions(self) -> tuple[tuple[tuple[tuple[str, ...], int], ...], ...]:
-        """For each set of axes that may be walked, its reductions: (axes, how many are reduced)."""
+        """For each set of axes that may be walked, its reductions: (axes, places they may take)."""
         programs = [self.kernel.shape.streamed(looped) for looped in self.kernel.shape.loops]
-        return tuple(
-            tuple((n.axes, len(reduced_axes(n))) for n in program.nodes if is_reduction(n))
-            for program in programs
-        )
+        return tuple(_places(program) for program in programs)
+
+
+def _places(program: Program) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Axes of each reduction, and how often it meets in a place of its own: along each axis that it
+    reduces, each time that a reader forms it."""
+    formed = dict.fromkeys(range(len(program.nodes)), 0)
+    for position in reversed(range(len(program.nodes))):
+        node = program.nodes[position]
+        times = 1 if isinstance(node.op, Store) else formed[position]
+        for arg in node.args:
+            formed[arg] += times
+    return tuple(
+        (node.axes, len(reduced_axes(node)) * formed[position])
+        for position, node in enumerate(program.nodes)
+        if is_reduction(node)
+    )

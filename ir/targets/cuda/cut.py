@@ -30,6 +30,7 @@ from ir.targets.cuda.products import (
     depends_on_reduction,
     for_tensor_cores,
     is_elementwise,
+    memory_order,
     product_of,
     volume,
 )
@@ -212,14 +213,21 @@ def _cut(program: Program, position: int) -> Cut:
     for user in program.users(position):
         product = product_of(program, user) if is_reduction(program.nodes[user]) else None
         if product is not None and for_tensor_cores(program, product):
-            over.update(dict.fromkeys(reduced_axes(program.nodes[user])))
-    axes = (*(a for a in node.axes if a not in over), *(a for a in node.axes if a in over))
+            over.update(dict.fromkeys(_summed_order(program, product, position)))
+    axes = (*(a for a in node.axes if a not in over), *(a for a in over if a in node.axes))
     shape = [program.axes[axis] for axis in axes]
     dtype = node.dtype
     if shape:
         unit = max(1, STRIDE_UNIT // dtype_of(dtype).bytes)
         shape[-1] = -(-shape[-1] // unit) * unit
     return Cut(position, TensorSpec(f"t{position}", tuple(shape), dtype, "output"), tuple(axes))
+
+
+def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ...]:
+    """The summed axes as they lie in the operand beside the one that is cut: both are walked."""
+    own = sorted(product.over, key=program.nodes[cut].axes.index)
+    beside = product.b if product.a == cut else product.a
+    return memory_order(program, beside, tuple(own))
 
 
 def _kernels(program: Program, cuts: list[Cut]) -> list[Program]:

@@ -112,10 +112,38 @@ def is_light(program: Program) -> bool:
 
 def _kernel(part: Program, number: int, count: int, hardware: Hardware, engine: str) -> AnyKernel:
     mark = f".{number}" if count > 1 else ""
+    if engine in KINDS:
+        try:
+            return _with_schedules(KINDS[engine](part, mark, hardware))
+        except Refusal:
+            pass
+    return _block_kernel(part, mark, hardware)
+
+
+@lru_cache(maxsize=512)
+def _block_kernel(part: Program, mark: str, hardware: Hardware) -> AnyKernel:
+    """The kernel on plain units, which several engines may fall back to."""
+    return _with_schedules(BlockKernel(part, mark, hardware))
+
+
+def _with_schedules(kernel: AnyKernel) -> AnyKernel:
+    """The kernel, if some schedule of it is legal; Refusal otherwise."""
     try:
-        return KINDS.get(engine, BlockKernel)(part, mark, hardware)
-    except Refusal:
-        return BlockKernel(part, mark, hardware)
+        _space_of(kernel).any_legal(np.random.default_rng(0))
+    except UsageError as error:
+        raise Refusal("schedule", str(error)) from None
+    return kernel
+
+
+def _space_of(kernel: AnyKernel) -> Space:
+    """The space of one kernel alone."""
+    rules, seeds = tuple(kernel.constraints()), _seeds(kernel)
+    return Space("cuda", tuple(kernel.decisions()), rules, seeds)
+
+
+@lru_cache(maxsize=1024)
+def _seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
+    return tuple(kernel.seeds())
 
 
 def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
@@ -210,7 +238,7 @@ def _parts_in_a_wave(choices: tuple[str, ...]) -> Constraint:
 
 def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
     """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too."""
-    lists = [kernel.seeds() for kernel in kernels]
+    lists = [_seeds(kernel) for kernel in kernels]
     longest = max(len(seeds) for seeds in lists)
     joined = []
     for number in range(longest):
@@ -259,6 +287,10 @@ def lower_all(
     if choice != WHOLE and merge_of(values) == KERNEL:
         kernels, values = _split(program, choice, values, hardware, engine)
     launches = [kernel.lower(values, kernel.program.name.replace(".", "_")) for kernel in kernels]
+    for launch in launches:
+        if launch.shared > hardware["shared_bytes"]:
+            have = hardware["shared_bytes"]
+            raise Refusal("shared", f"{launch.name}: {launch.shared:,} bytes of {have:,}")
     arch = hardware.isa[0]
     places, total = _places(program, kernels)
     clean = []
@@ -299,8 +331,7 @@ def _split(
 
 @lru_cache(maxsize=1024)
 def _legal_seed(kernel: BlockKernel) -> tuple[tuple[str, Value], ...]:
-    space = Space("cuda", tuple(kernel.decisions()), tuple(kernel.constraints()),
-                  tuple(kernel.seeds()))  # fmt: skip
+    space = _space_of(kernel)
     rows = space.seed_rows(np.random.default_rng(0))
     if not len(rows):
         rows = space.sample(np.random.default_rng(0), 1)

@@ -13,6 +13,7 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.frame import WARP, Frame, ThreadDigit
 from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
+from ir.targets.cuda.mma_stored import stored, tile_bytes
 from ir.targets.cuda.mma_synthesised import COLUMNS as COLUMNS
 from ir.targets.cuda.mma_synthesised import ROWS as ROWS
 from ir.targets.cuda.overlap import starts_early
@@ -142,9 +143,9 @@ class MmaPlan:
 
     @cached_property
     def stored(self) -> tuple[StageTile, ...]:
-        """All tiles in shared memory, operands first."""
+        """All tiles in shared memory, each once, operands first."""
         raw = [part for tile in self.operands for part in self.raw(tile)]
-        return (*self.operands, *raw)
+        return tuple(dict.fromkeys((*self.operands, *raw)))
 
     def offset(self, tile: StageTile) -> int:
         """Where a tile's first slot begins; its slots follow each other."""
@@ -164,7 +165,8 @@ class MmaPlan:
     @property
     def shared(self) -> int:
         staged = self.part_bytes * self.warps[2] * len(self.roles.outer)
-        tiles = sum(tile.bytes * self.slots(tile) for tile in self.stored)
+        operands = [stored(tile) for tile in self.operands]
+        tiles = int(tile_bytes(operands, self.stages, self.staged))
         return max(tiles, staged if self.epilogue == "staged" else 0)
 
     def check(self, limit: int) -> None:

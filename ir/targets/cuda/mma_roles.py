@@ -40,7 +40,7 @@ def find_mma_roles(program: Program, swap: bool) -> Roles:
             raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
     rows = memory_order(program, first.a, first.rows)
     columns = memory_order(program, first.b, first.columns)
-    walked = _walk_order(program, aligned, first.over)
+    walked = _walk_order(program, products, products[0].over)
     return Roles(program, tuple(aligned), (), rows, columns, walked, (), first.batch)
 
 
@@ -76,7 +76,9 @@ def _aligned(product: Product, first: Product) -> Product:
 def _walk_order(
     program: Program, products: list[Product], over: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Summed axes as they lie in the first operand that is loaded, else as the first is made."""
+    """Summed axes as they lie in the first operand that is loaded, else as the first is made.
+
+    The same whichever operand lies along the rows."""
     operands = [x for product in products for x in (product.a, product.b)]
     loaded = [x for x in operands if isinstance(program.nodes[x].op, Load)]
     return memory_order(program, (loaded or operands)[0], over)

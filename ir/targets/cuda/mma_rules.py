@@ -15,14 +15,13 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.frame import WARP
-from ir.targets.cuda.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
+from ir.targets.cuda.mma_operands import STEP, depth_tiles
 from ir.targets.cuda.mma_plan import COLUMNS, PAD, ROWS, depth_domain
+from ir.targets.cuda.mma_stored import Stored, StoredTable, tile_bytes
 from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
-from ir.targets.cuda.sides import side
 
 WARPS = 16
-ALIGN = 1024  # bytes that tiles in shared memory are multiples of
 SPARE = 56  # registers for addresses and what the compiler needs
 MOST_COPIES = 64  # that a thread starts for a tile
 BUSY = 64  # most registers of a thread's share of computed operands
@@ -154,9 +153,9 @@ class MmaRules:
         threads = WARP * self._warps(columns)
         total: Any = np.zeros(columns.rows, dtype=np.int64)
         for position, axes in self._operands():
-            if position in self.computed:
-                points = self._side(columns, axes) * self._value(columns, "depth")
-                total = total + np.maximum(1, points // threads)
+            points = self._side(columns, axes) * self._value(columns, "depth")
+            copied = self._stored(columns, position).copied
+            total = total + np.where(copied, 0, np.maximum(1, points // threads))
         return total
 
     def _limit(self, columns: Columns) -> Any:
@@ -175,26 +174,26 @@ class MmaRules:
             found[product.b] = self.roles.columns
         return list(found.items())
 
-    def _tile_of(self, position: int, axes: tuple[str, ...], depth: int = 64) -> StageTile:
-        """The operand's tile for large tiles, to ask what does not depend on their size."""
-        tiles = dict.fromkeys(axes, 16) | depth_tiles(self.program.axes, self.roles.walked, depth)
-        return StageTile(self.program, position, side(axes, tiles), side(self.roles.walked, tiles))
+    @cached_property
+    def _tables(self) -> dict[int, StoredTable]:
+        walked = self.roles.walked
+        return {p: StoredTable(self.program, walked, p, axes) for p, axes in self._operands()}
+
+    def _stored(self, columns: Columns, position: int) -> Stored:
+        """What an operand's tile takes."""
+        table = self._tables[position]
+        tiles = [self._value(columns, f"tile.{axis}") for axis in table.axes]
+        return table.columns([*tiles, self._value(columns, "depth")])
 
     @cached_property
-    def computed(self) -> frozenset[int]:
-        """Operands that are not copied as they are."""
-        return frozenset(p for p, axes in self._operands() if not self._tile_of(p, axes).copied)
-
-    @cached_property
-    def raw(self) -> Mapping[int, Mapping[int, StageTile]]:
-        """Raw tiles of what computed operands are made of: by load, and by depth of a block."""
-        found: dict[int, dict[int, StageTile]] = {}
-        for position, axes in self._operands():
-            if position in self.computed:
-                for depth in depth_domain(self.roles.dtype):
-                    for raw in raw_tiles(self._tile_of(position, axes, depth)):
-                        found.setdefault(raw.position, {})[depth] = raw
-        return found
+    def raw(self) -> bool:
+        """Whether some computed operand is made of what copies can fetch, in large tiles."""
+        depths = depth_domain(self.roles.dtype)
+        return any(
+            table.one((*(16 for _ in table.axes), depth)).raw
+            for table in self._tables.values()
+            for depth in depths
+        )
 
     def _is_staged(self, columns: Columns) -> Any:
         if not self.raw:
@@ -202,18 +201,8 @@ class MmaRules:
         return columns.is_(self.name("loads"), "staged")
 
     def _bytes(self, columns: Columns) -> Any:
-        staged, stages = self._is_staged(columns), self._value(columns, "stages")
-        depth = self._value(columns, "depth")
-        tiles: Any = np.zeros(columns.rows, dtype=np.int64)
-        for position, axes in self._operands():
-            slots = np.where(staged & (position in self.computed), 2, stages)
-            tiles = tiles + slots * _whole(self._side(columns, axes) * depth * self._size)
-        for by_depth in self.raw.values():
-            raw = next(iter(by_depth.values()))
-            free = self._side(columns, tuple(axis for axis, _ in raw.free.axes))
-            sums = {depth: tile.depth.size for depth, tile in by_depth.items()}
-            points = free * columns.lookup(self.name("depth"), sums).astype(np.int64)
-            tiles = tiles + np.where(staged, stages * _whole(points * raw.size), 0)
+        operands = [self._stored(columns, position) for position in self._tables]
+        tiles = tile_bytes(operands, self._value(columns, "stages"), self._is_staged(columns))
         pitch = self._columns(columns) + PAD
         sums = self._rows(columns) * pitch * 4 * self._value(columns, "warps.depth")
         kept = columns.is_(self.name("epilogue"), "staged")
@@ -224,10 +213,10 @@ class MmaRules:
         passed: Any = np.ones(columns.rows, dtype=bool)
         threads = WARP * self._warps(columns)
         for position, axes in self._operands():
-            if position not in self.computed:
-                points = self._side(columns, axes) * self._value(columns, "depth")
-                piece = self._tile_of(position, axes).piece
-                passed &= points * self._size // piece <= MOST_COPIES * threads
+            one = self._stored(columns, position)
+            points = self._side(columns, axes) * self._value(columns, "depth")
+            few = points * self._size // one.piece <= MOST_COPIES * threads
+            passed &= few | ~one.copied
         return passed
 
     def _loads_fit(self, columns: Columns) -> Any:
@@ -256,8 +245,3 @@ class MmaRules:
             return total
 
         return self._by_swap(columns, count)
-
-
-def _whole(size: Any) -> Any:
-    """Bytes rounded up to the alignment of tiles."""
-    return -(-size // ALIGN) * ALIGN

@@ -102,22 +102,22 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     if inner and swap:
         raise Refusal("swap", "chained products keep their rows")
     outer = [_oriented(program, p, swap, registers) for p in outer]
-    rows = _in_memory_order(program, outer[0].rows, inner or outer)
-    outer = [_with_rows(p, rows) for p in outer]
-    inner = [_with_rows(p, rows) for p in inner]
+    outer = [_with_rows(p, outer[0].rows) for p in outer]
+    inner = [_with_rows(p, outer[0].rows) for p in inner]
     walked = outer[0].over
     columns = outer[0].columns
     computed = _computed(program, outer) if registers and not inner else frozenset()
     if computed and swap:
         raise Refusal("swap", "computed operands keep their rows")
     _check(program, outer, inner, walked, columns, computed)
+    rows = _in_memory_order(program, outer[0].rows, inner or outer)
     held = tuple(dict.fromkeys(a for p in inner for a in p.over))
     batch = tuple(a for a in outer[0].batch)
     if computed:
         walked = by_stride(program, outer[0].b, walked)
         rows = memory_order(program, min(computed), rows)
     else:
-        walked = _walk_order(program, outer[0], walked)
+        walked = _walk_order(program, outer[0].turned if swap else outer[0], walked)
     columns = _operand_order(program, outer[0].b, columns)
     roles = Roles(
         program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.store import Store
 from ir.program import Program
-from ir.rewrite.streaming import stream
+from ir.rewrite.walking import walked
 from ir.schedule import Value
-from ir.space import Constraint, Space
+from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.computed import TYPES
 from ir.targets.cuda.launch import Launch
@@ -45,7 +43,7 @@ class TensorKernel(TensorStreams):
         self.program, self.mark, self.hardware = program, mark, hardware
         self.roles = find_roles(program, False, self.computes)
         self.turned = self._turned()
-        self.streamed = stream(program, frozenset(program.axes) - frozenset(self.roles.walked))
+        self.streamed = walked(program, frozenset(self.roles.walked))
         if not self.seeds():
             raise Refusal("seeds", "no schedule fits")
         problems = []
@@ -234,12 +232,3 @@ class RegisterKernel(TensorKernel):
     """One kernel of the engine that computes an operand in the registers of its threads."""
 
     computes = True
-
-    def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
-        super().__init__(program, mark, hardware)
-        if not self.roles.computed:
-            return
-        space = Space("cuda", tuple(self.decisions()), tuple(self.constraints()),
-                      tuple(self.seeds()))  # fmt: skip
-        if not len(space.seed_rows(np.random.default_rng(0))):
-            raise Refusal("seeds", "no schedule is legal")

@@ -50,13 +50,20 @@ def _loaded(program: Program, position: int) -> bool:
 
 
 def extra_names(program: Program, roles: Roles) -> Iterator[tuple[str, str]]:
-    """Rings whose depth is a choice of its own, and the stem of the decision: "extra.TENSOR"."""
+    """Rings whose depth is a choice of its own, and the stem of the decision: "extra.TENSOR".
+
+    A tensor may be in several rings, of which each but the first says its name too.
+    """
     rings = rings_of(program, roles)
     streamed = [name for name in rings if name != HELD]
+    taken: set[str] = set()
     for name in rings:
         if len(rings) > 1 and name != streamed[0]:
             tensors = dict.fromkeys(_tensor(program, position) for position in rings[name])
-            yield name, f"extra.{'+'.join(tensors)}"
+            stem = f"extra.{'+'.join(tensors)}"
+            stem = f"{stem}.{name}" if stem in taken else stem
+            taken.add(stem)
+            yield name, stem
 
 
 def _tensor(program: Program, position: int) -> str:
