@@ -16,7 +16,7 @@ from costmodel.saved import TrainedModel, load_model, shipped_model
 from explorer.disturbance import trust
 from explorer.plan import NO_MODEL
 from explorer.rebuilding import buildable, machine_of, of_record
-from explorer.recall import DAMNING, FINAL, noted, quiet_records
+from explorer.recall import DAMNING, FINAL, Where, noted, quiet_records
 from explorer.result import SHIPPED, HeadStart
 from explorer.sources import opened
 from explorer.workload import Workload
@@ -31,7 +31,7 @@ WELL_KNOWN = 30  # kernels measured in finals from which a workload teaches with
 
 
 def read_groups(
-    sources: Sequence[str], target: str | None = None, operators: Sequence[str] = ()
+    sources: Sequence[Where], target: str | None = None, operators: Sequence[str] = ()
 ) -> list[Group]:
     """One group for each workload, machine and code generator in stores and exports (.jsonl,
     .jsonl.xz).

@@ -190,7 +190,10 @@ class Run:
     def _first_seeds(self) -> tuple[tuple[Schedule, ...], ...]:
         """Of every job as many of the fastest recorded as it can try."""
         pairs = enumerate(zip(self._plan.jobs, self._workloads, strict=True))
-        most = [min(MOST_KEPT, self._plan.horizon(n)) for n in range(len(self._plan.jobs))]
+        most = [
+            min(MOST_KEPT, self._plan.horizon(n) or MOST_KEPT)
+            for n, _ in enumerate(self._plan.jobs)
+        ]
         return tuple(_seeds(job, workload)[: most[n]] for n, (job, workload) in pairs)
 
     def _turn(self, number: int, search: Search) -> None:

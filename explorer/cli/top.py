@@ -54,7 +54,7 @@ def top(
 
 def _best(
     operator: str | None, records: str | None, operators: Sequence[str]
-) -> list[tuple[Record, int, int | None]]:
+) -> list[tuple[Record, int, float | None]]:
     """The best record of each workload, the number of its trials, and its FLOPs where its program
     is to be had; raises NothingValid."""
     from explorer.errors import NothingValid

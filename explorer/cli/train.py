@@ -65,7 +65,7 @@ def one_target(
     from explorer.settings import records_location
     from explorer.training import by_target, read_groups
 
-    found = by_target(read_groups(records or [records_location()], target, operators))
+    found = by_target(read_groups(records or (records_location(),), target, operators))
     if len(found) > 1:
         raise UsageError(f"the records are of targets {', '.join(found)}: name one with --target")
     return next(iter(found.values()))

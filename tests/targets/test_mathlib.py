@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,11 @@ def test_f64_is_as_exact_as_f64(tmp_path: Path) -> None:
     x = np.concatenate([np.linspace(-8, 8, n - 1000), np.logspace(-9, 0, 1000)])
     outputs = [np.empty(n) for _ in range(3)]
     _, found = run_once(kernel, [x, *outputs], cache_dir=tmp_path)
-    functions = math.erf, math.tanh, lambda v: 1 / (1 + math.exp(-v))
+    functions: tuple[Callable[[float], float], ...] = (
+        math.erf,
+        math.tanh,
+        lambda v: 1 / (1 + math.exp(-v)),
+    )
     for have, function in zip(found, functions, strict=True):
         want = np.array([function(value) for value in x])
         assert (np.abs(have - want) <= 4e-14 * np.abs(want)).all()
