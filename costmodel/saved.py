@@ -31,7 +31,7 @@ from records.packed import Unpackable, unpacked
 
 FORMAT = 2
 LARGEST = 64 << 20  # bytes of a model, unpacked
-_XZ = b"\\xfd7zXZ\\x00"
+_XZ = b"\xfd7zXZ\x00"
 # Of what a model depends on: the distributions that may bring it, the first of them preferred.
 _LIBRARIES = {
     "tilewright": ("tilewright",),
@@ -84,6 +84,8 @@ class TrainedModel:
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all; raises UsageError."""
+        if path.exists() and not path.is_file():
+            raise UsageError(f"{path} is a device or a folder: name a file")
         content = json.dumps(self._content(), sort_keys=True)
         text = json.dumps({"sha256": _digest(content), "content": content})
         data = text.encode()

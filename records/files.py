@@ -95,8 +95,11 @@ class Outgoing:
 def replacing(goal: Path) -> Iterator[Path]:
     """A name to write to; what is there in the end is forced to the disk and becomes `goal`.
 
-    Raises StoreUnavailable, and leaves what was there before, when writing fails.
+    Raises StoreUnavailable, and leaves what was there before, when writing fails; UnusableLocation
+    for what is there and no file, such as a device.
     """
+    if goal.exists() and not goal.is_file():
+        raise UnusableLocation(f"{goal} is a device or a folder: name a file")
     part = goal.with_name(f".{goal.name}.{secrets.token_hex(4)}.part")
     try:
         try:

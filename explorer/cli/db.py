@@ -59,7 +59,9 @@ def check(records: Records = None, form: OutputFormat = Format.text) -> None:
         found = store.examine()
         location, older = store.location, store.older
     if form is Format.json:
-        print_json({"store": location, "sound": True, "older": older} | asdict(found))
+        told = asdict(found)
+        told["tables"] = told.pop("schema")  # the store's version, beside that of what is printed
+        print_json({"store": location, "sound": True, "older": older} | told)
         return
     print(f"{location}: {found.trials} trials of {found.jobs} jobs, all sound")
     if older:

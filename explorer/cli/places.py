@@ -27,6 +27,8 @@ def refuse_unwritable_file(option: str, file: Path) -> None:
     """Raises UsageError unless `file` can be made or replaced, in a folder that is there."""
     if not file.name or file.is_dir():
         raise UsageError(f"{option} {file}: a folder is in the way; name a file")
+    if file.exists() and not file.is_file():
+        raise UsageError(f"{option} {file}: it is a device; name a file")
     if not file.parent.is_dir():
         raise UsageError(f"{option} {file}: there is no folder {file.parent}; make it first")
     _refuse_full(f"{option} {file}", file.parent, "name another place")

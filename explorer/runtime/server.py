@@ -45,16 +45,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _serve(channel: socket.socket) -> None:
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(channel, FRAME.size, 2)
-        if not message:
-            return
-        verb, pid = FRAME.unpack(message)
-        if verb == SPAWN:
-            pid = _spawn(channel, *descriptors)
-            channel.sendall(FRAME.pack(SPAWN, pid))
-        else:
-            channel.sendall(FRAME.pack(END, _end(pid)))
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone
+        while True:
+            message, descriptors, _, _ = socket.recv_fds(channel, FRAME.size, 2)
+            if not message:
+                return
+            verb, pid = FRAME.unpack(message)
+            if verb == SPAWN:
+                pid = _spawn(channel, *descriptors)
+                channel.sendall(FRAME.pack(SPAWN, pid))
+            else:
+                channel.sendall(FRAME.pack(END, _end(pid)))
 
 
 def _end(pid: int) -> int:

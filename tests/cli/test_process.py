@@ -14,7 +14,13 @@ from pathlib import Path
 
 import pytest
 
-START = "from explorer.cli import main; print('begun', flush=True); main()"
+# says "begun" as soon as the command's own handler of Ctrl-C is in place
+START = """\
+from explorer.cli import interrupt, main
+begin = interrupt.ends_at_once
+interrupt.ends_at_once = lambda: (begin(), print("begun", flush=True))
+main()
+"""
 COMMAND = f"{sys.executable} -m explorer.cli"
 SHOW = "show row_sum m=8 n=8"
 

@@ -74,6 +74,7 @@ def test_a_server_lost_between_requests_is_replaced(
     os.kill(before, number)
     other = Worker(server, ECHO)
     assert other.ask(ENOUGH, "slow", 0) == Answer("done")
+    assert gone(own)  # it dies with its server, in a moment
     assert worker.ask(ENOUGH, "slow", 0) == Answer("done")
     assert server.pid != before
     assert worker.pid != own

@@ -152,7 +152,7 @@ def test_outcomes_of_known_kernels_do_not_fit_the_model_again() -> None:
     strategy = Evolutionary(space, np.random.default_rng(0), trials=64)
     fits = []
     fit = strategy.model.fit
-    strategy.model.fit = lambda *given: fits.append(len(given[1])) or fit(*given)  # type: ignore
+    strategy.model.fit = lambda *given, **named: fits.append(len(given[1])) or fit(*given, **named)  # type: ignore
     drive(strategy, 48, lambda some: outcomes_of(space, some))
     strategy.ask(1)
     assert fits == [16, 32, 48]
