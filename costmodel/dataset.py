@@ -29,7 +29,8 @@ class Group:
     """One workload: a row of features for each kernel, its median time, NaN where it failed.
 
     `confirmed` marks the kernels whose times were measured again among the fastest; None if that
-    is not known.
+    is not known. `trust` is what each kernel weighs in training, 1 for all unless it is given:
+    less where nothing but disturbed measurements is known of it.
     """
 
     operator: str
@@ -40,6 +41,7 @@ class Group:
     seconds: Vector
     weight: float = 1.0  # in training: what was measured often says more
     confirmed: NDArray[np.bool_] | None = None
+    trust: Vector | None = None
 
     @cached_property
     def ok(self) -> NDArray[np.bool_]:
@@ -94,7 +96,8 @@ def fit_groups(
 
 def _weights(group: Group) -> Vector:
     count = len(group.seconds)
-    return np.full(count, group.weight * min(1.0, TYPICAL / max(1, count)))
+    weights = np.full(count, group.weight * min(1.0, TYPICAL / max(1, count)))
+    return weights if group.trust is None else weights * group.trust
 
 
 def train(
@@ -112,6 +115,8 @@ def described(groups: Sequence[Group]) -> dict[str, Any]:
         digest.update(group.label.encode())
         digest.update(np.ascontiguousarray(group.features).tobytes())
         digest.update(np.ascontiguousarray(group.seconds).tobytes())
+        if group.trust is not None and (group.trust != 1.0).any():
+            digest.update(np.ascontiguousarray(group.trust).tobytes())
     names = groups[0].names
     return {
         "fingerprint": digest.hexdigest(),

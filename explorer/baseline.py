@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from explorer.disturbance import Crowd, crowd_of
 from explorer.outcome import Outcome
 from explorer.runtime.process import Answer, Died, Raised, Reply
 from explorer.runtime.workers import Timing
@@ -33,6 +34,11 @@ class Baseline:
     @property
     def seconds(self) -> float | None:
         return self.outcome.seconds if self.outcome is not None and self.outcome.ok else None
+
+    @property
+    def crowd(self) -> Crowd | None:
+        """Who kept the processors busy while it was measured, if that puts its time in doubt."""
+        return None if self.outcome is None else crowd_of(self.outcome)
 
     def to_facts(self) -> dict[str, Any]:
         """As a mapping that JSON can hold; `from_facts` is the inverse."""
@@ -56,11 +62,14 @@ class LibraryTimer:
         self._clock = clock
         self._first: Baseline | None = None
         self._turns: list[Outcome] = []
+        self._noted: Baseline | None = None
         self._spent = 0.0
 
     @property
     def result(self) -> Baseline | None:
         """What is known: of the turns if there were some, else of the first examination."""
+        if self._noted is not None:
+            return self._noted
         if self._first is None or not self._turns:
             return self._first
         return Baseline(self._first.library, merged(self._turns))
@@ -69,6 +78,17 @@ class LibraryTimer:
         """Examine once, as candidates of a search are."""
         self._first = self._examined(Timing())
         return self._first
+
+    @property
+    def turns(self) -> int:
+        """How many there were."""
+        return len(self._turns)
+
+    def note(self, noted: Callable[[Outcome], Outcome]) -> None:
+        """Add to what is known what `noted` adds to an outcome; until the next turn."""
+        known = self.result
+        if known is not None and known.outcome is not None:
+            self._noted = replace(known, outcome=noted(known.outcome))
 
     def turn(self, timing: Timing) -> None:
         """One turn of the finals, unless it has had what time there is, or cannot be measured."""
@@ -81,6 +101,7 @@ class LibraryTimer:
         found = self._examined(timing)
         self._spent += self._clock() - began
         if found.outcome is not None and found.seconds is not None:
+            self._noted = None
             self._turns.append(found.outcome)
         else:
             self._spent = FINALS_SECONDS

@@ -39,6 +39,16 @@ class ForeignLoad:
         self._start: _Ticks | None = None
         self._processors = 1
 
+    @property
+    def known(self) -> bool:
+        """Whether the operating system told of the processors at the beginning."""
+        return self._start is not None
+
+    @property
+    def processors(self) -> int:
+        """How many this process may use."""
+        return self._processors
+
     def begin(self, pids: Iterable[int]) -> None:
         """Start anew."""
         self._start = self._ticks(pids)

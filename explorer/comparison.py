@@ -2,7 +2,10 @@
 
 Half the interval of a median is 1.57 quartile distances over the root of the number of turns; two
 medians whose intervals do not meet differ with 95 % confidence (McGill, Tukey and Larsen, American
-Statistician 32, 1978). The joint noise is the sum of both halves. Values only.
+Statistician 32, 1978). The joint noise is the sum of both halves. Where other programs kept the
+processors busy, times are what was left to each: turns may agree well and be wrong all the same, so
+that there is no verdict beside a library, and only a gap wider than the crowd unseats a kernel.
+Values only.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from explorer.disturbance import Crowd, worst
 from explorer.outcome import TURNS, Outcome
 from ir.schedule import Schedule
 
@@ -29,35 +33,53 @@ Finalist = tuple[Schedule, Outcome]
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A result beside `name`, which took `seconds`: above 1 in `ratio`, the result is faster.
+    """A result beside `name`, which took `seconds`: above 1 in `measured`, the result is faster.
 
     `noise` is the joint noise of both as a share of the time; None if they were not measured in
-    turns, so that it is not known.
+    turns, so that it is not known. A `crowd` beside one of them makes them not comparable.
     """
 
     name: str
     seconds: float
-    ratio: float
+    measured: float
     noise: float | None = None
+    crowd: Crowd | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as fast the result is; None where that cannot be told."""
+        return None if self.crowd is not None else self.measured
 
     @property
     def within_noise(self) -> bool:
         """Whether the gap is known to be no larger than the noise."""
-        return self.noise is not None and abs(math.log(self.ratio)) <= math.log1p(self.noise)
+        noise = self._noise
+        return noise is not None and abs(math.log(self.measured)) <= math.log1p(noise)
+
+    @property
+    def _noise(self) -> float | None:
+        """The joint noise, and how much longer a kernel beside the crowd may take."""
+        if self.crowd is None:
+            return self.noise
+        return (self.noise or 0.0) + self.crowd.noise
 
     @property
     def words(self) -> str:
         """For people, in a few words."""
+        if self.crowd is not None:
+            return f"not comparable with {self.name}: {self.crowd.words}"
         if self.noise is None:
-            return f"{self.ratio:.2f}x {self.name}, not measured in turns"
+            return f"{self.measured:.2f}x {self.name}, not measured in turns"
         noise = f"joint noise {100 * self.noise:.1f} %"
         if self.within_noise:
-            return f"{self.ratio:.3f}x {self.name}: within noise, {noise}"
-        return f"{self.ratio:.2f}x {self.name}, {noise}"
+            return f"{self.measured:.3f}x {self.name}: within noise, {noise}"
+        return f"{self.measured:.2f}x {self.name}, {noise}"
 
     def to_facts(self) -> dict[str, Any]:
         """As a mapping that JSON can hold."""
-        return asdict(self) | {"within_noise": self.within_noise}
+        facts = asdict(self)
+        del facts["measured"]
+        return facts | {"ratio": self.ratio, "within_noise": self.within_noise}
 
 
 def half_interval(outcome: Outcome) -> float:
@@ -72,11 +94,11 @@ def compare(name: str, ours: Outcome, other: Outcome) -> Comparison:
     """`ours` beside `other`, which people know as `name`; both have times."""
     assert ours.seconds
     assert other.seconds
-    ratio = other.seconds / ours.seconds
+    ratio, crowd = other.seconds / ours.seconds, worst((ours, other))
     if not all(dict(one.notes).get(TURNS) for one in (ours, other)):
-        return Comparison(name, other.seconds, ratio)
+        return Comparison(name, other.seconds, ratio, None, crowd)
     shares = (half_interval(one) / (one.seconds or 1.0) for one in (ours, other))
-    return Comparison(name, other.seconds, ratio, sum(max(FLOOR, share) for share in shares))
+    return Comparison(name, other.seconds, ratio, sum(max(FLOOR, s) for s in shares), crowd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +122,8 @@ def settle(
 ) -> Settled | None:
     """Choose the winner; None if no finalist was right.
 
-    The fastest wins, unless the incumbent was within the joint noise of it.
+    The fastest wins, unless the incumbent was within the joint noise of it, or as near as a crowd
+    beside them may bring it.
     """
     right = [pair for pair in finalists if pair[1].ok and pair[1].seconds is not None]
     if not right:

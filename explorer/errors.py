@@ -9,6 +9,13 @@ class WorkerError(TilewrightError):
     """A worker process could not do what a job cannot go on without; the message says why."""
 
 
+class ServerLost(WorkerError):
+    """The process that forks workers does not answer any more, nor does its successor.
+
+    A job that it ends may be resumed (exit code 7).
+    """
+
+
 class ExportError(TilewrightError):
     """A kernel could not be exported; nothing was written."""
 

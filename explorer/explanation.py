@@ -14,7 +14,7 @@ import numpy as np
 from explorer.baseline import Baseline
 from explorer.landscape import Difference, ValueEffect, beside, by_value, known_to
 from explorer.outcome import Outcome
-from explorer.recall import known_baseline, known_trials, open_store, store_exists
+from explorer.recall import known_baseline, open_store, settled_trials, store_exists
 from explorer.workload import Workload
 from ir.schedule import Schedule, Value
 from ir.space import Decision, Space
@@ -86,7 +86,7 @@ def explain_known(
     if not store_exists(store):
         return explain(workload.space(), schedule)
     with open_store(store) as records:
-        found = explain(workload.space(), schedule, known_trials(records, workload))
+        found = explain(workload.space(), schedule, settled_trials(records, workload))
         return replace(found, baseline=known_baseline(records, workload))
 
 

@@ -18,8 +18,6 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from explorer.baseline import Baseline, LibraryTimer
-from explorer.busy import ForeignLoad
-from explorer.disturbance import CROWDED, LOAD
 from explorer.errors import DeviceLost, WorkerError
 from explorer.expectation import Expectation
 from explorer.outcome import Outcome, Status
@@ -35,6 +33,7 @@ from explorer.runtime.process import (
 )
 from explorer.runtime.workers import Compiled, Examination, Timing
 from explorer.samples import examined, merged
+from explorer.watch import Watch
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import Hardware
@@ -43,6 +42,7 @@ _WORKERS = "explorer.runtime.workers"
 _MOST_COMPILERS = 16
 _ORACLE_DEADLINE = 900.0
 _READY_DEADLINE = 60.0
+_REST_DEADLINE = 5.0
 _LIBRARY_DEADLINE = 15.0  # CuPy compiles a kernel for each kind of op
 _RESTARTS = 3  # attempts to get the timing worker back after it died
 _PAUSE = 1.0  # seconds between them
@@ -120,7 +120,7 @@ class Measurer:
         self._examiner: Worker | None = None
         self._expectation: Expectation | None = None
         self._doubtful = False  # whether the timing worker died, and has not answered since
-        self._load = ForeignLoad()
+        self._watch = Watch(self._pids, hardware.threads)
         self._maker = self._start_oracle(seed)
         self._cache_dir = cache_dir
         self._alone: Worker | None = None  # examines the library where it needs its own process
@@ -184,17 +184,17 @@ class Measurer:
         Each that ran notes as `foreign_load` how busy other programs kept the processors since the
         call, and as `crowded` if that left too few of them.
         """
-        self._load.begin(self._pids())
+        self._watch.begin()
         found = self._compile(schedules)
         if self._wanted and self.baseline is None:
-            self._library.first()
-            self._load.begin(self._pids())
+            self._examine_library()
+            self._watch.begin()
         for compiled in found:
             key = compiled.outcome.kernel_key
             if key in self.kernels:
                 yield replace(self.kernels[key], copied=True)
                 continue
-            outcome = self._noted(self._outcome(compiled, self._timing, self.best))
+            outcome = self._watch.noted(self._outcome(compiled, self._timing, self.best))
             if outcome.ok and outcome.seconds is not None:
                 self.best = min(outcome.seconds, self.best or outcome.seconds)
             if key:
@@ -209,7 +209,7 @@ class Measurer:
         With `library` the baseline has a turn in every round, as long as it has time for it.
         """
         compiled = self._compile(schedules)
-        self._load.begin(self._pids())
+        self._watch.begin()
         turns: list[list[Outcome]] = [[] for _ in schedules]
         for number in range(rounds):
             for place in range(len(schedules)):
@@ -218,16 +218,18 @@ class Measurer:
                     turns[index].append(self._outcome(compiled[index], _FINAL, None))
             if library:
                 self._library.turn(_FINAL)
-        return [self._noted(merged(outcomes)) for outcomes in turns]
+        self._watch.wait()
+        if library and self._library.turns:
+            self._library.note(self._watch.noted)
+        return [self._watch.noted(merged(outcomes)) for outcomes in turns]
 
-    def _noted(self, outcome: Outcome) -> Outcome:
-        share = self._load.share(self._pids())
-        if share is None:
-            return outcome
-        notes = (*outcome.notes, (LOAD, share))
-        if self._load.crowds(share, self._hardware.threads):
-            notes = (*notes, (CROWDED, True))
-        return replace(outcome, notes=notes)
+    def _examine_library(self) -> None:
+        """The baseline before the first candidate, and what else the machine did meanwhile."""
+        self._known_expectation()
+        self._watch.begin()
+        if self._library.first().seconds is not None:
+            self._watch.wait()
+            self._library.note(self._watch.noted)
 
     def _pids(self) -> tuple[int, ...]:
         servers = [self._server.pid]
@@ -246,6 +248,8 @@ class Measurer:
             reply = examiner.ask(_LIBRARY_DEADLINE, "library", self._program, timing)
             self._doubtful = isinstance(reply, Died)
             return reply
+        if self._examiner is not None:  # its threads would wait for the next kernel awake
+            self._doubtful |= isinstance(self._examiner.ask(_REST_DEADLINE, "rest"), Died)
         if self._alone is None:
             place, known = f"{_WORKERS}:LibraryExaminer", self._known_expectation()
             self._alone = Worker(self._library_server(), place, known, self._runtime)

@@ -21,7 +21,11 @@ Status = Literal[
     "below_roofline",
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
+LOAD = "foreign_load"  # the note of the share of the processors that other programs had
+CROWDED = "crowded"  # the note that this left fewer processors than the kernel has threads
+PROCESSORS = "processors"  # the note of how many there are
 TURNS = "turns"  # the note of how many rounds a median was taken over
+DOUBTS = (LOAD, CROWDED, PROCESSORS)
 Note = tuple[str, str | int | float | bool]
 
 
@@ -49,8 +53,13 @@ class Outcome:
         return self.status == "ok"
 
     def as_copy(self) -> Outcome:
-        """What another schedule of this kernel is told: its verdict, which is little to keep."""
-        return Outcome(self.status, self.seconds, kernel_key=self.kernel_key, copied=True)
+        """What another schedule of this kernel is told: its verdict, which is little to keep, and
+        what puts that in doubt."""
+        doubtful = any(name == CROWDED for name, _ in self.notes)
+        doubts = tuple(note for note in self.notes if doubtful and note[0] in DOUBTS)
+        return Outcome(
+            self.status, self.seconds, kernel_key=self.kernel_key, notes=doubts, copied=True
+        )
 
     def to_json(self) -> str:
         """One line of canonical JSON."""

@@ -7,19 +7,21 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from explorer.baseline import Baseline
+from explorer.disturbance import quiet, worst
 from explorer.errors import NothingValid
-from explorer.outcome import Outcome, Status
+from explorer.outcome import LOAD, Note, Outcome, Status
 from explorer.settings import records_location
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
-from records import Record, Store, candidate_key, utc_now
+from records import Job, Record, Store, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from records.rows import Selection
@@ -106,6 +108,11 @@ def count_known(store: Store, workload: Workload) -> int:
     return store.count(**_selection(workload))
 
 
+def settled_trials(store: Store, workload: Workload) -> list[tuple[Schedule, Outcome]]:
+    """As `known_trials`, but where a schedule was in finals, these alone say its time."""
+    return verdicts(_trials(store, workload), deciding=True)
+
+
 def known_trials(
     store: Store, workload: Workload, first: int | None = None, but: str = ""
 ) -> list[tuple[Schedule, Outcome]]:
@@ -118,12 +125,15 @@ def known_trials(
     return verdicts(record for record in trials if not but or record.job != but)
 
 
-def verdicts(records: Iterable[Record]) -> list[tuple[Schedule, Outcome]]:
+def verdicts(records: Iterable[Record], deciding: bool = False) -> list[tuple[Schedule, Outcome]]:
     """Each schedule of these trials of one workload, with the one outcome of its repeats."""
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(record.schedule_key, []).append(record)
-    return [(Schedule.from_json(trials[0].schedule), _verdict(trials)) for trials in found.values()]
+    return [
+        (Schedule.from_json(trials[0].schedule), _verdict(trials, deciding))
+        for trials in found.values()
+    ]
 
 
 def candidate_of(workload: Workload, schedule: Schedule) -> str:
@@ -139,19 +149,41 @@ def candidate_of(workload: Workload, schedule: Schedule) -> str:
     )
 
 
-def _verdict(trials: Iterable[Record]) -> Outcome:
-    """One outcome of repeated trials: a damning failure, else the median time, else the last."""
-    last: Record | None = None
-    times: list[float] = []
-    for last in trials:
-        if last.status in DAMNING:
-            break
-        if last.ok and last.seconds is not None:
-            times.append(last.seconds)
-    assert last is not None
-    if times and last.status not in DAMNING:
-        return Outcome("ok", statistics.median(times), kernel_key=last.kernel_key)
-    return Outcome(cast(Status, last.status), kernel_key=last.kernel_key, detail=last.detail)
+def _verdict(trials: Sequence[Record], deciding: bool) -> Outcome:
+    """One outcome of repeated trials: a damning failure, else the median time, else the last.
+
+    Of the times those that nothing disturbed count; where all are in doubt, so is the verdict.
+    With `deciding`, the newest of the finals is the verdict wherever there is one.
+    """
+    damned = next((trial for trial in trials if trial.status in DAMNING), None)
+    timed = [trial for trial in trials if trial.ok and trial.seconds is not None]
+    if damned is not None or not timed:
+        last = damned or trials[-1]
+        return Outcome(cast(Status, last.status), kernel_key=last.kernel_key, detail=last.detail)
+    finals = [trial for trial in timed if trial.strategy == FINAL] if deciding else []
+    told = quiet_records(finals or timed)
+    crowd = worst(noted(trial) for trial in told)
+    notes = () if crowd is None else crowd.notes
+    seconds = told[-1].seconds if finals else _median(told)
+    return Outcome("ok", seconds, kernel_key=trials[-1].kernel_key, notes=notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A record with its notes read."""
+
+    record: Record
+    notes: tuple[Note, ...]
+
+
+def noted(record: Record) -> Noted:
+    """Older records have no notes."""
+    return Noted(record, tuple(json.loads(record.notes or "{}").items()))
+
+
+def quiet_records(records: Iterable[Record]) -> list[Record]:
+    """Those whose times are not in doubt, or all where there is none."""
+    return [one.record for one in quiet([noted(record) for record in records])]
 
 
 def best_record(workload: Workload, store: str | Path | None = None) -> Record:
@@ -174,14 +206,36 @@ def incumbent(store: Store, workload: Workload, but: str) -> Record | None:
 
 
 def known_baseline(store: Store, workload: Workload) -> Baseline | None:
-    """The array library's time as the newest job of this workload on this machine has it."""
+    """The array library's time as the newest job of this workload on this machine has it.
+
+    One that was measured beside other programs only if there is no other.
+    """
+    newest: Baseline | None = None
     for job in reversed(store.jobs()):
-        same = (job.operator, job.target) == (workload.operator, workload.target)
-        if same and json.loads(job.extents) == dict(workload.arguments):
-            options = json.loads(job.options)
-            if options.get("baseline") and options.get("hardware") == workload.hardware.key:
-                return Baseline.from_facts(options["baseline"])
-    return None
+        found = _baseline_of(store, job, workload)
+        if found is not None and found.crowd is None:
+            return found
+        newest = newest or found
+    return newest
+
+
+def _baseline_of(store: Store, job: Job, workload: Workload) -> Baseline | None:
+    """The baseline of a job, if it is one of this workload on this machine.
+
+    Earlier versions noted no load with it: then it is that of the finals in which it had its turns.
+    """
+    same = (job.operator, job.target) == (workload.operator, workload.target)
+    if not same or json.loads(job.extents) != dict(workload.arguments):
+        return None
+    options = json.loads(job.options)
+    if not options.get("baseline") or options.get("hardware") != workload.hardware.key:
+        return None
+    found = Baseline.from_facts(options["baseline"])
+    if found.outcome is None or LOAD in dict(found.outcome.notes):
+        return found
+    crowd = worst(noted(record) for record in store.records(job=job.id, strategy=FINAL))
+    notes = () if crowd is None else crowd.notes
+    return replace(found, outcome=replace(found.outcome, notes=(*found.outcome.notes, *notes)))
 
 
 def best_of(trials: Iterable[Record]) -> Record | None:
@@ -205,6 +259,7 @@ def best_of(trials: Iterable[Record]) -> Record | None:
     finals = {key: found for key, found in finals.items() if key not in damned}
     searched = {key: found for key, found in searched.items() if key not in damned}
     limit = min((_median(searched[key]) for key in finals if key in searched), default=math.inf)
+    finals = {key: quiet_records(found) for key, found in finals.items()}
     decided = finals.keys() | (heated if finals else set())
     late = [f for key, f in searched.items() if key not in decided and _median(f) < limit]
     ranked = sorted(late or finals.values(), key=_median)

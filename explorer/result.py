@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from explorer.baseline import Baseline
 from explorer.comparison import Comparison
+from explorer.disturbance import Crowd
 from explorer.outcome import Outcome
 from explorer.plan import Plan
 from ir.program import Program
@@ -45,8 +46,8 @@ class JobResult:
     of a candidate's quartiles as a share of its time, `foreign_load` the usual share of the
     processors that other programs had. `beside_baseline` is the winner beside the library that
     `baseline` tells of; `beside_incumbent` the fastest other finalist beside the best of earlier
-    searches, which stays the best if `kept`. An interrupted job names the best as it stood,
-    without finals.
+    searches, which stays the best if `kept`. A `crowd` of other programs beside the winner puts
+    its time in doubt. An interrupted job names the best as it stood, without finals.
     """
 
     job: str
@@ -66,6 +67,7 @@ class JobResult:
     beside_baseline: Comparison | None = None
     beside_incumbent: Comparison | None = None
     kept: bool = False
+    crowd: Crowd | None = None
 
     @property
     def gflops(self) -> float:

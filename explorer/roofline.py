@@ -15,6 +15,7 @@ from typing import Any
 from explorer.runtime.products import product_at
 from ir.program import Program
 
+ABOVE = 1.005  # of what is possible: a share from which it would be shown as more than 100 %
 PEAK_FLOPS = "peak_flops"  # operations a second
 PEAK_BYTES = "peak_bytes"  # bytes a second between memory and processor
 _CACHES = ("l1_bytes", "l2_bytes", "l3_bytes")
@@ -108,5 +109,18 @@ class Roofline:
         return self.flops / self.bytes if self.bytes else 0.0
 
     def share(self, seconds: float) -> float | None:
-        """How much of what is possible a kernel reaches."""
-        return None if self.seconds is None else self.seconds / seconds
+        """How much of what is possible a kernel reaches; None where `exceeded` or not known."""
+        if self.seconds is None or self.exceeded(seconds):
+            return None
+        return min(1.0, self.seconds / seconds)
+
+    def exceeded(self, seconds: float) -> bool:
+        """Whether a right kernel took less than is possible: then a peak is known too low."""
+        return self.seconds is not None and self.seconds > ABOVE * seconds
+
+    def words(self, seconds: float) -> str:
+        """The share for people, or why there is none; empty where no peak is known."""
+        share = self.share(seconds)
+        if share is not None:
+            return f"{100 * share:.0f} % of the machine's peak"
+        return "no share of the machine's peak, which was measured too low" * self.exceeded(seconds)

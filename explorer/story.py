@@ -94,6 +94,12 @@ class Story:
         return None if facts is None else Baseline.from_facts(facts)
 
     @property
+    def decided(self) -> tuple[Trial, ...]:
+        """One trial of each schedule: that of the finals if it was in them, else of the search."""
+        told = {trial.schedule.key: trial for trial in self.trials}
+        return tuple((told | {trial.schedule.key: trial for trial in self.finals}).values())
+
+    @property
     def settled(self) -> Settled | None:
         """What the finals came to; None without them."""
         before = (t.schedule for t in self.finals if dict(t.outcome.notes).get(INCUMBENT))

@@ -18,8 +18,9 @@ import numpy as np
 from costmodel.dataset import Group
 from costmodel.features import trait_names, traits
 from costmodel.saved import TrainedModel, load_model, shipped_model
+from explorer.disturbance import trust
 from explorer.plan import NO_MODEL
-from explorer.recall import DAMNING, FINAL, open_store
+from explorer.recall import DAMNING, FINAL, noted, open_store, quiet_records
 from explorer.workload import Workload
 from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
@@ -91,7 +92,7 @@ def group_of(records: Sequence[Record]) -> Group | None:
         space = workload.backend.space(workload.program, hardware_of(first))
     except (TilewrightError, OSError):
         return None
-    rows, seconds, confirmed = _kernels(space, records)
+    rows, seconds, confirmed, trusts = _kernels(space, records)
     if not rows:
         return None
     matrix = np.array(rows, dtype=np.int16)
@@ -99,6 +100,7 @@ def group_of(records: Sequence[Record]) -> Group | None:
     return Group(
         first.operator, first.extents, first.target, trait_names(space), traits(space, matrix),
         np.array(seconds), 1.0 if len(again) >= WELL_KNOWN else 0.5, np.array(confirmed),
+        np.array(trusts),
     )  # fmt: skip
 
 
@@ -110,22 +112,32 @@ def hardware_of(record: Record) -> Hardware:
     return Hardware(record.target, name, isa, record.threads, tuple(sorted(facts.items())))
 
 
-def _kernels(space: Space, records: Sequence[Record]) -> tuple[list[Row], list[float], list[bool]]:
-    """Of every kernel (schedules may share one) a row, a time (NaN for failures), and whether
-    finals confirm it."""
+def _kernels(
+    space: Space, records: Sequence[Record]
+) -> tuple[list[Row], list[float], list[bool], list[float]]:
+    """Of every kernel (schedules may share one) a row, a time (NaN for failures), whether finals
+    confirm it, and what it weighs: where all of its trials were disturbed, little."""
     kernels: dict[str, list[Record]] = {}
     for record in records:
         kernels.setdefault(record.kernel_key or record.schedule_key, []).append(record)
-    scale = _scale(kernels.values())
-    rows, seconds, confirmed = [], [], []
-    for trials in kernels.values():
+    scale = _scale([_undisturbed(trials) for trials in kernels.values()])
+    rows, seconds, confirmed, trusts = [], [], [], []
+    for found in kernels.values():
+        trials = _undisturbed(found)
         try:
             rows.append(space.encode(_completed(space, Schedule.from_json(trials[0].schedule))))
         except UsageError:
             continue  # of a space that this version no longer spans
         seconds.append(_seconds(trials, scale))
         confirmed.append(_confirmed(trials, scale))
-    return rows, seconds, confirmed
+        trusts.append(max(trust(noted(trial)) for trial in trials))
+    return rows, seconds, confirmed, trusts
+
+
+def _undisturbed(trials: Sequence[Record]) -> Sequence[Record]:
+    """Times that other programs disturbed say nothing beside others; that it failed stands."""
+    calm = set(map(id, quiet_records(trial for trial in trials if trial.ok)))
+    return [trial for trial in trials if not trial.ok or id(trial) in calm]
 
 
 def _completed(space: Space, schedule: Schedule) -> Schedule:

@@ -16,7 +16,8 @@ import numpy as np
 
 from explorer.allocation import Course, next_turn
 from explorer.comparison import beside_baseline
-from explorer.errors import DeviceLost, NothingValid
+from explorer.disturbance import crowd_of
+from explorer.errors import DeviceLost, NothingValid, ServerLost
 from explorer.interrupted import Interrupted, acknowledged
 from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan
@@ -122,7 +123,7 @@ class Run:
         """What interrupts a run from outside leaves its jobs resumable."""
         try:
             yield
-        except (KeyboardInterrupt, DeviceLost, StoreError):
+        except (KeyboardInterrupt, DeviceLost, ServerLost, StoreError):
             self._mark("stopped")
             raise
 
@@ -269,7 +270,8 @@ class Run:
         self, number: int, seconds: float, best: Schedule, interrupted: bool
     ) -> JobResult:
         search, settled = self._searches[number], self._searches[number].settled
-        standing = beside_baseline(Outcome("ok", seconds), search.baseline)
+        usual = search.disturbance.crowd
+        best_so_far = Outcome("ok", seconds, notes=() if usual is None else usual.notes)
         return JobResult(
             search.job.id,
             search.workload.program,
@@ -285,9 +287,10 @@ class Run:
             search.disturbance.noise,
             search.disturbance.foreign_load,
             search.baseline,
-            settled.beside_baseline if settled else standing,
+            settled.beside_baseline if settled else beside_baseline(best_so_far, search.baseline),
             settled.beside_incumbent if settled else None,
             settled is not None and settled.kept,
+            crowd_of(settled.outcome if settled else best_so_far),
         )
 
 

@@ -62,7 +62,7 @@ def _nearest_option(error: Any) -> str:
 
 def exit_code(error: BaseException) -> int | None:
     """The documented code of an error that is meant for the user; None for a defect."""
-    from explorer.errors import DeviceLost, NothingValid, WorkerError
+    from explorer.errors import DeviceLost, NothingValid, ServerLost, WorkerError
     from ir.errors import MissingTarget, TilewrightError
     from records.errors import StoreError
 
@@ -70,7 +70,7 @@ def exit_code(error: BaseException) -> int | None:
         return error.exit_code
     if isinstance(error, NothingValid):
         return EXIT_NOTHING
-    if isinstance(error, DeviceLost):
+    if isinstance(error, DeviceLost | ServerLost):
         return EXIT_LOST
     if isinstance(error, MissingTarget | WorkerError):
         return EXIT_TARGET

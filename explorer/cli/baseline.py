@@ -8,6 +8,7 @@ from explorer.cli.app import milliseconds
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
+    from explorer.disturbance import Crowd
     from explorer.outcome import Outcome
     from explorer.result import JobResult
 
@@ -27,10 +28,15 @@ def missing_words(baseline: Baseline) -> str:
     return f"no baseline: {baseline.why}"
 
 
-def ratio_words(best: float | None, baseline: Baseline | None) -> str:
-    """The best so far beside the library; empty as long as one of them is not known."""
+def ratio_words(best: float | None, baseline: Baseline | None, crowd: Crowd | None = None) -> str:
+    """The best so far beside the library; empty as long as one of them is not known.
+
+    No ratio where a `crowd` was beside the best, or one beside the library.
+    """
     if best is None or baseline is None or baseline.seconds is None:
         return ""
+    if crowd is not None or baseline.crowd is not None:
+        return f"not comparable with {baseline.library}"
     return f"{baseline.seconds / best:.2f}x {baseline.library}"
 
 
@@ -41,10 +47,12 @@ def result_lines(result: JobResult) -> list[str]:
         seconds = milliseconds(result.beside_baseline.seconds)
         lines.append(f"{result.beside_baseline.words}; that takes {seconds}")
     before = result.beside_incumbent
-    if before is not None and result.kept:
+    if before is not None and result.kept and before.crowd is not None:
+        lines.append(f"{before.name} stays: {before.crowd.words}")
+    elif before is not None and result.kept:
         noise = "" if before.noise is None else f", joint noise {100 * before.noise:.1f} %"
         lines.append(
-            f"{before.name} stays: the fastest other is {before.ratio:.3f}x as fast{noise}"
+            f"{before.name} stays: the fastest other is {before.measured:.3f}x as fast{noise}"
         )
     elif before is not None:
         lines.append(before.words)

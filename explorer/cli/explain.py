@@ -22,7 +22,7 @@ from explorer.cli.app import (
     print_json,
     read_schedule,
 )
-from explorer.cli.baseline import missing_words, ratio_words
+from explorer.cli.baseline import missing_words
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _of_job(job: str, schedule: str, records: str | None) -> tuple[Workload, Exp
     with existing_store(records) as store:
         story = read_story(store, job)
     chosen = read_schedule(schedule) if schedule not in ("", "best") else story.best_schedule
-    trials = [(trial.schedule, trial.outcome) for trial in (*story.trials, *story.finals)]
+    trials = [(trial.schedule, trial.outcome) for trial in story.decided]
     found = explain_schedule(story.space(), chosen, trials)
     return story.workload, replace(found, baseline=story.baseline)
 
@@ -146,12 +146,17 @@ def _print_text(workload: Workload, found: Explanation) -> None:
 
 def _baseline(found: Explanation, baseline: Baseline) -> str:
     """The library's time beside the schedule's own, or why there is none."""
+    from explorer.cli.progress import crowded
+    from explorer.comparison import beside_baseline
+
     if baseline.seconds is None:
         return missing_words(baseline)
-    times = [outcome.seconds for outcome in found.trials if outcome.ok and outcome.seconds]
-    ratio = ratio_words(min(times, default=None), baseline)
-    beside = f"; the schedule runs at {ratio}" if ratio else ""
-    return f"baseline: {baseline.library} takes {milliseconds(baseline.seconds)}{beside}"
+    known = crowded(baseline.crowd)
+    timed = [outcome for outcome in found.trials if outcome.ok and outcome.seconds]
+    best = min(timed, key=lambda outcome: outcome.seconds or 0.0, default=None)
+    compared = None if best is None else beside_baseline(best, baseline)
+    beside = "" if compared is None else f"; the schedule: {compared.words}"
+    return f"baseline: {baseline.library} takes {milliseconds(baseline.seconds)}{known}{beside}"
 
 
 def _print_remedies(found: Explanation) -> None:
@@ -193,19 +198,25 @@ def _neighbour(neighbour: Difference, mine: float | None) -> str:
         f"{name} = {_shown(after)} instead of {_shown(before)}"
         for name, before, after in neighbour.changes
     )
+    from explorer.cli.progress import crowded
+    from explorer.disturbance import crowd_of
+
     outcome = neighbour.outcome
     if outcome.status != "ok" or outcome.seconds is None:
         return f"{changes}: {outcome.status}"
     compared = "" if mine is None else f" ({outcome.seconds / mine:.3f} times as long)"
-    return f"{changes}: {milliseconds(outcome.seconds)}{compared}"
+    marked = crowded(crowd_of(outcome))
+    return f"{changes}: {milliseconds(outcome.seconds)}{compared}{marked}"
 
 
 def _outcome(outcome: Outcome, program: Program) -> str:
-    from explorer.cli.progress import rate
+    from explorer.cli.progress import crowded, rate
+    from explorer.disturbance import crowd_of
 
     if not outcome.ok or outcome.seconds is None:
         return f"{outcome.status}: {outcome.detail}"
-    return f"{milliseconds(outcome.seconds)}, {rate(outcome.seconds, program)}"
+    marked = crowded(crowd_of(outcome))
+    return f"{milliseconds(outcome.seconds)}, {rate(outcome.seconds, program)}{marked}"
 
 
 def _shown(value: object) -> str:
@@ -213,6 +224,8 @@ def _shown(value: object) -> str:
 
 
 def _as_json(found: Explanation) -> dict[str, Any]:
+    from explorer.disturbance import crowd_of
+
     return {
         "schedule": json.loads(found.schedule.to_json()),
         "legal": not found.broken,
@@ -224,7 +237,10 @@ def _as_json(found: Explanation) -> dict[str, Any]:
             for name, before, after in found.remedies
         ],
         "decisions": [_choice_json(choice) for choice in found.choices],
-        "trials": [{"status": o.status, "seconds": o.seconds} for o in found.trials],
+        "trials": [
+            {"status": o.status, "seconds": o.seconds, "crowded": crowd_of(o) is not None}
+            for o in found.trials
+        ],
         "neighbours": [_neighbour_json(neighbour) for neighbour in found.neighbours],
         "baseline": None if found.baseline is None else found.baseline.to_facts(),
     }

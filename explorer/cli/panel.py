@@ -101,9 +101,12 @@ def _single(job: JobAccount) -> Table:
     """The best of one job, in large."""
     table = _grid()
     table.add_row("best", Text(job.speed.removeprefix("best "), style="bold"), "")
+    if job.crowd is not None:
+        table.add_row("crowded", job.crowd.words, "")
     if job.share:
         possible = f"{job.roofline.seconds or 0:.3g} s at least, bound by {job.roofline.bound}"
-        table.add_row("of peak", job.share, possible)
+        known = job.best is not None and not job.roofline.exceeded(job.best)
+        table.add_row("of peak", job.share, possible if known else "")
     if job.baseline is not None:
         table.add_row("baseline", *_baseline(job, job.baseline))
     if job.regret is not None:
@@ -125,7 +128,8 @@ def _several(jobs: list[JobAccount]) -> Table:
         table.add_column(heading, justify="left" if heading == "job" else "right")
     for job in jobs:
         failed = sum(job.outcomes.values()) - job.outcomes["ok"]
-        share = job.share.partition(" of ")[0]
+        reached = None if job.best is None else job.roofline.share(job.best)
+        share = "" if reached is None else f"{100 * reached:.0f} %"
         best = job.speed.removeprefix("best ")
         count = str(failed) if failed else ""
         table.add_row(job.title, str(job.trials), best, share, job.beside, count)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from explorer.cli.app import milliseconds
 from explorer.cli.baseline import missing_words, ratio_words
-from explorer.disturbance import crowding, warning
+from explorer.disturbance import crowd_of, crowding, warning
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
+    from explorer.disturbance import Crowd
     from explorer.plan import Plan
     from explorer.result import Progress
     from explorer.roofline import Roofline
@@ -53,6 +54,7 @@ class JobAccount:
     trials: int = 0
     best: float | None = None
     regret: float | None = None
+    crowd: Crowd | None = None  # beside the best
     baseline: Baseline | None = None
     outcomes: Counter[str] = field(default_factory=Counter)
 
@@ -63,13 +65,12 @@ class JobAccount:
     @property
     def share(self) -> str:
         """How near the best comes to what the machine can do; empty where that is not known."""
-        share = None if self.best is None else self.roofline.share(self.best)
-        return "" if share is None else f"{100 * share:.0f} % of the machine's peak"
+        return "" if self.best is None else self.roofline.words(self.best)
 
     @property
     def beside(self) -> str:
         """The best beside the library; empty where that has no time."""
-        return ratio_words(self.best, self.baseline)
+        return ratio_words(self.best, self.baseline, self.crowd)
 
 
 class Account:
@@ -86,6 +87,8 @@ class Account:
 
     def note(self, progress: Progress) -> None:
         job = self.jobs[progress.number]
+        if progress.best_seconds != job.best:
+            job.crowd = crowd_of(progress.outcome)
         job.job, job.trials, job.best = progress.job, progress.trial, progress.best_seconds
         job.regret, job.baseline = progress.regret, progress.baseline
         job.outcomes[progress.outcome.status] += 1
@@ -155,6 +158,7 @@ class Lines:
         several = len(self._account.jobs) > 1
         title = f"{job.title}: " if several else ""
         share = "".join(f", {words}" for words in (job.share, job.beside) if words)
+        share += ", crowded" if job.crowd is not None else ""
         budget = self._account.plan.budget.trials
         return (
             f"{progress.elapsed:6.1f} s  trial {progress.trials:4d} of {budget}  "
@@ -180,6 +184,11 @@ class Lines:
         if said and not self._warned:
             self._warned = True
             print(f"warning: {said}", flush=True)
+
+
+def crowded(crowd: Crowd | None) -> str:
+    """A mark behind a time that is in doubt; empty where it is not."""
+    return "" if crowd is None else f" (crowded: {crowd.words})"
 
 
 def speed(seconds: float | None, work: Work) -> str:

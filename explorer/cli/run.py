@@ -68,7 +68,8 @@ def run(
 
 
 def _print_text(outcome: Outcome, program: Program) -> None:
-    from explorer.cli.progress import rate
+    from explorer.cli.progress import crowded, rate
+    from explorer.disturbance import crowd_of
 
     if outcome.seconds is None or not outcome.ok:
         print(f"{outcome.status}: {outcome.detail}")
@@ -76,6 +77,6 @@ def _print_text(outcome: Outcome, program: Program) -> None:
     low, high = outcome.quartiles or (outcome.seconds, outcome.seconds)
     print(
         f"ok: {milliseconds(outcome.seconds)} (quartiles {milliseconds(low)} and "
-        f"{milliseconds(high)}), {rate(outcome.seconds, program)}"
+        f"{milliseconds(high)}), {rate(outcome.seconds, program)}{crowded(crowd_of(outcome))}"
     )
     print(f"register spills in hot loops: {dict(outcome.notes).get('spills', 'not known')}")

@@ -30,7 +30,8 @@ def top(
     for row in found:
         extents = " ".join(f"{name}={value}" for name, value in row["arguments"].items())
         rate = f", {row['gflops']:.1f} GFLOP/s" if row["gflops"] else ""
-        print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}")
+        doubt = f" (crowded: {row['crowd']})" if row["crowd"] else ""
+        print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}{doubt}")
         print(f"  of {row['trials']} trials on {row['hardware']}, {row['created'][:10]}")
 
 
@@ -56,13 +57,18 @@ def _best(operator: str | None, records: str | None) -> list[tuple[Record, int]]
 
 
 def _row(record: Record, count: int) -> dict[str, Any]:
+    from explorer.disturbance import crowd_of
+    from explorer.recall import noted
+
     arguments = json.loads(record.extents)
+    crowd = crowd_of(noted(record))
     assert record.seconds is not None
     return {
         "operator": record.operator,
         "arguments": arguments,
         "seconds": record.seconds,
         "gflops": _gflops(record, arguments),
+        "crowd": "" if crowd is None else crowd.words,
         "trials": count,
         "target": record.target,
         "hardware": record.hardware,

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from explorer.plan import Plan
     from explorer.replay import Recording
     from explorer.result import JobResult, PlanResult
+    from explorer.roofline import Roofline
     from explorer.workload import Workload
 
 OperatorOrJob = Annotated[
@@ -190,7 +191,32 @@ def _search(
             plan, store=output.records, progress=display.show, past=past, peaks=peaks,
             recordings=recordings,
         )  # fmt: skip
+    if not recordings:
+        _doubt_peaks(found, workloads, peaks)
     return _finish(found, output, resumable=not recordings)
+
+
+def _doubt_peaks(
+    found: PlanResult, workloads: Sequence[Workload], peaks: Sequence[Mapping[str, float]]
+) -> None:
+    """Have the machine's peaks measured again next time if a kernel was faster than they allow."""
+    from explorer.peaks import forget_peaks
+
+    rooflines = _rooflines(workloads, peaks)
+    for result in found.results:
+        if rooflines[result.number].exceeded(result.seconds):
+            forget_peaks(workloads[result.number].hardware)
+
+
+def _rooflines(
+    workloads: Sequence[Workload], peaks: Sequence[Mapping[str, float]]
+) -> tuple[Roofline, ...]:
+    from explorer.roofline import Roofline
+
+    return tuple(
+        Roofline.of(workload.program, dict(workload.hardware.facts) | dict(measured))
+        for workload, measured in zip(workloads, peaks, strict=True)
+    )
 
 
 def _peaks(workloads: Sequence[Workload], measured: bool) -> list[dict[str, float]]:
@@ -241,13 +267,8 @@ def _display(
 ) -> Display:
     """A panel on a terminal, otherwise lines."""
     from explorer.cli.progress import Account, Lines
-    from explorer.roofline import Roofline
 
-    rooflines = tuple(
-        Roofline.of(workload.program, dict(workload.hardware.facts) | dict(measured))
-        for workload, measured in zip(workloads, peaks, strict=True)
-    )
-    account = Account(plan, rooflines)
+    account = Account(plan, _rooflines(workloads, peaks))
     if plain or not sys.stdout.isatty():
         return Lines(account)
     from explorer.cli.panel import LivePanel
@@ -291,7 +312,7 @@ def _export(plan: Plan, result: JobResult, out: Path | None) -> tuple[str, ...]:
 
 
 def _print_text(found: PlanResult, result: JobResult) -> None:
-    from explorer.cli.progress import speed
+    from explorer.cli.progress import crowded, speed
 
     counts = ", ".join(f"{n} {status}" for status, n in result.outcomes)
     known = f"; {result.known} were known before" if result.known else ""
@@ -301,7 +322,7 @@ def _print_text(found: PlanResult, result: JobResult) -> None:
     else:
         print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
     noise = "" if result.noise is None else f", quartiles {100 * result.noise:.1f} % apart"
-    print(f"{speed(result.seconds, result.program)}{noise}")
+    print(f"{speed(result.seconds, result.program)}{noise}{crowded(result.crowd)}")
     for line in result_lines(result):
         print(line)
     print(f"schedule {result.best.to_json()}")
@@ -347,6 +368,7 @@ def _row(result: JobResult, files: tuple[str, ...]) -> dict[str, Any]:
         "outcomes": dict(result.outcomes),
         "noise": result.noise,
         "foreign_load": result.foreign_load,
+        "crowded": result.crowd is not None,
         "elapsed": result.elapsed,
         "interrupted": result.interrupted,
         "schedule": json.loads(result.best.to_json()),

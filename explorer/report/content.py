@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.comparison import half_interval
-from explorer.disturbance import Disturbance, warning
+from explorer.disturbance import Crowd, Disturbance, crowd_of, warning, worst
 from explorer.landscape import by_value, importance, known_to
 from explorer.outcome import Outcome
 from explorer.report import charts
@@ -47,9 +47,10 @@ def content(story: Story) -> dict[str, Any]:
         "title": story.title,
         "facts": _facts(story),
         "tiles": _tiles(story, seconds, unit),
-        "warning": _warning(story),
-        "by_trial": charts.course(_marks(story, False), unit, "trial"),
-        "by_time": charts.course(_marks(story, True), unit, "seconds of the search"),
+        "warnings": _warnings(story, seconds),
+        "doubted": any(mark.doubted for mark in _marks(story, False)),
+        "by_trial": _course(_marks(story, False), unit, "trial"),
+        "by_time": _course(_marks(story, True), unit, "seconds of the search"),
         **_space(story, unit),
         **_roofline(story, unit),
         "failures": _failures(story.trials),
@@ -84,7 +85,7 @@ def _tiles(story: Story, seconds: float, unit: TimeUnit) -> list[tuple[str, str]
     if share is not None:
         tiles.append(("of the machine's peak", f"{share:.0%}"))
     beside = None if story.settled is None else story.settled.beside_baseline
-    if beside is not None:
+    if beside is not None and beside.ratio is not None:
         tiles.append((f"of the speed of {beside.name}", f"{beside.ratio:.2f}x"))
     first = next((trial.outcome.seconds for trial in story.trials if trial.outcome.ok), None)
     if first is not None:
@@ -94,6 +95,9 @@ def _tiles(story: Story, seconds: float, unit: TimeUnit) -> list[tuple[str, str]
     noise = _disturbance(story).noise
     if noise is not None:
         tiles.append(("noise of a trial", f"{noise:.1%}"))
+    doubted = _disturbance(story).crowded
+    if doubted:
+        tiles.append(("trials beside other programs", f"{doubted}"))
     return tiles
 
 
@@ -109,8 +113,18 @@ def _disturbance(story: Story) -> Disturbance:
     return found
 
 
-def _warning(story: Story) -> str:
-    return warning(_disturbance(story).crowding) or ""
+def _warnings(story: Story, seconds: float) -> list[str]:
+    """What puts figures of the page in doubt."""
+    said = [warning(_disturbance(story).crowding)]
+    crowd = crowd_of(story.best.outcome)
+    if crowd is not None:
+        said.append(f"{crowd.words} while the best kernel was timed: it may be faster than that")
+    if story.roofline.exceeded(seconds):
+        said.append(
+            "the best kernel is faster than the peak that was measured for this machine, which was "
+            "measured too low: no share of it is told"
+        )
+    return [f"{words[0].upper()}{words[1:]}." for words in said if words]
 
 
 def _marks(story: Story, by_time: bool) -> list[Mark]:
@@ -119,8 +133,14 @@ def _marks(story: Story, by_time: bool) -> list[Mark]:
         outcome = trial.outcome
         seconds = outcome.seconds if outcome.ok else None
         said = outcome.status if seconds is None else f"{seconds * 1e3:.4g} ms"
-        marks.append(Mark(trial.elapsed if by_time else number, seconds, f"trial {number}: {said}"))
+        crowd = crowd_of(outcome)
+        tip = f"trial {number}: {said}{'' if crowd is None else f' ({crowd.words})'}"
+        marks.append(Mark(trial.elapsed if by_time else number, seconds, tip, crowd is not None))
     return marks
+
+
+def _course(marks: Sequence[Mark], unit: TimeUnit, title: str) -> str:
+    return charts.for_both(lambda frame: charts.course(marks, unit, title, frame))
 
 
 def _space(story: Story, unit: TimeUnit) -> dict[str, Any]:
@@ -141,7 +161,7 @@ def _space(story: Story, unit: TimeUnit) -> dict[str, Any]:
             strips.append((charts.strip(name, ordered, unit), space.decision(name).why))
     top = dict(list(shares.items())[:12])
     return {
-        "importance": charts.shares(top) if top else "",
+        "importance": charts.for_both(lambda frame: charts.shares(top, frame)) if top else "",
         "strips": strips,
         "size": space.size,
         "unit": unit.name,
@@ -159,11 +179,12 @@ def _by_spread(effects: Mapping[str, Sequence[Any]]) -> list[str]:
 
 
 def _roofline(story: Story, unit: TimeUnit) -> dict[str, Any]:
-    roof = story.roofline
-    if not roof.known or not roof.flops:
-        return {"roofline": "", "bound": ""}
-    times = [t.outcome.seconds for t in story.trials if t.outcome.ok and t.outcome.seconds]
-    return {"roofline": charts.roofline(roof, times, unit), "bound": roof.bound}
+    roof, best = story.roofline, story.best.outcome.seconds or 0.0
+    if not roof.known or not roof.flops or roof.exceeded(best):
+        return {"roofline": "", "bound": "", "exceeded": roof.exceeded(best)}
+    marks = _marks(story, False)
+    drawn = charts.for_both(lambda frame: charts.roofline(roof, marks, best, unit, frame))
+    return {"roofline": drawn, "bound": roof.bound, "exceeded": False}
 
 
 def _failures(trials: Sequence[Trial]) -> list[Failure]:
@@ -191,9 +212,10 @@ def _finalists(story: Story, unit: TimeUnit) -> dict[str, Any]:
         (interval.name, trial.schedule.to_json())
         for interval, trial in zip(found, ranked, strict=True)
     ]
+    crowd, rows = worst(trial.outcome for trial in ranked), [*found, *_library(story, found)]
     return {
-        "finalists": charts.intervals([*found, *_library(story, found)], unit),
-        "verdict": _verdict(found),
+        "finalists": charts.for_both(lambda frame: charts.intervals(rows, unit, frame)),
+        "verdict": _verdict(found) if crowd is None else _abstention(crowd),
         "finalist_schedules": names,
         "beside": _beside(story),
     }
@@ -237,6 +259,11 @@ def _verdict(found: Sequence[Interval]) -> str:
     if alike == len(found) - 1:
         return f"None of the others can be told from the {who} by these times."
     return f"{alike} of the other {len(found) - 1} cannot be told from the {who} by these times."
+
+
+def _abstention(crowd: Crowd) -> str:
+    words = f"{crowd.words[0].upper()}{crowd.words[1:]}"
+    return f"{words} meanwhile: what was left is in these times, and no interval tells how much."
 
 
 def _decisions(story: Story, best: Trial) -> list[tuple[str, str, str]]:

@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from html import escape
 
 Text = Callable[[float], str]
-_FEW = 7  # ticks of an axis, about
+FEW = 7  # ticks of an axis, about
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Values from `low` to `high` on pixels from `start` to `end`; logarithmic if `log`."""
+    """Values from `low` to `high` on pixels from `start` to `end`; logarithmic if `log`.
+
+    It has room for about `few` ticks.
+    """
 
     low: float
     high: float
     start: float
     end: float
     log: bool = False
+    few: int = FEW
 
     def at(self, value: float) -> float:
         """The pixel of a value; what lies outside is drawn at the edge."""
@@ -36,12 +40,13 @@ class Axis:
 
     def ticks(self) -> list[float]:
         """Round values within the axis."""
-        return _log_ticks(self.low, self.high) if self.log else _ticks(self.low, self.high)
+        make = _log_ticks if self.log else _ticks
+        return make(self.low, self.high, self.few)
 
 
-def _ticks(low: float, high: float) -> list[float]:
+def _ticks(low: float, high: float, few: int) -> list[float]:
     span = (high - low) or 1.0
-    rough = span / _FEW
+    rough = span / few
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * unit for unit in (1, 2, 5, 10) if power * unit >= rough)
     first = math.ceil(low / step - 1e-9)
@@ -49,15 +54,19 @@ def _ticks(low: float, high: float) -> list[float]:
     return [round(number * step, 12) for number in range(first, last + 1)]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
+def _log_ticks(low: float, high: float, few: int) -> list[float]:
     """1, 2 and 5 of each decade; of many decades only the powers; of a narrow range round steps."""
+    found = _log_values(low, high)
+    if len(found) < 3:
+        return [value for value in _ticks(low, high, few) if value > 0]
+    return found[:: math.ceil(len(found) / (few + 2))]
+
+
+def _log_values(low: float, high: float) -> list[float]:
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     units = (1, 2, 5) if len(decades) <= 4 else (1,)
     found = [unit * 10.0**decade for decade in decades for unit in units]
-    inside = [value for value in found if low * 0.999 <= value <= high * 1.001]
-    if len(inside) < 3:
-        return [value for value in _ticks(low, high) if value > 0]
-    return inside
+    return [value for value in found if low * 0.999 <= value <= high * 1.001]
 
 
 def figure(width: float, height: float, parts: Iterable[str], label: str) -> str:

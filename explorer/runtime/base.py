@@ -134,6 +134,15 @@ class MeasuresPeaks(Protocol):
         ...
 
 
+@runtime_checkable
+class Rests(Protocol):
+    """What a runtime may offer besides: to let go of the processors between kernels."""
+
+    def rest(self) -> None:
+        """Return when no thread of this process but the caller's runs or waits for a processor."""
+        ...
+
+
 class LibraryLaunch(Launch, Protocol):
     """A program on its operands, evaluated op by op by an array library called `name`."""
 

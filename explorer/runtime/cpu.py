@@ -21,6 +21,7 @@ from typing import Any
 from explorer.check import Bounds, Verdict, poison
 from explorer.runtime.base import Array, Binary, CompileError, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
+from explorer.runtime.idle import wait_until_alone
 from explorer.runtime.memory import aligned_empty, read_only_copy
 from ir.kernel import Argument, Kernel
 from ir.program import Program
@@ -61,6 +62,12 @@ class CpuRuntime:
         ready.repeat(ready.idle, None, 2, 1)
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+    def rest(self) -> None:
+        """Workers that wait for the next kernel sleep at once, and BLAS's have gone to sleep."""
+        if _pools:
+            _pools[0].rest()
+        wait_until_alone()
 
     def compile(self, kernel: Kernel, cache_dir: Path) -> Binary:
         return compile_kernel(kernel, cache_dir)
@@ -206,10 +213,14 @@ def _engine(code: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The thread pool in this process; `repeat(body, args, threads, times)` launches."""
+    """The thread pool in this process; `repeat(body, args, threads, times)` launches.
+
+    `rest()` returns when all its workers sleep, which they do until the next launch.
+    """
 
     engine: Any
     repeat: Any
+    rest: Any
     chain: Any
     idle: int
 
@@ -241,6 +252,7 @@ def _map_pool(cache_dir: Path | None) -> Pool:
     return Pool(
         engine,
         repeat(engine.get_function_address("tilewright_repeat")),
+        ctypes.CFUNCTYPE(None)(engine.get_function_address("tilewright_rest")),
         chain(engine.get_function_address("tilewright_clock_chain")),
         engine.get_function_address("tilewright_idle"),
     )

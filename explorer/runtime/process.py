@@ -1,5 +1,7 @@
 """Worker processes as the parent sees them: start, ask with a deadline, kill, replace.
 
+Everything that answers has a deadline: workers, and the server that forks them.
+
 Knows how processes die, and says so in words; not what they work on.
 """
 
@@ -9,6 +11,7 @@ import atexit
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,10 +24,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from explorer.errors import WorkerError
+from explorer.errors import ServerLost, WorkerError
 from explorer.runtime import wire
 from explorer.runtime.server import END, FRAME, SPAWN
 
+BOOT_DEADLINE = 60.0  # seconds until the first answer: a server imports what is slow to import
+ANSWER_DEADLINE = 15.0  # seconds of a fork, or of a worker's end
+CLOSE_DEADLINE = 2.0
+RESTARTS = 1  # servers in a row that may be lost without an answer
+HELP = "its error output, if any, stands above; `tilewright doctor` looks further"
 _TAIL = 2000
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); " + (
     "from explorer.runtime.server import main; main(sys.argv[1:])"
@@ -59,34 +67,49 @@ Reply = Answer | Raised | Died
 
 
 class ProcessServer:
-    """The parent's end of one `explorer.runtime.server` process.
+    """The parent's end of one `explorer.runtime.server` process, which is replaced when it is lost.
 
-    `folder` is for files that workers share; the server removes it when this process is gone.
-    `threads` are those of numpy's BLAS in its workers.
+    `folder` is for files that workers share; whichever of both processes ends last removes it.
+    `threads` are those of numpy's BLAS in its workers. Each answer has a deadline: a server that is
+    late is killed, and its workers die with it. `generation` counts servers, so that a worker knows
+    whether its own is the one that runs.
     """
 
     def __init__(self, runtime: str, cache_dir: Path, threads: int = 1) -> None:
-        ours, theirs = socket.socketpair()
         self.folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
-        facts: dict[str, object] = {
-            "modules": _MODULES,
-            "runtime": runtime,
-            "cache_dir": str(cache_dir),
-        }
-        facts["folder"] = str(self.folder)
-        command = [sys.executable, "-c", _BOOT, json.dumps(sys.path)]
+        self.generation = 0
+        self._facts = json.dumps(
+            {
+                "modules": _MODULES,
+                "runtime": runtime,
+                "cache_dir": str(cache_dir),
+                "folder": str(self.folder),
+            }
+        )
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+        self._environment = os.environ | dict.fromkeys(names, str(threads))
+        self._lock = threading.Lock()
+        self._lost = 0  # servers in a row that gave no answer
+        self._booted = False  # whether the one that runs has answered
+        self._answered = False  # whether one ever has
+        self._boot()
+
+    def _boot(self) -> None:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-c", _BOOT, json.dumps(sys.path)]
         self._process = subprocess.Popen(
-            [*command, str(theirs.fileno()), json.dumps(facts)],
+            [*command, str(theirs.fileno()), self._facts],
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            env=os.environ | dict.fromkeys(names, str(threads)),
+            env=self._environment,
             start_new_session=True,
         )
         theirs.close()
         self._channel = ours
-        self._lock = threading.Lock()
+        self._booted = False
+        self.generation += 1
 
     @property
     def pid(self) -> int:
@@ -96,40 +119,78 @@ class ProcessServer:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def spawn(self, channel: int, errors: int) -> int:
-        """Fork a worker that owns these descriptors; returns its process id."""
-        with self._lock:
-            self._tell(FRAME.pack(SPAWN, 0), channel, errors)
-            return self._answer()
+    def spawn(self, channel: int, errors: int) -> tuple[int, int]:
+        """Fork a worker that owns these descriptors; returns its process id and generation.
 
-    def end(self, pid: int) -> int:
-        """Kill and reap a worker; returns its wait status."""
+        A server that is gone or late is replaced, unless that happens again and again; raises
+        ServerLost.
+        """
         with self._lock:
-            self._tell(FRAME.pack(END, pid))
-            return self._answer()
+            while True:
+                try:
+                    return self._asked(FRAME.pack(SPAWN, 0), channel, errors), self.generation
+                except _NoAnswer as error:
+                    self._replace(str(error))
 
-    def _tell(self, frame: bytes, *descriptors: int) -> None:
+    def end(self, pid: int, generation: int) -> int | None:
+        """Kill and reap a worker; returns its wait status, None if it died with its server."""
+        with self._lock:
+            if generation != self.generation or not self.alive:
+                return None
+            try:
+                return self._asked(FRAME.pack(END, pid))
+            except _NoAnswer:
+                self._kill()
+                return None
+
+    def _replace(self, why: str) -> None:
+        """Boot another server; raises ServerLost where that would be no use."""
+        failed = self._process.poll() is not None and not self._booted
+        self._kill()
+        self._lost += 1
+        if failed or self._lost > RESTARTS:
+            kind = ServerLost if self._answered else WorkerError
+            raise kind(f"the process server {why}; another one would not do better: {HELP}")
+        self._boot()
+
+    def _asked(self, frame: bytes, *descriptors: int) -> int:
+        """The answer to a request; raises _NoAnswer."""
+        timeout = ANSWER_DEADLINE if self._booted else BOOT_DEADLINE
         try:
+            self._channel.settimeout(timeout)
             socket.send_fds(self._channel, [frame], descriptors)
-        except OSError as error:
-            raise WorkerError(f"the process server is gone: {error}") from None
-
-    def _answer(self) -> int:
-        try:
-            data = self._channel.recv(FRAME.size, socket.MSG_WAITALL)
+            data = self._answer()
+            while data[:1] not in (b"", frame[:1]):  # left by a request that Ctrl-C interrupted
+                data = self._answer()
+        except TimeoutError:
+            raise _NoAnswer(f"did not answer within {timeout:.3g} s") from None
         except OSError:
             data = b""
         if len(data) < FRAME.size:
-            raise WorkerError("the process server is gone; its error output tells why")
+            raise _NoAnswer("is gone")
+        self._booted, self._answered, self._lost = True, True, 0
         return int(FRAME.unpack(data)[1])
+
+    def _answer(self) -> bytes:
+        return self._channel.recv(FRAME.size, socket.MSG_WAITALL)
+
+    def _kill(self) -> None:
+        """End the process, whatever state it is in; its workers die with it."""
+        self._channel.close()
+        self._process.kill()
+        self._process.wait()
 
     def close(self) -> None:
         self._channel.close()
         try:
-            self._process.wait(2)
+            self._process.wait(CLOSE_DEADLINE)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self._kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _NoAnswer(Exception):
+    """The server's end of its channel is silent; the message goes on after "the process server"."""
 
 
 @cache
@@ -141,17 +202,14 @@ def _server(runtime: str, cache_dir: Path, threads: int, parent: int) -> Process
 
 def process_server(runtime: str, cache_dir: Path, threads: int = 1) -> ProcessServer:
     """The server of this process for one runtime and BLAS of `threads`, started on first use."""
-    server = _server(runtime, cache_dir, threads, os.getpid())
-    if not server.alive:
-        _server.cache_clear()
-        server = _server(runtime, cache_dir, threads, os.getpid())
-    return server
+    return _server(runtime, cache_dir, threads, os.getpid())
 
 
 class Worker:
     """One worker process around one object, `module:attribute(*arguments)`, replaced when it dies.
 
-    Requests name a method of that object. One request is under way at a time.
+    Requests name a method of that object. One request is under way at a time. If it is lost because
+    the server died, and its worker with it, it is made once more.
     """
 
     def __init__(self, server: ProcessServer, place: str, *arguments: object) -> None:
@@ -159,16 +217,23 @@ class Worker:
         self._place = place.partition(":")
         self._arguments = arguments
         self._pid = 0
+        self._generation = 0
         self._deadline = 0.0
-        self._timeout = 0.0
+        self._request: tuple[float, str, tuple[object, ...]] = (0.0, "", ())
+        self._again = False  # whether the request under way was made once more
         self._start()
 
     def _start(self) -> None:
         self._channel, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (open as long as the worker)
         with theirs:
-            self._pid = self._server.spawn(theirs.fileno(), self._errors.fileno())
-        wire.send(self._channel, (self._place[0], self._place[2], self._arguments))
+            self._pid, self._generation = self._server.spawn(theirs.fileno(), self._errors.fileno())
+        self._send((self._place[0], self._place[2], self._arguments), ANSWER_DEADLINE)
+
+    def _send(self, message: object, timeout: float) -> None:
+        """Send, or leave it to `collect` to find out why that cannot be."""
+        with contextlib.suppress(wire.Closed, wire.Late):
+            wire.send(self._channel, message, time.monotonic() + timeout)
 
     @property
     def pid(self) -> int:
@@ -185,34 +250,47 @@ class Worker:
 
     def post(self, timeout: float, method: str, *values: object) -> None:
         """Begin a request; `collect` gets its reply."""
-        self._timeout = timeout
+        self._again = False
+        self._post((timeout, method, values))
+
+    def _post(self, request: tuple[float, str, tuple[object, ...]]) -> None:
+        self._request = request
+        timeout, method, values = request
         self._deadline = time.monotonic() + timeout
-        with contextlib.suppress(wire.Closed):  # `collect` finds out how it died
-            wire.send(self._channel, (method, values))
+        self._send((method, values), timeout)
 
     def collect(self) -> Reply:
         """The reply of the request under way; a dead or late worker is replaced."""
-        try:
-            reply = wire.receive(self._channel, self._deadline)
-        except wire.Late:
-            self._replace()
-            return Died("timeout", f"no answer within {self._timeout:.3g} s")
-        except wire.Closed:
-            return _cause(*self._replace())
-        return Answer(reply[1]) if reply[0] == "answer" else Raised(reply[1], reply[2])
+        while True:
+            try:
+                reply = wire.receive(self._channel, self._deadline)
+            except wire.Late:
+                self._replace()
+                return Died("timeout", f"no answer within {self._request[0]:.3g} s")
+            except wire.Closed:
+                status, said = self._replace()
+                if status is not None:
+                    return _cause(status, said)
+                if self._again:
+                    return Died("crash", "worker died with the process server, twice")
+                self._again = True
+                self._post(self._request)
+            else:
+                return Answer(reply[1]) if reply[0] == "answer" else Raised(reply[1], reply[2])
 
     def ask(self, timeout: float, method: str, *values: object) -> Reply:
         """One request and its reply."""
         self.post(timeout, method, *values)
         return self.collect()
 
-    def _replace(self) -> tuple[int, str]:
+    def _replace(self) -> tuple[int | None, str]:
         status, said = self._stop()
         self._start()
         return status, said
 
-    def _stop(self) -> tuple[int, str]:
-        status = self._server.end(self._pid)
+    def _stop(self) -> tuple[int | None, str]:
+        """How it ended (None: with its server), and its last words."""
+        status = self._server.end(self._pid, self._generation)
         self._pid = 0
         said = _tail(self._errors.fileno())
         self._channel.close()
@@ -220,7 +298,7 @@ class Worker:
         return status, said
 
     def close(self) -> None:
-        if self._pid and self._server.alive:
+        if self._pid:
             self._stop()
 
 

@@ -6,6 +6,7 @@ slow, so a worker that a bad kernel took down is replaced at the price of a fork
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -39,10 +40,8 @@ def main(arguments: Sequence[str]) -> None:
     get_runtime(facts["runtime"]).preload(Path(facts["cache_dir"]))
     gc.collect()
     gc.freeze()
-    try:
-        _serve(channel)
-    finally:
-        shutil.rmtree(facts["folder"], ignore_errors=True)
+    _serve(channel)
+    shutil.rmtree(facts["folder"], ignore_errors=True)  # its parent is gone; else it may go on
 
 
 def _serve(channel: socket.socket) -> None:
@@ -60,7 +59,8 @@ def _serve(channel: socket.socket) -> None:
 
 def _end(pid: int) -> int:
     """Kill and reap one worker; returns its wait status, which tells how it really ended."""
-    os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
     return os.waitpid(pid, 0)[1]
 
 

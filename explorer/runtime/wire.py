@@ -13,6 +13,7 @@ from typing import Any
 
 _HEADER = struct.Struct("<Q")
 _LARGEST = 1 << 34
+_SOON = 0.001  # seconds that what fits the socket's buffer takes at most
 
 
 class Closed(Exception):
@@ -23,18 +24,23 @@ class Late(Exception):
     """The deadline passed before the whole message came."""
 
 
-def send(channel: socket.socket, message: object) -> None:
-    """Send one message; raises Closed."""
+def send(channel: socket.socket, message: object, deadline: float | None = None) -> None:
+    """Send one message; raises Closed or, after `deadline` (a monotonic time), Late."""
     data = pickle.dumps(message, protocol=5)
     try:
-        channel.settimeout(None)
+        channel.settimeout(None if deadline is None else max(_SOON, deadline - time.monotonic()))
         channel.sendall(_HEADER.pack(len(data)) + data)
+    except TimeoutError:
+        raise Late from None
     except OSError as error:
         raise Closed(str(error)) from None
 
 
 def receive(channel: socket.socket, deadline: float | None = None) -> Any:
-    """The next message; raises Closed or, after `deadline` (a monotonic time), Late."""
+    """The next message; raises Closed or, after `deadline` (a monotonic time), Late.
+
+    What has come is read however late it is: this process may have been stopped meanwhile.
+    """
     size = _HEADER.unpack(_exactly(channel, _HEADER.size, deadline))[0]
     if size > _LARGEST:
         raise Closed(f"message of {size} bytes: the worker is writing garbage")
@@ -45,13 +51,11 @@ def _exactly(channel: socket.socket, size: int, deadline: float | None) -> bytea
     data = bytearray(size)
     view, have = memoryview(data), 0
     while have < size:
-        left = None if deadline is None else deadline - time.monotonic()
-        if left is not None and left <= 0:
-            raise Late
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
         try:
             channel.settimeout(left)
             got = channel.recv_into(view[have:])
-        except TimeoutError:
+        except (TimeoutError, BlockingIOError):
             raise Late from None
         except OSError as error:
             raise Closed(str(error)) from None

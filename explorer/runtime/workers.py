@@ -21,6 +21,7 @@ from explorer.runtime.base import (
     HasLibrary,
     Launch,
     MeasuresPeaks,
+    Rests,
     Runtime,
     get_runtime,
 )
@@ -30,8 +31,6 @@ from ir.kernel import Argument, Kernel
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import Backend, Hardware, get_backend
-
-_DROWSY = 0.05  # seconds; OpenBLAS's threads spin for 2^26 clocks before they sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +130,11 @@ class Examiner:
     def ready(self) -> None:
         """Nothing to do: an answer shows that the device could be prepared."""
 
+    def rest(self) -> None:
+        """Let go of the processors: threads that wait for the next launch go to sleep at once."""
+        if isinstance(self._runtime, Rests):
+            self._runtime.rest()
+
     def examine(self, binary: Binary, best: float | None, timing: Timing) -> Examination:
         """Check, time unless it is hopeless, and check again with other inputs."""
         kernel = self._runtime.load(binary)
@@ -143,14 +147,20 @@ class Examiner:
     def library(self, program: Program, timing: Timing) -> tuple[str, Examination]:
         """Check and time the program in the runtime's array library, whose name is given too.
 
-        Raises Inexpressible where there is no such library, or no way to say the program.
+        It has the processors for itself: what waits here for kernels sleeps, and so do the
+        library's own threads when this returns. Raises Inexpressible where there is no such
+        library, or no way to say the program.
         """
         if not isinstance(self._runtime, HasLibrary):
             raise Inexpressible(f"{self._runtime.name} has no array library")
         launches = [
             self._runtime.library(program, inputs, self._outputs) for inputs in self._inputs
         ]
-        return launches[0].name, self._examine(launches, None, timing)
+        self.rest()
+        try:
+            return launches[0].name, self._examine(launches, None, timing)
+        finally:
+            self.rest()
 
     def _examine(
         self, launches: Sequence[Launch], best: float | None, timing: Timing
@@ -210,12 +220,6 @@ class LibraryExaminer(Examiner):
     def _prepare(self) -> None:
         if isinstance(self._runtime, HasLibrary):
             self._runtime.prepare_library()
-
-    def library(self, program: Program, timing: Timing) -> tuple[str, Examination]:
-        """As `Examiner.library`; waits until the library's threads have gone to sleep."""
-        found = super().library(program, timing)
-        time.sleep(_DROWSY)
-        return found
 
 
 def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> tuple[float, ...]:

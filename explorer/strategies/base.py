@@ -40,6 +40,9 @@ class OutcomeLike(Protocol):
     @property
     def kernel_key(self) -> str | None: ...
 
+    @property
+    def notes(self) -> tuple[tuple[str, str | int | float | bool], ...]: ...
+
 
 class Strategy(Protocol):
     """Proposes schedules and learns from their outcomes."""

@@ -33,6 +33,7 @@ class FakeOutcome:
     status: str = "ok"
     seconds: float | None = 1.0
     kernel_key: str = ""
+    notes: tuple[tuple[str, str | int | float | bool], ...] = ()
 
 
 def example_space() -> Space:

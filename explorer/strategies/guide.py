@@ -125,7 +125,10 @@ class Guide:
             self._varied = np.flatnonzero(~alike.all(axis=0))
             self.model.names = tuple(self._names[column] for column in self._varied)
             features = features[:, self._varied]
-            self.model.fit(features, history.seconds[chosen], history.ok[chosen])
+            self.model.fit(
+                features, history.seconds[chosen], history.ok[chosen],
+                weights=history.trust[chosen],
+            )  # fmt: skip
             self._stale = False
 
     def _predict(self, matrix: Matrix) -> Scores:

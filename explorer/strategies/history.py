@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from explorer.disturbance import trust
 from explorer.strategies.base import OutcomeLike
 from explorer.strategies.growing import Growing
 from explorer.strategies.seen import Seen
@@ -30,6 +31,7 @@ class History:
         self._seen = Seen()  # meanings
         self._rows = Growing(np.int16, len(space.decisions))
         self._seconds = Growing(np.float64)
+        self._trust = Growing(np.float32)
         self._kernels = Growing(np.int32)  # the number of each told row's kernel
         self._numbers: dict[str | bytes, int] = {}  # of kernels, in the order of telling
         widest = max((len(decision.domain) for decision in space.decisions), default=0)
@@ -57,6 +59,11 @@ class History:
     def seconds(self) -> NDArray[np.float64]:
         """Times of the told rows; NaN for failures."""
         return self._seconds.values
+
+    @property
+    def trust(self) -> NDArray[np.float32]:
+        """What the told outcomes weigh: less where other programs disturbed the measurement."""
+        return self._trust.values
 
     @property
     def ok(self) -> NDArray[np.bool_]:
@@ -89,6 +96,7 @@ class History:
         self._seen.add(self.space.meanings(matrix))
         self._rows.extend(matrix)
         self._seconds.extend(seconds)
+        self._trust.extend([trust(outcome) for outcome in outcomes])
         numbers = self._numbers
         pairs = zip(keys_of(matrix), outcomes, strict=True)
         kernels = [outcome.kernel_key or key for key, outcome in pairs]

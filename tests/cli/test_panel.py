@@ -126,6 +126,10 @@ def test_foreign_load_is_shown_while_it_lasts() -> None:
         panel.show(told(1, 1e-3, notes=(("foreign_load", 0.3), ("crowded", True))))
         assert "other programs use 30 % of the processors" in panel_text(panel)
         panel.show(told(2, 1e-3, notes=(("foreign_load", 0.4),)))
+        shown = panel_text(panel)
+        assert "other programs use" not in shown
+        assert re.search(r"crowded +other programs had 30 % of the processors", shown)
+        panel.show(told(3, 0.9e-3))
         assert "other programs" not in panel_text(panel)
 
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from costmodel.dataset import _weights, described
+from explorer.disturbance import CROWDED_WEIGHT
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, to_record
 from explorer.training import group_of
@@ -79,3 +81,22 @@ def test_a_workload_measured_often_has_more_weight() -> None:
     once = group_of([_record(number, 1.0) for number in range(8)])
     assert once is not None
     assert once.weight == pytest.approx(0.5)
+
+
+def _beside_others(record: Record) -> Record:
+    return replace(record, notes='{"foreign_load": 0.9, "processors": 2, "crowded": true}')
+
+
+def test_times_beside_other_programs_count_where_there_is_no_other_and_weigh_less() -> None:
+    records = [_record(number, 1.0 + number) for number in range(8)]
+    records += [_beside_others(_record(0, 90.0)), _beside_others(_record(0, 80.0, FINAL))]
+    records[3] = _beside_others(records[3])
+    group = group_of(records)
+    assert group is not None
+    assert group.trust is not None
+    assert [round(time, 9) for time in group.seconds] == [1.0 + number for number in range(8)]
+    assert group.trust.tolist() == [1.0, 1.0, 1.0, CROWDED_WEIGHT, *[1.0] * 4]
+    assert _weights(group).tolist() == [w * group.weight for w in group.trust]
+    calm = group_of([_record(number, 1.0 + number) for number in range(8)])
+    assert calm is not None
+    assert described([calm])["fingerprint"] != described([group])["fingerprint"]

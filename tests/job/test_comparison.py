@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from explorer.baseline import Baseline
 from explorer.comparison import CHOSEN, INCUMBENT, NOTCH, compare, half_interval, settle
+from explorer.disturbance import Crowd, crowd_of, quiet
 from explorer.outcome import Outcome
 from ir.schedule import Schedule
 
@@ -98,3 +100,46 @@ def test_the_winner_stands_beside_the_library() -> None:
     assert settled is not None
     assert settled.beside_baseline is not None
     assert settled.beside_baseline.words == "1.08x cuBLAS (CuPy 14.2), joint noise 0.6 %"
+
+
+# --- beside other programs ----------------------------------------------------------------------
+
+
+def beside_others(outcome: Outcome, share: float = 0.85) -> Outcome:
+    return replace(outcome, notes=(*outcome.notes, *Crowd(share, 2).notes))
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_ratio_is_none_where_one_side_shared_its_processors(ours: bool) -> None:
+    """Turns that agree well say nothing then: all of them were disturbed alike."""
+    pair = timed(1.0), timed(284.67)
+    first, second = (beside_others(pair[0]), pair[1]) if ours else (pair[0], beside_others(pair[1]))
+    found = compare("OpenBLAS", first, second)
+    expected = "not comparable with OpenBLAS: other programs kept 1.7 of 2 processors busy"
+    assert found.words == expected
+    facts = json.loads(json.dumps(found.to_facts()))
+    assert (facts["ratio"], facts["seconds"]) == (None, 284.67)
+    assert facts["crowd"] == {"share": 0.85, "processors": 2}
+
+
+@pytest.mark.parametrize(("gap", "kept"), [(1.3, True), (1.6, False)])
+def test_beside_others_only_a_wide_gap_unseats_the_incumbent(gap: float, kept: bool) -> None:
+    """With a third of the processors gone a kernel takes half as long again."""
+    pairs = [(ONE, beside_others(timed(1.0), 1 / 3)), (TWO, beside_others(timed(gap), 1 / 3))]
+    settled = settle(pairs, TWO, None)
+    assert settled is not None
+    assert settled.kept is kept
+
+
+def test_a_crowd_without_a_number_of_processors() -> None:
+    """Records of earlier versions do not have it."""
+    old = replace(timed(1.0), notes=(("foreign_load", 0.4), ("crowded", True)))
+    crowd = crowd_of(old)
+    assert crowd is not None
+    assert crowd.words == "other programs had 40 % of the processors"
+    assert crowd_of(replace(old, notes=crowd.notes)) == crowd
+    assert Crowd(1.0).noise == pytest.approx(19.0)
+    assert crowd_of(old.as_copy()) == crowd
+    assert replace(old, notes=(("foreign_load", 0.4),)).as_copy().notes == ()
+    assert quiet([old, timed(1.0)]) == [timed(1.0)]
+    assert quiet([old]) == [old]

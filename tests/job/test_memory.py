@@ -72,9 +72,9 @@ def test_a_trial_leaves_little_behind(
     fitted: list[int] = []
     fit = CostModel.fit
 
-    def noting(self: Any, features: Any, *told: Any) -> None:
+    def noting(self: Any, features: Any, *told: Any, **options: Any) -> None:
         fitted.append(len(features))
-        fit(self, features, *told)
+        fit(self, features, *told, **options)
 
     monkeypatch.setattr(guide, "LESSONS", LESSONS)
     monkeypatch.setattr(CostModel, "fit", noting)

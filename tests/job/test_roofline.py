@@ -73,3 +73,12 @@ def test_a_target_that_states_nothing_has_no_peak() -> None:
     assert stated_peaks("cpu", Hardware("cpu", "x", (), 1, ())) == {}
     program = load_operator("matmul").build(**LARGE, dtype="bf16")
     assert not Roofline.of(program, {"peak_flops.f32": 1e12}).known
+
+
+def test_what_is_faster_than_the_peak_shows_that_the_peak_is_wrong() -> None:
+    known = Roofline(1000, 10, 100.0)
+    assert (known.share(20.0), known.words(20.0)) == (0.5, "50 % of the machine's peak")
+    assert (known.share(9.98), known.exceeded(9.98)) == (1.0, False)
+    assert (known.share(7.75), known.exceeded(7.75)) == (None, True)
+    assert known.words(7.75) == "no share of the machine's peak, which was measured too low"
+    assert Roofline(1000, 10).words(1.0) == ""

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from explorer.busy import ForeignLoad
+from explorer.disturbance import crowd_of
 from explorer.measure import Measurer
 from explorer.runtime.eager import Inexpressible
-from explorer.runtime.process import Answer, Worker, process_server
+from explorer.runtime.process import Answer, Reply, Worker, process_server
 from explorer.runtime.workers import Examiner, Timing
 from ir.registry import load_operator
-from tests.runtime.fake_backend import HARDWARE, schedule
+from tests.runtime.fake_backend import HARDWARE, PROGRAM, schedule
 
 PLACE = "tests.runtime.fake_backend:FakeBackend"
 
@@ -77,3 +79,26 @@ def test_a_runtime_without_a_library_has_a_reason() -> None:
     examiner._runtime = SimpleNamespace(name="toy")
     with pytest.raises(Inexpressible, match="toy has no array library"):
         examiner.library(None, Timing())
+
+
+def test_it_has_the_processors_and_notes_who_else_had_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers that wait for kernels are told to rest before its turns; its load is its own."""
+    asked: list[str] = []
+    ask = Worker.ask
+
+    def spy(worker: Worker, timeout: float, method: str, *values: object) -> Reply:
+        asked.append(method)
+        return ask(worker, timeout, method, *values)
+
+    monkeypatch.setattr(Worker, "ask", spy)
+    monkeypatch.setattr(ForeignLoad, "share", lambda *_: 0.85)
+    with measurer(PROGRAM, tmp_path, 2) as one:
+        list(one.measure([schedule("good")]))
+        assert one.baseline is not None
+        first = one.baseline.crowd
+        (found,) = one.compete([schedule("good")], 2, library=True)
+        assert first == one.baseline.crowd == crowd_of(found) is not None
+        assert (one.baseline.outcome or found).notes.count(("crowded", True)) == 1
+    assert asked == ["library", "examine", *["examine", "rest", "library"] * 2]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from explorer.disturbance import CROWDED_WEIGHT
 from explorer.strategies.base import make_strategy
 from explorer.strategies.contract import FakeOutcome, drive
 from explorer.strategies.evolutionary import Evolutionary
@@ -83,9 +86,9 @@ def test_batches_are_judged_before_they_teach(monkeypatch: pytest.MonkeyPatch) -
     fits: list[int] = []
     fit = strategy.model.fit
 
-    def spy(features: NDArray[np.float32], *arguments: NDArray[np.float64]) -> None:
+    def spy(features: NDArray[np.float32], *arguments: Any, **options: Any) -> None:
         fits.append(len(features))
-        fit(features, *arguments)
+        fit(features, *arguments, **options)
 
     monkeypatch.setattr(strategy.model, "fit", spy)
     space = strategy.space
@@ -130,3 +133,18 @@ def test_only_strategies_with_a_model_take_a_prior() -> None:
     guided = {name for name in ("evolutionary", "random", "exhaustive", "annealing")
               if isinstance(make_strategy(name, space, rng), Guided)}  # fmt: skip
     assert guided == {"evolutionary"}
+
+
+def test_times_beside_other_programs_teach_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy, _ = _search(None, 32)
+    told: list[NDArray[np.float32]] = []
+    monkeypatch.setattr(
+        strategy.model, "fit", lambda *_, weights: told.append(np.array(weights[-8:]))
+    )
+    asked = strategy.ask(8)
+    crowded = (("foreign_load", 0.9), ("crowded", True))
+    outcomes = outcomes_of(strategy.space, asked)
+    beside = [replace(outcome, notes=crowded) for outcome in outcomes[:4]]
+    strategy.tell(asked, [*beside, *outcomes[4:]])
+    strategy.ask(8)
+    assert told[-1].tolist() == pytest.approx([CROWDED_WEIGHT] * 4 + [1.0] * 4)

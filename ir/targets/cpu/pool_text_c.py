@@ -2,7 +2,7 @@
 
 C = """\
 /* Tilewright thread pool. Workers persist and are pinned; idle, they spin, yield, nap, and at last
- * sleep until woken.
+ * sleep until woken. Told to rest, they sleep at once.
  * Everything is weak, so that several kernels in one program share one pool. */
 #ifndef TILEWRIGHT_POOL
 #define TILEWRIGHT_POOL
@@ -44,6 +44,7 @@ TILEWRIGHT_WEAK int64_t tilewright_lock TILEWRIGHT_LINE;
 TILEWRIGHT_WEAK int64_t tilewright_started;
 TILEWRIGHT_WEAK int64_t tilewright_process;
 TILEWRIGHT_WEAK int64_t tilewright_parked TILEWRIGHT_LINE;
+TILEWRIGHT_WEAK int64_t tilewright_resting TILEWRIGHT_LINE;
 TILEWRIGHT_WEAK tilewright_mutex_t tilewright_mutex TILEWRIGHT_LINE;
 TILEWRIGHT_WEAK tilewright_cond_t tilewright_wakeup TILEWRIGHT_LINE;
 TILEWRIGHT_WEAK unsigned char tilewright_cpus[128] TILEWRIGHT_LINE;
@@ -107,7 +108,8 @@ TILEWRIGHT_WEAK void *tilewright_worker(void *argument) {
     uint64_t word = __atomic_load_n(&tilewright_team.word, __ATOMIC_ACQUIRE);
     int64_t threads = (int64_t)(word & 65535);
     if (word == seen) {
-      if (spins < @AWAKE@) tilewright_relax(spins);
+      if (__atomic_load_n(&tilewright_resting, __ATOMIC_ACQUIRE)) tilewright_park(seen);
+      else if (spins < @AWAKE@) tilewright_relax(spins);
       else if (spins < @PATIENCE@) usleep(50);
       else tilewright_park(seen);
       spins++;
@@ -163,6 +165,7 @@ TILEWRIGHT_WEAK void tilewright_launch(tilewright_body_t body, void **args, int6
   tilewright_team.threads = threads;
   memset(tilewright_team.tickets, 0, sizeof tilewright_team.tickets);
   uint64_t word = ((tilewright_team.word >> 16) + 1) << 16 | (uint64_t)threads;
+  __atomic_store_n(&tilewright_resting, 0, __ATOMIC_RELEASE);
   __atomic_store_n(&tilewright_team.word, word, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&tilewright_parked, __ATOMIC_SEQ_CST)) {
     pthread_mutex_lock(&tilewright_mutex.mutex);
@@ -171,6 +174,19 @@ TILEWRIGHT_WEAK void tilewright_launch(tilewright_body_t body, void **args, int6
   }
   body(0, threads, args, &tilewright_team);
   for (int64_t spins = 0; __atomic_load_n(&tilewright_team.running, __ATOMIC_ACQUIRE); spins++)
+    tilewright_relax(spins);
+  __atomic_store_n(&tilewright_lock, 0, __ATOMIC_RELEASE);
+}
+
+/* Puts all workers to sleep until the next launch, and returns when they are: for whoever wants
+ * the processors for something else. A forked child has no workers. */
+TILEWRIGHT_WEAK void tilewright_rest(void) {
+  if (tilewright_process != (int64_t)getpid()) return;
+  for (int64_t spins = 0; __atomic_exchange_n(&tilewright_lock, 1, __ATOMIC_ACQUIRE); spins++)
+    tilewright_relax(spins);
+  __atomic_store_n(&tilewright_resting, 1, __ATOMIC_SEQ_CST);
+  for (int64_t spins = 0;
+       __atomic_load_n(&tilewright_parked, __ATOMIC_SEQ_CST) < tilewright_started; spins++)
     tilewright_relax(spins);
   __atomic_store_n(&tilewright_lock, 0, __ATOMIC_RELEASE);
 }

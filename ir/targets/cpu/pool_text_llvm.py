@@ -2,7 +2,7 @@
 
 LLVM = """\
 ; Tilewright thread pool. Workers persist and are pinned; idle, they spin, yield, nap, and at last
-; sleep until woken.
+; sleep until woken. Told to rest, they sleep at once.
 %team = type [832 x i8]
 
 @tilewright_team = weak global %team zeroinitializer, align 64
@@ -10,6 +10,7 @@ LLVM = """\
 @tilewright_started = weak global i64 0
 @tilewright_process = weak global i64 0
 @tilewright_parked = weak global i64 0, align 64
+@tilewright_resting = weak global i64 0, align 64
 @tilewright_mutex = weak global [128 x i8] zeroinitializer, align 64
 @tilewright_wakeup = weak global [128 x i8] zeroinitializer, align 64
 @tilewright_cpus = weak global [128 x i8] zeroinitializer, align 64
@@ -81,6 +82,10 @@ wait:
   br i1 %same, label %relax, label %launched
 relax:
   %next = add i64 %spins, 1
+  %resting = load atomic i64, ptr @tilewright_resting acquire, align 64
+  %rests = icmp ne i64 %resting, 0
+  br i1 %rests, label %park, label %waiting
+waiting:
   %awake = icmp ult i64 %spins, @AWAKE@
   br i1 %awake, label %stay, label %tired
 stay:
@@ -202,6 +207,7 @@ many:
   %number.next = add i64 %number, 1
   %shifted = shl i64 %number.next, 16
   %word = or i64 %shifted, %threads
+  store atomic i64 0, ptr @tilewright_resting release, align 64
   store atomic i64 %word, ptr @tilewright_team seq_cst, align 64
   %parked = load atomic i64, ptr @tilewright_parked seq_cst, align 64
   %asleep = icmp ne i64 %parked, 0
@@ -223,6 +229,36 @@ wait:
   %next = add i64 %spins, 1
   call void @tilewright_relax(i64 %spins)
   br label %join
+done:
+  store atomic i64 0, ptr @tilewright_lock release, align 64
+  ret void
+}
+
+; Puts all workers to sleep until the next launch, and returns when they are: for whoever wants the
+; processors for something else. A forked child has no workers.
+define weak void @tilewright_rest() {
+entry:
+  %pid32 = call i32 @getpid()
+  %pid = zext i32 %pid32 to i64
+  %owner = load i64, ptr @tilewright_process
+  %known = icmp eq i64 %pid, %owner
+  br i1 %known, label %tell, label %none
+none:
+  ret void
+tell:
+  call void @tilewright_acquire()
+  store atomic i64 1, ptr @tilewright_resting seq_cst, align 64
+  %started = load i64, ptr @tilewright_started
+  br label %look
+look:
+  %spins = phi i64 [ 0, %tell ], [ %next, %wait ]
+  %parked = load atomic i64, ptr @tilewright_parked seq_cst, align 64
+  %asleep = icmp uge i64 %parked, %started
+  br i1 %asleep, label %done, label %wait
+wait:
+  %next = add i64 %spins, 1
+  call void @tilewright_relax(i64 %spins)
+  br label %look
 done:
   store atomic i64 0, ptr @tilewright_lock release, align 64
   ret void
