@@ -22,10 +22,9 @@ from ir.dtypes import dtype_of, is_float
 from ir.ops.base import TensorSpec
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Node, Program
-from ir.roundoff import FORMATS, Accumulation, ErrorModel
+from ir.roundoff import FORMATS, Accumulations, ErrorModel
 
 Array = NDArray[Any]
-Accumulations = tuple[tuple[tuple[str, str], Accumulation], ...]
 SETS = 2
 _FEWEST = 32
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
@@ -51,6 +50,10 @@ class Recipe:
     program: Program
     seed: int
     accumulations: Accumulations = ()
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self.program.outputs
 
     def expected(self, number: int, means: Means, xp: Any = np) -> Expected:
         """Operand set `number`, with all outputs if `means` allow it, else a sample of each.
@@ -225,9 +228,7 @@ def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:
     return np.unique(np.clip(np.concatenate([inner, ends]), 0, extent - 1))
 
 
-def _picks(
-    program: Program, picked: Mapping[str, Array], xp: Any
-) -> dict[str, tuple[Array, ...]]:
+def _picks(program: Program, picked: Mapping[str, Array], xp: Any) -> dict[str, tuple[Array, ...]]:
     """The sampled indices of each output, shaped as a subscript of it; none without a sample."""
     if not picked:
         return {}

@@ -70,7 +70,7 @@ class Draws:
         return self.bits(32, start, count) * 2.0**-32
 
     def normal(self, start: int, count: int, wide: bool = False) -> Array:
-        """Standard normal numbers up to 4.3, by the inverse of their distribution; f64 if `wide`."""
+        """Standard normal numbers up to 4.3, by their inverse distribution; f64 if `wide`."""
         kind = np.float64 if wide else np.float32
         halves = self.bits(16, 2 * start, 2 * count)
         found: Array = self.xp.asarray(normal_table().astype(kind))[halves[::2]]

@@ -19,6 +19,7 @@ from ir.scalar import COMBINES, ScalarFunction, scalar_function
 
 _EXACT = frozenset({"neg", "abs", "max", "min", "where", "floor", "lt", "le", "eq"})
 _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands before
+_BRIDGE = 0.32  # the mean size of a Brownian bridge
 _CHEAP = 0.25  # of the coarsest output's roundoff: what a scalar function may be off at most
 
 
@@ -184,9 +185,9 @@ def contracted(
     found: Error | None = None
     if is_float(acc):
         squares = product_sum(_squared(left), _squared(right), over).aligned(result.axes)
-        size = np.sqrt(squares) + np.abs(result.array)
         way = model.accumulation(types[0].dtype, types[1].dtype, acc)
-        found = _sum(Error(_lost(result.array, acc)), _accumulated(size, terms, way))
+        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+        found = _sum(Error(_lost(result.array, acc)), found)
         if "tf32" in (types[0].dtype, types[1].dtype):  # truncated where read: all shrink
             found = _sum(found, Error(2.0**-10 * np.abs(result.array)))
     for one, other in ((left, right), (right, left)):
@@ -231,14 +232,20 @@ def _weighed(
         return _known(product_sum(tile, weights, over).aligned(axes))
 
 
-def _accumulated(size: Array, terms: int, way: Accumulation) -> Error:
-    """The roundings of a running sum whose partial sums are about as large as `size`."""
+def _accumulated(root: Array, total: Array, terms: int, way: Accumulation) -> Error:
+    """The roundings of a running sum, given the root of its terms' squares and its size.
+
+    A sum on its way is that of a random walk that ends at the total: |total| i / n in the mean, and
+    root sqrt(i / n (1 - i / n)) around it. Roundings to nearest add up as random numbers do,
+    truncations by half a unit each, which do not cancel.
+    """
     steps = math.ceil(terms / way.terms)
     with np.errstate(all="ignore"):
-        finite = np.where(np.isfinite(size), size, 0.0)
         if way.truncates:
-            return Error(steps * way.unit * finite)
-        return Error(0.0, np.square(way.unit * finite) * (steps / 3))
+            size = way.unit / 2 * steps * (_BRIDGE * root + total / 2)
+            return Error(np.where(np.isfinite(size), size, 0.0))
+        size = np.square(way.unit * (root + total)) * (steps / 3)
+        return Error(0.0, np.where(np.isfinite(size), size, 0.0))
 
 
 def reduced(
@@ -254,8 +261,9 @@ def reduced(
     found: Error | None = None
     if is_float(dtype):
         with np.errstate(all="ignore"):
-            size = np.sqrt(np.square(arg.array).sum(axis=where)) + np.abs(result.array)
-        found = _accumulated(size, terms, model.accumulation(dtype, dtype, dtype))
+            squares = np.square(arg.array).sum(axis=where)
+        way = model.accumulation(dtype, dtype, dtype)
+        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
     if arg.error is None:
         return found
     room = np.zeros_like(arg.array, dtype=np.float64)

@@ -59,6 +59,8 @@ class Accumulation:
     truncates: bool = False
 
 
+Accumulations = tuple[tuple[tuple[str, str], Accumulation], ...]  # by pairs of operand types
+
 ROUNDED = {"f32": Accumulation(2.0**-24), "f64": Accumulation(2.0**-53)}
 
 
@@ -71,7 +73,7 @@ class ErrorModel:
     output, when all are narrow: scalar functions need not be better than a part of it.
     """
 
-    accumulations: tuple[tuple[tuple[str, str], Accumulation], ...] = ()
+    accumulations: Accumulations = ()
     coarsest: float = 0.0
 
     def accumulation(self, left: str, right: str, acc: str) -> Accumulation:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.check import Bounds
 from ir import Graph, cast, contract, gelu, operator
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
@@ -18,6 +17,7 @@ from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import MARK
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
 from tests.targets.test_cuda_merging import FEW, SMALL_TILES
@@ -139,7 +139,7 @@ def test_a_seeded_mistake_is_caught(name: str) -> None:
     changed, taken = BUGS[name]
     program = built("matmul", FEW_ROWS)
     inputs = random_inputs(program, np.random.default_rng(3))
-    bounds = Bounds.around(evaluate(program, inputs)["C"], "bf16", 2048, None)
+    bounds = bounds_of(program, inputs)["C"]
     kernel = lowered(program, **changed)
     head, mark, body = kernel.text("cuda").rpartition(MARK)
     edited, count = re.subn(taken, "", body)

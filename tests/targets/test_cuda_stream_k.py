@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.check import Bounds
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.oracle import evaluate
@@ -19,6 +18,7 @@ from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import MARK, kernels_of
 from ir.targets.cuda.stream_k import Stream
 from ir.targets.cuda.tensor import TensorKernel
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
 from tests.targets.test_cuda_merging import FEW, PLAIN, SMALL_TILES, fresh_workspace
@@ -92,7 +92,7 @@ def test_a_second_run_finds_the_flags_clean_and_gives_the_same_bits(
     kernel = lowered(program, **changed)
     plan, results = plan_of(kernel), []
     workspace = fresh_workspace(plan)
-    bounds = Bounds.around(evaluate(program, inputs)["C"], "bf16", 2048, None)
+    bounds = bounds_of(program, inputs)["C"]
     for mode in QUICK:
         arrays = {**arrays_of(kernel, inputs), "workspace": workspace}
         run = emulate(kernel.text("cuda"), plan, arrays, mode=MODES[mode], limit=30)
@@ -123,7 +123,7 @@ LAUNCHED = (r"range = \d+ - tw_", "range = tw_")  # ranges in the order of launc
 def is_right(text: str, plan: dict[str, Any], program: Program, modes: tuple[int, ...]) -> bool:
     """Whether runs on one workspace, one after another, are right and leave the flags clean."""
     inputs = random_inputs(program, np.random.default_rng(3))
-    bounds = Bounds.around(evaluate(program, inputs)["C"], "bf16", 2048, None)
+    bounds = bounds_of(program, inputs)["C"]
     kernel, workspace = lowered(program, stream_k="rest"), fresh_workspace(plan)
     ((start, size),) = plan["clean"]
     for mode in modes:

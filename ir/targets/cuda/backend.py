@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from ir.errors import UsageError
 from ir.kernel import Kernel, Standalone
 from ir.program import Program
+from ir.roundoff import Accumulations
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import Hardware
 from ir.targets.cuda.engines import route_of, space_of
 from ir.targets.cuda.hardware import device_hardware, stated_peaks
 from ir.targets.cuda.kernels import lower_all
+from ir.targets.cuda.roundoff import ACCUMULATIONS
 from ir.targets.cuda.scalars import STORAGE
 
 GENERATOR = "4"
@@ -31,6 +33,10 @@ class CudaBackend:
     def peaks(self, hardware: Hardware) -> Mapping[str, float]:
         """What the card's data sheet says of each type."""
         return stated_peaks(hardware)
+
+    def accumulations(self, hardware: Hardware) -> Accumulations:
+        """How tensor cores add up products."""
+        return ACCUMULATIONS
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""
