@@ -1,7 +1,7 @@
 """How far a right kernel may be from the exact result: roundoffs of types, of sums, of functions.
 
 Numbers only: `ir.propagation` carries them through a program. The model and its sources are in
-docs/numerics.md. Knows no op and no lowering.
+docs/checking.md. Knows no op and no lowering.
 """
 
 from __future__ import annotations

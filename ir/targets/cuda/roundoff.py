@@ -1,8 +1,8 @@
 """How the tensor cores add up products, as published measurements and our own found it.
 
 Data only. Products of one instruction are aligned to the largest exponent among them and the
-accumulator, and truncated: to a bit or two below f32's last for 16-bit operands and tf32, to 14 bits
-for e4m3 on Hopper (docs/numerics.md has the sources).
+accumulator, and truncated: a bit or two below f32's last for 16-bit operands and tf32, to 14 bits
+for e4m3 on Hopper (docs/checking.md has the sources).
 """
 
 from __future__ import annotations
