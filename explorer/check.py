@@ -1,43 +1,29 @@
-"""When an output counts as right: tolerances, bounds around the oracle's values, poison.
+"""When an output counts as right: an interval for each element, words for what is outside, poison.
 
-Pure numpy; knows neither kernels nor processes.
+Works on the arrays of numpy and of libraries like it, where the output is. Knows neither kernels
+nor processes; how far a right kernel may be off is the oracle's to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from math import sqrt
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.dtypes import is_float, numpy_dtype, to_float, within
+from ir.dtypes import is_float, numpy_dtype, to_float
+from ir.oracle import Answer
+from ir.roundoff import FORMATS, SAFETY
 
 Array = NDArray[Any]
 _CHUNK = 1 << 16
 _POISON = {1: 0x5A, 2: 0x7FDE, 4: 0x7FDEADDE, 8: 0x7FFDEADDEADDEADD}
 _ERROR_SAMPLE = 1 << 14
-_REPEATED = 2.0  # times what an element is off with the oracle's own roundings
-_EXTREME = 6.0  # standard deviations that no element of a large output exceeds
-
-
-def tolerance(dtype: str, length: int) -> float:
-    """The admitted error of an output of `dtype` whose longest reduction has `length` terms.
-
-    An element is right when |error| <= tolerance * (|reference| + rms(reference)). Integers must be
-    exact. Narrow floats are bound by the rounding of the output itself, with room for one
-    intermediate rounded alike. f32 and f64 accumulate: random errors grow with the root of the
-    length, and 1e-4 leaves an order of magnitude up to 4096 terms.
-    """
-    if not is_float(dtype):
-        return 0.0
-    narrow = {"bf16": 2e-2, "f16": 4e-3, "tf32": 4e-3, "e4m3": 8e-2}
-    if dtype in narrow:
-        return narrow[dtype]
-    growth = max(1.0, sqrt(length / 4096))
-    return (1e-11 if dtype == "f64" else 1e-4) * growth
+_FLUSHED = {"f32": 2.0**-126, "tf32": 2.0**-126, "bf16": 2.0**-126}  # what may become 0
+_HAIR = 1 + 2.0**-20  # ends of intervals are kept in f32
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,120 +40,150 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What an output may be: the oracle's values, and the interval around each."""
+    """The interval in which each element of an output must lie.
+
+    `picks` are the indices along each dimension at which it is known; None if it is everywhere. An
+    interval without ends says nothing of its element; one of NaN asks for NaN.
+    """
 
     dtype: str
-    reference: Array
-    scale: float
-    tolerance: float
     low: Array
     high: Array
-    picks: tuple[tuple[int, ...], ...] | None
+    scale: float
+    picks: tuple[Array, ...] | None = None
 
     @classmethod
-    def around(
-        cls,
-        reference: Array,
-        dtype: str,
-        length: int,
-        picks: tuple[tuple[int, ...], ...] | None,
-        others: Sequence[Array] = (),
-    ) -> Bounds:
-        """Bounds for an output of which `picks` (indices along each dimension) are known.
-
-        `others` are outputs with the roundings that the program asks for on its way. A kernel's
-        roundings are others of the same size, so an element may be off by twice what it is off
-        there, and by the extreme of a normal distribution as wide as all of them are off. Integers
-        lie between the extremes.
-        """
+    def around(cls, answer: Answer, dtype: str, picks: tuple[Array, ...] | None = None) -> Bounds:
+        """The exact values, widened by what a right kernel may be off and by their own rounding."""
         if not is_float(dtype):
-            storage = numpy_dtype(dtype)
-            exact, *moved = (np.ascontiguousarray(a).astype(storage) for a in (reference, *others))
-            low, high = exact, exact
-            for other in moved:
-                low, high = np.minimum(low, other), np.maximum(high, other)
-            return cls(dtype, exact, 1.0, 0.0, np.asarray(low), np.asarray(high), picks)
-        finite = reference[np.isfinite(reference)]
-        scale = float(np.sqrt(np.mean(np.square(finite)))) if finite.size else 0.0
-        scale = scale or 1.0
-        allowed = tolerance(dtype, length)
-        with np.errstate(invalid="ignore"):
-            room = allowed * (np.abs(reference) + scale) + _rounding_room(reference, others)
-            low, high = within(reference - room, dtype), within(reference + room, dtype)
-        exact_inf = np.isinf(reference)
-        low[exact_inf] = high[exact_inf] = reference[exact_inf]
-        wide = np.float64 if dtype == "f64" else np.float32
-        return cls(dtype, reference, scale, allowed, low.astype(wide), high.astype(wide), picks)
+            return cls(dtype, *_whole_interval(answer, dtype), 1.0, picks)
+        value, form = answer.value, FORMATS[dtype]
+        with np.errstate(all="ignore"):
+            room = SAFETY * answer.reach.astype(np.float64)
+            size = np.abs(value)
+            room = room + form.half_unit(size + np.where(np.isfinite(room), room, 0.0)) * _HAIR
+            room = room + _FLUSHED.get(dtype, 0.0)
+            room = np.where(np.isfinite(value), room * (2 if dtype == "f32" else 1), 0.0)
+            low, high = _beyond(value - room, form.largest), _beyond(value + room, form.largest)
+            if form.saturates:
+                low, high = np.minimum(low, form.largest), np.maximum(high, -form.largest)
+            finite = size[np.isfinite(size)]
+            scale = float(np.sqrt(np.square(finite).mean())) if finite.size else 0.0
+            wide = np.float64 if dtype == "f64" else np.float32
+            return cls(dtype, low.astype(wide), high.astype(wide), scale or 1.0, picks)
+
+    @property
+    def unbounded(self) -> int:
+        """Elements that may be anything."""
+        if not is_float(self.dtype):
+            return 0
+        return int((np.isinf(self.low) & np.isinf(self.high) & (self.low < self.high)).sum())
 
     def judge(self, output: Array) -> Verdict:
-        """Compare storage of `dtype` with the oracle's values."""
-        known = output if self.picks is None else output[np.ix_(*self.picks)]
-        flat = np.ascontiguousarray(known).reshape(-1)
-        if not _within(flat, self.low.reshape(-1), self.high.reshape(-1), self.dtype):
-            detail = self._explain(flat, known.shape)
-            if detail:
-                return Verdict(self._error(flat, 1), detail)
-        if self.picks is not None and is_float(self.dtype) and not np.isnan(self.low).any():
-            missing = _count_nan(output.reshape(-1), self.dtype)
-            if missing:
-                return Verdict(float("inf"), f"{missing} of {output.size} elements are NaN")
-        return Verdict(self._error(flat, max(1, flat.size // _ERROR_SAMPLE)))
+        """Compare storage of `dtype` with the intervals."""
+        known = output if self.picks is None else output[self.picks]
+        flat = known.reshape(-1)
+        if all(_inside(*part, self.dtype) for part in self._parts(flat)):
+            if self.picks is None or not (missing := self._strangers(output)):
+                return Verdict(self._error(flat, max(1, flat.size // _ERROR_SAMPLE)))
+            return Verdict(float("inf"), f"{missing} of {output.size} elements are NaN")
+        detail = self._explain(flat, known.shape)
+        return Verdict(self._error(flat, 1) if detail else 0.0, detail)
+
+    def _parts(self, flat: Array) -> Iterator[tuple[Array, Array, Array]]:
+        """Elements and the ends of their intervals; numpy's in chunks that stay in its caches."""
+        low, high = self.low.reshape(-1), self.high.reshape(-1)
+        step = _CHUNK if isinstance(flat, np.ndarray) else max(1, flat.size)
+        for start in range(0, flat.size, step):
+            part = slice(start, start + step)
+            yield flat[part], low[part], high[part]
+
+    def _strangers(self, output: Array) -> int:
+        """NaNs where nothing else is known, if none are expected where something is."""
+        if not is_float(self.dtype) or bool(np.isnan(self.low).any()):
+            return 0
+        flat = output.reshape(-1)
+        step = _CHUNK if isinstance(flat, np.ndarray) else max(1, flat.size)
+        starts = range(0, flat.size, step)
+        return sum(int(np.isnan(widen(flat[s : s + step], self.dtype)).sum()) for s in starts)
 
     def _error(self, flat: Array, step: int) -> float:
-        have = to_float(flat[::step], self.dtype).astype(np.float64)
-        want = self.reference.reshape(-1)[::step].astype(np.float64)
-        with np.errstate(invalid="ignore"):
+        have = host(widen(flat[::step], self.dtype)).astype(np.float64)
+        with np.errstate(all="ignore"):
+            low, high = (host(a.reshape(-1)[::step]).astype(np.float64) for a in self._ends)
+            want = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, have)
             error = np.abs(have - want) / (np.abs(want) + self.scale)
-        error[(have == want) | (np.isnan(have) & np.isnan(want))] = 0.0
+        error[(have == low) | (have == high) | (np.isnan(have) & np.isnan(low))] = 0.0
         return float(np.max(np.nan_to_num(error, nan=np.inf), initial=0.0))
+
+    @property
+    def _ends(self) -> tuple[Array, Array]:
+        return self.low, self.high
 
     def _explain(self, flat: Array, shape: tuple[int, ...]) -> str:
         """What is wrong, in words; empty when only expected NaNs failed the comparison."""
-        value = to_float(flat, self.dtype)
-        want, low, high = (a.reshape(-1) for a in (self.reference, self.low, self.high))
-        if is_float(self.dtype):
-            wide = value.astype(low.dtype)
-            inside = (wide >= low) & (wide <= high) | (np.isnan(want) & np.isnan(value))
-        else:
-            inside = (whole(flat) >= whole(low)) & (whole(flat) <= whole(high))
-        bad = ~inside
+        flat, low, high = host(flat), host(self.low).reshape(-1), host(self.high).reshape(-1)
+        bad = ~admitted(flat, low, high, self.dtype)
         if not bad.any():
             return ""
         first = int(np.argmax(bad))
         index = tuple(int(i) for i in np.unravel_index(first, shape))
         if self.picks is not None:
-            index = tuple(pick[i] for pick, i in zip(self.picks, index, strict=True))
-        untouched = int(np.count_nonzero(bad & (_bits(flat) == poison_bits(self.dtype))))
-        count = int(np.count_nonzero(bad))
-        what = f"{count} of {flat.size} elements wrong, first at {list(index)}: "
-        what += f"{value[first]!s} instead of {want[first]!s}"
+            picks = [host(pick).reshape(-1) for pick in self.picks]
+            index = tuple(int(pick[i]) for pick, i in zip(picks, index, strict=True))
+        untouched = int(np.count_nonzero(bad & _poisoned(flat, self.dtype)))
+        value = to_float(flat[first : first + 1], self.dtype)[0]
+        what = f"{np.count_nonzero(bad)} of {flat.size} elements wrong, first at {list(index)}: "
+        what += f"{value!s} instead of {_interval(low[first], high[first])}"
         return what + (f"; {untouched} never written" if untouched else "")
 
 
-def _rounding_room(reference: Array, others: Sequence[Array]) -> Array:
-    """How far an element may be off because of roundings inside the program."""
-    off = np.zeros_like(reference)
-    for other in others:
-        apart = np.nan_to_num(np.abs(other - reference), nan=0.0, posinf=0.0)
-        off = np.maximum(off, apart)
-    extreme = _EXTREME * np.sqrt(np.mean(np.square(off)))
-    return np.asarray(_REPEATED * off + extreme)
+def _interval(low: Any, high: Any) -> str:
+    return str(low) if low == high or low != low else f"{low!s} to {high!s}"
 
 
-def _within(flat: Array, low: Array, high: Array, dtype: str) -> bool:
-    """Whether every element lies in its interval; in chunks, so that temporaries stay in cache."""
+def _beyond(end: Array, largest: float) -> Array:
+    """Numbers too large for a type are infinite in it."""
+    return np.where(np.abs(end) > largest, np.copysign(np.inf, end), end)
+
+
+def _whole_interval(answer: Answer, dtype: str) -> tuple[Array, Array]:
+    """Integers are exact but where what they are made of leaves a choice."""
+    storage, value = numpy_dtype(dtype), answer.value
+    if value.dtype.kind == "b":
+        return value & ~(answer.reach > 0), value | (answer.reach > 0)
+    limits = np.iinfo(storage) if storage.kind in "iu" else None
+    steps = np.ceil(np.minimum(answer.reach, 2.0**31)).astype(np.int64)
+    if limits is None:
+        return value.astype(storage), value.astype(storage)
+    exact = value.astype(storage)
+    low, high = (np.clip(value + way * steps, limits.min, limits.max) for way in (-1, 1))
+    sure = steps == 0
+    low, high = (np.where(sure, exact, end.astype(storage)) for end in (low, high))
+    return low, high
+
+
+def admitted(flat: Array, low: Array, high: Array, dtype: str) -> Array:
+    """Which elements are right, exactly: expected NaNs and elements that may be anything too."""
     if not is_float(dtype):
         value = whole(flat)
-        return bool(np.all(value >= whole(low)) and np.all(value <= whole(high)))
-    for start in range(0, flat.size, _CHUNK):
-        part = slice(start, start + _CHUNK)
-        value = _widen(flat[part], dtype)
-        if not (np.all(value >= low[part]) and np.all(value <= high[part])):
-            return False
-    return True
+        return (value >= whole(low)) & (value <= whole(high))
+    with np.errstate(invalid="ignore"):
+        value = widen(flat, dtype)
+        inside = (value >= low) & (value <= high)
+        free = np.isinf(low) & np.isinf(high) & (low < high) & ~_poisoned(flat, dtype)
+    return inside | free | (np.isnan(low) & np.isnan(value))
 
 
-def _widen(flat: Array, dtype: str) -> Array:
+def _inside(flat: Array, low: Array, high: Array, dtype: str) -> bool:
+    """Whether every element lies in its interval."""
+    value = widen(flat, dtype) if is_float(dtype) else whole(flat)
+    low, high = (low, high) if is_float(dtype) else (whole(low), whole(high))
+    return bool(((value >= low) & (value <= high)).all())
+
+
+def widen(flat: Array, dtype: str) -> Array:
+    """Narrow floats as f32, exactly; others as they are."""
     if dtype == "bf16":
         return (flat.astype(np.uint32) << 16).view(np.float32)
     if dtype == "e4m3":
@@ -175,11 +191,12 @@ def _widen(flat: Array, dtype: str) -> Array:
     return flat.astype(np.float32) if dtype == "f16" else flat
 
 
-def _count_nan(flat: Array, dtype: str) -> int:
-    starts = range(0, flat.size, _CHUNK)
-    return sum(
-        int(np.count_nonzero(np.isnan(_widen(flat[at : at + _CHUNK], dtype)))) for at in starts
-    )
+def host(array: Array) -> Array:
+    """The array as numpy's."""
+    if isinstance(array, np.ndarray):
+        return array
+    copied: Array = array.get()
+    return copied
 
 
 def whole(flat: Array) -> Array:
@@ -188,14 +205,21 @@ def whole(flat: Array) -> Array:
 
 
 def _bits(flat: Array) -> Array:
-    return flat.view(f"u{flat.itemsize}")
+    return flat.view(f"u{flat.dtype.itemsize}")
 
 
+@cache
 def poison_bits(dtype: str) -> int:
     """The pattern in outputs before a run: a NaN where the type has one."""
     return _POISON[numpy_dtype(dtype).itemsize]
 
 
+def _poisoned(flat: Array, dtype: str) -> Array:
+    poisoned: Array = _bits(flat) == poison_bits(dtype)
+    return poisoned
+
+
 def poison(output: Array, dtype: str) -> None:
     """Fill an output with what no kernel would write."""
-    _bits(output.reshape(-1))[...] = poison_bits(dtype)
+    bits = _bits(output.reshape(-1))
+    bits[...] = bits.dtype.type(poison_bits(dtype))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ir.errors import TilewrightError
+from ir.errors import TilewrightError, UsageError
 
 
 class WorkerError(TilewrightError):
@@ -26,3 +26,7 @@ class NothingValid(TilewrightError):
 
 class DeviceLost(TilewrightError):
     """The device stopped answering in the middle of a job, which may be resumed (exit code 7)."""
+
+
+class Uncheckable(UsageError):
+    """No kernel of a program could be told from a wrong one on its random inputs (exit code 2)."""

@@ -1,14 +1,15 @@
-"""What a right kernel must compute: two sets of random inputs, and the oracle's outputs, on disk.
+"""What a right kernel must compute: sets of random inputs, and an interval for each output element.
 
-Made once per job in a worker process; every later worker maps the files. Knows programs and numpy;
-no kernel, schedule or device.
+Made once per job where the kernels run: on a device by the process that measures, on the host in a
+process of its own, which leaves files that every later worker maps. Knows programs and arrays; no
+kernel, schedule or device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod, sqrt
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +17,106 @@ import numpy as np
 from numpy.typing import NDArray
 
 from explorer.check import Bounds
-from ir.dtypes import NARROW, is_float
-from ir.ops.base import Rounding, TensorSpec
-from ir.ops.load import Load
-from ir.ops.map import Cast
+from explorer.errors import Uncheckable
+from ir.dtypes import dtype_of, is_float
+from ir.ops.base import TensorSpec
 from ir.ops.reduce import Carry, Contract, Reduce
-from ir.ops.store import Store
 from ir.program import Node, Program
+from ir.roundoff import FORMATS, Accumulations, ErrorModel
 
 Array = NDArray[Any]
 SETS = 2
-_ORACLE_FLOPS = 8e9  # what numpy does in about half a second, in float64, on one core
-_ORACLE_BYTES = 1 << 30
 _FEWEST = 32
+_BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What the oracle may take: operations, bytes of a whole evaluation, bytes of a piece."""
+
+    flops: float
+    bytes: int
+    piece: int
+
+
+HOST = Means(8e9, 1 << 30, 32 << 20)  # about half a second of one core in float64
+DEVICE = Means(2e13, 24 << 30, 1 << 30)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """All that an expectation follows from: the same on every machine."""
+
+    program: Program
+    seed: int
+    accumulations: Accumulations = ()
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self.program.outputs
+
+    def expected(self, number: int, means: Means, xp: Any = np) -> Expected:
+        """Operand set `number`, with all outputs if `means` allow it, else a sample of each.
+
+        Raises Uncheckable where inputs say too little about the outputs.
+        """
+        from ir.inputs import drawn_inputs
+        from ir.oracle import answers
+
+        program = self.program
+        inputs = drawn_inputs(program, self.seed * SETS + number, xp)
+        picked = sample_axes(program, np.random.default_rng(self.seed), means)
+        found = answers(
+            program, inputs, error_model(program, self.accumulations), picked, xp=xp,
+            room=means.piece,
+        )  # fmt: skip
+        picks = _picks(program, picked, xp)
+        bounds = {
+            spec.name: Bounds.around(found[spec.name], spec.dtype, picks.get(spec.name))
+            for spec in program.outputs
+        }
+        _refuse_blind(program, bounds)
+        return Expected(inputs, bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """One set of operands: inputs in storage dtype, and what each output may be."""
+
+    inputs: Mapping[str, Array]
+    bounds: Mapping[str, Bounds]
+
+
+def error_model(program: Program, accumulations: Accumulations = ()) -> ErrorModel:
+    """The roundoffs by which right kernels of `program` may differ from the oracle."""
+    units = [FORMATS[spec.dtype].unit for spec in program.outputs if is_float(spec.dtype)]
+    narrow = units and min(units) > FORMATS["f32"].unit
+    return ErrorModel(accumulations, min(units) if narrow else 0.0)
+
+
+def _refuse_blind(program: Program, bounds: Mapping[str, Bounds]) -> None:
+    for name, bound in bounds.items():
+        share = bound.unbounded / max(1, bound.low.size)
+        if share > _BLIND:
+            raise Uncheckable(
+                f"{program.name}: {share:.0%} of {name} may be anything on random inputs: numbers "
+                "on the way leave the range of their type, or cancel to nothing; say what the "
+                "inputs are, as in g.input(..., values=uniform(0, 0.1))"
+            )
+
+
+# --- on the host: files -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Where the files are, and how each output is to be judged."""
+    """Where the files of a recipe's sets are."""
 
     folder: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    length: int
-    roundings: int
-    picks: tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]
+    scales: tuple[tuple[str, tuple[float, ...]], ...]
+    sampled: tuple[str, ...]  # outputs of which a sample is known
 
     def input(self, number: int, name: str) -> Array:
         """One input of set `number`, mapped from its file."""
@@ -49,85 +125,59 @@ class Expectation:
 
     def bounds(self, number: int, spec: TensorSpec) -> Bounds:
         """What output `spec` may be for set `number`."""
-        exact, *others = (
-            np.load(_file(self.folder, number, spec.name, turn))
-            for turn in range(1 + self.roundings)
+        low, high = (np.load(_file(self.folder, number, spec.name, end)) for end in ("low", "high"))
+        picks = None
+        if spec.name in self.sampled:
+            places = range(len(spec.shape))
+            picks = tuple(
+                np.load(_file(self.folder, number, spec.name, f"pick{dim}")) for dim in places
+            )
+        return Bounds(spec.dtype, low, high, dict(self.scales)[spec.name][number], picks)
+
+    def expected(self, number: int) -> Expected:
+        """Set `number`, from its files."""
+        return Expected(
+            {spec.name: self.input(number, spec.name) for spec in self.inputs},
+            {spec.name: self.bounds(number, spec) for spec in self.outputs},
         )
-        picks = dict(self.picks).get(spec.name)
-        return Bounds.around(exact, spec.dtype, self.length, picks, others)
 
 
 class ExpectationMaker:
     """The worker's object: `make` writes the files."""
 
-    def __init__(self, program: Program, seed: int, folder: str) -> None:
-        self._program = program
-        self._seed = seed
+    def __init__(self, recipe: Recipe, folder: str) -> None:
+        self._recipe = recipe
         self._folder = folder
 
     def make(self) -> Expectation:
         """Draw inputs, ask the oracle, save both."""
-        from ir.oracle import random_inputs  # only here: the other users read files
-
-        rng = np.random.default_rng(self._seed)
-        picked = sample_axes(self._program, rng)
+        program, scales = self._recipe.program, dict[str, tuple[float, ...]]()
+        sampled: set[str] = set()
         for number in range(SETS):
-            inputs = random_inputs(self._program, rng)
-            self._save(number, inputs)
-            for turn, outputs in enumerate(references(self._program, inputs, picked)):
-                self._save(number, outputs, turn)
+            found = self._recipe.expected(number, HOST)
+            for name, array in found.inputs.items():
+                np.save(_file(self._folder, number, name), array)
+            for name, bounds in found.bounds.items():
+                self._save(number, name, bounds)
+                scales[name] = (*scales.get(name, ()), bounds.scale)
+                sampled |= {name} if bounds.picks is not None else set()
         return Expectation(
-            self._folder,
-            self._program.inputs,
-            self._program.outputs,
-            reduction_length(self._program),
-            len(roundings(self._program)),
-            _picks(self._program, picked),
-        )
+            self._folder, program.inputs, program.outputs, tuple(scales.items()),
+            tuple(sorted(sampled)),
+        )  # fmt: skip
 
-    def _save(self, number: int, arrays: Mapping[str, Array], turn: int = 0) -> None:
-        for name, array in arrays.items():
-            np.save(_file(self._folder, number, name, turn), array)
+    def _save(self, number: int, name: str, bounds: Bounds) -> None:
+        np.save(_file(self._folder, number, name, "low"), bounds.low)
+        np.save(_file(self._folder, number, name, "high"), bounds.high)
+        for dim, pick in enumerate(bounds.picks or ()):
+            np.save(_file(self._folder, number, name, f"pick{dim}"), pick)
 
 
-def _file(folder: str, number: int, name: str, turn: int = 0) -> Path:
-    return Path(folder) / (f"{number}.{turn}.{name}.npy" if turn else f"{number}.{name}.npy")
+def _file(folder: str, number: int, name: str, part: str = "value") -> Path:
+    return Path(folder) / f"{number}.{name}.{part}.npy"
 
 
-def references(
-    program: Program, inputs: Mapping[str, Array], picked: Mapping[str, Array] | None = None
-) -> list[dict[str, Array]]:
-    """The exact outputs, and those with the roundings that the program asks for on the way."""
-    from ir.oracle import evaluate
-
-    ways = (None, *roundings(program))
-    return [evaluate(program, inputs, picked or None, rounding=way) for way in ways]
-
-
-def roundings(program: Program) -> tuple[Rounding, ...]:
-    """The ways in which values inside a program may differ from the exact ones.
-
-    What only outputs see is their own rounding, which `tolerance` admits. A value just beside a
-    whole number may be truncated to either side, so there it is moved both ways.
-    """
-    nodes, ways = program.nodes, set()
-    for position, node in enumerate(nodes):
-        if isinstance(node.op, Load) and node.dtype == "tf32":
-            ways.add(0.0)
-        if not isinstance(node.op, Cast):
-            continue
-        source = nodes[node.args[0]].dtype
-        if is_float(source) and not is_float(node.dtype):
-            step = 2e-13 if source == "f64" else 2e-6  # some ulps for a term of a sum
-            ways |= {way * step * sqrt(reduction_length(program)) for way in (1, -1)}
-        elif node.dtype in NARROW and source != node.dtype and not _stored(program, position):
-            ways.add(0.0)
-    return tuple(Rounding(shift) for shift in sorted(ways) if shift or len(ways) == 1)
-
-
-def _stored(program: Program, position: int) -> bool:
-    """Whether only outputs read a value."""
-    return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))
+# --- samples ------------------------------------------------------------------------------------
 
 
 def output_axes(program: Program) -> tuple[str, ...]:
@@ -138,11 +188,6 @@ def output_axes(program: Program) -> tuple[str, ...]:
     return tuple(axis for axis in shared if axis not in summed)
 
 
-def reduction_length(program: Program) -> int:
-    """Terms of the longest sum in the program."""
-    return max(prod(program.axes[axis] for axis in _summed(node)) for node in program.nodes)
-
-
 def _summed(node: Node) -> tuple[str, ...]:
     """The axes that one node combines over."""
     if isinstance(node.op, Contract | Reduce):
@@ -150,14 +195,17 @@ def _summed(node: Node) -> tuple[str, ...]:
     return (node.op.axis,) if isinstance(node.op, Carry) else ()
 
 
-def sample_axes(program: Program, rng: np.random.Generator) -> dict[str, Array]:
+def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dict[str, Array]:
     """Coordinates to check along output axes; empty when the oracle can afford all of them.
 
     Axes are thinned evenly until the oracle's work fits. A sample holds both edges of its axis and
     one random point of every stretch in between, so no tile of that length goes unseen.
     """
-    doubles = 8 * sum(prod(spec.shape) for spec in program.tensors)
-    excess = max(program.flops / _ORACLE_FLOPS, doubles / _ORACLE_BYTES)
+    doubles = sum(
+        prod(spec.shape) * (dtype_of(spec.dtype).bytes if spec.role == "input" else 16)
+        for spec in program.tensors
+    )
+    excess = max(program.flops / means.flops, doubles / means.bytes)
     if excess <= 1:
         return {}
     keep = {axis: program.axes[axis] for axis in output_axes(program)}
@@ -180,19 +228,16 @@ def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:
     return np.unique(np.clip(np.concatenate([inner, ends]), 0, extent - 1))
 
 
-def _picks(
-    program: Program, picked: Mapping[str, Array]
-) -> tuple[tuple[str, tuple[tuple[int, ...], ...]], ...]:
-    """The sampled indices along each dimension of each output that is sampled."""
+def _picks(program: Program, picked: Mapping[str, Array], xp: Any) -> dict[str, tuple[Array, ...]]:
+    """The sampled indices of each output, shaped as a subscript of it; none without a sample."""
     if not picked:
-        return ()
-    return tuple(
-        (
-            store.tensor,
-            tuple(
-                tuple(int(i) for i in picked.get(axis, np.arange(program.axes[axis])))
-                for axis in store.axes
-            ),
+        return {}
+    return {
+        store.tensor: tuple(
+            xp.asarray(array)
+            for array in np.ix_(
+                *(picked.get(axis, np.arange(program.axes[axis])) for axis in store.axes)
+            )
         )
         for _, store in program.stores()
-    )
+    }

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeGuard
 
 from explorer.baseline import Baseline, LibraryTimer
-from explorer.errors import DeviceLost, WorkerError
-from explorer.expectation import Expectation
+from explorer.errors import DeviceLost, Uncheckable, WorkerError
+from explorer.expectation import Expectation, Recipe
 from explorer.outcome import Outcome, Status
-from explorer.runtime.base import Binary
+from explorer.runtime.base import Binary, get_runtime
 from explorer.runtime.process import (
     Answer,
     Died,
@@ -31,17 +31,18 @@ from explorer.runtime.process import (
     Worker,
     process_server,
 )
-from explorer.runtime.workers import Compiled, Examination, Timing
+from explorer.runtime.workers import Compiled, Examination, Timing, backend_at
 from explorer.samples import examined, merged
 from explorer.watch import Watch
 from ir.program import Program
+from ir.roundoff import Accumulations
 from ir.schedule import Schedule
-from ir.target import Hardware
+from ir.target import Hardware, StatesRoundoff
 
 _WORKERS = "explorer.runtime.workers"
 _MOST_COMPILERS = 16
 _ORACLE_DEADLINE = 900.0
-_READY_DEADLINE = 60.0
+_READY_DEADLINE = 120.0
 _REST_DEADLINE = 5.0
 _LIBRARY_DEADLINE = 15.0  # CuPy compiles a kernel for each kind of op
 _RESTARTS = 3  # attempts to get the timing worker back after it died
@@ -121,7 +122,9 @@ class Measurer:
         self._expectation: Expectation | None = None
         self._doubtful = False  # whether the timing worker died, and has not answered since
         self._watch = Watch(self._pids, hardware.threads)
-        self._maker = self._start_oracle(seed)
+        self._recipe = Recipe(program, seed, _accumulations(backend_name, hardware))
+        self._apart = get_runtime(self._runtime).apart
+        self._maker = None if self._apart else self._start_oracle()
         self._cache_dir = cache_dir
         self._alone: Worker | None = None  # examines the library where it needs its own process
         self._library = LibraryTimer(self._ask_library)
@@ -136,9 +139,9 @@ class Measurer:
         """Start what workers are forked from, which takes a while beside the caller's own start."""
         process_server(runtime, cache_dir)
 
-    def _start_oracle(self, seed: int) -> Worker:
+    def _start_oracle(self) -> Worker:
         place = "explorer.expectation:ExpectationMaker"
-        maker = Worker(self._server, place, self._program, seed, self._folder)
+        maker = Worker(self._server, place, self._recipe, self._folder)
         maker.post(_ORACLE_DEADLINE, "make")
         return maker
 
@@ -162,7 +165,7 @@ class Measurer:
     def workers(self) -> tuple[Worker, ...]:
         """The worker processes of this job."""
         timing = (worker for worker in (self._examiner, self._alone) if worker)
-        return (*self._compilers, self._maker, *timing)
+        return (*self._compilers, *((self._maker,) if self._maker else ()), *timing)
 
     def rest(self) -> None:
         """Give back the device and the operands on it until the next call."""
@@ -285,19 +288,28 @@ class Measurer:
         if self._examiner is None:
             place, known = f"{_WORKERS}:Examiner", self._known_expectation()
             self._examiner = Worker(self._server, place, known, self._runtime)
+            self._doubtful |= self._apart  # it draws operands and asks the oracle first
         if self._doubtful:
             self._wait_for(self._examiner)
         return self._examiner
 
-    def _known_expectation(self) -> Expectation:
-        """The oracle's answer, waited for once; raises WorkerError."""
+    def _known_expectation(self) -> Expectation | Recipe:
+        """The oracle's answer, waited for once, or how to come by it; raises WorkerError."""
+        if self._maker is None:
+            return self._recipe
         if self._expectation is None:
             reply = self._maker.collect()
             self._maker.close()
-            if not isinstance(reply, Answer):
-                raise WorkerError(f"{self._program.name}: the oracle failed: {_detail(reply)}")
-            self._expectation = reply.value
+            self._expectation = self._understood(reply).value
         return self._expectation
+
+    def _understood(self, reply: Reply) -> Answer:
+        """What the oracle said; raises Uncheckable or WorkerError where it said nothing."""
+        if isinstance(reply, Answer):
+            return reply
+        if _is_uncheckable(reply):
+            raise Uncheckable(reply.message)
+        raise WorkerError(f"{self._program.name}: the oracle failed: {_detail(reply)}")
 
     def _wait_for(self, examiner: Worker) -> None:
         """After a death: the fresh worker must reach the device again; raises DeviceLost."""
@@ -308,6 +320,8 @@ class Measurer:
             if isinstance(reply, Answer):
                 self._doubtful = False
                 return
+            if _is_uncheckable(reply):
+                self._understood(reply)
             said = _detail(reply)
         raise DeviceLost(
             f"{self._runtime}: the device does not answer any more ({said}); what was "
@@ -346,6 +360,16 @@ def _candidate(reply: Reply) -> _Candidate:
         "ok", compile_seconds=compiled.seconds, kernel_key=binary.key, notes=binary.notes
     )
     return _Candidate(binary, outcome)
+
+
+def _accumulations(backend_name: str, hardware: Hardware) -> Accumulations:
+    """How the target adds up products, where it says so."""
+    backend = backend_at(backend_name)
+    return backend.accumulations(hardware) if isinstance(backend, StatesRoundoff) else ()
+
+
+def _is_uncheckable(reply: Reply) -> TypeGuard[Raised]:
+    return isinstance(reply, Raised) and reply.kind == Uncheckable.__name__
 
 
 def _compile_status(reply: Raised | Died) -> Status:

@@ -20,6 +20,7 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Pin, Program
+from ir.values import Values
 
 Number = int | float
 
@@ -193,21 +194,36 @@ class Graph:
         """Declare one axis."""
         return self.axes(**{name: extent})[0]
 
-    def input(self, name: str, dims: tuple[Axis, ...], dtype: str) -> Tile:
-        """An input tensor with one axis per dimension, read whole."""
+    def input(
+        self, name: str, dims: tuple[Axis, ...], dtype: str, values: Values | None = None
+    ) -> Tile:
+        """An input tensor with one axis per dimension, read whole; `values`: what it may hold."""
         axis_names(f"{self.name}: input {name}", dims)
-        return self.tensor(name, tuple(axis.extent for axis in dims), dtype)[tuple(dims)]
+        shape = tuple(axis.extent for axis in dims)
+        return self.tensor(name, shape, dtype, values=values)[tuple(dims)]
 
     def tensor(
-        self, name: str, shape: tuple[int, ...], dtype: str, fill: float | None = None
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        fill: float | None = None,
+        values: Values | None = None,
     ) -> TensorHandle:
         """An input tensor to be read by subscripts; `fill` is its value outside."""
-        spec = self._declare(name, shape, dtype, "input")
+        spec = self._declare(name, shape, dtype, "input", values)
         if fill is not None:
             fill = float(fill) if is_float(dtype) else int(fill)
         return TensorHandle(self, spec, fill)
 
-    def _declare(self, name: str, shape: tuple[int, ...], dtype: str, role: str) -> TensorSpec:
+    def _declare(
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dtype: str,
+        role: str,
+        values: Values | None = None,
+    ) -> TensorSpec:
         if name in self._tensors:
             raise ProgramError(f"{self._name}: tensor {name} declared twice")
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
@@ -215,7 +231,9 @@ class Graph:
             why = "extents are whole numbers >= 1"
             raise UsageError(f"{self._name}: {role} {name} has shape ({sizes}); {why}")
         try:
-            spec = TensorSpec(name, tuple(shape), dtype_of(dtype).name, role)
+            spec = TensorSpec(name, tuple(shape), dtype_of(dtype).name, role, values)
+            if values is not None:
+                values.check(spec)
         except ProgramError as error:
             raise ProgramError(f"{self._name}: {role} {name}: {error}") from None
         self._tensors[name] = spec

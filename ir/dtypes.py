@@ -95,9 +95,10 @@ def within(array: NDArray[Any], name: str) -> NDArray[Any]:
     Floats too large become infinite, or e4m3's largest. A float becomes the nearest whole number
     on the way to 0 that an integer dtype has, NaN 0; of a whole number the low bits are kept.
     """
-    kind, array = dtype_of(name).kind, np.asarray(array)
+    kind = dtype_of(name).kind
     if kind == "bool":
-        return np.asarray(array != 0)
+        truth: NDArray[Any] = array != 0
+        return truth
     if kind != "float":
         return _whole(array, name) if array.dtype.kind == "f" else _low_bits(array, name)
     wide = array.astype(np.float64, copy=False)
@@ -127,7 +128,7 @@ def _whole(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def _low_bits(array: NDArray[Any], name: str) -> NDArray[Any]:
-    return np.asarray(array.astype(numpy_dtype(name)).astype(np.int64))
+    return array.astype(numpy_dtype(name)).astype(np.int64)
 
 
 def holds(target: str, source: str) -> bool:
@@ -154,7 +155,8 @@ def to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     if name == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
     if name == "e4m3":
-        return np.asarray(_E4M3[array])
+        known: NDArray[Any] = _E4M3[array] if isinstance(array, np.ndarray) else _e4m3_values(array)
+        return known
     kind = dtype_of(name).kind
     if kind == "bool":
         return array.astype(np.bool_)
@@ -168,7 +170,7 @@ def from_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     if name != "bf16":
         with np.errstate(over="ignore", invalid="ignore"):
             return array.astype(numpy_dtype(name))
-    bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
+    bits = array.astype(np.float32, order="C").view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
     quiet = np.where(np.isnan(array), np.uint32(0x7FC0), rounded)
     return quiet.astype(np.uint16)
@@ -183,25 +185,26 @@ def rounded(array: NDArray[Any], name: str) -> NDArray[Any]:
     return kept.view(np.float32).astype(np.float64)
 
 
-def _e4m3_values() -> NDArray[Any]:
-    """The number of each byte: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinities."""
-    code = np.arange(256)
+def _e4m3_values(code: NDArray[Any]) -> NDArray[Any]:
+    """The numbers of bytes: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinities."""
+    code = code.astype(np.int64)
     exponent, mantissa = (code >> 3) & 15, code & 7
     value = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * np.exp2(exponent - 10.0))
     value = np.where(code & 128, -value, value)
-    return np.asarray(np.where((code & 127) == 127, np.nan, value), dtype=np.float64)
+    return np.where((code & 127) == 127, np.nan, value)
 
 
-_E4M3 = _e4m3_values()
+_E4M3 = _e4m3_values(np.arange(256))
 _E4M3_LARGEST = 448.0
 
 
 def _to_e4m3(array: NDArray[Any]) -> NDArray[Any]:
     """Round to nearest, ties to even; what is too large becomes the largest number."""
-    value = np.asarray(array, dtype=np.float64)
+    value = array.astype(np.float64)
     size = np.minimum(np.abs(value), _E4M3_LARGEST)
     with np.errstate(divide="ignore", invalid="ignore"):
         exponent = np.clip(np.floor(np.log2(np.where(size > 0, size, 2.0**-6))), -6, 8)
     steps = np.rint(size / np.exp2(exponent - 3))
     code = np.where(np.isnan(value), 127, steps + 8 * (exponent + 6))
-    return np.asarray(np.where(np.signbit(value), code + 128, code), dtype=np.uint8)
+    found: NDArray[Any] = np.where(np.signbit(value), code + 128, code).astype(np.uint8)
+    return found

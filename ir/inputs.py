@@ -1,59 +1,50 @@
-"""Random inputs for a program: normal floats, ints that cannot overflow, indices inside."""
+"""Random inputs for a program: what it says they are, else normal floats, ints that cannot
+overflow, indices inside. The same for a seed on every array library."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
-from ir.dtypes import dtype_of, from_float, numpy_dtype
+from ir.draws import Draws, normal_recipe
+from ir.dtypes import dtype_of, is_float
 from ir.ops.base import Array, TensorSpec
 from ir.ops.load import Load
 from ir.ops.map import Cast, Map
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Program
+from ir.values import of_range
 
 _I32_ROOM = 2**31
-_PIECE = 1 << 18  # numbers that one thread draws at a time: they stay in its cache
 
 
 def random_inputs(program: Program, rng: np.random.Generator) -> dict[str, Array]:
-    """Arrays in storage dtype for every input.
+    """`drawn_inputs` for a seed that `rng` gives."""
+    return drawn_inputs(program, int(rng.integers(2**62)))
+
+
+def drawn_inputs(program: Program, seed: int, xp: Any = np) -> dict[str, Array]:
+    """Arrays of `xp` in storage dtype for every input.
 
     Narrow ints fill their range unless sums of their products could overflow i32; tensors used as
     indices are drawn within the extent that they index.
     """
-    ranges = _index_ranges(program)
-    depth = _reduction_depth(program)
-    return {spec.name: _draw(spec, ranges.get(spec.name), depth, rng) for spec in program.inputs}
+    ranges, depth = _index_ranges(program), _reduction_depth(program)
+    return {
+        spec.name: _draw(spec, ranges.get(spec.name), depth, Draws.named(seed, spec.name, xp=xp))
+        for spec in program.inputs
+    }
 
 
-def _draw(
-    spec: TensorSpec, bounds: tuple[int, int] | None, depth: int, rng: np.random.Generator
-) -> Array:
-    kind = dtype_of(spec.dtype).kind
-    if kind == "float":
-        return _normal(spec, rng)
-    low, high = bounds or _int_range(spec.dtype, depth)
-    return rng.integers(low, high, spec.shape, endpoint=True).astype(numpy_dtype(spec.dtype))
-
-
-def _normal(spec: TensorSpec, rng: np.random.Generator) -> Array:
-    """Normal numbers; many of them in pieces by threads, the same ones for any number of these."""
-    if math.prod(spec.shape) <= _PIECE:
-        return from_float(rng.standard_normal(spec.shape), spec.dtype)
-    found = np.empty(math.prod(spec.shape), numpy_dtype(spec.dtype))
-    starts = range(0, found.size, _PIECE)
-
-    def fill(start: int, own: np.random.Generator) -> None:
-        piece = found[start : start + _PIECE]
-        piece[:] = from_float(own.standard_normal(piece.size), spec.dtype)
-
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(fill, starts, rng.spawn(len(starts))))
-    return found.reshape(spec.shape)
+def _draw(spec: TensorSpec, bounds: tuple[int, int] | None, depth: int, draws: Draws) -> Array:
+    if spec.values is not None:
+        return spec.values.draw(spec, draws)
+    if is_float(spec.dtype):
+        return draws.array(spec.shape, spec.dtype, normal_recipe(spec.dtype))
+    return of_range(spec, *(bounds or _int_range(spec.dtype, depth)), draws)
 
 
 def _int_range(dtype: str, depth: int) -> tuple[int, int]:

@@ -1,13 +1,15 @@
-"""The meaning of a program in numpy, in float64 and int64: what every kernel is checked against.
+"""The meaning of a program, in float64 and int64: what every kernel is checked against.
 
 Evaluates on demand, in pieces along output axes so that intermediates stay small, and streamed
-reductions block by block. Knows no schedule and no target.
+reductions block by block; on the arrays of numpy, or of a library like it where the data is. Says
+for each element, if asked, how far a right kernel may be off. Knows no schedule and no target.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,17 +17,27 @@ import numpy as np
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
-from ir.ops.base import Array, Environment, Rounding, TileArray
+from ir.ops.base import Array, Environment, Op, TileArray
 from ir.ops.load import Load
-from ir.ops.map import Map
-from ir.ops.product import product_sum
+from ir.ops.map import Cast, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce, start_of
+from ir.ops.store import Store
 from ir.program import Program
+from ir.propagation import mapped, reach
+from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES, running_bound
 
-__all__ = ["evaluate", "random_inputs", "reduced_axes"]
+__all__ = ["Answer", "answers", "evaluate", "random_inputs", "reduced_axes"]
 
 _PIECE = 8 << 20  # bytes that one intermediate of one piece may take
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The exact elements of an output, and how far each of a right kernel's may be from it."""
+
+    value: Array
+    reach: Array
 
 
 def evaluate(
@@ -34,26 +46,65 @@ def evaluate(
     restrict: Mapping[str, Array] | None = None,
     *,
     block: int = 0,
-    rounding: Rounding | None = None,
+    rounds: bool = False,
 ) -> dict[str, Array]:
     """The outputs for `inputs` (in storage dtype), unrounded: float64, int64 or bool.
 
     `restrict` gives, for some output axes, the sorted indices to evaluate; the results have only
     these. `block` is the block along streamed axes (0: a third, so that states are rescaled).
-    With a `rounding`, casts on the way round as they do in kernels.
+    With `rounds`, casts to narrow floats on the way round.
     """
     _check_inputs(program, inputs)
     coordinates = _coordinates(program, restrict or {})
-    whole = _Evaluation(program, inputs, coordinates, block, rounding)
-    results: dict[str, Array] = {
-        store.tensor: np.empty(
+    whole = _Evaluation(program, inputs, coordinates, block, rounds=rounds)
+    results = _empty(program, coordinates, np, {})
+
+    def keep(position: int, tensor: str, index: tuple[slice, ...], tile: TileArray) -> None:
+        results[tensor][index] = tile.array
+
+    _fill(whole, _pieces(program, coordinates, _PIECE), {}, keep)
+    return results
+
+
+def answers(
+    program: Program,
+    inputs: Mapping[str, Array],
+    model: ErrorModel,
+    restrict: Mapping[str, Array] | None = None,
+    *,
+    xp: Any = np,
+    room: int = 4 * _PIECE,
+) -> dict[str, Answer]:
+    """The outputs as `evaluate` gives them, on the arrays of `xp`, and what each may be off.
+
+    What rounding to the output's own type adds is not in it. `room` is how many bytes one
+    intermediate may take.
+    """
+    _check_inputs(program, inputs)
+    coordinates = _coordinates(program, restrict or {})
+    whole = _Evaluation(program, inputs, coordinates, 0, model, xp)
+    values = _empty(program, coordinates, xp, {})
+    reaches = _empty(program, coordinates, xp, dict.fromkeys(values, np.float32))
+
+    def keep(position: int, tensor: str, index: tuple[slice, ...], tile: TileArray) -> None:
+        values[tensor][index] = tile.array
+        reaches[tensor][index] = 0.0 if tile.error is None else reach(tile.error)
+
+    _fill(whole, _pieces(program, coordinates, room), {}, keep)
+    return {name: Answer(values[name], reaches[name]) for name in values}
+
+
+def _empty(
+    program: Program, coordinates: Mapping[str, Array], xp: Any, dtypes: Mapping[str, type]
+) -> dict[str, Array]:
+    """Room for each output at the coordinates asked for."""
+    return {
+        store.tensor: xp.empty(
             tuple(len(coordinates[axis]) for axis in store.axes),
-            _exact_dtype(program.scope.tensors[store.tensor].dtype),
+            dtypes.get(store.tensor) or _exact_dtype(program.scope.tensors[store.tensor].dtype),
         )
         for _, store in program.stores()
     }
-    _fill(whole, _pieces(program, coordinates), {}, results)
-    return results
 
 
 def _exact_dtype(name: str) -> type:
@@ -101,7 +152,7 @@ def _coordinates(program: Program, restrict: Mapping[str, Array]) -> dict[str, A
 # --- pieces -----------------------------------------------------------------------------------
 
 
-def _pieces(program: Program, coordinates: Mapping[str, Array]) -> list[tuple[str, int]]:
+def _pieces(program: Program, coordinates: Mapping[str, Array], room: int) -> list[tuple[str, int]]:
     """(axis, number of pieces) such that intermediates of one piece stay below the limit."""
     stores = [store.axes for _, store in program.stores()]
     reduced = reduced_axes(program)
@@ -111,7 +162,7 @@ def _pieces(program: Program, coordinates: Mapping[str, Array]) -> list[tuple[st
     for axis in (axis for axis in common if axis not in reduced):
         tiles = [program.nodes[i].axes for i in _formed(program, with_inputs=not plan)]
         sizes = [math.prod(lengths[a] for a in axes) for axes in tiles if axis in axes]
-        count = min(lengths[axis], math.ceil(8 * max(sizes, default=0) / _PIECE))
+        count = min(lengths[axis], math.ceil(8 * max(sizes, default=0) / room))
         if count > 1:
             plan.append((axis, count))
             lengths[axis] = math.ceil(lengths[axis] / count)
@@ -141,21 +192,27 @@ def _fused(program: Program, position: int) -> bool:
     )
 
 
+def _only_stored(program: Program, position: int) -> bool:
+    """Whether a value is rounded for outputs alone, whose own rounding is known exactly."""
+    return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))
+
+
 def _fill(
     evaluation: _Evaluation,
     plan: Sequence[tuple[str, int]],
     where: Mapping[str, slice],
-    results: Mapping[str, Array],
+    keep: Callable[[int, str, tuple[slice, ...], TileArray], None],
 ) -> None:
+    """Evaluate piece by piece, and give each piece of each output to `keep`."""
     if not plan:
         for position, store in evaluation.program.stores():
             index = tuple(where.get(axis, slice(None)) for axis in store.axes)
-            results[store.tensor][index] = evaluation.value(position).array
+            keep(position, store.tensor, index, evaluation.value(position))
         return
     axis, count = plan[0]
     for part in _parts(len(evaluation.coordinates[axis]), count):
         piece = evaluation.narrowed(axis, part)
-        _fill(piece, plan[1:], {**where, axis: part}, results)
+        _fill(piece, plan[1:], {**where, axis: part}, keep)
 
 
 def _parts(length: int, count: int) -> Iterator[slice]:
@@ -173,13 +230,15 @@ class _Evaluation:
 
     def __init__(
         self, program: Program, arrays: Mapping[str, Array], coordinates: dict[str, Array],
-        block: int, rounding: Rounding | None = None,
+        block: int, model: ErrorModel | None = None, xp: Any = np, rounds: bool = False,
     ) -> None:  # fmt: skip
         self.program = program
         self.arrays = arrays
         self.coordinates = coordinates
         self.block = block
-        self.rounding = rounding
+        self.model = model
+        self.xp = xp
+        self.rounds = rounds
         self.known: dict[int, TileArray] = {}
         self.parent: _Evaluation | None = None
         self.axis = ""
@@ -191,7 +250,9 @@ class _Evaluation:
     ) -> _Evaluation:
         """The same at a part of `axis`; nodes in `running` have values of their own there."""
         coordinates = {**self.coordinates, axis: self.coordinates[axis][part]}
-        child = _Evaluation(self.program, self.arrays, coordinates, self.block, self.rounding)
+        child = _Evaluation(
+            self.program, self.arrays, coordinates, self.block, self.model, self.xp, self.rounds
+        )
         child.parent, child.axis, child.running = self, axis, running
         return child
 
@@ -211,20 +272,41 @@ class _Evaluation:
         node = self.program.nodes[position]
         if isinstance(node.op, Reduce):
             return self.reduced(position, node.op.kind, node.op.over)
-        args = [self.value(arg) for arg in node.args]
-        return node.op.meaning(args, self._environment())
+        meant = self._meant(node.op, node.args)
+        if isinstance(node.op, Cast) and _only_stored(self.program, position):
+            return TileArray(meant.axes, meant.array, self.value(node.args[0]).error)
+        return meant
+
+    def _meant(self, op: Op, positions: Sequence[int]) -> TileArray:
+        """An op's meaning at those operands, and how far it may be off."""
+        args = [self.value(position) for position in positions]
+        environment = self._environment()
+        exact = op.meaning(args, environment)
+        if self.model is None:
+            return exact
+        types = [self.program.nodes[position].type for position in positions]
+        error = op.error(args, types, exact, environment, self.model)
+        return TileArray(exact.axes, exact.array, error)
 
     def _environment(self) -> Environment:
-        scope, rounding = self.program.scope, self.rounding
-        return Environment(scope, self.arrays, self.coordinates, rounding=rounding)
+        return Environment(
+            self.program.scope, self.arrays, self.coordinates, self.model, self.xp, self.rounds
+        )
 
     def reduced(self, position: int, kind: str, over: tuple[str, ...]) -> TileArray:
         """The first operand of a reduction, reduced; a product is summed without forming it."""
-        body = self.program.nodes[position].args[0]
+        node = self.program.nodes[position]
+        body = node.args[0]
         if kind == "sum" and _fused(self.program, body) and body not in self.known:
-            left, right = (self.value(arg) for arg in self.program.nodes[body].args)
-            return product_sum(left, right, over)
-        return Reduce(kind, over).meaning([self.value(body)], self._environment())
+            return self._meant(Contract(over, node.dtype), self.program.nodes[body].args)
+        return self._meant(Reduce(kind, over), (body,))
+
+    def applied(self, function: str, args: Sequence[TileArray], dtype: str) -> TileArray:
+        """A scalar function of tiles, with its error."""
+        exact = Map(function).meaning(args, self._environment())
+        if self.model is None:
+            return exact
+        return TileArray(exact.axes, exact.array, mapped(function, args, exact, dtype, self.model))
 
     def _stream(self, position: int) -> None:
         """Evaluate all carries that advance together with the one at `position`."""
@@ -251,48 +333,50 @@ def _advance(
     moved: dict[int, TileArray] = {}
     reads = _reads(block.program, members)
     for member in members:
-        before = states.get(member, _identity(block.program, member))
+        before = states.get(member) or _identity(block.program, member, block.xp)
         for reader in reads[member]:
             if isinstance(block.program.nodes[reader].op, Prior):
-                block.known[reader] = _running(block.program, member, before)
+                block.known[reader] = _running(block, member, before)
     for member in members:
         with np.errstate(all="ignore"):
             moved[member] = _advanced(block, member, states.get(member))
         for reader in reads[member]:
             if not isinstance(block.program.nodes[reader].op, Prior):
-                block.known[reader] = _running(block.program, member, moved[member])
+                block.known[reader] = _running(block, member, moved[member])
     return moved
 
 
-def _running(program: Program, member: int, state: TileArray) -> TileArray:
+def _running(block: _Evaluation, member: int, state: TileArray) -> TileArray:
     """A state as others read it: an extreme of nothing but -inf (or inf) as a finite number."""
-    bound = running_bound(_carry(program, member).kind, program.nodes[member].dtype)
+    dtype = block.program.nodes[member].dtype
+    bound = running_bound(_carry(block.program, member).kind, dtype)
     if bound is None:
         return state
-    return TileArray(state.axes, np.asarray(COMBINES[bound[0]].meaning(state.array, bound[1])))
+    finite = TileArray((), block.xp.asarray(bound[1]))
+    return block.applied(COMBINES[bound[0]].function, (state, finite), dtype)
 
 
 def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileArray:
     node, op = block.program.nodes[member], _carry(block.program, member)
-    body = block.reduced(member, op.kind, (op.axis,)).aligned(node.axes)
-    if state is None:
-        before = _identity(block.program, member).array
-    else:
-        before = state.aligned(node.axes)
+    body = block.reduced(member, op.kind, (op.axis,))
+    before = state or _identity(block.program, member, block.xp)
+    if state is not None:
         extra = iter(node.args[1:])
         if op.factor:
-            before = _running(block.program, member, TileArray(node.axes, before)).array
-            before = before * block.value(next(extra)).aligned(node.axes)
+            before = _running(block, member, before)
+            before = block.applied("mul", (before, block.value(next(extra))), node.dtype)
         if op.addend:
-            before = before + block.value(next(extra)).aligned(node.axes)
-    return TileArray(node.axes, np.asarray(COMBINES[op.kind].meaning(before, body)))
+            before = block.applied("add", (before, block.value(next(extra))), node.dtype)
+    after = block.applied(COMBINES[op.kind].function, (before, body), node.dtype)
+    error = after.error_over(node.axes)
+    return TileArray(node.axes, after.aligned(node.axes), error)
 
 
-def _identity(program: Program, member: int) -> TileArray:
+def _identity(program: Program, member: int, xp: Any = np) -> TileArray:
     """What a state starts from; what reads it finds the finite number nearest to that."""
     kind, dtype = _carry(program, member).kind, program.nodes[member].dtype
     value: Any = COMBINES[kind].identity if is_float(dtype) else start_of(kind, dtype)
-    return TileArray((), np.asarray(value))
+    return TileArray((), xp.asarray(value))
 
 
 def _carry(program: Program, position: int) -> Carry:

@@ -17,13 +17,19 @@ from ir.errors import ProgramError
 
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
-    """`result`: "promote" (type of the operands), "bool", "select" or "float"."""
+    """`result`: "promote" (type of the operands), "bool", "select" or "float".
+
+    A right kernel's result may be off by `ulps` units of roundoff of it, and by `floor` units of
+    roundoff of 1 where it is small beside what it is made of.
+    """
 
     name: str
     arity: int
     meaning: Callable[..., Any]
     flops: int
     result: str = "promote"
+    ulps: float = 1.0
+    floor: float = 0.0
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -41,10 +47,9 @@ def _divide(x: Any, y: Any) -> Any:
 
 def _erf_fast(x: Any) -> Any:
     """erf in float64 by a cached table-free series is slow; scipy is not a dependency of ir."""
-    flat = np.asarray(x, dtype=np.float64)
-    if flat.size <= 4096:
-        return _erf(flat)
-    return _erf_rational(flat)
+    if isinstance(x, np.ndarray | np.generic) and x.size <= 4096:
+        return _erf(x)
+    return _erf_rational(x)
 
 
 def _erf_rational(x: Any) -> Any:
@@ -59,7 +64,15 @@ def _erf_rational(x: Any) -> Any:
 
 
 def _ratio(x: Any, top: tuple[float, ...], bottom: tuple[float, ...]) -> Any:
-    return np.polynomial.polynomial.polyval(x, top) / np.polynomial.polynomial.polyval(x, bottom)
+    return _polynomial(x, top) / _polynomial(x, bottom)
+
+
+def _polynomial(x: Any, coefficients: tuple[float, ...]) -> Any:
+    """Horner's rule, lowest degree first."""
+    result = coefficients[-1] + 0.0 * x
+    for coefficient in reversed(coefficients[:-1]):
+        result = result * x + coefficient
+    return result
 
 
 # fmt: off
@@ -81,18 +94,18 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ScalarFunction("add", 2, np.add, 1),
         ScalarFunction("sub", 2, np.subtract, 1),
         ScalarFunction("mul", 2, np.multiply, 1),
-        ScalarFunction("div", 2, _divide, 4, "float"),
+        ScalarFunction("div", 2, _divide, 4, "float", ulps=2),
         ScalarFunction("neg", 1, np.negative, 1),
         ScalarFunction("abs", 1, np.abs, 1),
         ScalarFunction("max", 2, np.maximum, 1),
         ScalarFunction("min", 2, np.minimum, 1),
-        ScalarFunction("exp", 1, np.exp, 10, "float"),
-        ScalarFunction("log", 1, np.log, 12, "float"),
-        ScalarFunction("sqrt", 1, np.sqrt, 4, "float"),
-        ScalarFunction("rsqrt", 1, lambda x: 1.0 / np.sqrt(x), 4, "float"),
-        ScalarFunction("tanh", 1, np.tanh, 14, "float"),
-        ScalarFunction("sigmoid", 1, _sigmoid, 14, "float"),
-        ScalarFunction("erf", 1, _erf_fast, 16, "float"),
+        ScalarFunction("exp", 1, np.exp, 10, "float", ulps=6),
+        ScalarFunction("log", 1, np.log, 12, "float", ulps=6, floor=8),
+        ScalarFunction("sqrt", 1, np.sqrt, 4, "float", ulps=2),
+        ScalarFunction("rsqrt", 1, lambda x: 1.0 / np.sqrt(x), 4, "float", ulps=4),
+        ScalarFunction("tanh", 1, np.tanh, 14, "float", ulps=16),
+        ScalarFunction("sigmoid", 1, _sigmoid, 14, "float", ulps=10),
+        ScalarFunction("erf", 1, _erf_fast, 16, "float", ulps=8, floor=4),
         ScalarFunction("floor", 1, np.floor, 1),
         ScalarFunction("shr", 2, np.right_shift, 1),
         ScalarFunction("bitand", 2, np.bitwise_and, 1),

@@ -14,6 +14,7 @@ from ir.errors import UsageError
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
     from ir.program import Program
+    from ir.roundoff import Accumulations
     from ir.schedule import Schedule
     from ir.space import Space
 
@@ -72,6 +73,15 @@ class StatesPeaks(Protocol):
 
     def peaks(self, hardware: Hardware) -> Mapping[str, float]:
         """Operations a second at most, by type of the factors: `peak_flops.DTYPE`."""
+        ...
+
+
+@runtime_checkable
+class StatesRoundoff(Protocol):
+    """What a backend may offer besides: how its instructions add up products."""
+
+    def accumulations(self, hardware: Hardware) -> Accumulations:
+        """For pairs of operand types, where it is not in the accumulator's own arithmetic."""
         ...
 
 

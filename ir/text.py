@@ -19,6 +19,7 @@ from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Index
 from ir.printable import shortened
 from ir.program import Node, Pin, Program
+from ir.values import Values
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
 LONGEST = 1 << 18  # letters of a text
@@ -39,7 +40,8 @@ def _lines(program: Program) -> Iterator[str]:
     for axis, extent in program.extents:
         yield f"axis {axis} = {extent}"
     for spec in program.tensors:
-        yield f"{spec.role} {spec.name} {spec.dtype}[{', '.join(map(str, spec.shape))}]"
+        values = f" values={spec.values}" if spec.values else ""
+        yield f"{spec.role} {spec.name} {spec.dtype}[{', '.join(map(str, spec.shape))}]{values}"
     for name, value in program.pins:
         yield f"pin {name} = {json.dumps(value)}"
     for position, node in enumerate(program.nodes):
@@ -138,6 +140,20 @@ _SCALARS: dict[Any, _Codec] = {
 }
 
 
+_VALUES = re.compile(r" values=(\w+)\(([^()]*)\)")
+
+
+def _read_values(text: str | None) -> Values | None:
+    """Read what `str(Values)` prints, behind a tensor's type."""
+    if not text:
+        return None
+    match = _VALUES.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text.strip()!r} is not values=kind(numbers)")
+    kind, numbers = match.groups()
+    return Values(kind, tuple(_read_number(part) for part in _split(numbers)))
+
+
 def _read_bool(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError(f"{text!r} is neither true nor false")
@@ -200,7 +216,7 @@ def _located(place: str) -> Iterator[None]:
 _HEADS = {
     "program": re.compile(rf"program ({_WORD})"),
     "axis": re.compile(rf"axis ({_WORD}) = (\d+)"),
-    "tensor": re.compile(rf"(input|output) ({_WORD}) (\w+)\[([\d, ]*)\]"),
+    "tensor": re.compile(rf"(input|output) ({_WORD}) (\w+)\[([\d, ]*)\]( .*)?"),
     "pin": re.compile(r"pin ([^\s\"'\\]+) = (.+)"),
     "node": re.compile(rf"%(\d+) = ({_WORD})\((.*)\) -> (\w+)\(([^()]*)\)"),
 }
@@ -234,11 +250,14 @@ class _Parser:
             raise ProgramError(f"axis {name} declared twice")
         self.extents[name] = int(extent)
 
-    def _tensor(self, role: str, name: str, dtype: str, shape: str) -> None:
+    def _tensor(self, role: str, name: str, dtype: str, shape: str, values: str | None) -> None:
         if name in self.tensors:
             raise ProgramError(f"tensor {name} declared twice")
         sizes = tuple(int(size) for size in _split(shape))
-        self.tensors[name] = TensorSpec(name, sizes, dtype, role)
+        spec = TensorSpec(name, sizes, dtype, role, _read_values(values))
+        if spec.values is not None:
+            spec.values.check(spec)
+        self.tensors[name] = spec
 
     def _pin(self, name: str, value: str) -> None:
         found = json.loads(value)

@@ -71,6 +71,7 @@ class Runtime(Protocol):
 
     name: str
     settle: float  # seconds of load after which clocks are those of long runs
+    apart: bool  # whether operands lie in a memory of the device's own, where the oracle runs too
 
     def preload(self, cache_dir: Path) -> None:
         """Import what is slow to import, without starting threads or a driver: forks follow."""
@@ -109,6 +110,10 @@ class Runtime(Protocol):
 
     def put(self, array: Array, values: Array) -> None:
         """Copy values of the host into an array of `empty`."""
+        ...
+
+    def arrays(self) -> Any:
+        """The array module whose arrays lie where operands do."""
         ...
 
     def fetch(self, array: Array) -> Array:

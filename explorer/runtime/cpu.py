@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from explorer.check import Bounds, Verdict, poison
 from explorer.runtime.base import Array, Binary, CompileError, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
@@ -51,6 +53,7 @@ class CpuRuntime:
 
     name = "cpu"
     settle = 0.0
+    apart = False
 
     def preload(self, cache_dir: Path) -> None:
         pool(cache_dir)
@@ -104,6 +107,9 @@ class CpuRuntime:
 
     def put(self, array: Array, values: Array) -> None:
         array[...] = values
+
+    def arrays(self) -> Any:
+        return np
 
     def fetch(self, array: Array) -> Array:
         return array

@@ -18,11 +18,10 @@ from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
-from explorer.check import Bounds, Verdict, poison_bits
+from explorer.check import Bounds, Verdict, poison
 from explorer.runtime import nvrtc
 from explorer.runtime.base import Array, Binary, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
-from explorer.runtime.cuda_judge import judge
 from explorer.runtime.launching import Configuration, configuration
 from explorer.runtime.tensor_map import encode
 from ir.dtypes import numpy_dtype
@@ -72,6 +71,7 @@ class CudaRuntime:
     """See `explorer.runtime.base.Runtime`."""
 
     name = "cuda"
+    apart = True
     settle = 0.1  # its power is capped: short bursts run at clocks that it cannot keep
 
     def preload(self, cache_dir: Path) -> None:
@@ -162,19 +162,19 @@ class CudaRuntime:
     def put(self, array: Array, values: Array) -> None:
         array[...] = cupy().asarray(values)
 
+    def arrays(self) -> Any:
+        return cupy()
+
     def fetch(self, array: Array) -> Array:
         """The array as numpy's."""
         host: Array = cupy().asnumpy(array)
         return host
 
     def poison(self, array: Array, dtype: str) -> None:
-        """Fill an output with what no kernel would write."""
-        bits = array.reshape(-1).view(f"u{array.dtype.itemsize}")
-        bits[...] = bits.dtype.type(poison_bits(dtype))
+        poison(array, dtype)
 
     def judge(self, bounds: Bounds, array: Array) -> Verdict:
-        """Bounds.judge with the comparison on the device; words are numpy's."""
-        return judge(cupy(), bounds, array)
+        return bounds.judge(array)
 
     def clock_ghz(self) -> float | None:
         """The clock of the processors now."""

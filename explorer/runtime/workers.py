@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from explorer.check import Bounds, Verdict
-from explorer.expectation import SETS, Expectation
+from explorer.expectation import DEVICE, SETS, Expectation, Expected, Recipe
 from explorer.outcome import Status
 from explorer.runtime.base import (
     Array,
@@ -32,6 +32,8 @@ from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import Backend, Hardware, get_backend
 
+_AS_TIMED = 2  # runs of one call, which then goes the way of timed ones
+
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
@@ -42,7 +44,7 @@ class Compiled:
     seconds: float
 
 
-def _backend(name: str) -> Backend:
+def backend_at(name: str) -> Backend:
     """A known backend, or the one at `module:class`."""
     module, _, attribute = name.partition(":")
     if not attribute:
@@ -58,7 +60,7 @@ class Compiler:
         self, program: Program, backend: str, hardware: Hardware, runtime: str, cache_dir: Path
     ) -> None:
         self._program = program
-        self._backend = _backend(backend)
+        self._backend = backend_at(backend)
         self._hardware = hardware
         self._runtime = get_runtime(runtime)
         self._cache_dir = cache_dir
@@ -105,24 +107,26 @@ class Examination:
 
 
 class Examiner:
-    """Checks and times binaries against one expectation."""
+    """Checks and times binaries against one expectation: made here from a recipe, or read."""
 
-    def __init__(self, expectation: Expectation, runtime: str) -> None:
+    def __init__(self, source: Expectation | Recipe, runtime: str) -> None:
         self._runtime: Runtime = get_runtime(runtime)
         self._prepare()
-        self._expectation = expectation
-        place, sets = self._runtime.place, range(SETS)
-        self._inputs = [
-            {spec.name: place(expectation.input(number, spec.name)) for spec in expectation.inputs}
-            for number in sets
-        ]
+        self._specs = source.outputs
+        self._sets = [self._placed(source, number) for number in range(SETS)]
+        self._inputs = [expected.inputs for expected in self._sets]
+        self._bounds = [expected.bounds for expected in self._sets]
         self._outputs = {
-            spec.name: self._runtime.empty(spec.shape, spec.dtype) for spec in expectation.outputs
+            spec.name: self._runtime.empty(spec.shape, spec.dtype) for spec in self._specs
         }
-        self._bounds = [
-            {spec.name: expectation.bounds(number, spec) for spec in expectation.outputs}
-            for number in sets
-        ]
+
+    def _placed(self, source: Expectation | Recipe, number: int) -> Expected:
+        """One set of operands where kernels read them, and what outputs may be."""
+        if isinstance(source, Recipe):
+            return source.expected(number, DEVICE, self._runtime.arrays())
+        found = source.expected(number)
+        inputs = {name: self._runtime.place(array) for name, array in found.inputs.items()}
+        return Expected(inputs, found.bounds)
 
     def _prepare(self) -> None:
         self._runtime.prepare()
@@ -174,7 +178,7 @@ class Examiner:
         clock = self._runtime.clock_ghz()
         if len(samples) == 1:
             return Examination("ok", samples, verdict.error, "far behind: timed once", clock)
-        again = self._judge(0)
+        _, again = self._checked(launches[0], 0, _AS_TIMED)
         if not again.right:
             detail = f"right at first, then not: {again.detail}"
             return Examination("unstable", samples, again.error, detail, clock)
@@ -187,10 +191,11 @@ class Examiner:
         error = max(verdict.error, again.error, other.error)
         return Examination("ok", samples, error, "", clock)
 
-    def _checked(self, launch: Launch, number: int) -> tuple[float, Verdict]:
-        for spec in self._expectation.outputs:
+    def _checked(self, launch: Launch, number: int, times: int = 1) -> tuple[float, Verdict]:
+        """Runs behind one another on poisoned outputs, and what came of them."""
+        for spec in self._specs:
             self._runtime.poison(self._outputs[spec.name], spec.dtype)
-        seconds = launch()
+        seconds = launch(times)
         return seconds, self._judge(number)
 
     def _judge(self, number: int) -> Verdict:
@@ -207,7 +212,7 @@ class Examiner:
         return verdict if verdict.right else Verdict(verdict.error, f"{name}: {verdict.detail}")
 
     def _operands(self, binary: Binary, number: int) -> list[Array]:
-        have = self._inputs[number] | self._outputs
+        have = {**self._inputs[number], **self._outputs}
         for argument in binary.operands:
             if argument.name not in have:
                 raise LookupError(f"the program has no tensor {argument.name}")

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from ir.roundoff import ErrorModel
+    from ir.values import Values
+
 Array = NDArray[Any]
+Amount = Array | float  # an array, or one number for all elements
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor in memory: row-major, `shape` in elements; role is "input" or "output"."""
+    """A tensor in memory: row-major, `shape` in elements; role is "input" or "output".
+
+    `values` says what an input's elements may be, where they are not normal numbers or, of
+    integers, any that the program can use.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     role: str = "input"
+    values: Values | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,41 +51,64 @@ class Scope:
         return tuple(self.extents[axis] for axis in axes)
 
 
-@dataclass(frozen=True, slots=True)
-class Rounding:
-    """Values as a right kernel may have them, instead of the exact ones.
-
-    Casts to narrow floats round, tensors of tf32 are read with the bits that products see, and what
-    is truncated to an integer was `shift` of its size (and of the rms of its tile) larger before.
-    """
-
-    shift: float = 0.0
-
-
 @dataclass(slots=True)
 class Environment:
-    """State of one numpy evaluation: `coordinates` holds the indices evaluated on each axis."""
+    """State of one evaluation: `coordinates` holds the indices evaluated on each axis.
+
+    `xp` is the array module of `arrays`: numpy, or one like it. With a `model`, ops are asked how
+    far a right kernel may be off. With `rounds`, casts to narrow floats round.
+    """
 
     scope: Scope
     arrays: Mapping[str, Array]
     coordinates: Mapping[str, Array]
-    outputs: dict[str, Array] = field(default_factory=dict)
-    rounding: Rounding | None = None
+    model: ErrorModel | None = None
+    xp: Any = np
+    rounds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """How far the values of a right kernel may lie from the exact ones, elementwise.
+
+    `wide` bounds the error that elements may share, so that sums add it up. `spread` is the
+    variance of the error that each has by itself. Both have the dimensions of their tile, or 1s.
+    """
+
+    wide: Amount = 0.0
+    spread: Amount = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TileArray:
-    """A numpy array whose dimensions are the named `axes`, in order."""
+    """An array whose dimensions are the named `axes`, in order; no `error` where it is exact."""
 
     axes: tuple[str, ...]
     array: Array
+    error: Error | None = None
 
     def aligned(self, axes: tuple[str, ...]) -> Array:
         """View with one dimension per axis of `axes` (extent 1 where this tile lacks it)."""
-        order = [self.axes.index(axis) for axis in axes if axis in self.axes]
-        moved = np.transpose(self.array, order)
-        index = tuple(slice(None) if axis in self.axes else None for axis in axes)
-        return moved[index]
+        return aligned(self.array, self.axes, axes)
+
+    def error_over(self, axes: tuple[str, ...]) -> Error | None:
+        """The error with one dimension per axis of `axes`."""
+        if self.error is None:
+            return None
+        return Error(
+            *(
+                amount if isinstance(amount, float) else aligned(amount, self.axes, axes)
+                for amount in (self.error.wide, self.error.spread)
+            )
+        )
+
+
+def aligned(array: Array, have: tuple[str, ...], axes: tuple[str, ...]) -> Array:
+    """View of an array over `have` with one dimension per axis of `axes`, or extent 1."""
+    order = [have.index(axis) for axis in axes if axis in have]
+    moved = np.transpose(array, order)
+    index = tuple(slice(None) if axis in have else None for axis in axes)
+    return moved[index]
 
 
 class Op(Protocol):
@@ -89,6 +122,13 @@ class Op(Protocol):
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         """The numpy meaning, in float64 / int64."""
+        ...
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        """How far a right kernel's values may be from `result`, which is this op's meaning."""
         ...
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:

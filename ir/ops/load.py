@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from ir.dtypes import dtype_of, rounded, to_float
+from ir.dtypes import dtype_of, to_float
 from ir.errors import ProgramError
-from ir.ops.base import Array, Environment, Scope, TileArray, TileType
+from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType
+from ir.propagation import reach, rounded_to
+from ir.roundoff import ErrorModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +82,28 @@ class Load:
             )
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
-        found = self._sliced(args, env) or self._looked_up(args, env)
-        if env.rounding is None or env.scope.tensors[self.tensor].dtype != "tf32":
-            return found
-        return TileArray(found.axes, rounded(found.array, "tf32"))
+        return self._sliced(args, env) or self._looked_up(args, env)
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        """Products of tf32 see rounded bits; what is found at an index in doubt may be anything."""
+        spec = env.scope.tensors[self.tensor]
+        found = rounded_to(result.array, "tf32") if spec.dtype == "tf32" else None
+        for arg in args:
+            error = arg.error_over(result.axes)
+            if error is not None:
+                doubt = np.where(reach(error) > 0, np.inf, 0.0)
+                found = Error(doubt if found is None else doubt + found.wide)
+        return found
 
     def _looked_up(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         """Any case, by arrays of indices."""
         spec = env.scope.tensors[self.tensor]
         types = [TileType(arg.axes, "i64") for arg in args]
         axes = self.infer(types, env.scope).axes
-        subscripts, inside = [], np.ones((1,) * len(axes), dtype=bool)
+        subscripts, inside = [], env.xp.ones((1,) * len(axes), dtype=bool)
         for index, extent in zip(self.index, spec.shape, strict=True):
             position = self._position(index, axes, args, env)
             inside = inside & (position >= 0) & (position < extent)
@@ -119,10 +132,10 @@ class Load:
 
     def _position(
         self, index: Index, axes: tuple[str, ...], args: Sequence[TileArray], env: Environment
-    ) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
-        position = np.full((1,) * len(axes), index.constant, dtype=np.int64)
+    ) -> Array:
+        position: Array = env.xp.full((1,) * len(axes), index.constant, dtype=np.int64)
         for axis, coefficient in index.terms:
-            tile = TileArray((axis,), env.coordinates[axis])
+            tile = TileArray((axis,), env.xp.asarray(env.coordinates[axis]))
             position = position + coefficient * tile.aligned(axes)
         if index.gather is not None:
             position = position + args[index.gather].aligned(axes).astype(np.int64)
@@ -137,5 +150,5 @@ def _taken(values: Array, dim: int, position: Array) -> Array:
     first = int(position[0])
     if np.array_equal(position, np.arange(first, first + len(position))):
         where = (slice(None),) * dim + (slice(first, first + len(position)),)
-        return np.asarray(values[where])
-    return np.asarray(np.take(values, position, axis=dim))
+        return values[where]
+    return values.take(position, axis=dim)

@@ -11,15 +11,16 @@ import numpy as np
 from ir.dtypes import NARROW, dtype_of, is_float, promote, rounded, within
 from ir.errors import ProgramError
 from ir.ops.base import (
-    Array,
     Environment,
-    Rounding,
+    Error,
     Scope,
     TileArray,
     TileType,
     union_axes,
     volume,
 )
+from ir.propagation import converted, mapped
+from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
 
 
@@ -50,7 +51,13 @@ class Map:
         axes = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
         with np.errstate(all="ignore"):
             result = scalar_function(self.function).meaning(*(a.aligned(axes) for a in args))
-        return TileArray(axes, np.asarray(result))
+        return TileArray(axes, result)
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        return mapped(self.function, args, result, self.infer(types, env.scope).dtype, model)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return scalar_function(self.function).flops * volume(scope, result.axes)
@@ -69,7 +76,13 @@ class Constant:
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         kind = np.float64 if is_float(self.dtype) else np.int64
-        return TileArray((), np.asarray(self.value, dtype=kind))
+        return TileArray((), env.xp.asarray(self.value, dtype=kind))
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        return None
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return 0
@@ -88,7 +101,13 @@ class Iota:
         return TileType((self.axis,), "i32")
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
-        return TileArray((self.axis,), np.asarray(env.coordinates[self.axis], dtype=np.int64))
+        return TileArray((self.axis,), env.xp.asarray(env.coordinates[self.axis], dtype=np.int64))
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        return None
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return 0
@@ -96,7 +115,7 @@ class Iota:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion to `dtype`. The oracle rounds to integers only, unless it is given a Rounding; but
+    """Conversion to `dtype`. The oracle rounds to integers only, what others round is an error; but
     what `dtype` has no room for is infinite, or its largest number."""
 
     dtype: str
@@ -110,18 +129,15 @@ class Cast:
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         array = args[0].array
-        if env.rounding is not None:
-            array = self._rounded(array, env.rounding)
+        if env.rounds and self.dtype in NARROW and array.dtype.kind == "f":
+            array = rounded(array, self.dtype)
         return TileArray(args[0].axes, within(array, self.dtype))
 
-    def _rounded(self, array: Array, rounding: Rounding) -> Array:
-        """What may stand where the exact value is `array`, still to be truncated."""
-        if is_float(self.dtype):
-            return rounded(array, self.dtype) if self.dtype in NARROW else array
-        if array.dtype.kind != "f" or np.array_equal(array, np.trunc(array)):
-            return array  # arithmetic on whole numbers is exact
-        size = np.abs(array) + np.sqrt(np.mean(np.square(array)))
-        return np.asarray(array + rounding.shift * size)
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        return converted(args[0], result, types[0].dtype, self.dtype)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return 0

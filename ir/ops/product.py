@@ -45,7 +45,7 @@ def _sum_own(tile: TileArray, other: TileArray, over: Sequence[str]) -> TileArra
         return tile
     kept = tuple(axis for axis in tile.axes if axis not in own)
     positions = tuple(tile.axes.index(axis) for axis in own)
-    return TileArray(kept, np.asarray(np.add.reduce(tile.array, axis=positions)))
+    return TileArray(kept, tile.array.sum(axis=positions))
 
 
 def _inner(
@@ -54,15 +54,26 @@ def _inner(
     axes = batch + summed
     letters = list(range(len(axes)))
     a, b = left.aligned(axes), right.aligned(axes)
-    return np.asarray(np.einsum(a, letters, b, letters, letters[: len(batch)]))
+    found: Array = np.einsum(a, letters, b, letters, letters[: len(batch)])
+    return found
 
 
 def _matmul(a: Array, b: Array) -> Array:
     if a.dtype.kind == "f" or b.dtype.kind == "f":
         with np.errstate(all="ignore"):
-            return np.asarray(np.matmul(a, b))
-    largest = int(np.abs(a).max(initial=0)) * int(np.abs(b).max(initial=0)) * a.shape[-1]
+            return _times(a, b)
+    largest = _largest(a) * _largest(b) * a.shape[-1]
     if largest >= _EXACT:
-        return np.asarray(np.matmul(a, b))
-    product = np.matmul(a.astype(np.float64), b.astype(np.float64))
-    return np.asarray(np.rint(product).astype(np.int64))
+        return _times(a, b)
+    product = _times(a.astype(np.float64), b.astype(np.float64))
+    whole: Array = np.rint(product).astype(np.int64)
+    return whole
+
+
+def _times(a: Array, b: Array) -> Array:
+    product: Array = a @ b  # the operator: other array libraries do not take np.matmul
+    return product
+
+
+def _largest(array: Array) -> int:
+    return int(np.abs(array).max()) if array.size else 0

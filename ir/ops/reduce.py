@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ir.dtypes import compute_dtype, dtype_of, is_float
 from ir.errors import ProgramError
-from ir.ops.base import Environment, Scope, TileArray, TileType, union_axes, volume
+from ir.ops.base import Environment, Error, Scope, TileArray, TileType, union_axes, volume
 from ir.ops.product import product_sum
+from ir.propagation import contracted, reduced
+from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES, LOWEST
 
 
@@ -22,6 +25,18 @@ def _without(axes: tuple[str, ...], over: tuple[str, ...], what: str) -> tuple[s
     if not over:
         raise ProgramError(f"{what}: no axis to reduce over")
     return tuple(axis for axis in axes if axis not in over)
+
+
+def _terms(over: Sequence[str], env: Environment) -> int:
+    return math.prod(len(env.coordinates[axis]) for axis in over)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "sum": np.sum,
+    "prod": np.prod,
+    "max": np.max,
+    "min": np.min,
+}  # by array libraries
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +58,12 @@ class Contract:
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         return product_sum(args[0], args[1], self.over)
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        return contracted(args, types, result, self.over, self.acc, _terms(self.over, env), model)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return 2 * volume(scope, union_axes(args))
@@ -67,8 +88,16 @@ class Reduce:
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         where = tuple(args[0].axes.index(axis) for axis in self.over)
         with np.errstate(all="ignore"):
-            result = COMBINES[self.kind].meaning.reduce(args[0].array, axis=where)
-        return TileArray(tuple(a for a in args[0].axes if a not in self.over), np.asarray(result))
+            result = _METHODS[self.kind](args[0].array, axis=where)
+        return TileArray(tuple(a for a in args[0].axes if a not in self.over), result)
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        dtype = compute_dtype(types[0].dtype)
+        terms = _terms(self.over, env)
+        return reduced(self.kind, args[0], result, dtype, self.over, terms, model)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, args[0].axes)
@@ -102,6 +131,12 @@ class Carry:
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         raise NotImplementedError("carries are evaluated in blocks by ir.oracle")
 
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        raise NotImplementedError("carries are evaluated in blocks by ir.oracle")
+
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, args[0].axes)
 
@@ -126,6 +161,12 @@ class Now:
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         return args[0]
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        return args[0].error
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return 0

@@ -10,7 +10,8 @@ import numpy as np
 
 from ir.dtypes import is_float
 from ir.errors import ProgramError
-from ir.ops.base import Environment, Scope, TileArray, TileType
+from ir.ops.base import Environment, Error, Scope, TileArray, TileType
+from ir.roundoff import ErrorModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,13 @@ class Store:
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         shape = tuple(len(env.coordinates[axis]) for axis in self.axes)
         result = np.broadcast_to(args[0].aligned(self.axes), shape)
-        env.outputs[self.tensor] = result
         return TileArray(self.axes, result)
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        return args[0].error_over(self.axes)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return 0

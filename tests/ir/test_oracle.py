@@ -266,6 +266,6 @@ def test_erf_of_large_arrays_is_as_good_as_of_small_ones() -> None:
 def test_large_programs_stay_in_small_pieces() -> None:
     program = load_operator("attention").build(b=1, heads=2, sq=512, d=8)
     coordinates = ir.oracle._coordinates(program, {})
-    plan = ir.oracle._pieces(program, coordinates)
+    plan = ir.oracle._pieces(program, coordinates, ir.oracle._PIECE)
     share = math.prod(count for _, count in plan) or 1
     assert 2 * 512 * 512 * 8 / share <= ir.oracle._PIECE

@@ -9,14 +9,12 @@ import pytest
 
 from ir import Axis, Graph, Program, Tile, absolute, cast, contract, exp, reduce, where
 from ir.dtypes import holds, keeps_range
-from ir.ops.base import Rounding
 from ir.oracle import evaluate
 from ir.registry import load_operator
 from ir.rewrite.split import split
 from ir.rewrite.streaming import stream, why_not
 
 Body = Callable[[Graph, Tile, Tile, Axis], Tile]
-ROUNDED = Rounding()
 
 
 def built(body: Body, dtype: str = "f32", k: int = 24) -> Program:
@@ -71,9 +69,9 @@ def test_no_factor_passes_a_cast_that_rounds(body: Body, size: float) -> None:
         "X": (rng.standard_normal((3, 24)) * size).astype(np.float32),
         "W": rng.standard_normal(24).astype(np.float32),
     }
-    for rounding in (None, ROUNDED):
-        plain = evaluate(program, inputs, rounding=rounding)["Y"]
-        found = evaluate(streamed, inputs, block=5, rounding=rounding)["Y"]
+    for rounds in (False, True):
+        plain = evaluate(program, inputs, rounds=rounds)["Y"]
+        found = evaluate(streamed, inputs, block=5, rounds=rounds)["Y"]
         np.testing.assert_allclose(found, plain, rtol=1e-12)
 
 
@@ -81,7 +79,7 @@ def test_a_quantising_scale_keeps_small_numbers() -> None:
     """x / s reaches 448 whatever the size of x; x alone would be rounded to 0."""
     program = built(quantised)
     inputs = {"X": np.full((3, 24), 1e-4, np.float32), "W": np.ones(24, np.float32)}
-    found = evaluate(stream(program), inputs, rounding=ROUNDED)["Y"]
+    found = evaluate(stream(program), inputs, rounds=True)["Y"]
     np.testing.assert_allclose(found, 24e-4, rtol=1e-6)
 
 
@@ -92,7 +90,7 @@ def test_a_difference_under_a_cast_is_not_rounded() -> None:
         "X": (1e6 * np.arange(72).reshape(3, 24)).astype(np.float32),
         "W": np.ones(24, np.float32),
     }
-    found = evaluate(stream(program), inputs, block=1, rounding=ROUNDED)["Y"]
+    found = evaluate(stream(program), inputs, block=1, rounds=True)["Y"]
     np.testing.assert_allclose(found, evaluate(program, inputs)["Y"], atol=1e-3)
 
 
@@ -121,7 +119,7 @@ def test_weights_pass_any_cast(dtype: str, size: float) -> None:
     room = 3 * last_place * np.sum(np.abs(inputs["W"]))
     plain = evaluate(program, inputs)["Y"]
     for other in (stream(program), parted, stream(parted, frozenset({"k_part"}))):
-        found = evaluate(other, inputs, block=3, rounding=ROUNDED)["Y"]
+        found = evaluate(other, inputs, block=3, rounds=True)["Y"]
         np.testing.assert_allclose(found, plain, atol=room)
 
 

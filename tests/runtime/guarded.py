@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from explorer.check import Bounds, poison
-from explorer.expectation import reduction_length, references, roundings
 from explorer.exporter import export, find_linker
 from explorer.runtime.memory import PAGE, protect
 from ir.builder import Operator
@@ -29,10 +28,12 @@ from ir.dtypes import is_float, numpy_dtype
 from ir.errors import Refusal, TilewrightError
 from ir.inputs import random_inputs
 from ir.kernel import Argument, Kernel
+from ir.oracle import evaluate
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import Hardware, get_backend
 from ir.targets.cpu.standalone import C_FLAGS
+from tests.judging import bounds_of
 
 Array = np.ndarray[Any, Any]
 SPOTS = ("end", "start", "middle")
@@ -97,22 +98,13 @@ def case_of(
     name: str, arguments: Mapping[str, Any], program: Program, rng: np.random.Generator
 ) -> Case | None:
     """The oracle's say on some sets of inputs; None where an integer leaves its range in one."""
-    length = reduction_length(program)
     inputs = tuple(random_inputs(program, rng) for _ in range(SETS))
     bounds = []
     for values in inputs:
-        exact, *others = references(program, values)
+        exact = evaluate(program, values)
         if not all(_holds(spec.dtype, exact[spec.name]) for spec in program.outputs):
             return None
-        bounds.append(
-            {
-                spec.name: Bounds.around(
-                    exact[spec.name], spec.dtype, length, None, [o[spec.name] for o in others]
-                )
-                for spec in program.outputs
-            }
-        )
-    assert len(others) == len(roundings(program))
+        bounds.append(bounds_of(program, values))
     return Case(name, arguments, program, inputs, tuple(bounds))
 
 

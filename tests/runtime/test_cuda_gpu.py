@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from explorer.runtime.cuda import CudaRuntime
 from explorer.runtime.process import Answer, Died, Worker, process_server
 from ir.errors import MissingTarget
 from ir.kernel import Argument, Kernel
-from ir.oracle import evaluate, random_inputs
+from ir.oracle import random_inputs
+from tests.judging import bounds_of, exactly
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 
 try:
@@ -75,10 +77,16 @@ def test_much_shared_memory(tmp_path: Path) -> None:
     assert np.all(runtime.fetch(target) == 3.0)
 
 
+def on_device(bounds: Bounds) -> Bounds:
+    """The same bounds where outputs of kernels are."""
+    place = CudaRuntime().place
+    return replace(bounds, low=place(bounds.low), high=place(bounds.high))
+
+
 def test_judging_on_the_device() -> None:
     runtime = CudaRuntime()
     wanted = np.random.default_rng(1).standard_normal((300, 200))
-    bounds = Bounds.around(wanted, "f32", 64, None)
+    bounds = on_device(exactly(wanted, "f32"))
     array = runtime.empty((300, 200), "f32")
     runtime.poison(array, "f32")
     assert "60000 never written" in runtime.judge(bounds, array).detail
@@ -115,12 +123,10 @@ OPERATORS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.mark.parametrize(("name", "arguments"), OPERATORS)
 def test_seeds_are_right(name: str, arguments: dict[str, Any], tmp_path: Path) -> None:
-    from explorer.expectation import reduction_length
-
     runtime, program = CudaRuntime(), built(name, arguments)
     rng = np.random.default_rng(2)
     inputs = random_inputs(program, rng)
-    wanted = evaluate(program, inputs)
+    wanted = {name: on_device(b) for name, b in bounds_of(program, inputs).items()}
     placed = {key: runtime.place(value) for key, value in inputs.items()}
     space = BACKEND.space(program, HARDWARE)
     for row in space.seed_rows(rng):
@@ -131,9 +137,8 @@ def test_seeds_are_right(name: str, arguments: dict[str, Any], tmp_path: Path) -
             runtime.poison(outputs[spec.name], spec.dtype)
         operands = [(placed | outputs)[argument.name] for argument in binary.operands]
         runtime.load(binary).bind(operands)()
-        for spec in program.outputs:
-            bounds = Bounds.around(wanted[spec.name], spec.dtype, reduction_length(program), None)
-            verdict = runtime.judge(bounds, outputs[spec.name])
+        for name, bounds in wanted.items():
+            verdict = runtime.judge(bounds, outputs[name])
             assert verdict.right, (verdict.detail, space.schedule(row).to_json())
 
 

@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from explorer.check import Bounds
-from explorer.expectation import reduction_length
 from ir.dtypes import numpy_dtype
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.ops.base import Array
-from ir.oracle import evaluate
 from ir.program import Program
 from ir.targets.cuda.emulate import MODES, compiler, emulate
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
@@ -36,15 +35,13 @@ def arrays_of(kernel: Kernel, inputs: dict[str, Array]) -> dict[str, Array]:
 
 
 def problems(
-    program: Program, kernel: Kernel, inputs: dict[str, Array], wanted: dict[str, Array], mode: int
+    program: Program, kernel: Kernel, inputs: dict[str, Array], wanted: dict[str, Bounds], mode: int
 ) -> list[str]:
     arrays = arrays_of(kernel, inputs)
     run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=MODES[mode], limit=30)
     found = list(run.faults)
-    length = reduction_length(program)
-    for spec in program.outputs:
-        bounds = Bounds.around(wanted[spec.name], spec.dtype, length, None)
-        found += [v.detail for v in (bounds.judge(arrays[spec.name]),) if not v.right]
+    for name, bounds in wanted.items():
+        found += [v.detail for v in (bounds.judge(arrays[name]),) if not v.right]
     return found
 
 
@@ -53,7 +50,7 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
     name, arguments = SMALL[number]
     program: Program = built(name, arguments)
     inputs = random_inputs(program, np.random.default_rng(number))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     for turn, schedule in enumerate(drawn(program, number, 2, 3, "wgmma")):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         for mode in (QUICK[turn % 4], QUICK[(turn + 1) % 4]):
@@ -76,7 +73,7 @@ _CHOICES: tuple[dict[str, Any], ...] = (
 def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
     program = built("matmul", {"m": 200, "n": 264, "k": 1024, "dtype": "bf16", "tb": True})
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE).pin(pins)
     for row in space.sample(np.random.default_rng(2), 3):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
@@ -108,7 +105,7 @@ def test_the_last_block_to_arrive_leaves_the_count_clean() -> None:
     """A second run on the same workspace is right again, in whatever order the blocks came."""
     program = built("matmul", {"m": 130, "n": 72, "k": 2048, "dtype": "bf16", "tb": True})
     inputs = random_inputs(program, np.random.default_rng(3))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE).pin(split="k:4", merge="last")
     kernel = BACKEND.lower(program, space.schedule(space.seed_rows(np.random.default_rng(0))[0]),
                            HARDWARE)  # fmt: skip
@@ -123,6 +120,5 @@ def test_the_last_block_to_arrive_leaves_the_count_clean() -> None:
         assert not run.faults
         assert not workspace[offset : offset + count].any()
         results.append(arrays["C"].copy())
-        bounds = Bounds.around(wanted["C"], "bf16", 2048, None)
-        assert bounds.judge(arrays["C"]).right
+        assert wanted["C"].judge(arrays["C"]).right
     assert all((result == results[0]).all() for result in results)

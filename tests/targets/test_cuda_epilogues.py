@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.expectation import references
 from ir.inputs import random_inputs
 from ir.targets.cuda.cut import cut_program
 from ir.targets.cuda.emulate import compiler
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built
 from tests.targets.test_cuda_emulated import problems
 
@@ -49,7 +49,7 @@ def test_what_crosses_warps_is_counted_among_shared_memory() -> None:
 def test_epilogues_mean_their_program(case: Case, pins: dict[str, Any]) -> None:
     program = built(*case)
     inputs = random_inputs(program, np.random.default_rng(0))
-    (wanted, *_) = references(program, inputs)
+    wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE).pin(pins)
     for number, row in enumerate(space.sample(np.random.default_rng(1), 2)):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)

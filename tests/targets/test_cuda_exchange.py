@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.check import Bounds
 from ir import Graph, cast, contract, gelu, operator
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
-from ir.oracle import evaluate
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import MARK
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
 from tests.targets.test_cuda_merging import FEW, SMALL_TILES
@@ -51,7 +50,7 @@ def test_sums_are_right_whatever_comes_first(changed: dict[str, Any]) -> None:
     """Tiles that end inside the matrix, one or several to a block, in clusters of 2 to 8."""
     program = built("matmul", FEW_ROWS)
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     kernel = lowered(program, **changed)
     for mode in QUICK:
         assert not problems(program, kernel, inputs, wanted, mode), mode
@@ -96,7 +95,7 @@ def test_drawn_schedules_of_other_programs(program: Program, pins: dict[str, Any
     rows = [space.schedule(row) for row in space.sample(np.random.default_rng(5), 12)]
     drawn = [one for one in rows if one[f"{prefix}split"] != "none"]
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     assert len(drawn) > 2
     for number, schedule in enumerate(drawn[:3]):
         kernel = BACKEND.lower(program, schedule, FEW)
@@ -139,7 +138,7 @@ def test_a_seeded_mistake_is_caught(name: str) -> None:
     changed, taken = BUGS[name]
     program = built("matmul", FEW_ROWS)
     inputs = random_inputs(program, np.random.default_rng(3))
-    bounds = Bounds.around(evaluate(program, inputs)["C"], "bf16", 2048, None)
+    bounds = bounds_of(program, inputs)["C"]
     kernel = lowered(program, **changed)
     head, mark, body = kernel.text("cuda").rpartition(MARK)
     edited, count = re.subn(taken, "", body)

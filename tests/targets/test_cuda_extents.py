@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ir.inputs import random_inputs
-from ir.oracle import evaluate
 from ir.targets.cuda.emulate import MODES, compiler
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn
 from tests.targets.test_cuda_emulated import problems
 
@@ -64,7 +64,7 @@ def check(name: str, arguments: dict[str, Any], number: int) -> None:
     """A seed and a drawn schedule, in a mode that turns from program to program."""
     program = built(name, arguments)
     inputs = random_inputs(program, np.random.default_rng(number))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     for turn, schedule in enumerate(drawn(program, number, 1, 1)):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         mode = (5 * number + 7 * turn) % len(MODES)

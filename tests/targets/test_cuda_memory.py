@@ -12,7 +12,6 @@ import pytest
 from ir import Graph, apply, cast, operator, reduce
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
-from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule, Value
@@ -22,6 +21,7 @@ from ir.targets.cuda.block_rules import OptionRules
 from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.readers import behind_decisions, loaded_late, only_stored, read_again
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
 
@@ -90,7 +90,7 @@ def test_every_choice_means_its_program(
 ) -> None:
     program = program_of(*case)
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, FEW).pin(pins)
     for turn, row in enumerate(space.sample(np.random.default_rng(2), 3)):
         kernel = lowered(program, space, row)
@@ -111,7 +111,7 @@ def test_a_ring_that_does_not_wait_is_caught(line: str) -> None:
     head, mark, body = kernel.text("cuda").rpartition("//@ kernel\n")
     texts = (("cuda", f"{head}{mark}{body.replace(line, '')}"), ("launch", kernel.text("launch")))
     broken = replace(kernel, texts=texts)
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     assert any(problems(program, broken, inputs, wanted, mode) for mode in range(len(MODES)))
     assert not problems(program, kernel, inputs, wanted, 15)
 

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.check import Bounds
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.ops.base import Array
-from ir.oracle import evaluate
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import MARK
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
 
@@ -52,7 +51,7 @@ def test_sums_are_right_whatever_comes_first(arguments: dict[str, Any], merge: s
     """20 tiles in 2 to 4 parts on 18 processors: more than one wave, some with holes."""
     program = built("matmul", PLAIN | arguments)
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     for number, changed in enumerate(SHARED):
         kernel = lowered(program, merge=merge, **changed)
         for mode in (QUICK[number], 6, 15):
@@ -73,7 +72,7 @@ def test_a_second_run_finds_the_counts_clean(merge: str, out: str) -> None:
     """And gives the same bits, but for atomics."""
     program = built("matmul", PLAIN | {"out": out})
     inputs = random_inputs(program, np.random.default_rng(3))
-    wanted = evaluate(program, inputs)
+    bounds = bounds_of(program, inputs)
     kernel = lowered(program, split="k:4", merge=merge)
     plan = json.loads(kernel.text("launch"))
     workspace = fresh_workspace(plan)
@@ -84,7 +83,7 @@ def test_a_second_run_finds_the_counts_clean(merge: str, out: str) -> None:
         assert not run.faults
         assert not any(workspace[start : start + size].any() for start, size in plan["clean"])
         results.append(arrays["C"].copy())
-        assert Bounds.around(wanted["C"], out, 2048, None).judge(arrays["C"]).right
+        assert bounds["C"].judge(arrays["C"]).right
     if merge != "atomics":
         assert all((result == results[0]).all() for result in results)
 
@@ -118,7 +117,7 @@ def test_a_seeded_mistake_is_caught(name: str) -> None:
     changed, old, new = BUGS[name]
     program = built("matmul", PLAIN)
     inputs = random_inputs(program, np.random.default_rng(3))
-    bounds = Bounds.around(evaluate(program, inputs)["C"], "bf16", 2048, None)
+    bounds = bounds_of(program, inputs)["C"]
     kernel = lowered(program, split="k:4", **changed)
     head, mark, body = kernel.text("cuda").rpartition(MARK)
     edited, count = re.subn(old, new, body)

@@ -11,7 +11,6 @@ import pytest
 from explorer.runtime import nvrtc
 from ir.errors import MissingTarget, UsageError
 from ir.inputs import random_inputs
-from ir.oracle import evaluate
 from ir.target import Hardware
 from ir.targets.cuda.emulate import MODES, compiler
 from ir.targets.cuda.hardware import known_hardware
@@ -20,6 +19,7 @@ from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_operands import StageTile, depth_tiles
 from ir.targets.cuda.mma_plan import make_mma_plan
 from ir.targets.cuda.sides import Side
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built, drawn, space_of
 from tests.targets.disassembly import disassembler, opcodes
 from tests.targets.test_cuda_emulated import QUICK, problems
@@ -54,7 +54,7 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
     name, arguments = CASES[number]
     program = built(name, arguments)
     inputs = random_inputs(program, np.random.default_rng(number))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     for turn, schedule in enumerate(drawn(program, number, 1, 2, "mma", A100)):
         kernel = BACKEND.lower(program, schedule, A100)
         for mode in (QUICK[turn % 4], QUICK[(turn + 1) % 4]):
@@ -66,7 +66,7 @@ def test_drawn_kernels_mean_their_program(number: int) -> None:
 def test_every_order_of_completion(number: int) -> None:
     program = built(*CASES[number])
     inputs = random_inputs(program, np.random.default_rng(number))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     (schedule,) = drawn(program, 3, 1, 0, "mma", A100)
     kernel = BACKEND.lower(program, schedule, A100)
     for mode in range(len(MODES)):
@@ -85,7 +85,7 @@ CHOICES: tuple[dict[str, Any], ...] = (
 def test_every_choice_of_a_product(pins: dict[str, Any]) -> None:
     program = built("matmul", {"m": 200, "n": 264, "k": 1024, "dtype": "bf16", "tb": True})
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE).pin({f"mma.{k}": v for k, v in pins.items()})
     (row,) = space.sample(np.random.default_rng(2), 1)
     schedule = space.schedule(row)
@@ -106,7 +106,7 @@ def test_offsets_of_a_padded_image_count_once(columns: int) -> None:
             "mma.tile.f": 64}  # fmt: skip
     space = BACKEND.space(program, HARDWARE).pin(pins)
     inputs = random_inputs(program, np.random.default_rng(0))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     for row in space.sample(np.random.default_rng(1), 2):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert not problems(program, kernel, inputs, wanted, 0)
@@ -117,7 +117,7 @@ def test_offsets_of_a_padded_image_count_once(columns: int) -> None:
 def test_computed_operands_either_way(loads: str) -> None:
     program = built(f"{UNSEEN}:packed_int4", {"m": 16, "n": 64, "k": 256})
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, A100).pin({"mma.loads": loads})
     for row in space.sample(np.random.default_rng(3), 2):
         kernel = BACKEND.lower(program, space.schedule(row), A100)
@@ -131,7 +131,7 @@ def test_computed_operands_either_way(loads: str) -> None:
 def test_plain_units_mean_the_same(number: int) -> None:
     program = built(*CASES[number])
     inputs = random_inputs(program, np.random.default_rng(number))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     for schedule in drawn(program, number, 1, 1, "fma"):
         assert schedule["engine"] == "fma"
         kernel = BACKEND.lower(program, schedule, HARDWARE)
@@ -143,7 +143,7 @@ def test_e4m3_is_multiplied_from_sm_89_on() -> None:
     card = known_hardware("rtx4090")
     program = built("scaled_matmul", {"m": 24, "n": 72, "k": 160})
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     for schedule in drawn(program, 2, 1, 1, "mma", card):
         kernel = BACKEND.lower(program, schedule, card)
         assert "tw_mma_m16n8k32_e4m3" in kernel.text("cuda")

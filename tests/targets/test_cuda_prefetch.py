@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from ir.inputs import random_inputs
-from ir.oracle import evaluate
 from ir.schedule import Schedule
 from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.kernels import MARK
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, problems
 from tests.targets.test_cuda_exchange import EXCHANGE, FEW_ROWS, lowered
@@ -38,7 +38,7 @@ def test_sums_are_right(changed: dict[str, Any]) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     kernel = lowered(program, **{**ASKING, **changed})
     for mode in QUICK[:2]:
-        assert not problems(program, kernel, inputs, evaluate(program, inputs), mode)
+        assert not problems(program, kernel, inputs, bounds_of(program, inputs), mode)
 
 
 def test_what_is_asked_for_is_what_is_copied_first() -> None:

@@ -13,7 +13,6 @@ from explorer.runtime import nvrtc
 from ir.dtypes import from_float
 from ir.errors import MissingTarget
 from ir.inputs import random_inputs
-from ir.oracle import evaluate
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda.cut import RS
@@ -21,6 +20,7 @@ from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.packed import HALVES, integer_range
 from ir.targets.cuda.tensor import RegisterKernel
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import arrays_of, problems
 
@@ -68,7 +68,7 @@ def test_computed_operands_mean_their_program(number: int) -> None:
     space = BACKEND.space(program, HARDWARE).pin(engine=RS)
     rng = np.random.default_rng(number)
     inputs = random_inputs(program, rng)
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     rows = [space.seed_rows(rng)[number % 3], *space.sample(rng, 2)]
     for turn, row in enumerate(rows):
         schedule = space.schedule(row)
@@ -97,7 +97,7 @@ def test_plain_operands_from_registers(
     space = BACKEND.space(program, HARDWARE).pin(source="registers", **pins)
     rng = np.random.default_rng(3)
     inputs = random_inputs(program, rng)
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     for turn, row in enumerate(space.sample(rng, 2)):
         schedule = space.schedule(row)
         kernel = BACKEND.lower(program, schedule, HARDWARE)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from ir.inputs import random_inputs
-from ir.oracle import evaluate
 from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.roles import find_roles
 from ir.targets.cuda.tensor import TensorKernel
 from ir.targets.cuda.tensor_plan import make_plan
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems
 
@@ -37,7 +37,7 @@ def test_attention_with_rings_of_different_depth(pins: dict[str, Any]) -> None:
     """Several tiles for each block, which begin while the one before ends."""
     program = built("attention", ATTENTION)
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, FEW).pin(pins)
     for number, row in enumerate(space.sample(np.random.default_rng(2), 2)):
         kernel = BACKEND.lower(program, space.schedule(row), FEW)

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.check import Bounds
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
-from ir.oracle import evaluate
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import MARK, kernels_of
 from ir.targets.cuda.stream_k import Stream
 from ir.targets.cuda.tensor import TensorKernel
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems
 from tests.targets.test_cuda_merging import FEW, PLAIN, SMALL_TILES, fresh_workspace
@@ -55,7 +54,7 @@ def plan_of(kernel: Kernel) -> dict[str, Any]:
 def test_sums_are_right_whatever_comes_first(changed: dict[str, Any]) -> None:
     program = built("matmul", PLAIN)
     inputs = random_inputs(program, np.random.default_rng(1))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     kernel = lowered(program, **changed)
     for mode in QUICK:
         assert not problems(program, kernel, inputs, wanted, mode), mode
@@ -73,7 +72,7 @@ EPILOGUES: tuple[tuple[str, dict[str, Any]], ...] = (
 def test_the_epilogue_follows_once_for_every_tile(name: str, arguments: dict[str, Any]) -> None:
     program = built(name, arguments)
     inputs = random_inputs(program, np.random.default_rng(2))
-    wanted = evaluate(program, inputs)
+    wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, FEW).pin(stream_k="rest")
     (row,) = space.sample(np.random.default_rng(0), 1)
     kernel = BACKEND.lower(program, space.schedule(row), FEW)
@@ -92,7 +91,7 @@ def test_a_second_run_finds_the_flags_clean_and_gives_the_same_bits(
     kernel = lowered(program, **changed)
     plan, results = plan_of(kernel), []
     workspace = fresh_workspace(plan)
-    bounds = Bounds.around(evaluate(program, inputs)["C"], "bf16", 2048, None)
+    bounds = bounds_of(program, inputs)["C"]
     for mode in QUICK:
         arrays = {**arrays_of(kernel, inputs), "workspace": workspace}
         run = emulate(kernel.text("cuda"), plan, arrays, mode=MODES[mode], limit=30)
@@ -123,7 +122,7 @@ LAUNCHED = (r"range = \d+ - tw_", "range = tw_")  # ranges in the order of launc
 def is_right(text: str, plan: dict[str, Any], program: Program, modes: tuple[int, ...]) -> bool:
     """Whether runs on one workspace, one after another, are right and leave the flags clean."""
     inputs = random_inputs(program, np.random.default_rng(3))
-    bounds = Bounds.around(evaluate(program, inputs)["C"], "bf16", 2048, None)
+    bounds = bounds_of(program, inputs)["C"]
     kernel, workspace = lowered(program, stream_k="rest"), fresh_workspace(plan)
     ((start, size),) = plan["clean"]
     for mode in modes:

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.expectation import references
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.program import Program
 from ir.targets.cuda.emulate import compiler
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems
 
@@ -48,7 +48,7 @@ def test_residuals_share_sectors_with_the_next_load() -> None:
 def test_who_does_not_wait_for_its_turn_is_found_out() -> None:
     program, kernel = lowered(64, 64 * 132 * 3, 320)
     inputs = random_inputs(program, np.random.default_rng(0))
-    (wanted, *_) = references(program, inputs)
+    wanted = bounds_of(program, inputs)
     for mode in (0, 5):
         assert not problems(program, kernel, inputs, wanted, mode)
     text = kernel.text("cuda")

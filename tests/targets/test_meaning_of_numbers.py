@@ -23,6 +23,7 @@ from ir.registry import load_operator, operator_names
 from ir.target import Hardware, get_backend
 from ir.targets.cpu.standalone import C_FLAGS, standalone
 from ir.targets.cuda.emulate import MODES, compiler, emulate
+from tests.judging import strictly
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.hostile import (
     KINDS,
@@ -152,10 +153,10 @@ def test_operators_on_the_cpu(number: int, cache_dir: Path) -> None:
     name, arguments, keep = OPERATORS[number]
     program = load_operator(name).build(**arguments)
     cases = [hostile_inputs(program, kind, number, keep) for kind in KINDS]
-    wanted = [evaluate(program, inputs) for inputs in cases]
+    wanted = [strictly(program, inputs) for inputs in cases]
     for kernel in cpu_kernels(program, 1):
         for kind, want, found in zip(KINDS, wanted, run_cpu(kernel, cases, cache_dir), strict=True):
-            assert differences(program, want, found, alike=alike(name, kind)) == [], kind
+            assert differences(want, found, alike=alike(name, kind)) == [], kind
 
 
 ON_CUDA = (
@@ -172,8 +173,8 @@ def test_operators_on_cuda(label: str) -> None:
     cases = {kind: hostile_inputs(program, kind, 7, keep) for kind in KINDS}
     kernel = BACKEND.lower(program, drawn(program, 7, 0, 1)[0], HARDWARE)
     for kind, inputs in cases.items():
-        found, want = run_emulated(kernel, inputs), evaluate(program, inputs)
-        assert differences(program, want, found, alike=alike(name, kind)) == [], kind
+        found, want = run_emulated(kernel, inputs), strictly(program, inputs)
+        assert differences(want, found, alike=alike(name, kind)) == [], kind
 
 
 def alike(name: str, kind: str) -> bool:

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.check import Bounds
-from explorer.expectation import reduction_length, references
 from explorer.measure import Measurer
 from ir.builder import Graph, Operator, contract
 from ir.inputs import random_inputs
@@ -30,6 +28,7 @@ from ir.targets.cuda.hardware import known_hardware
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_plan import make_mma_plan
+from tests.judging import bounds_of
 from tests.targets import unforeseen
 from tests.targets.test_cpu_space import NARROW, WIDE
 from tests.targets.test_cuda_emulated import arrays_of
@@ -96,18 +95,14 @@ def test_emulated_kernels_mean_their_program(number: int, hardware: Hardware, en
 def emulated(program: Program, schedule: Schedule, hardware: Hardware) -> list[str]:
     """Faults of a kernel, and what of its outputs is wrong, in two orders of completion."""
     inputs = random_inputs(program, np.random.default_rng(0))
-    exact, *others = references(program, inputs)
+    wanted = bounds_of(program, inputs)
     kernel = CUDA.lower(program, schedule, hardware)
     found: list[str] = []
     for mode in (0, 15):
         arrays = arrays_of(kernel, inputs)
         run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=MODES[mode])
         found += run.faults
-        for spec in program.outputs:
-            known = [other[spec.name] for other in others]
-            length = reduction_length(program)
-            bounds = Bounds.around(exact[spec.name], spec.dtype, length, None, known)
-            found.append(bounds.judge(arrays[spec.name]).detail)
+        found += [bounds.judge(arrays[name]).detail for name, bounds in wanted.items()]
     return [problem for problem in found if problem]
 
 

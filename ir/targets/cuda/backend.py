@@ -9,8 +9,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ir.errors import UsageError
+from ir.roundoff import Accumulations
 from ir.target import Hardware
 from ir.targets.cuda.hardware import device_hardware, stated_peaks
+from ir.targets.cuda.roundoff import ACCUMULATIONS
 
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
@@ -34,6 +36,10 @@ class CudaBackend:
     def peaks(self, hardware: Hardware) -> Mapping[str, float]:
         """What the card's data sheet says of each type."""
         return stated_peaks(hardware)
+
+    def accumulations(self, hardware: Hardware) -> Accumulations:
+        """How tensor cores add up products."""
+        return ACCUMULATIONS
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""

@@ -1,0 +1,309 @@
+"""Forward error analysis of one op at a time: what its operands are off, and what it adds itself.
+
+Every rule takes exact values with the errors of right kernels beside them, and gives the error of
+the result. Works on arrays of numpy and of libraries like it. Knows no program and no lowering.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ir.dtypes import is_float, within
+from ir.ops.base import Amount, Array, Error, TileArray, TileType
+from ir.ops.product import product_sum
+from ir.roundoff import FORMATS, SIGMAS, Accumulation, ErrorModel
+from ir.scalar import COMBINES, ScalarFunction, scalar_function
+
+_EXACT = frozenset({"neg", "abs", "max", "min", "where", "floor", "lt", "le", "eq"})
+_SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands before
+_BRIDGE = 0.32  # the mean size of a Brownian bridge
+_CHEAP = 0.25  # of the coarsest output's roundoff: what a scalar function may be off at most
+
+
+def reach(error: Error) -> Amount:
+    """The largest error that an element may have: what is shared, and six standard deviations."""
+    return error.wide + SIGMAS * error.spread**0.5
+
+
+def shared(error: Error) -> Error:
+    """The same error, said to be shared by elements that are added up."""
+    return Error(reach(error))
+
+
+def _sum(left: Error | None, right: Error | None) -> Error | None:
+    if left is None or right is None:
+        return left or right
+    return Error(left.wide + right.wide, left.spread + right.spread)
+
+
+def _none(amount: Amount) -> bool:
+    return isinstance(amount, float) and amount == 0.0
+
+
+# --- elementwise --------------------------------------------------------------------------------
+
+
+def mapped(
+    function: str, args: Sequence[TileArray], result: TileArray, dtype: str, model: ErrorModel
+) -> Error | None:
+    """The error of `function`, of which `result` (of `dtype`) is the exact value.
+
+    Moved by an operand as the function is by either end of what that may be; first order in all.
+    """
+    row, axes = scalar_function(function), result.axes
+    values = [arg.aligned(axes) for arg in args]
+    twice = {id(arg.array) for arg in args if sum(a.array is arg.array for a in args) > 1}
+    with np.errstate(all="ignore"):
+        found = _own(row, values, result.array, dtype, model)
+        for place, arg in enumerate(args):
+            error = arg.error_over(axes)
+            if error is None:
+                continue
+            if len(arg.axes) < len(axes) or id(arg.array) in twice:
+                error = shared(error)
+            found = _sum(found, _moved(row, values, place, error, result.array))
+    return found
+
+
+def _moved(
+    row: ScalarFunction, values: Sequence[Array], place: int, error: Error, result: Array
+) -> Error:
+    """How far the result moves with one operand, by evaluating the function at both its ends."""
+    size = reach(error)
+    gap: Amount = 0.0
+    for end in _ends(values[place], size):
+        there = row.meaning(*values[:place], end, *values[place + 1 :])
+        gap = np.maximum(gap, _apart(there, result))
+    if result.dtype.kind == "b" or _none(error.spread):
+        return Error(gap)
+    ratio = np.where(np.isfinite(size), gap / np.where(size > 0, size, 1.0), np.inf)
+    return Error(_times(ratio, error.wide), _times(ratio * ratio, error.spread))
+
+
+def _ends(value: Array, size: Amount) -> list[Array]:
+    """What a value may be at most and at least; integers move by whole steps."""
+    if value.dtype.kind == "b":
+        return [value ^ (size > 0)]
+    if value.dtype.kind == "f":
+        return [value + size, value - size]
+    steps = np.clip(np.ceil(size), 0, 2.0**31).astype(np.int64)
+    return [value + steps, value - steps]
+
+
+def _times(ratio: Amount, amount: Amount) -> Amount:
+    """The product, where no error stays none however steep the function."""
+    if _none(amount):
+        return 0.0
+    return np.where(amount > 0, ratio * amount, 0.0)
+
+
+def _apart(there: Array, result: Array) -> Array:
+    """The distance of two results; none where both are the same infinity or no number."""
+    if result.dtype.kind == "b":
+        differ: Array = (there != result).astype(np.float64)
+        return differ
+    same = (there == result) | ((there != there) & (result != result))
+    return np.where(same, 0.0, _known(np.abs(there - result)))
+
+
+def _known(distance: Array) -> Array:
+    """Distances, infinite where they are no number."""
+    return np.where(distance == distance, distance, np.inf)
+
+
+def _own(
+    row: ScalarFunction, values: Sequence[Array], result: Array, dtype: str, model: ErrorModel
+) -> Error | None:
+    """What computing the function adds: a rounding, and the error of its approximation."""
+    if not is_float(dtype) or row.name in _EXACT:
+        return None
+    unit, size = model.unit(dtype), np.abs(result)
+    if row.name in _SHIFTED:
+        largest = np.maximum(*(np.abs(value) for value in values))
+        return Error(_bounded(unit * largest, result, dtype))
+    if row.name == "mul":
+        return Error(_lost(result, dtype), _bounded(size * size * (unit * unit / 3), result))
+    allowed = max(row.ulps * unit, _CHEAP * model.coarsest if row.ulps > 2 else 0.0)
+    wide = allowed * size + row.floor * unit
+    if row.name == "exp":  # the argument is scaled, and rounded, before
+        wide = wide + unit * _times(np.abs(values[0]), size)
+    return Error(_bounded(wide, result, dtype))
+
+
+def _bounded(amount: Array, result: Array, dtype: str = "f64") -> Array:
+    """No error where the result is infinite or no number, as a kernel's is; any beyond `dtype`."""
+    if dtype != "f64":
+        amount = np.where(np.abs(result) > FORMATS[dtype].largest, np.inf, amount)
+    return np.where(np.isfinite(result), amount, 0.0)
+
+
+def _lost(result: Array, dtype: str) -> Amount:
+    """Any error where a number is too large for `dtype`."""
+    beyond = np.isfinite(result) & (np.abs(result) > FORMATS[dtype].largest)
+    return np.where(beyond, np.inf, 0.0) if beyond.any() else 0.0
+
+
+def converted(arg: TileArray, result: TileArray, source: str, dtype: str) -> Error | None:
+    """The error of a cast on the way, which a kernel may round or not."""
+    if not is_float(dtype):
+        return _truncated(arg, result, dtype) if is_float(source) else arg.error
+    narrower = is_float(source) and FORMATS[dtype].precision < FORMATS[source].precision
+    return _sum(arg.error, rounded_to(arg.array, dtype)) if narrower else arg.error
+
+
+def _truncated(arg: TileArray, result: TileArray, dtype: str) -> Error | None:
+    """A value just beside a whole number may be truncated to either side of it."""
+    if arg.error is None:
+        return None
+    size = reach(arg.error)
+    with np.errstate(all="ignore"):
+        ends = (within(arg.array + size, dtype), within(arg.array - size, dtype))
+        return Error(np.maximum(*(_apart(end, result.array) for end in ends)))
+
+
+def rounded_to(value: Array, dtype: str) -> Error:
+    """The error of rounding to the neighbouring numbers of `dtype`, independent at each element."""
+    form, size = FORMATS[dtype], np.abs(value)
+    with np.errstate(all="ignore"):
+        half = form.half_unit(size)
+        beyond = size - form.largest
+        lost = np.where(beyond > half, beyond if form.saturates else np.inf, 0.0)
+    return Error(_bounded(lost, value), _bounded(half * half / 3, value))
+
+
+# --- sums ---------------------------------------------------------------------------------------
+
+
+def contracted(
+    args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+    over: tuple[str, ...], acc: str, terms: int, model: ErrorModel,
+) -> Error | None:  # fmt: skip
+    """The error of a sum of `terms` products."""
+    left, right = args
+    found: Error | None = None
+    if is_float(acc):
+        squares = product_sum(_squared(left), _squared(right), over).aligned(result.axes)
+        way = model.accumulation(types[0].dtype, types[1].dtype, acc)
+        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+        found = _sum(Error(_lost(result.array, acc)), found)
+        if "tf32" in (types[0].dtype, types[1].dtype):  # truncated where read: all shrink
+            found = _sum(found, Error(2.0**-10 * np.abs(result.array)))
+    for one, other in ((left, right), (right, left)):
+        if one.error is not None:
+            found = _sum(found, _brought(one, one.error, other, result.axes, over))
+    return found
+
+
+def _squared(tile: TileArray) -> TileArray:
+    return TileArray(tile.axes, np.square(_real(tile.array)))
+
+
+def _real(array: Array) -> Array:
+    return array.astype(np.float64, copy=False)
+
+
+def _brought(
+    one: TileArray, error: Error, other: TileArray, axes: tuple[str, ...], over: tuple[str, ...]
+) -> Error:
+    """What the error of one operand comes to: its own adds up as random numbers do.
+
+    Results along axes which that operand does not have share it, so it is bounded there.
+    """
+    size = np.abs(_real(other.array))
+    if other.error is not None:
+        size = size + reach(other.error)
+    wide = _weighed(one, error.wide, TileArray(other.axes, size), axes, over)
+    own = _weighed(one, error.spread, TileArray(other.axes, size * size), axes, over)
+    found = Error(wide, own)
+    return found if set(axes) <= set(one.axes) else shared(found)
+
+
+def _weighed(
+    one: TileArray, amount: Amount, weights: TileArray, axes: tuple[str, ...],
+    over: tuple[str, ...],
+) -> Amount:  # fmt: skip
+    """The sum of products of an error and weights; 0 if there is no error."""
+    if _none(amount):
+        return 0.0
+    tile = TileArray(one.axes, amount + np.zeros_like(one.array, dtype=np.float64))
+    with np.errstate(all="ignore"):
+        return _known(product_sum(tile, weights, over).aligned(axes))
+
+
+def _accumulated(root: Array, total: Array, terms: int, way: Accumulation) -> Error:
+    """The roundings of a running sum, given the root of its terms' squares and its size.
+
+    A sum on its way is that of a random walk that ends at the total: |total| i / n in the mean, and
+    root sqrt(i / n (1 - i / n)) around it. Roundings to nearest add up as random numbers do,
+    truncations by half a unit each, which do not cancel.
+    """
+    steps = math.ceil(terms / way.terms)
+    with np.errstate(all="ignore"):
+        if way.truncates:
+            size = way.unit / 2 * steps * (_BRIDGE * root + total / 2)
+            return Error(np.where(np.isfinite(size), size, 0.0))
+        size = np.square(way.unit * (root + total)) * (steps / 3)
+        return Error(0.0, np.where(np.isfinite(size), size, 0.0))
+
+
+def reduced(
+    kind: str, arg: TileArray, result: TileArray, dtype: str, over: tuple[str, ...], terms: int,
+    model: ErrorModel,
+) -> Error | None:  # fmt: skip
+    """The error of combining `terms` elements of a tile each."""
+    where = tuple(arg.axes.index(axis) for axis in over)
+    if kind in ("max", "min"):
+        return _extreme(kind, arg, result, where)
+    if kind == "prod":
+        return _product(arg, result, where, terms, dtype, model)
+    found: Error | None = None
+    if is_float(dtype):
+        with np.errstate(all="ignore"):
+            squares = np.square(arg.array).sum(axis=where)
+        way = model.accumulation(dtype, dtype, dtype)
+        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+    if arg.error is None:
+        return found
+    room = np.zeros_like(arg.array, dtype=np.float64)
+    parts = (
+        0.0 if _none(amount) else (amount + room).sum(axis=where)
+        for amount in (arg.error.wide, arg.error.spread)
+    )
+    return _sum(found, Error(*parts))
+
+
+def _extreme(kind: str, arg: TileArray, result: TileArray, where: tuple[int, ...]) -> Error | None:
+    """Of maxima and minima, also of truth values: between those of both ends of each element."""
+    if arg.error is None:
+        return None
+    size, best = reach(arg.error), np.max if kind == "max" else np.min
+    if arg.array.dtype.kind == "b":
+        ends = [arg.array | (size > 0), arg.array & ~(size > 0)]
+    else:
+        ends = _ends(arg.array, size)
+    with np.errstate(all="ignore"):
+        return Error(np.maximum(*(_apart(best(end, axis=where), result.array) for end in ends)))
+
+
+def _product(
+    arg: TileArray, result: TileArray, where: tuple[int, ...], terms: int, dtype: str,
+    model: ErrorModel,
+) -> Error:  # fmt: skip
+    """Every factor at its largest, and a rounding for each."""
+    size = np.abs(arg.array)
+    with np.errstate(all="ignore"):
+        wide = _bounded(terms * model.unit(dtype) * np.abs(result.array), result.array)
+        if arg.error is not None:
+            most = np.prod(size + reach(arg.error), axis=where)
+            wide = wide + _known(most - np.prod(size, axis=where))
+    return Error(wide)
+
+
+def combined(
+    kind: str, left: TileArray, right: TileArray, result: TileArray, dtype: str, model: ErrorModel
+) -> Error | None:
+    """The error of combining two partial results."""
+    return mapped(COMBINES[kind].function, (left, right), result, dtype, model)
