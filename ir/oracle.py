@@ -192,11 +192,6 @@ def _fused(program: Program, position: int) -> bool:
     )
 
 
-def _only_stored(program: Program, position: int) -> bool:
-    """Whether a value is rounded for outputs alone, whose own rounding is known exactly."""
-    return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))
-
-
 def _fill(
     evaluation: _Evaluation,
     plan: Sequence[tuple[str, int]],
@@ -273,9 +268,16 @@ class _Evaluation:
         if isinstance(node.op, Reduce):
             return self.reduced(position, node.op.kind, node.op.over)
         meant = self._meant(node.op, node.args)
-        if isinstance(node.op, Cast) and _only_stored(self.program, position):
+        if self._rounds_for_outputs(position):
             return TileArray(meant.axes, meant.array, self.value(node.args[0]).error)
         return meant
+
+    def _rounds_for_outputs(self, position: int) -> bool:
+        """Whether a node rounds for outputs alone, whose own rounding is known exactly."""
+        nodes = self.program.nodes
+        users = (nodes[user].op for user in self.program.users(position))
+        rounds = isinstance(nodes[position].op, Cast) and is_float(nodes[position].dtype)
+        return rounds and all(isinstance(op, Store) for op in users)
 
     def _meant(self, op: Op, positions: Sequence[int]) -> TileArray:
         """An op's meaning at those operands, and how far it may be off."""

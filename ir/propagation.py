@@ -123,6 +123,7 @@ def _own(
     unit, size = model.unit(dtype), np.abs(result)
     if row.name in _SHIFTED:
         largest = np.maximum(*(np.abs(value) for value in values))
+        largest = np.where(size > 0, largest, 0.0)  # of equal numbers it is 0 however scaled
         return Error(_bounded(unit * largest, result, dtype))
     if row.name == "mul":
         return Error(_lost(result, dtype), _bounded(size * size * (unit * unit / 3), result))
