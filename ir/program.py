@@ -88,7 +88,7 @@ class Program:
             raise ProgramError(f"{self.name}: {error}") from None
 
     def _check_tensors(self) -> None:
-        """What generated code relies on: it reads inputs, and writes each output once, within it."""
+        """What generated code relies on: inputs are read, outputs written once, within them."""
         for spec in self.tensors:
             _check_tensor(self.name, spec)
         readable = {spec.name for spec in self.inputs}
