@@ -291,7 +291,17 @@ class _Parser:
         if not self.name:
             raise ProgramError("line 1: no program; the first line is `program NAME`")
         tensors, extents = tuple(self.tensors.values()), tuple(self.extents.items())
-        return Program(self.name, extents, tensors, tuple(self.nodes), tuple(self.pins))
+        found = Program(self.name, extents, tensors, tuple(self.nodes), tuple(self.pins))
+        _refuse_padding(found)
+        return found
+
+
+def _refuse_padding(program: Program) -> None:
+    """Results are filled whole: only kernels of one program leave padding to each other."""
+    for _, op in program.stores():
+        shape, whole = program.scope.shape(op.axes), program.scope.tensors[op.tensor].shape
+        if shape != whole:
+            raise ProgramError(f"{program.name}: store {op.tensor}: {shape} elements into {whole}")
 
 
 def _read_op(op: type[Op], parts: list[str]) -> Op:

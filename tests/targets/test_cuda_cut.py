@@ -94,6 +94,33 @@ def test_what_depends_on_a_product_or_feeds_one(program: Program, kinds: tuple[s
     close(in_turn(cut_program(program), inputs), evaluate(program, inputs))
 
 
+@pytest.mark.parametrize(
+    ("name", "x", "w"),
+    [
+        ("taken", "t0", "t1"),
+        ("crossed", "t1", "t0"),
+        ("twice", "t0", "cut_t0"),
+        ("n" * 100, "X", "W"),
+    ],
+    ids=["taken", "crossed", "twice", "long"],
+)
+def test_names_of_a_program_are_its_own_affair(name: str, x: str, w: str) -> None:
+    """Kernels and the tensors between them take names that the program leaves."""
+    g = Graph(name)
+    rows, columns, depth = g.axes(m=24, n=40, k=63)
+    left, right = g.input(x, (rows, depth), "bf16"), g.input(w, (columns, depth), "bf16")
+    g.output("Y", contract(left, right, over=depth), "bf16")
+    program = g.program()
+    kernels = kernels_of(program, HARDWARE)
+    assert [kernel.kind for kernel in kernels] == ["block", "block", "tensor"]
+    names = {spec.name for kernel in kernels for spec in kernel.program.outputs}
+    assert len(names) == 3
+    assert not names & {x, w}
+    assert len({kernel.program.name for kernel in kernels}) == 3
+    inputs = random_inputs(program, np.random.default_rng(4))
+    close(in_turn(cut_program(program), inputs), evaluate(program, inputs))
+
+
 def test_copies_are_made_only_for_tensor_cores() -> None:
     program = built("conv2d", {"n": 1, "h": 9, "w": 9, "c": 3, "f": 8, "dtype": "bf16"})
     kinds = [kernel.kind for kernel in kernels_of(program, HARDWARE)]

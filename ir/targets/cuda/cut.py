@@ -13,7 +13,7 @@ from ir.dtypes import dtype_of
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
 from ir.ops.store import Store
-from ir.program import Program
+from ir.program import LONGEST_NAME, Program
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.computed import (
     by_stride,
@@ -220,7 +220,21 @@ def _cut(program: Program, position: int) -> Cut:
     if shape:
         unit = max(1, STRIDE_UNIT // dtype_of(dtype).bytes)
         shape[-1] = -(-shape[-1] // unit) * unit
-    return Cut(position, TensorSpec(f"t{position}", tuple(shape), dtype, "output"), tuple(axes))
+    spec = TensorSpec(_free_name(program, f"t{position}"), tuple(shape), dtype, "output")
+    return Cut(position, spec, tuple(axes))
+
+
+def _free_name(program: Program, name: str) -> str:
+    """`name`, or one like it that no tensor of the program has."""
+    while name in program.scope.tensors:
+        name = f"cut_{name}"
+    return name
+
+
+def _part_name(program: Program, number: int) -> str:
+    """A part's name: the program's, short enough for what is added."""
+    end = f"_{number}"
+    return f"{program.name[: LONGEST_NAME - len(end)]}{end}"
 
 
 def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ...]:
@@ -234,12 +248,13 @@ def _kernels(program: Program, cuts: list[Cut]) -> list[Program]:
     known: dict[int, Cut] = {}
     found = []
     for number, cut in enumerate(cuts):
-        name = f"{program.name}_{number}"
+        name = _part_name(program, number)
         found.append(_subprogram(program, name, known, cut))
         known[cut.node] = cut
     stores = [p for p, node in enumerate(program.nodes) if isinstance(node.op, Store)]
     for number, group in enumerate(_store_groups(program, stores)):
-        name = program.name if not cuts and not number else f"{program.name}_{len(cuts) + number}"
+        whole = not cuts and not number
+        name = program.name if whole else _part_name(program, len(cuts) + number)
         found.append(_rebuild(program, name, known, group, None))
     return found
 
