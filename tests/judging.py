@@ -31,7 +31,10 @@ def strictly(program: Program, inputs: Mapping[str, Any]) -> dict[str, Bounds]:
     found = answers(program, inputs, error_model(program, ACCUMULATIONS))
     with np.errstate(all="ignore"):
         tamed = {
-            name: Answer(answer.value, np.minimum(answer.reach, _most(answer.value)))
+            name: Answer(
+                answer.value,
+                np.where(np.isinf(answer.reach), _most(answer.value), answer.reach),
+            )
             for name, answer in found.items()
         }
     return {spec.name: Bounds.around(tamed[spec.name], spec.dtype) for spec in program.outputs}

@@ -16,7 +16,7 @@ from explorer.runtime.base import Array
 from explorer.runtime.cuda import CudaLaunch, cupy, operand_sets
 from explorer.runtime.eager import Evaluation
 from explorer.runtime.products import Product
-from ir.dtypes import dtype_of, numpy_dtype, whole_range
+from ir.dtypes import dtype_of, numpy_dtype, promote, whole_range
 from ir.program import Program
 from ir.scalar import scalar_function
 
@@ -76,9 +76,13 @@ class CupyLibrary:
             shape = (len(left), left.shape[1], right.shape[2])
             out = self.xp.empty(shape, numpy_dtype(dtypes[2]))
         if not cublas.multiplies(*dtypes):
-            common = "f64" if "f64" in dtypes else dtypes[2]
+            common = promote(dtypes)
             left, right = self.wide(left, dtypes[0], common), self.wide(right, dtypes[1], common)
-            dtypes = (common, common, dtypes[2])
+            if common != dtypes[2]:  # rounded once, at the end
+                wide = self.multiply(left, right, (common, common, common), None)
+                out[...] = self.narrow(wide, dtypes[2])
+                return out
+            dtypes = (common, common, common)
         if not cublas.multiplies(*dtypes) or not cublas.multiply(left, right, dtypes, out):
             result = numpy_dtype(dtypes[2])
             self.xp.matmul(left.astype(result), right.astype(result), out=out)
