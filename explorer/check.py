@@ -16,13 +16,14 @@ from numpy.typing import NDArray
 
 from ir.dtypes import is_float, numpy_dtype, to_float
 from ir.oracle import Answer
-from ir.roundoff import FORMATS, SAFETY
+from ir.roundoff import FLUSHED, FORMATS, SAFETY
 
 Array = NDArray[Any]
 _CHUNK = 1 << 16
 _POISON = {1: 0x5A, 2: 0x7FDE, 4: 0x7FDEADDE, 8: 0x7FFDEADDEADDEADD}
 _ERROR_SAMPLE = 1 << 14
-_FLUSHED = {"f32": 2.0**-126, "tf32": 2.0**-126, "bf16": 2.0**-126}  # what may become 0
+_MANY = 256  # elements whose errors say something in the mean
+LEANING = 0.004  # part of itself by which an output of right roundings may lean to one side
 _HAIR = 1 + 2.0**-20  # ends of intervals are kept in f32
 
 
@@ -43,7 +44,8 @@ class Bounds:
     """The interval in which each element of an output must lie.
 
     `picks` are the indices along each dimension at which it is known; None if it is everywhere. An
-    interval without ends says nothing of its element; one of NaN asks for NaN.
+    interval without ends says nothing of its element; one of NaN asks for NaN. Roundings fall to
+    either side: all elements together may be too large or too small by the part `leaning` at most.
     """
 
     dtype: str
@@ -51,9 +53,16 @@ class Bounds:
     high: Array
     scale: float
     picks: tuple[Array, ...] | None = None
+    leaning: float = LEANING
 
     @classmethod
-    def around(cls, answer: Answer, dtype: str, picks: tuple[Array, ...] | None = None) -> Bounds:
+    def around(
+        cls,
+        answer: Answer,
+        dtype: str,
+        picks: tuple[Array, ...] | None = None,
+        leaning: float = LEANING,
+    ) -> Bounds:
         """The exact values, widened by what a right kernel may be off and by their own rounding."""
         if not is_float(dtype):
             return cls(dtype, *_whole_interval(answer, dtype), 1.0, picks)
@@ -62,7 +71,7 @@ class Bounds:
             room = SAFETY * answer.reach.astype(np.float64)
             size = np.abs(value)
             room = room + form.half_unit(size + np.where(np.isfinite(room), room, 0.0)) * _HAIR
-            room = room + _FLUSHED.get(dtype, 0.0)
+            room = room + FLUSHED.get(dtype, 0.0)
             room = np.where(np.isfinite(value), room * (2 if dtype == "f32" else 1), 0.0)
             low, high = _beyond(value - room, form.largest), _beyond(value + room, form.largest)
             if form.saturates:
@@ -70,7 +79,8 @@ class Bounds:
             finite = size[np.isfinite(size)]
             scale = float(np.sqrt(np.square(finite).mean())) if finite.size else 0.0
             wide = np.float64 if dtype == "f64" else np.float32
-            return cls(dtype, low.astype(wide), high.astype(wide), scale or 1.0, picks)
+            ends = low.astype(wide), high.astype(wide)
+            return cls(dtype, *ends, scale or 1.0, picks, leaning)
 
     @property
     def unbounded(self) -> int:
@@ -84,9 +94,10 @@ class Bounds:
         known = output if self.picks is None else output[self.picks]
         flat = known.reshape(-1)
         if all(_inside(*part, self.dtype) for part in self._parts(flat)):
-            if self.picks is None or not (missing := self._strangers(output)):
-                return Verdict(self._error(flat, max(1, flat.size // _ERROR_SAMPLE)))
-            return Verdict(float("inf"), f"{missing} of {output.size} elements are NaN")
+            if self.picks is not None and (missing := self._strangers(output)):
+                return Verdict(float("inf"), f"{missing} of {output.size} elements are NaN")
+            step = max(1, flat.size // _ERROR_SAMPLE)
+            return Verdict(self._error(flat, step), self._lean(flat, step))
         detail = self._explain(flat, known.shape)
         return Verdict(self._error(flat, 1) if detail else 0.0, detail)
 
@@ -107,18 +118,35 @@ class Bounds:
         starts = range(0, flat.size, step)
         return sum(int(np.isnan(widen(flat[s : s + step], self.dtype)).sum()) for s in starts)
 
-    def _error(self, flat: Array, step: int) -> float:
+    def _lean(self, flat: Array, step: int) -> str:
+        """Words for an output that is too large or too small in the mean, though no element is."""
+        if not is_float(self.dtype):
+            return ""
+        have, want, _, _ = self._sampled(flat, step)
+        known = np.isfinite(have) & np.isfinite(want) & (have != want)
+        weight = float(np.square(want[known]).sum())
+        if np.count_nonzero(known) < _MANY or not 0 < weight < np.inf:
+            return ""
+        lean = float(((have - want)[known] * want[known]).sum()) / weight
+        if abs(lean) <= self.leaning:
+            return ""
+        side = "large" if lean > 0 else "small"
+        return f"elements are {abs(lean):.2%} too {side} in the mean; {self.leaning:.2%} is right"
+
+    def _sampled(self, flat: Array, step: int) -> tuple[Array, Array, Array, Array]:
+        """Every `step`th element, the middle of its interval and both ends, in float64."""
         have = host(widen(flat[::step], self.dtype)).astype(np.float64)
+        low, high = (host(a.reshape(-1)[::step]).astype(np.float64) for a in (self.low, self.high))
         with np.errstate(all="ignore"):
-            low, high = (host(a.reshape(-1)[::step]).astype(np.float64) for a in self._ends)
             want = np.where(np.isfinite(low) & np.isfinite(high), (low + high) / 2, have)
+        return have, want, low, high
+
+    def _error(self, flat: Array, step: int) -> float:
+        have, want, low, high = self._sampled(flat, step)
+        with np.errstate(all="ignore"):
             error = np.abs(have - want) / (np.abs(want) + self.scale)
         error[(have == low) | (have == high) | (np.isnan(have) & np.isnan(low))] = 0.0
         return float(np.max(np.nan_to_num(error, nan=np.inf), initial=0.0))
-
-    @property
-    def _ends(self) -> tuple[Array, Array]:
-        return self.low, self.high
 
     def _explain(self, flat: Array, shape: tuple[int, ...]) -> str:
         """What is wrong, in words; empty when only expected NaNs failed the comparison."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.check import Bounds
+from explorer.check import LEANING, Bounds
 from explorer.errors import Uncheckable
 from ir.dtypes import dtype_of, is_float
 from ir.ops.base import TensorSpec
@@ -70,9 +70,9 @@ class Recipe:
             program, inputs, error_model(program, self.accumulations), picked, xp=xp,
             room=means.piece,
         )  # fmt: skip
-        picks = _picks(program, picked, xp)
+        picks, leaning = _picks(program, picked, xp), leaning_of(program, self.accumulations)
         bounds = {
-            spec.name: Bounds.around(found[spec.name], spec.dtype, picks.get(spec.name))
+            spec.name: Bounds.around(found[spec.name], spec.dtype, picks.get(spec.name), leaning)
             for spec in program.outputs
         }
         _refuse_blind(program, bounds)
@@ -92,6 +92,17 @@ def error_model(program: Program, accumulations: Accumulations = ()) -> ErrorMod
     units = [FORMATS[spec.dtype].unit for spec in program.outputs if is_float(spec.dtype)]
     narrow = units and min(units) > FORMATS["f32"].unit
     return ErrorModel(accumulations, min(units) if narrow else 0.0)
+
+
+def leaning_of(program: Program, accumulations: Accumulations) -> float:
+    """By which part right outputs may be too small in the mean: sums that truncate lean."""
+    model, lean = ErrorModel(accumulations), LEANING
+    for node in program.nodes:
+        if isinstance(node.op, Contract) and is_float(node.op.acc):
+            types = [program.nodes[arg].dtype for arg in node.args]
+            terms = prod(program.axes[axis] for axis in node.op.over)
+            lean += model.accumulation(types[0], types[1], node.op.acc).bias(terms)
+    return lean
 
 
 def _refuse_blind(program: Program, bounds: Mapping[str, Bounds]) -> None:
@@ -116,6 +127,7 @@ class Expectation:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     scales: tuple[tuple[str, tuple[float, ...]], ...]
+    leaning: float
     sampled: tuple[str, ...]  # outputs of which a sample is known
 
     def input(self, number: int, name: str) -> Array:
@@ -132,7 +144,8 @@ class Expectation:
             picks = tuple(
                 np.load(_file(self.folder, number, spec.name, f"pick{dim}")) for dim in places
             )
-        return Bounds(spec.dtype, low, high, dict(self.scales)[spec.name][number], picks)
+        scale = dict(self.scales)[spec.name][number]
+        return Bounds(spec.dtype, low, high, scale, picks, self.leaning)
 
     def expected(self, number: int) -> Expected:
         """Set `number`, from its files."""
@@ -163,7 +176,7 @@ class ExpectationMaker:
                 sampled |= {name} if bounds.picks is not None else set()
         return Expectation(
             self._folder, program.inputs, program.outputs, tuple(scales.items()),
-            tuple(sorted(sampled)),
+            leaning_of(program, self._recipe.accumulations), tuple(sorted(sampled)),
         )  # fmt: skip
 
     def _save(self, number: int, name: str, bounds: Bounds) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from ir.dtypes import is_float, within
 from ir.ops.base import Amount, Array, Error, TileArray, TileType
 from ir.ops.product import product_sum
-from ir.roundoff import FORMATS, SIGMAS, Accumulation, ErrorModel
+from ir.roundoff import FLUSHED, FORMATS, SIGMAS, Accumulation, ErrorModel
 from ir.scalar import COMBINES, ScalarFunction, scalar_function
 
 _EXACT = frozenset({"neg", "abs", "max", "min", "where", "floor", "lt", "le", "eq"})
@@ -128,7 +128,7 @@ def _own(
     if row.name == "mul":
         return Error(_lost(result, dtype), _bounded(size * size * (unit * unit / 3), result))
     allowed = max(row.ulps * unit, _CHEAP * model.coarsest if row.ulps > 2 else 0.0)
-    wide = allowed * size + row.floor * unit
+    wide = allowed * size + row.floor * unit + FLUSHED.get(dtype, 0.0)
     if row.name == "exp":  # the argument is scaled, and rounded, before
         wide = wide + unit * _times(np.abs(values[0]), size)
     return Error(_bounded(wide, result, dtype))

@@ -6,6 +6,7 @@ docs/checking.md. Knows no op and no lowering.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +49,10 @@ FORMATS: dict[str, FloatFormat] = {
 }
 
 
+# numbers that machines may take for 0: those below the smallest normal one
+FLUSHED = {"f32": 2.0**-126, "tf32": 2.0**-126, "bf16": 2.0**-126}
+
+
 @dataclass(frozen=True, slots=True)
 class Accumulation:
     """How a machine adds up products: every `terms` of them are rounded to `unit` once.
@@ -58,6 +63,11 @@ class Accumulation:
     unit: float
     terms: int = 1
     truncates: bool = False
+
+    def bias(self, terms: int) -> float:
+        """By which part of itself a sum of so many terms may be too small: half a unit for each
+        truncation of what is half as large in the mean."""
+        return self.unit / 4 * math.ceil(terms / self.terms) if self.truncates else 0.0
 
 
 Accumulations = tuple[tuple[tuple[str, str], Accumulation], ...]  # by pairs of operand types

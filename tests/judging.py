@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from explorer.check import Bounds
-from explorer.expectation import error_model
+from explorer.expectation import error_model, leaning_of
 from ir.oracle import Answer, answers
 from ir.program import Program
 from ir.targets.cuda.roundoff import ACCUMULATIONS
@@ -17,7 +17,11 @@ from ir.targets.cuda.roundoff import ACCUMULATIONS
 def bounds_of(program: Program, inputs: Mapping[str, Any]) -> dict[str, Bounds]:
     """What each output may be, on either target."""
     found = answers(program, inputs, error_model(program, ACCUMULATIONS))
-    return {spec.name: Bounds.around(found[spec.name], spec.dtype) for spec in program.outputs}
+    leaning = leaning_of(program, ACCUMULATIONS)
+    return {
+        spec.name: Bounds.around(found[spec.name], spec.dtype, None, leaning)
+        for spec in program.outputs
+    }
 
 
 def exactly(reference: Any, dtype: str, picks: Any = None) -> Bounds:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from explorer.check import poison_bits
 from ir.dtypes import from_float, is_float, to_float
 from ir.ops.map import Constant, Map
 from ir.ops.reduce import Carry, Contract, Reduce
@@ -61,8 +62,9 @@ def _changed_element(outputs: Arrays, change: Callable[[Any, int], None]) -> Arr
 def stale_element(program: Program, inputs: Arrays, outputs: Arrays) -> Arrays:
     """One element is what memory held before."""
 
-    def change(flat: Any, place: int) -> None:
-        flat.view("u1").reshape(flat.size, -1)[place] = 0x3C
+    def change(flat: Any, place: int) -> None:  # outputs are poisoned before each call
+        dtype = program.outputs[0].dtype
+        flat.view(f"u{flat.dtype.itemsize}")[place] = poison_bits(dtype)
 
     return _changed_element(outputs, change)
 
