@@ -69,7 +69,8 @@ def compile_text(source: str, arch: str, options: Sequence[str] = ()) -> tuple[b
     """A cubin of `source` for `arch` ("sm_90a"); raises CompileError with the first errors."""
     version()
     nvrtc = bindings()
-    _, program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])
+    text = source.encode()  # kept as long as the program, which may read it late
+    _, program = nvrtc.nvrtcCreateProgram(text, b"kernel.cu", 0, [], [])
     try:
         words = [f"--gpu-architecture={arch}", *OPTIONS, *options]
         (error,) = nvrtc.nvrtcCompileProgram(program, len(words), [w.encode() for w in words])
@@ -83,10 +84,11 @@ def compile_text(source: str, arch: str, options: Sequence[str] = ()) -> tuple[b
 
 
 def _text(size_of: Any, fill: Any, program: Any) -> bytes:
+    """What NVRTC writes into bytes, which must be nobody else's: Python shares those of length 1."""
     _, size = size_of(program)
-    data: bytes = b" " * size
-    fill(program, data)
-    return data
+    room: bytes = bytes(size + 2)
+    fill(program, room)
+    return room[:size]
 
 
 def _first_errors(log: str) -> str:
