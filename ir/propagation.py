@@ -20,6 +20,7 @@ from ir.scalar import COMBINES, ScalarFunction, scalar_function
 _EXACT = frozenset({"neg", "abs", "max", "min", "where", "floor", "lt", "le", "eq"})
 _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands before
 _BRIDGE = 0.32  # the mean size of a Brownian bridge
+_LARGEST = 3.0  # times the mean size of a product: the largest of one instruction
 _CHEAP = 0.25  # of the coarsest output's roundoff: what a scalar function may be off at most
 
 
@@ -238,14 +239,18 @@ def _accumulated(root: Array, total: Array, terms: int, way: Accumulation) -> Er
     """The roundings of a running sum, given the root of its terms' squares and its size.
 
     A sum on its way is that of a random walk that ends at the total: |total| i / n in the mean, and
-    root sqrt(i / n (1 - i / n)) around it. Roundings to nearest add up as random numbers do,
-    truncations by half a unit each, which do not cancel.
+    root sqrt(i / n (1 - i / n)) around it. Roundings to nearest add up as random numbers do. An
+    instruction that truncates aligns its products and the sum to the largest of them: half a unit
+    of that is lost of the sum each time, which does not cancel, and a part of each product.
     """
     steps = math.ceil(terms / way.terms)
     with np.errstate(all="ignore"):
         if way.truncates:
-            size = way.unit / 2 * steps * (_BRIDGE * root + total / 2)
-            return Error(np.where(np.isfinite(size), size, 0.0))
+            size = _BRIDGE * root + total / 2
+            size = np.where(np.isfinite(size), size, 0.0)
+            aligned = way.unit * (size + _LARGEST * root / math.sqrt(terms))
+            aligned = np.where(np.isfinite(aligned), aligned, 0.0)
+            return Error(way.unit / 2 * steps * size, np.square(aligned) * (terms / 3))
         size = np.square(way.unit * (root + total)) * (steps / 3)
         return Error(0.0, np.where(np.isfinite(size), size, 0.0))
 

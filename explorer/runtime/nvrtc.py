@@ -84,7 +84,7 @@ def compile_text(source: str, arch: str, options: Sequence[str] = ()) -> tuple[b
 
 
 def _text(size_of: Any, fill: Any, program: Any) -> bytes:
-    """What NVRTC writes into bytes, which must be nobody else's: Python shares those of length 1."""
+    """What NVRTC writes into bytes; never into those of length 1, which Python shares."""
     _, size = size_of(program)
     room: bytes = bytes(size + 2)
     fill(program, room)
