@@ -198,7 +198,5 @@ def tables_of(decisions: Sequence[Decision]) -> Tables:
     for position, decision in enumerate(decisions):
         values = np.array(decision.domain, dtype=np.int64) if decision.numeric else None
         codes = {value: code for code, value in enumerate(decision.domain)}
-        tables[decision.name] = Table(
-            decision.name, position, len(decision.domain), values, codes
-        )
+        tables[decision.name] = Table(decision.name, position, len(decision.domain), values, codes)
     return Tables(tables)

@@ -88,9 +88,7 @@ def layouts(strides: Sequence[int] = STRIDES) -> st.SearchStrategy[Layout]:
     return CHOICES.map(lambda data: Choices(data).layout(EXTENTS, strides))
 
 
-def ordered(
-    gaps: bool = True, extents: Sequence[int] = EXTENTS
-) -> st.SearchStrategy[Layout]:
+def ordered(gaps: bool = True, extents: Sequence[int] = EXTENTS) -> st.SearchStrategy[Layout]:
     """An injective layout: leaves in some order, each stepping over all smaller ones."""
     return CHOICES.map(lambda data: Choices(data).ordered(extents, gaps))
 
