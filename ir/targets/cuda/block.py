@@ -276,7 +276,7 @@ class BlockKernel:
         they fit, and walked; tiles walked."""
         deep: dict[str, Value] = {AHEAD: 3}
         near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
-        found = [
+        found: list[tuple[dict[str, Value], Mapping[str, Value]]] = [
             (self._columns(across, threads, own), changed)
             for across, threads, own, changed in (
                 (4, 1024, 2, near), (4, 512, 8, near), (16, 512, 4, near | {PARTS: 8}),
