@@ -84,17 +84,17 @@ class Columns(Mapping[str, Column]):
 
     `columns[name]` is int64 (booleans as 0 and 1). Decisions over strings are read by
     `codes(name)` and `is_(name, value)`, since comparing a code with a string would be silently
-    false. `asked` collects the names read so far.
+    false. `asked` collects the names of the decisions read so far.
     """
 
     __slots__ = ("_cache", "_matrix", "_parts", "_tables", "asked")
 
-    def __init__(self, tables: Mapping[str, Table], matrix: Matrix) -> None:
+    def __init__(self, tables: Tables, matrix: Matrix, asked: set[str] | None = None) -> None:
         self._tables = tables
         self._matrix = matrix
         self._cache: dict[str, Column] = {}
         self._parts: dict[str, Columns] = {}
-        self.asked: set[str] = set()
+        self.asked: set[str] = set() if asked is None else asked
 
     @property
     def matrix(self) -> Matrix:
@@ -146,18 +146,15 @@ class Columns(Mapping[str, Column]):
         return Columns(self._tables, self._matrix[mask])
 
     def part(self, prefix: str) -> Columns:
-        """The decisions whose names begin with `prefix`, by what follows it.
-
-        What is asked of the part is not added to `asked`.
-        """
+        """The decisions whose names begin with `prefix`, by what follows it."""
         if prefix not in self._parts:
-            own = {n[len(prefix) :]: t for n, t in self._tables.items() if n.startswith(prefix)}
-            self._parts[prefix] = Columns(own, self._matrix)
+            own = self._tables.part(prefix)
+            self._parts[prefix] = Columns(own, self._matrix, self.asked)
         return self._parts[prefix]
 
     def _table(self, name: str) -> Table:
         table = self._tables[name]
-        self.asked.add(name)
+        self.asked.add(table.name)
         return table
 
     def __contains__(self, name: object) -> bool:
@@ -174,16 +171,32 @@ class Columns(Mapping[str, Column]):
 class Table:
     """A decision prepared for gathering: its column, its numbers, the code of each value."""
 
+    name: str
     position: int
     size: int
     values: Column | None
     codes: dict[Value, int]
 
 
-def tables_of(decisions: Sequence[Decision]) -> dict[str, Table]:
+class Tables(dict[str, Table]):
+    """Tables by the names under which they are read: those of the decisions, or of a part."""
+
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        super().__init__(tables)
+        self._parts: dict[str, Tables] = {"": self}
+
+    def part(self, prefix: str) -> Tables:
+        """The tables whose names begin with `prefix`, by what follows it."""
+        if prefix not in self._parts:
+            own = {n[len(prefix) :]: t for n, t in self.items() if n.startswith(prefix)}
+            self._parts[prefix] = Tables(own)
+        return self._parts[prefix]
+
+
+def tables_of(decisions: Sequence[Decision]) -> Tables:
     tables = {}
     for position, decision in enumerate(decisions):
         values = np.array(decision.domain, dtype=np.int64) if decision.numeric else None
         codes = {value: code for code, value in enumerate(decision.domain)}
-        tables[decision.name] = Table(position, len(decision.domain), values, codes)
-    return tables
+        tables[decision.name] = Table(decision.name, position, len(decision.domain), values, codes)
+    return Tables(tables)

@@ -110,6 +110,10 @@ class Program:
         if sorted(names) != sorted(shapes):
             raise ProgramError(f"{self.name}: every output is stored once, here {names} are")
 
+    def __hash__(self) -> int:
+        """Of little: caches ask often, and what is equal here differs early in a comparison."""
+        return hash((self.name, self.extents, len(self.tensors), len(self.nodes)))
+
     @cached_property
     def axes(self) -> dict[str, int]:
         return dict(self.extents)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir import variation
-from ir.columns import Column, Columns, Decision, Mask, Matrix, Table, tables_of
+from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, tables_of
 from ir.errors import Refusal, UsageError
 from ir.repair import repair
 from ir.schedule import Schedule, Value
@@ -86,7 +86,7 @@ class Space:
     # -- names and values ---------------------------------------------------------------------
 
     @cached_property
-    def _tables(self) -> dict[str, Table]:
+    def _tables(self) -> Tables:
         return tables_of(self.decisions)
 
     @cached_property
@@ -106,14 +106,14 @@ class Space:
     def size(self) -> int:
         """Schedules before constraints; what is pinned or not in force counts once."""
         if self.shape.governing:
-            return sum(branch.size for branch in self._branches())
+            return sum(branch.size for branch in self._branches)
         return math.prod(int(size) for size in self.shape.sizes)
 
-    def _branches(self) -> Iterator[Space]:
+    @cached_property
+    def _branches(self) -> tuple[Space, ...]:
         """The space once for each value of the first free decision on which others depend."""
         parent = self.decisions[self.shape.governing[0]]
-        for value in parent.domain:
-            yield self.pin({parent.name: value})
+        return tuple(self.pin({parent.name: value}) for value in parent.domain)
 
     def decision(self, name: str) -> Decision:
         """The decision called `name`; raises UsageError with the nearest name."""
@@ -222,48 +222,53 @@ class Space:
         """True where a row (first index) breaks a constraint (second index)."""
         broken = np.zeros((len(matrix), len(self.constraints)), dtype=np.bool_)
         columns = self.columns(matrix)
-        for number, constraint in enumerate(self.constraints):
-            bound = self._bound(constraint, columns)
-            if bound.all():
-                broken[:, number] = np.logical_not(constraint.check(columns))
-            elif bound.any():
-                broken[bound, number] = np.logical_not(
-                    constraint.check(self.columns(matrix[bound]))
-                )
+        for when, numbers in self._together.items():
+            rows = self._bound(when, columns)
+            if not len(rows):
+                continue
+            seen = columns if len(rows) == len(matrix) else self.columns(matrix[rows])
+            for number in numbers:
+                broken[rows, number] = np.logical_not(self.constraints[number].check(seen))
         return broken
 
-    def _bound(self, constraint: Constraint, columns: Columns) -> Mask:
-        """The rows that a constraint says something about."""
-        if constraint.when is None:
-            return np.ones(1, dtype=np.bool_)
-        return np.asarray(columns.is_(*constraint.when), dtype=np.bool_)
+    @cached_property
+    def _together(self) -> dict[tuple[str, Value] | None, list[int]]:
+        """Constraints, by number, that bind the same rows."""
+        found: dict[tuple[str, Value] | None, list[int]] = {}
+        for number, constraint in enumerate(self.constraints):
+            found.setdefault(constraint.when, []).append(number)
+        return found
+
+    def _bound(self, when: tuple[str, Value] | None, columns: Columns) -> NDArray[np.intp]:
+        """The rows about which constraints with this condition say something."""
+        return np.arange(columns.rows) if when is None else np.flatnonzero(columns.is_(*when))
 
     def legal(self, matrix: Matrix) -> Mask:
         """Which rows satisfy every constraint; later checks see only what is left."""
-        alive = np.arange(len(matrix))
+        legal = np.ones(len(matrix), dtype=np.bool_)
         columns = self.columns(matrix)
-        for constraint in self.constraints:
-            bound = self._bound(constraint, columns)
-            if not bound.any():
-                continue
-            passed = np.asarray(constraint.check(columns), np.bool_) | ~bound
-            passed = np.broadcast_to(passed, alive.shape)
-            if passed.all():
-                continue
-            alive = alive[passed]
-            columns = self.columns(matrix[alive])
-        legal = np.zeros(len(matrix), dtype=np.bool_)
-        legal[alive] = True
+        for when, numbers in self._together.items():
+            alive = self._bound(when, columns)
+            alive = alive[legal[alive]]
+            seen = columns if len(alive) == len(matrix) else self.columns(matrix[alive])
+            for number in numbers:
+                if not len(alive):
+                    break
+                passed = np.broadcast_to(self.constraints[number].check(seen), alive.shape)
+                if not passed.all():
+                    legal[alive] = passed
+                    alive = alive[passed]
+                    seen = self.columns(matrix[alive])
         return legal
 
     def refusal(self, schedule: Schedule) -> Refusal | None:
         """Why `schedule` is illegal: the first broken constraint, with its numbers."""
         row = self.encode(schedule)
-        broken = np.flatnonzero(self.violations(row[None, :])[0])
-        if not broken.size:
-            return None
-        constraint = self.constraints[broken[0]]
-        return Refusal(constraint.name, constraint.explain(self.schedule(row).as_dict()))
+        columns = self.columns(row[None, :])
+        for constraint in self.constraints:
+            if len(self._bound(constraint.when, columns)) and not np.all(constraint.check(columns)):
+                return Refusal(constraint.name, constraint.explain(self.schedule(row).as_dict()))
+        return None
 
     # -- drawing and varying ------------------------------------------------------------------
 
@@ -287,7 +292,7 @@ class Space:
 
     def _sample_branches(self, rng: np.random.Generator, rows: int) -> Matrix:
         found, problem = [], None
-        branches = [b for _, b in sorted(enumerate(self._branches()), key=lambda _: rng.random())]
+        branches = [b for _, b in sorted(enumerate(self._branches), key=lambda _: rng.random())]
         for number, branch in enumerate(branches):
             try:
                 found.append(branch.sample(rng, -(-(rows - number) // len(branches))))
@@ -347,7 +352,7 @@ class Space:
         if self.size > 2**62:
             raise UsageError(f"a space of {self.size:.1e} schedules cannot be enumerated")
         if self.shape.governing:
-            for branch in self._branches():
+            for branch in self._branches:
                 yield from branch.exhaustive(chunk)
             return
         free = self.shape.free
@@ -407,7 +412,7 @@ class Space:
         by itself, with more draws where few are legal.
         """
         if self.shape.governing:
-            legal = sum(part.legal_share(rng, rows) * part.size for part in self._branches())
+            legal = sum(part.legal_share(rng, rows) * part.size for part in self._branches)
             return legal / self.size
         share = 1.0
         for part in self._parts():

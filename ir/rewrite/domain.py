@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class Mask:
     inner: frozenset[str]
 
 
+@lru_cache(maxsize=4096)
 def live_range(program: Program, axis: str) -> tuple[Condition, ...]:
     """Conditions that must all hold for a point of `axis` to matter to any reduction over it."""
     common: dict[Terms, int] | None = None

@@ -6,7 +6,7 @@ its end value, what it read as the value before is what states start from, and n
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import lru_cache, reduce
 
 from ir.builder import Graph, Tile, cast
 from ir.ops.map import Constant, Iota, Map
@@ -17,6 +17,7 @@ from ir.rewrite.graft import copy_node, graft
 from ir.rewrite.streaming import stream
 
 
+@lru_cache(maxsize=1024)
 def walked(program: Program, looped: frozenset[str]) -> Program:
     """The program as one walk over `looped` computes it, in as few passes as can be derived."""
     return stream(settled(program, looped), frozenset(program.axes) - looped)

@@ -6,6 +6,7 @@ Where the peer's answer is not what the definition says, ours must be right or a
 from __future__ import annotations
 
 import itertools
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -35,24 +36,24 @@ peer = pytest.importorskip("tensor_layouts", reason="the peer package tensor-lay
 COUNT = 10_000
 
 
-def _shape(rng: np.random.Generator, level: int = 0) -> IntTree:
+def _shape(rng: random.Random, level: int = 0) -> IntTree:
     if level == 2 or rng.random() < 0.6:
-        return int(rng.choice([1, 2, 2, 3, 4, 4, 5, 6, 8]))
-    return tuple(_shape(rng, level + 1) for _ in range(rng.integers(1, 4)))
+        return rng.choice((1, 2, 2, 3, 4, 4, 5, 6, 8))
+    return tuple(_shape(rng, level + 1) for _ in range(rng.randrange(1, 4)))
 
 
-def random_layout(rng: np.random.Generator) -> Layout:
+def random_layout(rng: random.Random) -> Layout:
     """Half of them with strides in some order over one another, half with any."""
     shape = _shape(rng)
     while tree.product(shape) > 256:
         shape = _shape(rng)
     extents = tree.flatten(shape)
     if rng.random() < 0.5:
-        strides = rng.choice([0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64], len(extents)).tolist()
+        strides = rng.choices((0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64), k=len(extents))
     else:
         strides, step = [0] * len(extents), 1
-        for leaf in rng.permutation(len(extents)):
-            step *= int(rng.choice([1, 1, 1, 2]))
+        for leaf in rng.sample(range(len(extents)), len(extents)):
+            step *= rng.choice((1, 1, 1, 2))
             strides[leaf], step = step, step * extents[leaf]
     return Layout(shape, tree.like(shape, iter(strides)))
 
@@ -74,7 +75,7 @@ def asked(function: Callable[..., Any], *arguments: Any) -> Layout | None:
 
 
 def pairs(seed: int, count: int) -> Iterator[tuple[Layout, Layout]]:
-    rng = np.random.default_rng(seed)
+    rng = random.Random(seed)
     for _ in range(count):
         yield random_layout(rng), random_layout(rng)
 

@@ -19,7 +19,6 @@ def forked() -> Space:
 
     def small(columns: Columns) -> Any:
         part = columns.part("left.")
-        columns.asked.update(f"left.{name}" for name in part.asked | {"a", "b"})
         return (part["a"] + part["b"] <= 3) | ~columns.is_("way", "left")
 
     def settled(columns: Columns) -> Any:

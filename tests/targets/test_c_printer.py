@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -42,25 +44,25 @@ BACKEND = get_backend("cpu")
 HOST = BACKEND.hardware(2)
 needs_compiler = pytest.mark.skipif(find_linker() is None, reason="no C compiler here")
 
-_RUN = """\
-import ctypes, sys
-import numpy as np
+PROCESSES = multiprocessing.get_context("fork")
 
-library, entry, folder, shift, *names = sys.argv[1:]
-rooms, arrays = [], []
-for name in names:
-    array = np.load(f"{folder}/{name}.npy")
-    room = np.full(array.nbytes + 192, 0xA5, np.uint8)
-    first = -room.ctypes.data % 64 + int(shift)
-    arrays.append(room[first : first + array.nbytes].view(array.dtype).reshape(array.shape))
-    arrays[-1][...] = array
-    rooms.append((room, first, first + array.nbytes))
-function = getattr(ctypes.CDLL(library), entry)
-function(*(ctypes.c_void_p(array.ctypes.data) for array in arrays))
-for name, array, (room, first, last) in zip(names, arrays, rooms):
-    assert (room[:first] == 0xA5).all() and (room[last:] == 0xA5).all(), name
-    np.save(f"{folder}/{name}.npy", array)
-"""
+
+def call(library: Path, entry: str, folder: Path, shift: int, names: Sequence[str]) -> None:
+    """Run a kernel on the arrays of a folder, and write back what it left there."""
+    rooms, arrays = [], []
+    for name in names:
+        array = np.load(folder / f"{name}.npy")
+        room = np.full(array.nbytes + 192, 0xA5, np.uint8)
+        first = -room.ctypes.data % 64 + shift
+        arrays.append(room[first : first + array.nbytes].view(array.dtype).reshape(array.shape))
+        arrays[-1][...] = array
+        rooms.append((room, first, first + array.nbytes))
+    function = getattr(ctypes.CDLL(str(library)), entry)
+    function(*(ctypes.c_void_p(array.ctypes.data) for array in arrays))
+    for name, array, (room, first, last) in zip(names, arrays, rooms, strict=True):
+        assert (room[:first] == 0xA5).all(), name
+        assert (room[last:] == 0xA5).all(), name
+        np.save(folder / f"{name}.npy", array)
 
 
 @operator
@@ -193,9 +195,15 @@ def check(
         poison = np.full(argument.shape, 0x5A, numpy_dtype(argument.dtype))
         np.save(folder / f"{argument.name}.npy", inputs.get(argument.name, poison))
     names = [argument.name for argument in operands]
-    place = [str(library), standalone(kernel).symbol, str(folder), str(shift)]
-    run = [sys.executable, "-c", _RUN, *place, *names]
-    subprocess.run(run, check=True, timeout=60)
+    run = PROCESSES.Process(
+        target=call, args=(library, standalone(kernel).symbol, folder, shift, names)
+    )
+    run.start()
+    run.join(60)
+    hangs = run.is_alive()
+    run.kill()
+    assert not hangs
+    assert run.exitcode == 0
     for name, bounds in bounds_of(program, inputs).items():
         assert bounds.judge(np.load(folder / f"{name}.npy")).detail == ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,13 @@ DRAWN: tuple[tuple[str, dict[str, Any]], ...] = (
 
 def compiled(kernel: Kernel) -> tuple[bytes, nvrtc.Resources]:
     plan = json.loads(kernel.text("launch"))
-    return nvrtc.compile_text(kernel.text("cuda"), plan["arch"], plan["options"])
+    return _compiled(kernel.text("cuda"), plan["arch"], tuple(plan["options"]))
+
+
+@cache
+def _compiled(text: str, arch: str, options: tuple[str, ...]) -> tuple[bytes, nvrtc.Resources]:
+    """Several tests look at the same seeds."""
+    return nvrtc.compile_text(text, arch, options)
 
 
 @pytest.mark.parametrize(("name", "arguments"), DRAWN)

@@ -7,7 +7,7 @@ exact products alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -276,16 +276,16 @@ class BlockKernel:
         they fit, and walked; tiles walked."""
         deep: dict[str, Value] = {AHEAD: 3}
         near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
-        columns = [
-            self._with_options(self._columns(across, threads, own), changed)
+        found: list[tuple[dict[str, Value], Mapping[str, Value]]] = [
+            (self._columns(across, threads, own), changed)
             for across, threads, own, changed in (
                 (4, 1024, 2, near), (4, 512, 8, near), (16, 512, 4, near | {PARTS: 8}),
                 (8, 512, 4, near | {PARTS: 4}), (16, 512, 4, deep | {PARTS: 4}),
             )
             if self._sums_across
         ]  # fmt: skip
-        return columns + [
-            self._with_options(self._seed(threads, own, whole), changed)
+        found += [
+            (self._seed(threads, own, whole), changed)
             for threads, own, whole, changed in (
                 (128, 8, True, {}), (256, 16, True, {}), (128, 32, True, {}),
                 (256, 32, True, {LOADS: NEEDED}), (512, 16, True, {}),
@@ -296,6 +296,7 @@ class BlockKernel:
                 (32, 8, True, {}), (1024, 32, True, {}),
             )
         ]  # fmt: skip
+        return self._with_options(found)
 
     @property
     def _sums_across(self) -> bool:
@@ -327,16 +328,22 @@ class BlockKernel:
         return values
 
     def _with_options(
-        self, values: dict[str, Value], changed: Mapping[str, Value]
-    ) -> dict[str, Value]:
-        """The values with what `changed` says of the choices, or as much of it as is legal."""
+        self, wanted: Sequence[tuple[dict[str, Value], Mapping[str, Value]]]
+    ) -> list[dict[str, Value]]:
+        """Values, each with what is said of the choices, or as much of it as is legal."""
         space = Space("cuda", tuple(self.decisions()), tuple(self.constraints()))
         never: dict[str, Value] = {KEEP: False, LOADS: NEEDED}
-        for more in (changed, {**changed, **never}, {}):
-            found = values | chosen(self.options, self.name, more)
-            if space.refusal(Schedule.of("cuda", found)) is None:
-                return found
-        return values | chosen(self.options, self.name, never)
+        tries = [
+            [
+                values | chosen(self.options, self.name, more)
+                for more in (changed, {**changed, **never}, {}, never)
+            ]
+            for values, changed in wanted
+        ]
+        rows = [space.encode(Schedule.of("cuda", found)) for ways in tries for found in ways]
+        fits = space.legal(np.array(rows)).reshape(len(tries), -1)
+        fits[:, -1] = True  # what is left when nothing fits
+        return [ways[first] for ways, first in zip(tries, fits.argmax(axis=1), strict=True)]
 
     def _seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
         lane = self.shape.lanes[0]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from ir.dtypes import dtype_of
@@ -92,6 +93,7 @@ class Walk:
     whole: tuple[str, ...]
 
 
+@lru_cache(maxsize=4096)
 def dimensions_of(program: Program, position: int, walk: Walk) -> tuple[Joined, ...]:
     """The dimensions of a load with the walk's inner axes joined to the main one."""
     op = program.nodes[position].op

@@ -35,7 +35,11 @@ LIMIT = 120.0
 CACHE = "tilewright-emulate"
 KEPT = 2048
 """Compiled kernels in the cache's folder."""
-_KERNEL_FLAGS = ("-O1", "-w", "-fvisibility=hidden", "-Wl,--no-as-needed")
+_KERNEL_FLAGS = (
+    "-Og", "-w", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables", "-nodefaultlibs",
+    "-Wl,--no-as-needed",
+)  # fmt: skip
+"""A kernel is compiled for a few runs: little optimised, and linked with the runtime alone."""
 _LOCK = threading.Lock()
 _CLUSTER = re.compile(r"__cluster_dims__\(([^)]*)\)")
 
@@ -153,7 +157,7 @@ def _library(body: str, names: Sequence[str]) -> ctypes.CDLL:
     entries = "".join(f"RT_ENTRY({name})\n" for name in names)
     text = f"{host_prelude(body)}{body}\n{entries}"
     runtime = _built("runtime", runtime_text(), ("-O3", *_vector_flags()))
-    path = _built("kernel", text, _KERNEL_FLAGS, (str(runtime),))
+    path = _built("kernel", text, _KERNEL_FLAGS, (str(runtime), "-lgcc"))
     return ctypes.CDLL(str(path))
 
 

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from ir.columns import Columns, Decision
 from ir.program import Program
@@ -59,10 +62,7 @@ class Route:
         """The constraint on the route's own names, in force where its engine is chosen."""
 
         def check(columns: Columns) -> Any:
-            part = columns.part(self.prefix)
-            passed = rule.check(part)
-            columns.asked.update(self.prefix + name for name in part.asked)
-            return passed
+            return rule.check(columns.part(self.prefix))
 
         def explain(values: Mapping[str, Value]) -> str:
             return rule.explain(self.own(values))
@@ -86,6 +86,7 @@ class Route:
         }
 
 
+@lru_cache(maxsize=128)
 def routes_of(program: Program, hardware: Hardware) -> tuple[Route, ...]:
     """A route for each engine that can compute the program."""
     engines = engines_of(program, hardware)
@@ -103,6 +104,7 @@ def route_of(program: Program, values: Mapping[str, Value], hardware: Hardware) 
     return next((r for r in routes if r.engine == values.get(ENGINE)), routes[0])
 
 
+@lru_cache(maxsize=64)
 def space_of(program: Program, hardware: Hardware) -> Space:
     """Every decision of a program, with constraints and seeds."""
     routes = routes_of(program, hardware)
@@ -133,13 +135,16 @@ def _features(
 def _idle(decisions: list[Decision]) -> Constraint:
     """What samplers keep to by themselves, for schedules that are written by hand."""
     conditional = [d for d in decisions if d.when is not None]
+    own: dict[tuple[str, Value], list[int]] = {}
+    for place, decision in enumerate(decisions):
+        if decision.when is not None:
+            own.setdefault(decision.when, []).append(place)
 
     def check(columns: Columns) -> Any:
-        passed: Any = columns.codes(ENGINE) >= 0
-        for decision in conditional:
-            assert decision.when is not None
-            chosen = columns.is_(*decision.when)
-            passed = passed & (chosen | (columns.codes(decision.name) == FIRST))
+        passed: Any = np.ones(columns.rows, dtype=bool)
+        for when, places in own.items():
+            idle = (columns.matrix[:, places] == FIRST).all(axis=1)
+            passed &= columns.is_(*when) | idle
         return passed
 
     def explain(values: Mapping[str, Value]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ir.errors import Refusal
 from ir.ops.load import Load
@@ -85,6 +85,7 @@ class Roles:
         return tuple(dict.fromkeys(found))
 
 
+@lru_cache(maxsize=512)
 def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     """Roles of the axes, with operands exchanged if `swap`; Refusal if there are none.
 

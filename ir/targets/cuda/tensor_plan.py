@@ -293,6 +293,17 @@ class Plan:
         return operand_tile(self.program, position, product.over, self.tiles, raw)
 
     def _fetched(self, product: Product, position: int) -> OperandTile:
+        known = self._tiles.get((product.position, position))
+        if known is None:
+            known = self._tiles[product.position, position] = self._placed(product, position)
+        return known
+
+    @cached_property
+    def _tiles(self) -> dict[tuple[int, int], OperandTile]:
+        """Tiles that were asked for, by product and load."""
+        return {}
+
+    def _placed(self, product: Product, position: int) -> OperandTile:
         tile = self.unplaced(product, position)
         if not tile.raw:
             return replace(tile, line=self.layouts.lines[f"{SHARED}{position}"])

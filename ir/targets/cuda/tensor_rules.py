@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from typing import Any
 
@@ -284,45 +284,41 @@ class TensorRules(TensorLayouts):
         return self._bytes(columns) + RESERVED <= self.hardware["shared_bytes"]
 
     def _cluster_fits(self, columns: Columns) -> Any:
-        passed: Any = np.ones(columns.rows, dtype=bool)
-        for name in CLUSTERS:
-            if name == "1x1":
-                continue
-            down, across = map(int, name.split("x"))
-            here = self._is(columns, "cluster", name)
+        down, across = self._cluster_sides(columns)
+        if self._walk_varies:
+            return (down == 1) & (across == 1)
 
-            def fits(roles: Roles, down: int = down, across: int = across) -> Any:
-                if roles.inner and across > 1:
-                    return np.zeros(columns.rows, dtype=bool)
-                fine: Any = np.ones(columns.rows, dtype=bool)
-                if self._walk_varies():
-                    return ~fine
-                for operand, over in self._operands(roles):
-                    axes = self.program.nodes[operand].axes
-                    peers = 1
-                    if not set(axes) & set(roles.rows):
-                        peers *= down
-                    if not set(axes) & set(roles.columns):
-                        peers *= across
-                    if peers > 1:
-                        fine &= self._lines_split(columns, operand, over, peers)
-                last = self._tile(columns, roles.rows[-1])
-                if down > 1:
-                    fine &= -(-self.program.axes[roles.rows[-1]] // last) >= down
-                if across > 1:
-                    wide = self._side(columns, roles.columns)
-                    fine &= -(-prod(self.program.axes[a] for a in roles.columns) // wide) >= across
-                return fine
+        def fits(roles: Roles) -> Any:
+            fine: Any = (across == 1) | (not roles.inner)
+            for operand, _ in self._operands(roles):
+                axes = set(self.program.nodes[operand].axes)
+                peers = np.ones(columns.rows, dtype=np.int64)
+                if not axes & set(roles.rows):
+                    peers = peers * down
+                if not axes & set(roles.columns):
+                    peers = peers * across
+                fine &= (peers == 1) | self._lines_split(columns, operand, peers)
+            last, wide = self._tile(columns, roles.rows[-1]), self._side(columns, roles.columns)
+            fine &= (down == 1) | (-(-self.program.axes[roles.rows[-1]] // last) >= down)
+            points = prod(self.program.axes[axis] for axis in roles.columns)
+            return fine & ((across == 1) | (-(-points // wide) >= across))
 
-            passed &= ~here | self._by_swap(columns, fits)
-        return passed
+        return self._by_swap(columns, fits)
 
+    def _cluster_sides(self, columns: Columns) -> tuple[Any, Any]:
+        """Blocks of a cluster along the rows and along the columns."""
+        name = self.name("cluster")
+        down = columns.lookup(name, {c: int(c.split("x")[0]) for c in CLUSTERS})
+        across = columns.lookup(name, {c: int(c.split("x")[1]) for c in CLUSTERS})
+        return down.astype(np.int64), across.astype(np.int64)
+
+    @cached_property
     def _walk_varies(self) -> bool:
         """Whether tiles walk different numbers of blocks, so that clusters cannot share them."""
         found = (live_range(self.program, axis) for axis in self.roles.walked)
         return any(len(condition.terms) > 1 for ranges in found for condition in ranges)
 
-    def _lines_split(self, columns: Columns, operand: int, over: frozenset[str], peers: int) -> Any:
+    def _lines_split(self, columns: Columns, operand: int, peers: Any) -> Any:
         first: Any = np.ones(columns.rows, dtype=np.int64)
         total: Any = np.ones(columns.rows, dtype=np.int64)
         for points in self._lines(columns, operand):
@@ -390,9 +386,7 @@ class TensorRules(TensorLayouts):
 
     def _cluster_tiles(self, columns: Columns) -> tuple[Any, Any]:
         """Tiles of clusters along the rows and along the columns, as the grid has them."""
-        name = self.name("cluster")
-        down = columns.lookup(name, {c: int(c.split("x")[0]) for c in CLUSTERS})
-        wide = columns.lookup(name, {c: int(c.split("x")[1]) for c in CLUSTERS})
+        down, wide = self._cluster_sides(columns)
         rows = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.rows))
         if self.roles.inner:
             return -(-rows // down), np.ones(columns.rows)

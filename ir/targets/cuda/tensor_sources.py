@@ -54,8 +54,11 @@ class TensorSources:
     @cached_property
     def free_axes(self) -> tuple[str, ...]:
         """Axes whose tile is a choice: rows and columns, and the main walked axis."""
-        fixed = fixed_tiles(self.roles)
-        return tuple(axis for axis in self.program.axes if axis not in fixed)
+        return tuple(axis for axis in self.program.axes if axis not in self._fixed)
+
+    @cached_property
+    def _fixed(self) -> dict[str, int]:
+        return fixed_tiles(self.roles)
 
     def _value(self, columns: Columns, name: str) -> Any:
         return columns[self.name(name)]
@@ -71,8 +74,8 @@ class TensorSources:
         return np.where(self._value(columns, "swap") == 1, of(self.turned), straight)
 
     def _tile(self, columns: Columns, axis: str) -> Any:
-        fixed = fixed_tiles(self.roles)
-        return fixed[axis] if axis in fixed else self._value(columns, f"tile.{axis}")
+        known = self._fixed.get(axis)
+        return self._value(columns, f"tile.{axis}") if known is None else known
 
     def _side(self, columns: Columns, axes: tuple[str, ...]) -> Any:
         total: Any = np.ones(columns.rows, dtype=np.int64)

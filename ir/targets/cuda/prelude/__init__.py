@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import cache, lru_cache
 
 from ir.targets.cuda.prelude import device, values
 from ir.targets.cuda.prelude.families import family_text
@@ -29,12 +29,21 @@ def wrapper_names(text: str) -> tuple[str, ...]:
         name = pending.pop()
         if name in wanted:
             continue
-        body = known.get(name) or family_text(name)
-        if body is not None:
+        called = _called(name)
+        if called is not None:
             wanted.add(name)
-            pending.extend(n for n in _NAME.findall(body) if n != name)
+            pending.extend(called)
     fixed = [name for name in known if name in wanted]
     return tuple(fixed + sorted(wanted - set(fixed)))
+
+
+@lru_cache(maxsize=4096)
+def _called(name: str) -> tuple[str, ...] | None:
+    """Wrappers that a wrapper calls; None for what is none."""
+    body = sections().get(name) or family_text(name)
+    if body is None:
+        return None
+    return tuple(dict.fromkeys(n for n in _NAME.findall(body) if n != name))
 
 
 def prelude_text(text: str) -> str:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _TMA_LOAD = re.compile(r"tw_tma_load_([1-5])d(_multicast)?(_hint)?$")
 _TMA_STORE = re.compile(r"tw_tma_(store|add)_([1-5])d$")
@@ -55,6 +56,7 @@ MMA_KINDS = {
 }
 
 
+@lru_cache(maxsize=4096)
 def family_text(name: str) -> str | None:
     """The device text of a generated wrapper; None if `name` is of no family."""
     for pattern, make in (
