@@ -6,5 +6,5 @@ import os
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: the processors that this process may use, at most eight."""
-    return min(8, len(os.sched_getaffinity(0)))
+    """`-n auto`: one for each processor, at most eight, and one more: some tests wait a while."""
+    return min(8, len(os.sched_getaffinity(0))) + 1
