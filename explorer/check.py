@@ -22,7 +22,8 @@ Array = NDArray[Any]
 _CHUNK = 1 << 16
 _POISON = {1: 0x5A, 2: 0x7FDE, 4: 0x7FDEADDE, 8: 0x7FFDEADDEADDEADD}
 _ERROR_SAMPLE = 1 << 14
-_MANY = 256  # elements whose errors say something in the mean
+_ODD = 3.0  # standard deviations of an element's error that an interval has to either side
+_UNLIKELY = 4.0  # standard deviations of a mean error
 LEANING = 0.004  # part of itself by which an output of right roundings may lean to one side
 _HAIR = 1 + 2.0**-20  # ends of intervals are kept in f32
 
@@ -122,16 +123,19 @@ class Bounds:
         """Words for an output that is too large or too small in the mean, though no element is."""
         if not is_float(self.dtype):
             return ""
-        have, want, _, _ = self._sampled(flat, step)
-        known = np.isfinite(have) & np.isfinite(want) & (have != want)
-        weight = float(np.square(want[known]).sum())
-        if np.count_nonzero(known) < _MANY or not 0 < weight < np.inf:
+        have, want, low, high = self._sampled(flat, step)
+        with np.errstate(all="ignore"):
+            room = (high - low) / 2
+            known = np.isfinite(have) & np.isfinite(room)
+            known &= np.abs(want) >= 2.0 ** FORMATS[self.dtype].lowest  # others have few bits
+            have, want, room = have[known], want[known], room[known]
+            weight = np.square(want).sum()
+            lean = ((have - want) * want).sum() / weight
+            chance = np.sqrt(np.square(room / _ODD * want).sum()) / weight
+        if not abs(lean) > self.leaning + _UNLIKELY * chance:
             return ""
-        lean = float(((have - want)[known] * want[known]).sum()) / weight
-        if abs(lean) <= self.leaning:
-            return ""
-        side = "large" if lean > 0 else "small"
-        return f"elements are {abs(lean):.2%} too {side} in the mean; {self.leaning:.2%} is right"
+        side, most = "large" if lean > 0 else "small", self.leaning + _UNLIKELY * chance
+        return f"elements are {abs(lean):.2%} too {side} in the mean; {most:.2%} may be by chance"
 
     def _sampled(self, flat: Array, step: int) -> tuple[Array, Array, Array, Array]:
         """Every `step`th element, the middle of its interval and both ends, in float64."""
