@@ -3,6 +3,7 @@ overflow, indices inside. The same for a seed on every array library."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -13,12 +14,15 @@ from ir.draws import Draws, normal_recipe
 from ir.dtypes import dtype_of, is_float
 from ir.ops.base import Array, TensorSpec
 from ir.ops.load import Load
-from ir.ops.map import Cast, Map
+from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Program
+from ir.scalar import scalar_function
 from ir.values import of_range
 
 _I32_ROOM = 2**31
+_ATTEMPTS = 400  # to narrow the ranges of indices
+_MONOTONE = frozenset({"add", "sub", "mul", "max", "min", "neg", "shr"})  # in each operand
 
 
 def random_inputs(program: Program, rng: np.random.Generator) -> dict[str, Array]:
@@ -72,19 +76,71 @@ def _reduction_depth(program: Program) -> int:
 def _index_ranges(program: Program) -> dict[str, tuple[int, int]]:
     """For tensors whose elements are used as indices: the range that keeps every access inside."""
     found: dict[str, tuple[int, int]] = {}
+    gathers = list(_gathers(program))
+    for position, low, high in gathers:
+        for tensor in _sources(program, position):
+            first, last = found.get(tensor, (0, _I32_ROOM))
+            first, last = max(first, low), min(last, high)
+            found[tensor] = (first, max(first, last))
+    for position, low, high in gathers:
+        _shrink(program, position, low, high, found)
+    return found
+
+
+def _gathers(program: Program) -> Iterator[tuple[int, int, int]]:
+    """The nodes that are used as indices, and what they may be at least and at most."""
     for node in program.nodes:
         if not isinstance(node.op, Load):
             continue
         shape = program.scope.tensors[node.op.tensor].shape
         for index, extent in zip(node.op.index, shape, strict=True):
-            if index.gather is None:
-                continue
-            low, high = index.bounds(program.scope)
-            for tensor in _sources(program, node.args[index.gather]):
-                before = found.get(tensor, (0, _I32_ROOM))
-                first, last = max(before[0], -low), min(before[1], extent - 1 - high)
-                found[tensor] = (first, max(first, last))
-    return found
+            if index.gather is not None:
+                low, high = index.bounds(program.scope)
+                yield node.args[index.gather], -low, extent - 1 - high
+
+
+def _shrink(
+    program: Program, position: int, low: int, high: int, ranges: dict[str, tuple[int, int]]
+) -> None:
+    """Narrow the ranges of tensors until what an index makes of them is inside, if it can be."""
+    names = set(_sources(program, position))
+    for _ in range(_ATTEMPTS):
+        found = _interval(program, position, ranges)
+        if found is None or (low <= found[0] and found[1] <= high):
+            return
+        for name in names:
+            first, last = ranges[name]
+            if found[1] > high:
+                ranges[name] = first, first + (last - first) * 3 // 4
+            else:
+                ranges[name] = min(first + max(1, (low - found[0]) // 64), last), last
+
+
+def _interval(
+    program: Program, position: int, ranges: dict[str, tuple[int, int]]
+) -> tuple[int, int] | None:
+    """What an integer expression may be at least and at most; None where that is not known."""
+    node = program.nodes[position]
+    if isinstance(node.op, Load):
+        return ranges.get(node.op.tensor)
+    if isinstance(node.op, Constant):
+        return int(node.op.value), int(node.op.value)
+    if isinstance(node.op, Iota):
+        return 0, program.axes[node.op.axis] - 1
+    parts = [_interval(program, arg, ranges) for arg in node.args]
+    known = [part for part in parts if part is not None]
+    if isinstance(node.op, Cast):
+        return known[0] if known and not is_float(node.dtype) else None
+    if not isinstance(node.op, Map):
+        return None
+    if node.op.function == "bitand":  # with a mask, whatever the other is
+        masks = [part[1] for part in known if part[0] >= 0]
+        return (0, min(masks)) if masks else None
+    if len(known) < len(parts) or node.op.function not in _MONOTONE:
+        return None
+    meaning = scalar_function(node.op.function).meaning
+    ends = [int(meaning(*corner)) for corner in itertools.product(*known)]
+    return min(ends), max(ends)
 
 
 def _sources(program: Program, position: int) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import load_operator
+from ir import Graph, load_operator, operator
 from ir.dtypes import to_float
 from ir.inputs import random_inputs
 
@@ -24,3 +24,22 @@ def test_many_numbers_are_normal_and_the_same_again(dtype: str) -> None:
     assert abs(values.std() - 1) < 0.01
     if dtype == "f32":
         assert len(np.unique(values)) > 0.9 * values.size
+
+
+@operator
+def blocks_of(g: Graph, n: int, rows: int) -> None:
+    """Rows at 8 * B + A + j - 3 of a table, which arithmetic on indices must not leave."""
+    axis, inner = g.axes(n=n, j=4)
+    table = g.tensor("T", (rows,), "f32")
+    block, more = g.input("B", (axis,), "i32"), g.input("A", (axis,), "i32")
+    g.output("Y", table[block * 8 + more - 3 + g.iota(inner)])
+
+
+@pytest.mark.parametrize("rows", [12, 100, 4099])
+def test_arithmetic_on_indices_stays_inside(rows: int) -> None:
+    program = blocks_of.build(n=500, rows=rows)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    place = inputs["B"] * 8 + inputs["A"] - 3
+    assert place.min() >= 0
+    assert place.max() + 3 < rows
+    assert rows < 100 or len(np.unique(place)) > 20
