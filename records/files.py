@@ -19,7 +19,8 @@ from records.errors import (
 )
 from records.record import Job, Record
 from records.rows import Selection
-from records.store import PAGE, Damage, Store
+from records.store import PAGE, Store
+from records.tellings import Damage
 
 LONGEST_TEXT = 1 << 22
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple, Self, Unpack
+from typing import Any, Self, Unpack
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, text, update
 
@@ -38,45 +38,12 @@ from records.rows import (
 )
 from records.schema import facts, jobs, trials
 from records.sqlite_file import CHECKED_BYTES
+from records.tellings import Damage, JobCount, Tell, WorkloadCount
 
 PAGE = 1000
 _CREATION_LOCK = 0x54494C45
 
 _log = logging.getLogger(__name__)
-
-
-class WorkloadCount(NamedTuple):
-    """How many trials there are of a workload on a machine."""
-
-    operator: str
-    extents: str
-    workload: str
-    target: str
-    hardware: str
-    trials: int
-
-
-class JobCount(NamedTuple):
-    """How many trials a job has recorded under a strategy, by status."""
-
-    job: str
-    strategy: str
-    status: str
-    trials: int
-
-
-class Damage(NamedTuple):
-    """A row that is not as it was stored: a trial or a job, its number or name, and why."""
-
-    kind: str
-    name: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.name}: {self.reason}"
-
-
-Tell = Callable[[Damage], None]
 
 
 class Store:
