@@ -56,7 +56,6 @@ if TYPE_CHECKING:
         positive,
         prefix_sums,
         probabilities,
-        seeded,
         uniform,
     )
 
@@ -111,7 +110,6 @@ __all__ = [
     "reduce",
     "relu",
     "rsqrt",
-    "seeded",
     "sigmoid",
     "silu",
     "sqrt",
@@ -144,7 +142,6 @@ _HOMES = {
         "positive",
         "prefix_sums",
         "probabilities",
-        "seeded",
         "uniform",
     ),
 }

@@ -15,7 +15,7 @@ from ir.dtypes import is_float, within
 from ir.ops.base import Amount, Array, Error, TileArray, TileType
 from ir.ops.product import product_sum
 from ir.roundoff import FLUSHED, FORMATS, SIGMAS, Accumulation, ErrorModel
-from ir.scalar import COMBINES, ScalarFunction, scalar_function
+from ir.scalar import ScalarFunction, scalar_function
 
 _EXACT = frozenset({"neg", "abs", "max", "min", "where", "floor", "lt", "le", "eq"})
 _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands before
@@ -306,10 +306,3 @@ def _product(
             most = np.prod(size + reach(arg.error), axis=where)
             wide = wide + _known(most - np.prod(size, axis=where))
     return Error(wide)
-
-
-def combined(
-    kind: str, left: TileArray, right: TileArray, result: TileArray, dtype: str, model: ErrorModel
-) -> Error | None:
-    """The error of combining two partial results."""
-    return mapped(COMBINES[kind].function, (left, right), result, dtype, model)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -30,7 +29,6 @@ class Values:
 
     kind: str
     numbers: tuple[Number, ...] = ()
-    function: Callable[..., Any] | None = None  # of a kind that has one; not part of the text
 
     def __post_init__(self) -> None:
         row = _kind(self.kind)
@@ -215,21 +213,6 @@ def _one_hot(values: Values, spec: TensorSpec, draws: Draws) -> Array:
     return _stored(hot.astype(np.float64), spec.dtype).reshape(spec.shape)
 
 
-def _seeded(values: Values, spec: TensorSpec, draws: Draws) -> Array:
-    """What an author's function of a generator and a shape gives, in float64 or integers."""
-    if values.function is None:
-        raise ProgramError(
-            f"input {spec.name}: its values are made by a function, which its text does not hold; "
-            "name the operator's file"
-        )
-    given = np.asarray(values.function(np.random.default_rng(draws.key), spec.shape))
-    if given.shape != spec.shape:
-        raise ProgramError(f"input {spec.name}: its function gave {given.shape}, not {spec.shape}")
-    stored = given if given.dtype == numpy_dtype(spec.dtype) else _stored(given, spec.dtype)
-    found: Array = draws.xp.asarray(stored)
-    return found
-
-
 _KINDS: dict[str, _Kind] = {
     "uniform": _Kind(("low", "high"), 2, "any", False, _uniform),
     "normal": _Kind(("scale", "mean"), 0, "float", False, _normal),
@@ -244,7 +227,6 @@ _KINDS: dict[str, _Kind] = {
     "permutation": _Kind((), 0, "int", True, _permutation),
     "offsets": _Kind(("total", "skew"), 1, "int", True, _offsets),
     "one_hot": _Kind((), 0, "any", True, _one_hot),
-    "seeded": _Kind((), 0, "any", False, _seeded),
 }
 
 
@@ -311,11 +293,6 @@ def offsets(total: int, skew: int = 0) -> Values:
 def one_hot() -> Values:
     """Rows with a single 1."""
     return Values("one_hot")
-
-
-def seeded(function: Callable[[np.random.Generator, tuple[int, ...]], Any]) -> Values:
-    """What `function(generator, shape)` gives: floats, integers, or storage."""
-    return Values("seeded", (), function)
 
 
 def of_range(spec: TensorSpec, low: int, high: int, draws: Draws) -> Array:

@@ -45,7 +45,6 @@ def test_each_kind_is_what_it_says() -> None:
     assert drawn(ir.indices(7), "i32").max() == 6
     assert drawn(ir.indices(1000, 3), "i32").mean() < 350 < drawn(ir.indices(1000), "i32").mean()
     assert (drawn(ir.one_hot(), "bf16").sum(1) == 1).all()
-    assert (drawn(ir.seeded(lambda rng, shape: rng.integers(5, 6, shape)), "i32") == 5).all()
 
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES if is_float(name)])
@@ -115,8 +114,6 @@ def _program(values: Values, dtype: str = "f32") -> Program:
         (lambda: drawn(ir.lengths(1, 5), "i32"), "0 <= least <= most"),
         (lambda: drawn(ir.indices(0), "i32"), "an extent is at least 1"),
         (lambda: drawn(ir.one_hot(), "f32", ()), "it is a scalar"),
-        (lambda: drawn(ir.seeded(lambda rng, shape: 3), "i32"), r"gave \(\), not"),
-        (lambda: drawn(Values("seeded"), "i32"), "name the operator's file"),
         (lambda: parse("input X f32[2] values=uniform(1)"), "line 1: .*takes low, high"),
         (lambda: parse("input X f32[2] odd"), "is not values=kind"),
     ],
