@@ -76,7 +76,11 @@ class LibraryTimer:
 
     def first(self) -> Baseline:
         """Examine once, as candidates of a search are."""
-        self._first = self._examined(Timing())
+        return self.hear(self._ask(Timing()))
+
+    def hear(self, reply: Reply) -> Baseline:
+        """What a worker that was asked elsewhere says, as the first examination."""
+        self._first = _read(reply)
         return self._first
 
     @property
@@ -98,7 +102,7 @@ class LibraryTimer:
         if not self._turns and known.seconds * timing.fewest > FINALS_SECONDS:
             return
         began = self._clock()
-        found = self._examined(timing)
+        found = _read(self._ask(timing))
         self._spent += self._clock() - began
         if found.outcome is not None and found.seconds is not None:
             self._noted = None
@@ -106,15 +110,15 @@ class LibraryTimer:
         else:
             self._spent = FINALS_SECONDS
 
-    def _examined(self, timing: Timing) -> Baseline:
-        reply = self._ask(timing)
-        if not isinstance(reply, Answer):
-            return Baseline(why=_why(reply))
-        library, seen = reply.value
-        outcome = examined(Outcome("ok"), seen)
-        if outcome.ok:
-            return Baseline(library, outcome)
-        return Baseline(library, outcome, f"{library} computes something else: {outcome.detail}")
+
+def _read(reply: Reply) -> Baseline:
+    if not isinstance(reply, Answer):
+        return Baseline(why=_why(reply))
+    library, seen = reply.value
+    outcome = examined(Outcome("ok"), seen)
+    if outcome.ok:
+        return Baseline(library, outcome)
+    return Baseline(library, outcome, f"{library} computes something else: {outcome.detail}")
 
 
 def _why(reply: Raised | Died) -> str:

@@ -1,4 +1,4 @@
-"""Measuring schedules: compile in killable processes, then check and time in one killable process.
+"""Measuring schedules: a pipeline of killable processes that compile, and one for each device.
 
 Turns schedules into outcomes, whatever the kernels do. Generated code is never compiled nor run in
 this process. Knows no search and no records.
@@ -11,17 +11,18 @@ import select
 import shutil
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeGuard
+from typing import Protocol, Self
 
 from explorer.baseline import Baseline, LibraryTimer
-from explorer.errors import DeviceLost, Uncheckable, WorkerError
+from explorer.errors import Uncheckable, WorkerError
 from explorer.expectation import Expectation, Recipe
-from explorer.outcome import Outcome, Status
-from explorer.runtime.base import Binary, get_runtime
+from explorer.outcome import Outcome
+from explorer.runtime.base import get_runtime
 from explorer.runtime.process import (
     Answer,
     Died,
@@ -31,31 +32,41 @@ from explorer.runtime.process import (
     Worker,
     process_server,
 )
-from explorer.runtime.workers import Compiled, Examination, Timing, backend_at
-from explorer.samples import examined, merged
+from explorer.runtime.workers import Timing, backend_at
+from explorer.samples import merged
+from explorer.stages import (
+    LIBRARY_DEADLINE,
+    WORKERS,
+    Candidate,
+    Compilers,
+    Device,
+    detail_of,
+    is_uncheckable,
+)
 from explorer.watch import Watch
 from ir.program import Program
 from ir.roundoff import Accumulations
 from ir.schedule import Schedule
 from ir.target import Hardware, StatesRoundoff
 
-_WORKERS = "explorer.runtime.workers"
 _MOST_COMPILERS = 16
+_ROOM = 2  # compiled candidates that may wait for a device, for each that one compiler works on
+_BEFORE_LIBRARY = 16  # outcomes after which the library has its turn, if no device is free before
 _ORACLE_DEADLINE = 900.0
-_READY_DEADLINE = 120.0
-_REST_DEADLINE = 5.0
-_LIBRARY_DEADLINE = 15.0  # CuPy compiles a kernel for each kind of op
-_RESTARTS = 3  # attempts to get the timing worker back after it died
-_PAUSE = 1.0  # seconds between them
-_FINAL = Timing(fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"), sustained=True)
+_FINAL = Timing(
+    fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"), once=float("inf"),
+    sustained=True,
+)  # fmt: skip
 
 
 class Measuring(Protocol):
     """What a search needs of whoever gives outcomes: `Measurer` here, records in `replay`.
 
-    `best` (seconds) and `kernels` (outcomes by kernel) are what was known before.
+    `best` (seconds) and `kernels` (outcomes by kernel) are what was known before, `depth` how many
+    groups of `begin` are best under way at a time.
     """
 
+    depth: int
     best: float | None
     kernels: dict[str, Outcome]
 
@@ -64,8 +75,20 @@ class Measuring(Protocol):
         """What is known of the library's time; None as long as it was not asked for."""
         ...
 
-    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
-        """Outcomes in the order of `schedules`."""
+    def begin(self, schedules: Sequence[Schedule]) -> None:
+        """Have these measured, behind what is under way; does not wait."""
+        ...
+
+    def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
+        """The next outcome, of whichever schedule has one first; None when none is under way.
+
+        `alarm` is a descriptor of somebody who works beside: when it can be read, or what is under
+        way has to wait for that work to end, None is given as well.
+        """
+        ...
+
+    def forget(self) -> None:
+        """Give no outcome of what is under way."""
         ...
 
     def compete(
@@ -86,8 +109,11 @@ class Measuring(Protocol):
 class Measurer:
     """Measures schedules of one program on this machine. Use as a context manager.
 
-    `runtime` is the runtime's name, where it differs from the backend's. With `library` the
-    baseline is measured before the first candidate.
+    Candidates flow: while devices examine some, others are compiled, and `ended` keeps all of it
+    moving while it waits. Where kernels and compilers would share processors (`exclusive`, as on a
+    CPU), one group of `begin` is compiled, then examined, before the next. `runtime` is the
+    runtime's name, where it differs from the backend's. With `library` the baseline is measured
+    behind the first candidates. `devices` are the numbers of those to measure on.
     """
 
     def __init__(
@@ -104,33 +130,45 @@ class Measurer:
         runtime: str | None = None,
         timing: Timing | None = None,
         library: bool = False,
+        devices: Sequence[int] = (0,),
     ) -> None:
         self._program = program
         self._hardware = hardware
         self._deadline = deadline_s
-        self._compile_deadline = compile_deadline_s
         self._timing = timing or Timing()
         self._runtime = runtime or backend_name
+        self._cache_dir = cache_dir
         self._server = process_server(self._runtime, cache_dir)
         self._folder = tempfile.mkdtemp(prefix="job-", dir=self._server.folder)
+        self._recipe = Recipe(program, seed, _accumulations(backend_name, hardware))
+        traits = get_runtime(self._runtime)
+        self._apart, self._exclusive = traits.apart, traits.exclusive
+        self._devices = [
+            Device(self._server, self._runtime, number, len(devices) > 1) for number in devices
+        ]
+        self._maker: Worker | None = None
+        self._source: Expectation | Recipe | None = None
+        self._find_out()
         arguments = (program, backend_name, hardware, self._runtime, cache_dir)
         count = compilers or min(_cores(), _MOST_COMPILERS)
-        self._compilers = [
-            Worker(self._server, f"{_WORKERS}:Compiler", *arguments) for _ in range(count)
-        ]
-        self._examiner: Worker | None = None
-        self._expectation: Expectation | None = None
-        self._doubtful = False  # whether the timing worker died, and has not answered since
+        self._compilers = Compilers(
+            [Worker(self._server, f"{WORKERS}:Compiler", *arguments) for _ in range(count)],
+            compile_deadline_s,
+        )
         self._watch = Watch(self._pids, hardware.threads)
-        self._recipe = Recipe(program, seed, _accumulations(backend_name, hardware))
-        self._apart = get_runtime(self._runtime).apart
-        self._maker = None if self._apart else self._start_oracle()
-        self._cache_dir = cache_dir
         self._alone: Worker | None = None  # examines the library where it needs its own process
         self._library = LibraryTimer(self._ask_library)
         self._wanted = library
         if library:
             self._library_server()
+        self._numbered = 0
+        self._under_way: dict[int, Schedule] = {}  # by ticket; of others no outcome is given
+        self._groups: deque[deque[int]] = deque()  # waiting for a compiler, one for each `begin`
+        self._waiting: list[tuple[int, Candidate]] = []  # compiled
+        self._alike: dict[str, list[tuple[int, Candidate]]] = {}  # wait for a kernel under way
+        self._done: deque[tuple[int, Outcome]] = deque()
+        self._seen = 0  # outcomes given
+        self.depth = depth_of(self._runtime)
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
 
@@ -139,11 +177,21 @@ class Measurer:
         """Start what workers are forked from, which takes a while beside the caller's own start."""
         process_server(runtime, cache_dir)
 
-    def _start_oracle(self) -> Worker:
+    def _find_out(self) -> None:
+        """Begin to learn what is right: on the devices where they can, else in a process here."""
+        if self._apart:
+            self._source = self._recipe
+            self._wake()
+            return
         place = "explorer.expectation:ExpectationMaker"
-        maker = Worker(self._server, place, self._recipe, self._folder)
-        maker.post(_ORACLE_DEADLINE, "make")
-        return maker
+        self._maker = Worker(self._server, place, self._recipe, self._folder)
+        self._maker.post(_ORACLE_DEADLINE, "make")
+
+    def _wake(self) -> None:
+        """Start the devices that rest, once it is known what is right."""
+        if self._source is not None:
+            for device in self._devices:
+                device.wake(self._source, self._apart)  # which draws operands, asks the oracle
 
     def __enter__(self) -> Self:
         return self
@@ -164,15 +212,22 @@ class Measurer:
     @property
     def workers(self) -> tuple[Worker, ...]:
         """The worker processes of this job."""
-        timing = (worker for worker in (self._examiner, self._alone) if worker)
-        return (*self._compilers, *((self._maker,) if self._maker else ()), *timing)
+        found = (self._maker, *(device.worker for device in self._devices), self._alone)
+        return (*self._compilers.workers, *(worker for worker in found if worker is not None))
+
+    @property
+    def examined(self) -> tuple[float, ...]:
+        """Seconds in which each device had a candidate."""
+        return tuple(device.examined for device in self._devices)
 
     def rest(self) -> None:
-        """Give back the device and the operands on it until the next call."""
-        for worker in (self._examiner, self._alone):
-            if worker is not None:
-                worker.close()
-        self._examiner = self._alone = None
+        """Give back the devices and the operands on them until the next call."""
+        self.forget()
+        for device in self._devices:
+            device.close()
+        if self._alone is not None:
+            self._alone.close()
+        self._alone = None
 
     def close(self) -> None:
         """End all workers and remove the job's files."""
@@ -180,45 +235,191 @@ class Measurer:
             worker.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
-        """Outcomes in the order of `schedules`. All are compiled before the first is timed.
+    # --- the flow -------------------------------------------------------------------------------
+
+    def begin(self, schedules: Sequence[Schedule]) -> None:
+        """Have these measured, behind what is under way; does not wait.
 
         A kernel runs once: schedules that lower to one of `kernels` are given its outcome, copied.
         Each that ran notes as `foreign_load` how busy other programs kept the processors since the
-        call, and as `crowded` if that left too few of them.
+        group began, and as `crowded` if that left too few of them.
         """
-        self._watch.begin()
-        found = self._compile(schedules)
-        if self._wanted and self.baseline is None:
-            self._examine_library()
+        tickets = range(self._numbered, self._numbered + len(schedules))
+        self._numbered += len(schedules)
+        self._under_way.update(zip(tickets, schedules, strict=True))
+        self._groups.append(deque(tickets))
+        if not self._exclusive:
             self._watch.begin()
-        for compiled in found:
-            key = compiled.outcome.kernel_key
-            if key in self.kernels:
-                yield replace(self.kernels[key], copied=True)
+        self._wake()
+        self._move(alone=False)
+
+    def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
+        """See `Measuring`; raises DeviceLost, Uncheckable, WorkerError."""
+        while True:
+            while self._done:
+                ticket, outcome = self._done.popleft()
+                schedule = self._under_way.pop(ticket, None)
+                if schedule is not None:
+                    self._seen += 1
+                    return schedule, outcome
+            self._move(alone=alarm is None)
+            if self._done:
                 continue
-            outcome = self._watch.noted(self._outcome(compiled, self._timing, self.best))
-            if outcome.ok and outcome.seconds is not None:
-                self.best = min(outcome.seconds, self.best or outcome.seconds)
-            if key:
-                self.kernels[key] = outcome
-            yield outcome
+            if not self._under_way or not self._wait(alarm):
+                return None
+
+    def forget(self) -> None:
+        """Give no outcome of what is under way; what has begun comes to its end unheard."""
+        self._under_way.clear()
+        self._groups.clear()
+        self._waiting.clear()
+        self._alike.clear()
+        self._done.clear()
+
+    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
+        """Outcomes in the order of `schedules`, as `begin` and `ended` give them."""
+        self.begin(schedules)
+        have: dict[Schedule, list[Outcome]] = {}
+        try:
+            for schedule in schedules:
+                while not have.get(schedule):
+                    ended = self.ended()
+                    assert ended is not None
+                    have.setdefault(ended[0], []).append(ended[1])
+                yield have[schedule].pop(0)
+        finally:
+            self.forget()
+
+    def _move(self, alone: bool) -> None:
+        """Begin what can begin; `alone` tells that the caller's process rests meanwhile."""
+        while self._groups and not self._groups[0]:
+            if self._exclusive and (self._compilers.busy or self._waiting or self._examining):
+                break  # the group is not through
+            self._groups.popleft()
+        self._compile_more()
+        if self._exclusive and (self._compiling or not alone):
+            return
+        self._examine_more()
+
+    @property
+    def _examining(self) -> bool:
+        return any(device.examining for device in self._devices)
+
+    @property
+    def _compiling(self) -> bool:
+        """Whether the group under way is still being compiled."""
+        return bool(self._compilers.busy or (self._groups and self._groups[0]))
+
+    def _compile_more(self) -> None:
+        """Give free compilers something to do, as long as there is room for what they make."""
+        if self._exclusive and self._examining:
+            return
+        most = None if self._exclusive else _ROOM * len(self._compilers.workers)
+        groups = list(self._groups)[: 1 if self._exclusive else None]
+        for group in groups:
+            while group and self._compilers.free:
+                if most is not None and len(self._waiting) >= most:
+                    return
+                ticket = group.popleft()
+                self._compilers.begin(ticket, self._under_way[ticket])
+
+    def _examine_more(self) -> None:
+        """Give free devices something to do: the library when its turn has come, else candidates.
+
+        The candidate that was begun first goes first; what has no binary, or a kernel that ran,
+        needs no device.
+        """
+        waiting = sorted(self._waiting, key=lambda pair: pair[0])
+        self._waiting = [pair for pair in waiting if not self._stands(*pair)]
+        for device in self._devices:
+            if device.free and self._library_due and not self._first_library(device):
+                continue
+            while device.free and self._waiting:
+                ticket, candidate = self._waiting.pop(0)
+                if self._stands(ticket, candidate):
+                    continue
+                if self._exclusive and not self._examining:
+                    self._watch.begin()
+                self._alike[candidate.key or ""] = []
+                device.begin(ticket, candidate, self.best, self._timing, self._deadline)
+
+    def _stands(self, ticket: int, candidate: Candidate) -> bool:
+        """Whether an outcome is there or will be without another run, in which case it is noted."""
+        if candidate.binary is None:
+            self._done.append((ticket, self._watch.noted(candidate.outcome)))
+        elif candidate.key in self.kernels:
+            self._done.append((ticket, replace(self.kernels[candidate.key or ""], copied=True)))
+        elif candidate.key in self._alike:
+            self._alike[candidate.key or ""].append((ticket, candidate))
+        else:
+            return False
+        return True
+
+    def _wait(self, alarm: int | None) -> bool:
+        """Until something ends, and take it; False if nothing will before the alarm does."""
+        owners: dict[Worker, Device | None] = dict.fromkeys(self._compilers.busy)
+        owners |= {d.worker: d for d in self._devices if d.worker is not None and d.busy}
+        if self._maker is not None and self._source is None:
+            owners[self._maker] = None
+        if not owners:
+            return False
+        rung, ready = _finished(tuple(owners), alarm)
+        for worker in ready:
+            self._take(worker, owners[worker])
+        return bool(ready) or not rung
+
+    def _take(self, worker: Worker, device: Device | None) -> None:
+        """What a worker that has ended something leaves."""
+        if device is not None:
+            self._heard(device)
+        elif worker is self._maker:
+            self._learn(worker.collect())
+        else:
+            ticket, candidate = self._compilers.end(worker)
+            if ticket in self._under_way:
+                self._waiting.append((ticket, candidate))
+
+    def _heard(self, device: Device) -> None:
+        """The end of what a device did."""
+        ended = device.end()
+        if not isinstance(ended, tuple):
+            if ended is not None:
+                self._library.hear(ended)
+                self._library.note(self._watch.noted)
+            return
+        ticket, outcome = ended
+        outcome = self._watch.noted(self._judged(outcome))
+        key = outcome.kernel_key
+        alike = self._alike.pop(key, [])
+        if ticket not in self._under_way:
+            return  # forgotten
+        if outcome.ok and outcome.seconds is not None:
+            self.best = min(outcome.seconds, self.best or outcome.seconds)
+        self.kernels[key] = outcome
+        self._done.append((ticket, outcome))
+        for other, _ in alike:
+            self._done.append((other, replace(outcome, copied=True)))
+
+    # --- finals ---------------------------------------------------------------------------------
 
     def compete(
         self, schedules: Sequence[Schedule], rounds: int, library: bool = False
     ) -> list[Outcome]:
         """Finalists, measured in turns so that drift meets all alike; medians over all rounds.
 
-        With `library` the baseline has a turn in every round, as long as it has time for it.
+        All of them on the first device. With `library` the baseline has a turn in every round, as
+        long as it has time for it.
         """
-        compiled = self._compile(schedules)
+        self.forget()
+        compiled = self._compiled(schedules)
+        device = self._ready_device()
         self._watch.begin()
         turns: list[list[Outcome]] = [[] for _ in schedules]
         for number in range(rounds):
             for place in range(len(schedules)):
                 index = (place + number) % len(schedules)
                 if all(outcome.ok for outcome in turns[index]):
-                    turns[index].append(self._outcome(compiled[index], _FINAL, None))
+                    turns[index].append(self._final(device, compiled[index]))
             if library:
                 self._library.turn(_FINAL)
         self._watch.wait()
@@ -226,13 +427,54 @@ class Measurer:
             self._library.note(self._watch.noted)
         return [self._watch.noted(merged(outcomes)) for outcomes in turns]
 
-    def _examine_library(self) -> None:
-        """The baseline before the first candidate, and what else the machine did meanwhile."""
-        self._known_expectation()
+    def _compiled(self, schedules: Sequence[Schedule]) -> list[Candidate]:
+        """One candidate per schedule, compiled by whichever worker is free."""
+        left = deque(enumerate(schedules))
+        found: dict[int, Candidate] = {}
+        while len(found) < len(schedules):
+            while left and self._compilers.free:
+                number, schedule = left.popleft()
+                self._compilers.begin(-1 - number, schedule)  # others' tickets are not negative
+            for worker in _finished(self._compilers.busy)[1]:
+                ticket, candidate = self._compilers.end(worker)
+                if ticket < 0:
+                    found[-1 - ticket] = candidate
+        return [found[number] for number in range(len(schedules))]
+
+    def _ready_device(self) -> Device:
+        """The first device, waited for: its operands, the oracle, what it still has to do."""
+        self._wake()
+        while not self._devices[0].free:
+            self._wait(None)
+            self._wake()
+        return self._devices[0]
+
+    def _final(self, device: Device, candidate: Candidate) -> Outcome:
+        if candidate.binary is None:
+            return candidate.outcome
+        self._ready_device().begin(-1, candidate, None, _FINAL, self._deadline)
+        ended = device.end()
+        assert isinstance(ended, tuple)
+        return self._judged(ended[1])
+
+    # --- the library ----------------------------------------------------------------------------
+
+    @property
+    def _library_due(self) -> bool:
+        """Behind the first candidates: as soon as nothing waits, and before many were measured."""
+        wanted = self._wanted and self.baseline is None and self._seen > 0
+        return wanted and (self._exclusive or not self._waiting or self._seen >= _BEFORE_LIBRARY)
+
+    def _first_library(self, device: Device) -> bool:
+        """Examine the library, or have the device begin to; whether the device is free then."""
         self._watch.begin()
-        if self._library.first().seconds is not None:
+        if self._library_server() is self._server:
+            device.begin_library(self._program, self._timing)
+        elif self._library.first().seconds is not None:
             self._watch.wait()
             self._library.note(self._watch.noted)
+            self._watch.begin()
+        return device.free
 
     def _pids(self) -> tuple[int, ...]:
         servers = [self._server.pid]
@@ -245,92 +487,33 @@ class Measurer:
         return process_server(self._runtime, self._cache_dir, self._hardware.threads)
 
     def _ask_library(self, timing: Timing) -> Reply:
-        """Have the library examined, by the timing worker if that has as many threads."""
+        """Have the library examined, by the first device if that has as many threads."""
+        device = self._ready_device()
         if self._library_server() is self._server:
-            examiner = self._ready_examiner()
-            reply = examiner.ask(_LIBRARY_DEADLINE, "library", self._program, timing)
-            self._doubtful = isinstance(reply, Died)
+            device.begin_library(self._program, timing)
+            reply = device.end()
+            assert isinstance(reply, Answer | Raised | Died)
             return reply
-        if self._examiner is not None:  # its threads would wait for the next kernel awake
-            self._doubtful |= isinstance(self._examiner.ask(_REST_DEADLINE, "rest"), Died)
+        for other in self._devices:  # their threads would wait for the next kernel awake
+            other.rest()
         if self._alone is None:
-            place, known = f"{_WORKERS}:LibraryExaminer", self._known_expectation()
-            self._alone = Worker(self._library_server(), place, known, self._runtime)
-        return self._alone.ask(_LIBRARY_DEADLINE, "library", self._program, timing)
+            place = f"{WORKERS}:LibraryExaminer"
+            self._alone = Worker(self._library_server(), place, self._source, self._runtime)
+        return self._alone.ask(LIBRARY_DEADLINE, "library", self._program, timing)
 
-    def _compile(self, schedules: Sequence[Schedule]) -> list[_Candidate]:
-        """One candidate per schedule, compiled by whichever worker is free."""
-        found: dict[int, _Candidate] = {}
-        waiting = list(enumerate(schedules))[::-1]
-        busy: dict[Worker, int] = {}
-        while waiting or busy:
-            for worker in self._compilers:
-                if waiting and worker not in busy:
-                    index, schedule = waiting.pop()
-                    busy[worker] = index
-                    worker.post(self._compile_deadline, "compile", schedule)
-            for worker in _finished(tuple(busy)):
-                found[busy.pop(worker)] = _candidate(worker.collect())
-        return [found[index] for index in range(len(schedules))]
-
-    def _outcome(self, compiled: _Candidate, timing: Timing, best: float | None) -> Outcome:
-        if compiled.binary is None:
-            return compiled.outcome
-        examiner = self._ready_examiner()
-        reply = examiner.ask(self._deadline, "examine", compiled.binary, best, timing)
-        if isinstance(reply, Answer):
-            return self._judged(compiled.outcome, reply.value)
-        self._doubtful = isinstance(reply, Died)
-        return replace(compiled.outcome, status=_run_status(reply), detail=_detail(reply))
-
-    def _ready_examiner(self) -> Worker:
-        """The timing worker; the first call waits for the oracle. Raises DeviceLost."""
-        if self._examiner is None:
-            place, known = f"{_WORKERS}:Examiner", self._known_expectation()
-            self._examiner = Worker(self._server, place, known, self._runtime)
-            self._doubtful |= self._apart  # it draws operands and asks the oracle first
-        if self._doubtful:
-            self._wait_for(self._examiner)
-        return self._examiner
-
-    def _known_expectation(self) -> Expectation | Recipe:
-        """The oracle's answer, waited for once, or how to come by it; raises WorkerError."""
-        if self._maker is None:
-            return self._recipe
-        if self._expectation is None:
-            reply = self._maker.collect()
-            self._maker.close()
-            self._expectation = self._understood(reply).value
-        return self._expectation
-
-    def _understood(self, reply: Reply) -> Answer:
-        """What the oracle said; raises Uncheckable or WorkerError where it said nothing."""
-        if isinstance(reply, Answer):
-            return reply
-        if _is_uncheckable(reply):
+    def _learn(self, reply: Reply) -> None:
+        """What is right, as the oracle said; raises Uncheckable or WorkerError."""
+        assert self._maker is not None
+        self._maker.close()
+        if is_uncheckable(reply):
             raise Uncheckable(reply.message)
-        raise WorkerError(f"{self._program.name}: the oracle failed: {_detail(reply)}")
+        if not isinstance(reply, Answer):
+            raise WorkerError(f"{self._program.name}: the oracle failed: {detail_of(reply)}")
+        self._source = reply.value
+        self._wake()
 
-    def _wait_for(self, examiner: Worker) -> None:
-        """After a death: the fresh worker must reach the device again; raises DeviceLost."""
-        said = ""
-        for attempt in range(_RESTARTS):
-            time.sleep(_PAUSE if attempt else 0.0)
-            reply = examiner.ask(_READY_DEADLINE, "ready")
-            if isinstance(reply, Answer):
-                self._doubtful = False
-                return
-            if _is_uncheckable(reply):
-                self._understood(reply)
-            said = _detail(reply)
-        raise DeviceLost(
-            f"{self._runtime}: the device does not answer any more ({said}); what was "
-            "measured is kept, and `tilewright tune --resume` goes on from it"
-        )
-
-    def _judged(self, outcome: Outcome, seen: Examination) -> Outcome:
+    def _judged(self, outcome: Outcome) -> Outcome:
         """The outcome of an examined candidate; a time that the hardware cannot reach is not ok."""
-        outcome = examined(outcome, seen)
         if not outcome.ok:
             return outcome
         floor = roofline_seconds(self._program, self._hardware)
@@ -340,26 +523,10 @@ class Measurer:
         return outcome
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A compiled schedule: its binary, or the outcome that stands already."""
-
-    binary: Binary | None
-    outcome: Outcome
-
-
-def _candidate(reply: Reply) -> _Candidate:
-    if not isinstance(reply, Answer):
-        return _Candidate(None, Outcome(_compile_status(reply), detail=_detail(reply)))
-    compiled: Compiled = reply.value
-    binary = compiled.binary
-    if binary is None:
-        outcome = Outcome("illegal", detail=compiled.detail, compile_seconds=compiled.seconds)
-        return _Candidate(None, outcome)
-    outcome = Outcome(
-        "ok", compile_seconds=compiled.seconds, kernel_key=binary.key, notes=binary.notes
-    )
-    return _Candidate(binary, outcome)
+def depth_of(runtime: str) -> int:
+    """How many groups are best under way on a device: one is measured while the next is chosen and,
+    beside a device that computes by itself, another compiled."""
+    return 2 if get_runtime(runtime).exclusive else 3
 
 
 def _accumulations(backend_name: str, hardware: Hardware) -> Accumulations:
@@ -368,34 +535,18 @@ def _accumulations(backend_name: str, hardware: Hardware) -> Accumulations:
     return backend.accumulations(hardware) if isinstance(backend, StatesRoundoff) else ()
 
 
-def _is_uncheckable(reply: Reply) -> TypeGuard[Raised]:
-    return isinstance(reply, Raised) and reply.kind == Uncheckable.__name__
+def _finished(workers: Sequence[Worker], alarm: int | None = None) -> tuple[bool, list[Worker]]:
+    """Whether the alarm rings, and the workers with a reply, a death or a passed deadline.
 
-
-def _compile_status(reply: Raised | Died) -> Status:
-    if isinstance(reply, Raised):
-        return "out_of_memory" if reply.kind == "MemoryError" else "compile_error"
-    return "timeout" if reply.status == "timeout" else "compile_error"
-
-
-def _run_status(reply: Raised | Died) -> Status:
-    if isinstance(reply, Died):
-        return reply.status
-    kinds: dict[str, Status] = {"MemoryError": "out_of_memory", "CompileError": "compile_error"}
-    return kinds.get(reply.kind, "crash")
-
-
-def _detail(reply: Raised | Died) -> str:
-    return reply.detail if isinstance(reply, Died) else f"{reply.kind}: {reply.message}"
-
-
-def _finished(workers: Sequence[Worker]) -> list[Worker]:
-    """Those with a reply, a death or a passed deadline; waits until there is one."""
+    Waits until there is one or the other.
+    """
+    wait = max(0.0, min(worker.deadline for worker in workers) - time.monotonic())
+    bell = [] if alarm is None else [alarm]
+    readable = select.select([*workers, *bell], [], [], wait)[0]
+    ready = [worker for worker in workers if worker in readable]
     now = time.monotonic()
-    wait = max(0.0, min(worker.deadline for worker in workers) - now)
-    ready: list[Worker] = select.select(workers, [], [], wait)[0]
-    now = time.monotonic()
-    return ready or [worker for worker in workers if worker.deadline <= now]
+    late = [] if ready else [worker for worker in workers if worker.deadline <= now]
+    return bool(bell) and alarm in readable, ready or late
 
 
 def roofline_seconds(program: Program, hardware: Hardware) -> float:

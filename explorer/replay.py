@@ -6,11 +6,13 @@ measurer's interface. Knows records and workloads; no strategy and no job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from explorer.baseline import Baseline
+from explorer.measure import depth_of
 from explorer.outcome import Outcome
 from explorer.rebuilding import machine_of
 from explorer.recall import Where, verdicts
@@ -86,20 +88,29 @@ class Replayer:
 
     def __init__(self, recording: Recording) -> None:
         self._outcomes = recording.outcomes
+        self._ended: deque[tuple[Schedule, Outcome]] = deque()
+        self.depth = depth_of(recording.workload.target)
         self.baseline: Baseline | None = None
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
 
-    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
+    def begin(self, schedules: Sequence[Schedule]) -> None:
         """Recorded outcomes in the order of `schedules`; of a kernel seen before, copied."""
-        for schedule in schedules:
-            outcome = self._outcome(schedule)
-            if outcome.kernel_key in self.kernels:
-                yield replace(self.kernels[outcome.kernel_key], copied=True)
-                continue
-            if outcome.kernel_key:
-                self.kernels[outcome.kernel_key] = outcome
-            yield outcome
+        self._ended.extend((schedule, self._answer(schedule)) for schedule in schedules)
+
+    def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
+        return self._ended.popleft() if self._ended else None
+
+    def forget(self) -> None:
+        self._ended.clear()
+
+    def _answer(self, schedule: Schedule) -> Outcome:
+        outcome = self._outcome(schedule)
+        if outcome.kernel_key in self.kernels:
+            return replace(self.kernels[outcome.kernel_key], copied=True)
+        if outcome.kernel_key:
+            self.kernels[outcome.kernel_key] = outcome
+        return outcome
 
     def compete(
         self, schedules: Sequence[Schedule], rounds: int, library: bool = False

@@ -9,8 +9,8 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,11 +19,13 @@ from typing import Self
 import numpy as np
 
 from costmodel.saved import TrainedModel
+from explorer.asking import Asker
 from explorer.baseline import Baseline
 from explorer.comparison import Settled, settle
 from explorer.disturbance import Disturbance
 from explorer.errors import NothingValid
 from explorer.finals import chosen_finalists
+from explorer.flow import Flow
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer, Measuring
 from explorer.outcome import Outcome
@@ -40,10 +42,8 @@ from ir.printable import printable
 from ir.schedule import Schedule
 from records import Job, Store
 
-LEAST = 8  # candidates asked for at once at a budget's end, where most may be copies of others
 MOST_GOOD = 512  # of the fastest schedules at least so many are kept in memory
 _SHOWN = 200  # letters of a failure in a message
-BARREN = 32  # batches of kernels that ran before, after which a step gives up
 
 
 class Search:
@@ -82,39 +82,45 @@ class Search:
         self.workload = workload
         self.store = store
         self.strategy_name = strategy
-        self.space = workload.space(pins)
-        self.strategy = make(self.space, np.random.default_rng(seed), trials=trials, seeds=seeds)
-        if measurer is None:
-            Measurer.boot(workload.target, cache or cache_dir())
-        self.prior = self._use_prior(model)
-        self.head_start = head_start(self.space, model, guided=isinstance(self.strategy, Guided))
         self.outcomes: Counter[str] = Counter()
         self._last_failure = ""
         self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
         self._kernels: dict[str, Outcome] = {}
-        self._widest = 0  # the largest batch so far
-        self._spare: list[Schedule] = []  # asked for, and not measured yet
-        self._past = Acknowledged() if resume is None else acknowledged(store, resume)
-        self.resumed = len(self._past.outcomes)
-        first = known_at_start(store, workload, resume)
-        own = "" if resume is None else resume.id
         self._wants_baseline = baseline
         self._noted: Baseline | None = None
         self.settled: Settled | None = None  # what the finals came to
-        options = {"strategy": strategy, "trials": trials, "seed": seed, "pins": dict(pins or {})}
-        options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
-        self.sharing = Sharing(store, workload)
         with ExitStack() as begun:
+            self.sharing = Sharing(store, workload)
             begun.callback(self.sharing.close)
+            first = known_at_start(store, workload, resume)
             if resume is not None:
                 self.sharing.run(resume)  # refuses before any worker is started
-            self.known = self._tell_known(known_trials(store, workload, first, own))
+            # The devices draw their operands while the search makes up its mind.
             self.measurer: Measuring = measurer or _measurer(workload, cache, seed, baseline)
             begun.callback(self.measurer.close)
+            self.space = workload.space(pins)
+            rng = np.random.default_rng(seed)
+            self.strategy = make(self.space, rng, trials=trials, seeds=seeds)
+            self.prior = self._use_prior(model)
+            guided = isinstance(self.strategy, Guided)
+            self.head_start = head_start(self.space, model, guided=guided)
+            self._asker = Asker(self.strategy)
+            begun.callback(self._asker.close)
+            self._past = self._past_of(resume)
+            self.resumed = len(self._past.outcomes)
+            own = "" if resume is None else resume.id
+            self.known = self._tell_known(known_trials(store, workload, first, own))
             self.measurer.best = self.best_seconds
             self.measurer.kernels = self._kernels
-            self.job = self._begin(resume, options | {"known": first} | dict(facts or {}))
+            self._flow = Flow(
+                self._asker, self.measurer, self.sharing, self._past,
+                hear=lambda: self._tell_known(self.sharing.heard()),
+            )  # fmt: skip
+            options = {"strategy": strategy, "trials": trials, "seed": seed}
+            options |= {"pins": dict(pins or {}), "known": first}
+            options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
+            self.job = self._begin(resume, options | dict(facts or {}))
             begun.pop_all()
         self.state = "failed"
 
@@ -158,98 +164,41 @@ class Search:
         """Whether trials of the resumed job are still to be asked for again."""
         return bool(self._past)
 
-    def step(self, count: int, patience: float = math.inf) -> Iterator[tuple[Schedule, Outcome]]:
+    def step(
+        self, count: int, patience: float = math.inf, ahead: float = 0
+    ) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded.
 
         A schedule whose kernel ran before is no candidate: the strategy is told that kernel's
         outcome and asked again. Nothing is yielded once it has no more to propose. What other
-        searches measure is waited for `patience` (seconds) at most.
+        searches measure is waited for `patience` (seconds) at most. `ahead` is how many candidates
+        more may be chosen and compiled meanwhile, for the next step.
         """
-        before, until = self.trials, time.monotonic() + patience
-        self._widest = max(count, self._widest)
-        for _ in range(BARREN):
-            schedules = self._claimed(max(count, min(LEAST, self._widest)), until)
-            yield from self._measured(schedules, count)
-            if self.trials > before or not schedules:
-                break
-
-    def _measured(
-        self, schedules: Sequence[Schedule], count: int
-    ) -> Iterator[tuple[Schedule, Outcome]]:
-        """Up to `count` trials among `schedules`; the strategy is told of all that was answered."""
-        pairs: list[tuple[Schedule, Outcome]] = []
+        whole = False
         try:
-            with closing(self._answers(schedules)) as answers:
-                for schedule, outcome in answers:
-                    pairs.append((schedule, outcome))
-                    if not outcome.copied:
-                        self._count(schedule, outcome)
-                        count -= 1
-                        yield schedule, outcome
-                    if not count:
-                        break
+            for ended in self._flow.step(count, ahead, patience):
+                self._note_baseline()
+                if ended.outcome.copied:
+                    continue
+                if ended.fresh:
+                    self._add(ended.schedule, ended.outcome, self.strategy_name)
+                self._count(ended.schedule, ended.outcome)
+                self.measurer.best = self.best_seconds
+                yield ended.schedule, ended.outcome
+            whole = ahead > 0
         finally:
-            self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
-            self._spare = list(schedules[len(pairs) :])
-            self.sharing.done()
+            if not whole:
+                self._flow.settle()
 
-    def _claimed(self, count: int, until: float) -> list[Schedule]:
-        """Candidates that no other search measures; none when there are none left by `until`."""
-        if isinstance(self.strategy, Guided):
-            count = self.strategy.portion(count)
-        batch = self.sharing.left(count)
-        self._tell_known(self.sharing.heard())
-        while len(batch) < count:
-            spare, self._spare = self._spare, []
-            asked = spare or self.strategy.ask(count - len(batch))
-            batch += self._ours(asked)
-            if not asked:
-                break
-        batch = batch or self.sharing.wait(count, until - time.monotonic())
-        self._tell_known(self.sharing.heard())
-        return batch
-
-    def _ours(self, asked: Sequence[Schedule]) -> list[Schedule]:
-        """Of schedules asked for: what the resumed job measured, and what no other search has."""
-        past = {schedule.key for schedule in asked if self._past.holds(schedule)}
-        taken = self.sharing.take([schedule for schedule in asked if schedule.key not in past])
-        ours = past | {schedule.key for schedule in taken}
-        return [schedule for schedule in asked if schedule.key in ours]
-
-    def _answers(
-        self, schedules: Sequence[Schedule]
-    ) -> Generator[tuple[Schedule, Outcome], None, None]:
-        """In their order: trials of a resumed job from the store, others measured and stored.
-
-        What is copied from another schedule is not stored, and the past goes on after it.
-        """
-        told = {schedule.key: self._past.take(schedule) for schedule in schedules}
-        measured = self.measurer.measure([s for s in schedules if told[s.key] is None])
-        try:
-            for schedule in schedules:
-                outcome = told.pop(schedule.key) or self._new(schedule, measured)
-                yield schedule, outcome
-        finally:
-            self._past.keep((s, told[s.key]) for s in schedules if s.key in told)
-
-    def _new(self, schedule: Schedule, measured: Iterator[Outcome]) -> Outcome:
-        """The next outcome, stored unless it is a copy."""
-        self.measurer.best = self.best_seconds
-        outcome = next(measured)
-        self._note_baseline()
-        if not outcome.copied:
-            self._tell_past()
-            self._add(schedule, outcome, self.strategy_name)
-        return outcome
-
-    def _tell_past(self) -> None:
-        """Trials that were not asked for again (another version of a library draws otherwise)."""
-        pairs = self._past.rest()
-        if not pairs:
-            return
-        self.strategy.tell([schedule for schedule, _ in pairs], [told for _, told in pairs])
-        for schedule, outcome in pairs:
-            self._count(schedule, outcome)
+    def _past_of(self, resume: Job | None) -> Acknowledged:
+        """What the resumed job measured: its kernels are known at once, so that a schedule is a
+        copy now that was one then."""
+        if resume is None:
+            return Acknowledged()
+        past = acknowledged(self.store, resume)
+        for _, outcome in past.outcomes.values():
+            self._remember(outcome)
+        return past
 
     def _count(self, schedule: Schedule, outcome: Outcome) -> None:
         self.outcomes[outcome.status] += 1
@@ -325,6 +274,7 @@ class Search:
     def close(self) -> None:
         """End the workers, note the job's state, and let go of what is leased."""
         try:
+            self._asker.close()
             self.measurer.close()
             self.store.update_job(self.job.id, self.state)
         finally:
@@ -374,7 +324,7 @@ class Search:
         schedules = [schedule for schedule, _ in told]
         self.sharing.know(schedules)
         if told:
-            self.strategy.tell(schedules, [outcome for _, outcome in told])
+            self._asker.tell(schedules, [outcome for _, outcome in told])
         return len(told)
 
     def _pinned_so(self, schedule: Schedule) -> bool:

@@ -117,11 +117,17 @@ class Sharing:
         heard, self._heard = self._heard, []
         return heard
 
-    def done(self) -> None:
-        """Let go of what was taken: it is measured, or will not be."""
-        if self._held:
-            self._store.release(self._owner, tuple(self._held))
-            self._held.clear()
+    def done(self, schedules: Iterable[Schedule] | None = None) -> None:
+        """Let go of what was taken, or of these: they are measured, or will not be."""
+        if schedules is None:
+            keys = tuple(self._held)
+        else:
+            named = (candidate_of(self._workload, schedule) for schedule in schedules)
+            keys = tuple(key for key in named if key in self._held)
+        if keys:
+            self._store.release(self._owner, keys)
+        for key in keys:
+            del self._held[key]
 
     def close(self) -> None:
         """Stop the heartbeat and let go of everything."""

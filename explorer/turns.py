@@ -203,7 +203,8 @@ class Run:
         count = self._plan.budget.next_batch(self._trials)
         if limit is not None:
             count = min(count, limit - before)
-        for schedule, outcome in search.step(count, self._left()):
+        ahead = self._ahead(count, limit, before)
+        for schedule, outcome in search.step(count, self._left(), ahead):
             self._tell(number, search, schedule, outcome)
             if self._over():
                 return
@@ -212,6 +213,14 @@ class Run:
         course = self._courses[number]
         course.note(search.trials, search.best_seconds)
         course.exhausted = search.trials == before or search.trials == limit
+
+    def _ahead(self, count: int, limit: int | None, before: int) -> float:
+        """How many trials a job may have under way besides those of its turn: all that are left of
+        the budget where no other job waits for the machine."""
+        if len(self._plan.jobs) > 1:
+            return 0
+        most = [trials for trials in (self._plan.budget.trials, limit) if trials is not None]
+        return min(most, default=math.inf) - before - count
 
     def _tell(self, number: int, search: Search, schedule: Schedule, outcome: Outcome) -> None:
         if self._progress is None:

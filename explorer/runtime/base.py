@@ -72,13 +72,14 @@ class Runtime(Protocol):
     name: str
     settle: float  # seconds of load after which clocks are those of long runs
     apart: bool  # whether operands lie in a memory of the device's own, where the oracle runs too
+    exclusive: bool  # whether what else this machine does would disturb kernels: it computes them
 
     def preload(self, cache_dir: Path) -> None:
         """Import what is slow to import, without starting threads or a driver: forks follow."""
         ...
 
-    def prepare(self) -> None:
-        """Make this worker process ready to run kernels."""
+    def prepare(self, device: int = 0) -> None:
+        """Make this worker process ready to run kernels on that device; raises MissingTarget."""
         ...
 
     def compile(self, kernel: Kernel, cache_dir: Path) -> Binary:

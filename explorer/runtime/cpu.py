@@ -54,11 +54,12 @@ class CpuRuntime:
     name = "cpu"
     settle = 0.0
     apart = False
+    exclusive = True
 
     def preload(self, cache_dir: Path) -> None:
         pool(cache_dir)
 
-    def prepare(self) -> None:
+    def prepare(self, device: int = 0) -> None:
         """Get permission for tiles, start the pool, and keep clear of its workers' processors."""
         request_tile_permission()
         ready = pool()

@@ -72,6 +72,7 @@ class CudaRuntime:
 
     name = "cuda"
     apart = True
+    exclusive = False
     settle = 0.1  # its power is capped: short bursts run at clocks that it cannot keep
 
     def preload(self, cache_dir: Path) -> None:
@@ -86,9 +87,14 @@ class CudaRuntime:
         except MissingTarget:
             return
 
-    def prepare(self) -> None:
-        """Start CUDA in this process."""
-        cupy().cuda.Device(0).use()
+    def prepare(self, device: int = 0) -> None:
+        """Start CUDA on one of the visible devices in this process."""
+        count = cupy().cuda.runtime.getDeviceCount()
+        if device >= count:
+            raise MissingTarget(
+                f"no CUDA device {device}: {count} visible, numbered from 0; see nvidia-smi -L"
+            )
+        cupy().cuda.Device(device).use()
         cupy().cuda.runtime.free(0)
 
     def compile(self, kernel: Kernel, cache_dir: Path) -> Binary:
@@ -196,7 +202,8 @@ def _nvml() -> Any:
         return None
     try:
         pynvml.nvmlInit()
-        return pynvml.nvmlDeviceGetHandleByIndex(0)
+        place = cupy().cuda.Device().pci_bus_id  # NVML counts devices that are not visible, too
+        return pynvml.nvmlDeviceGetHandleByPciBusId(place.encode())
     except pynvml.NVMLError:
         return None
 

@@ -93,6 +93,7 @@ class Timing:
     hiccup: float = (
         0.2  # a first run longer than that is slow, a shorter one may have been disturbed
     )
+    once: float = 0.25  # seconds of a first run that is the only one, unless it is a contender's
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +110,9 @@ class Examination:
 class Examiner:
     """Checks and times binaries against one expectation: made here from a recipe, or read."""
 
-    def __init__(self, source: Expectation | Recipe, runtime: str) -> None:
+    def __init__(self, source: Expectation | Recipe, runtime: str, device: int = 0) -> None:
         self._runtime: Runtime = get_runtime(runtime)
-        self._prepare()
+        self._prepare(device)
         self._specs = source.outputs
         self._sets = [self._placed(source, number) for number in range(SETS)]
         self._inputs = [expected.inputs for expected in self._sets]
@@ -128,8 +129,8 @@ class Examiner:
         inputs = {name: self._runtime.place(array) for name, array in found.inputs.items()}
         return Expected(inputs, found.bounds)
 
-    def _prepare(self) -> None:
-        self._runtime.prepare()
+    def _prepare(self, device: int) -> None:
+        self._runtime.prepare(device)
 
     def ready(self) -> None:
         """Nothing to do: an answer shows that the device could be prepared."""
@@ -174,6 +175,9 @@ class Examiner:
             return Examination("wrong_result", (), verdict.error, verdict.detail)
         if timing.sustained:
             _load(launches[0], self._runtime.settle)
+        if _too_long(first, best, timing):
+            clock = self._runtime.clock_ghz()
+            return Examination("ok", (first,), verdict.error, "slow: timed once", clock)
         samples = _time(launches[0], first, best, timing)
         clock = self._runtime.clock_ghz()
         if len(samples) == 1:
@@ -222,9 +226,17 @@ class Examiner:
 class LibraryExaminer(Examiner):
     """Examines the library alone, in a process where it has as many threads as kernels have."""
 
-    def _prepare(self) -> None:
+    def _prepare(self, device: int) -> None:
         if isinstance(self._runtime, HasLibrary):
             self._runtime.prepare_library()
+
+
+def _too_long(first: float, best: float | None, timing: Timing) -> bool:
+    """Whether more runs would take time that others can use: it is long, and not known to be good.
+
+    Before there is a best, that of a search whose kernels all take long is found by single runs.
+    """
+    return first > timing.once and (best is None or first > timing.cut * best)
 
 
 def _time(launch: Launch, first: float, best: float | None, timing: Timing) -> tuple[float, ...]:

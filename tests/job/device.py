@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from collections import deque
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -43,6 +44,8 @@ class ScriptedDevice:
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
         self.closed = False
+        self.depth = 2
+        self._begun: deque[Schedule] = deque()
 
     def __call__(self, *arguments: Any, **options: Any) -> Self:
         """Stands in for the class as well."""
@@ -63,16 +66,26 @@ class ScriptedDevice:
     def boot(self, *arguments: object) -> None:
         """There is nothing to start."""
 
-    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
-        for schedule in schedules:
-            outcome = self.rule(schedule)
-            if outcome.kernel_key in self.kernels:
-                yield replace(self.kernels[outcome.kernel_key], copied=True)
-                continue
-            self.measured.append(schedule)
-            if outcome.kernel_key:
-                self.kernels[outcome.kernel_key] = outcome
-            yield outcome
+    def begin(self, schedules: Sequence[Schedule]) -> None:
+        self._begun.extend(schedules)
+
+    def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
+        if not self._begun:
+            return None
+        schedule = self._begun.popleft()
+        return schedule, self._answer(schedule)
+
+    def forget(self) -> None:
+        self._begun.clear()
+
+    def _answer(self, schedule: Schedule) -> Outcome:
+        outcome = self.rule(schedule)
+        if outcome.kernel_key in self.kernels:
+            return replace(self.kernels[outcome.kernel_key], copied=True)
+        self.measured.append(schedule)
+        if outcome.kernel_key:
+            self.kernels[outcome.kernel_key] = outcome
+        return outcome
 
     def compete(
         self, schedules: Sequence[Schedule], rounds: int, library: bool = False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import lzma
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +117,20 @@ def test_the_recorded_machine_is_the_one_searched_for(recorded: Path) -> None:
     assert Recording.load(workload, recorded).workload.hardware == there
 
 
+def _answers(recording: Recording, schedules: list[Schedule]) -> list[Outcome]:
+    replayer = Replayer(recording)
+    replayer.begin(schedules)
+    ended = list(iter(replayer.ended, None))
+    assert [schedule for schedule, _ in ended] == schedules
+    return [outcome for _, outcome in ended]
+
+
 def test_a_schedule_that_was_not_recorded_is_refused(recorded: Path) -> None:
     recording = Recording.load(_workload(), recorded)
     inside = next(iter(recording.outcomes))
     outside = _workload().space().sample(np.random.default_rng(3), 1)[0]
     missing = _workload().space().schedule(outside)
-    known, missed = Replayer(recording).measure([inside, missing])
+    known, missed = _answers(recording, [inside, missing])
     assert known == recording.outcomes[inside]
     assert missed.status == "illegal"
     assert f"none of the {len(recording.outcomes)}" in missed.detail
@@ -132,7 +140,7 @@ def test_schedules_of_one_kernel_are_answered_once(recorded: Path) -> None:
     recording = Recording.load(_workload(), recorded)
     first, second = list(recording.outcomes)[:2]
     same = {first: Outcome("ok", 1e-3, kernel_key="k"), second: Outcome("ok", 2e-3, kernel_key="k")}
-    answers = list(Replayer(replace(recording, outcomes=same)).measure([first, second]))
+    answers = _answers(replace(recording, outcomes=same), [first, second])
     assert [(o.seconds, o.copied) for o in answers] == [(1e-3, False), (1e-3, True)]
 
 
@@ -199,13 +207,14 @@ def test_records_of_another_generator_are_refused(tmp_path: Path) -> None:
 def test_an_interrupted_replay_offers_no_resumption(
     recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    measure = Replayer.measure
+    ended, given = Replayer.ended, count()
 
-    def cut(self: Replayer, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
-        yield from islice(measure(self, schedules), 3)
-        raise KeyboardInterrupt
+    def cut(self: Replayer, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
+        if next(given) == 3:
+            raise KeyboardInterrupt
+        return ended(self, alarm)
 
-    monkeypatch.setattr(Replayer, "measure", cut)
+    monkeypatch.setattr(Replayer, "ended", cut)
     words = ["tune", "matmul", "m=64", "n=64", "k=64", "--replay", str(recorded)]
     assert cli.invoke(words) == cli.EXIT_INTERRUPTED
     assert capsys.readouterr().err == "tilewright: interrupted\n"

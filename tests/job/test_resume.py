@@ -280,12 +280,15 @@ def test_a_job_that_is_being_run_starts_no_worker(
             assert (len(started), search.resumed) == (1, 3)
 
 
-def test_the_newest_job_is_one_that_nobody_runs(device: ScriptedDevice, tmp_path: Path) -> None:
+def test_the_newest_job_is_one_that_nobody_runs(
+    device: ScriptedDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, resumed = tmp_path / "records.db", []
     idle = tune(path, seed=5, progress=interrupt_at(2)).job
 
     def meddle(progress: Progress) -> None:
         if progress.trial == 3:
+            monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice())
             resumed.append(job.resume(store=path).results[0].job)
 
     tune(path, progress=meddle)

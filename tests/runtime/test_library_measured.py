@@ -30,7 +30,7 @@ def measurer(program: Any, cache: Path, threads: int = 1) -> Measurer:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_it_is_measured_before_the_first_candidate_and_in_turns(
+def test_it_is_measured_behind_the_first_candidate_and_in_turns(
     threads: int, tmp_path: Path
 ) -> None:
     """Whatever became of the candidates: here they are kernels of another program, and wrong."""
@@ -38,12 +38,14 @@ def test_it_is_measured_before_the_first_candidate_and_in_turns(
     with measurer(program, tmp_path, threads) as one:
         assert one.baseline is None
         list(one.measure([schedule("good")]))
+        assert one.baseline is None
+        list(one.measure([schedule("good", 1)]))
         first = one.baseline
         assert first is not None
         assert first.seconds
         assert first.outcome is not None
         assert (first.outcome.error or 0.0) < 1e-4
-        list(one.measure([schedule("good")]))
+        list(one.measure([schedule("good", 2)]))
         assert one.baseline is first
         one.compete([schedule("good")], 3)
         assert one.baseline is first
@@ -68,7 +70,7 @@ def test_the_library_has_as_many_threads_as_the_kernels(tmp_path: Path) -> None:
 def test_a_program_that_it_cannot_say_has_a_reason(tmp_path: Path) -> None:
     program = load_operator("matmul").build(m=1024, n=1024, k=1024, dtype="i8")
     with measurer(program, tmp_path) as one:
-        list(one.measure([schedule("good")]))
+        list(one.measure([schedule("good"), schedule("good", 1)]))
         assert one.baseline is not None
         assert (one.baseline.seconds, one.baseline.library) == (None, "")
         assert "plain loops" in one.baseline.why
@@ -86,19 +88,20 @@ def test_it_has_the_processors_and_notes_who_else_had_them(
 ) -> None:
     """Workers that wait for kernels are told to rest before its turns; its load is its own."""
     asked: list[str] = []
-    ask = Worker.ask
+    post = Worker.post
 
-    def spy(worker: Worker, timeout: float, method: str, *values: object) -> Reply:
+    def spy(worker: Worker, timeout: float, method: str, *values: object) -> None:
         asked.append(method)
-        return ask(worker, timeout, method, *values)
+        post(worker, timeout, method, *values)
 
-    monkeypatch.setattr(Worker, "ask", spy)
+    monkeypatch.setattr(Worker, "post", spy)
     monkeypatch.setattr(ForeignLoad, "share", lambda *_: 0.85)
     with measurer(PROGRAM, tmp_path, 2) as one:
-        list(one.measure([schedule("good")]))
+        list(one.measure([schedule("good"), schedule("good", 1)]))
         assert one.baseline is not None
         first = one.baseline.crowd
         (found,) = one.compete([schedule("good")], 2, library=True)
         assert first == one.baseline.crowd == crowd_of(found) is not None
         assert (one.baseline.outcome or found).notes.count(("crowded", True)) == 1
-    assert asked == ["library", "examine", *["examine", "rest", "library"] * 2]
+    turn = ["examine", "rest", "library"]
+    assert asked == ["make", "compile", "compile", *turn, "examine", "compile", *turn, *turn]

@@ -24,15 +24,15 @@ class LeavingRuntime(CpuRuntime):
         os.environ[GONE] = str(cache_dir / GONE)
         super().preload(cache_dir)
 
-    def prepare(self) -> None:
+    def prepare(self, device: int = 0) -> None:
         if Path(os.environ[GONE]).exists():
             raise RuntimeError("no device")
-        super().prepare()
+        super().prepare(device)
 
 
 @pytest.fixture
 def measurer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measurer:
-    monkeypatch.setattr("explorer.measure._PAUSE", 0.01)
+    monkeypatch.setattr("explorer.stages.PAUSE", 0.01)
     runtime = "tests.runtime.test_lost_device:LeavingRuntime"
     timing = Timing(budget=0.005)
     return Measurer(PROGRAM, PLACE, HARDWARE, cache_dir=tmp_path, runtime=runtime, timing=timing)

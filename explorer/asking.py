@@ -1,0 +1,96 @@
+"""A strategy on a thread of its own, so that it proposes and learns while others measure.
+
+What it is told and asked is done in the order of the calls, one at a time, so that its proposals
+follow from outcomes alone. Knows strategies; no measuring and no records.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from explorer.strategies.base import OutcomeLike, Strategy
+from explorer.strategies.guide import Guided
+from ir.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What was proposed, and how many were asked for: fewer are all that are left."""
+
+    schedules: list[Schedule]
+    wanted: int
+
+
+class Asker:
+    """Asks and tells `strategy`; `close` it. What a strategy raises is raised by `asked`."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        self._strategy = strategy
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="strategy")
+        self._told: list[Future[None]] = []
+        self._asked: Future[Proposal] | None = None
+        self._bell, self._rope = os.pipe()
+
+    def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
+        """Outcomes of schedules; does not wait."""
+        self._told.append(self._thread.submit(self._strategy.tell, schedules, outcomes))
+
+    def ask(self, count: int, whole: bool = False) -> None:
+        """Begin to ask for up to `count`, unless `whole` as many as the strategy wants of them."""
+        assert self._asked is None
+        self._asked = self._thread.submit(self._ask, count, whole)
+        self._asked.add_done_callback(lambda _: os.write(self._rope, b"."))
+
+    def _ask(self, count: int, whole: bool) -> Proposal:
+        if isinstance(self._strategy, Guided) and not whole:
+            count = self._strategy.portion(count)
+        return Proposal(self._strategy.ask(count), count)
+
+    @property
+    def asking(self) -> bool:
+        """Whether `asked` has not been called for the last `ask`."""
+        return self._asked is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether `asked` would not wait."""
+        return self._asked is not None and self._asked.done()
+
+    @property
+    def alarm(self) -> int | None:
+        """A descriptor that can be read once there is an answer; None if nothing was asked."""
+        return None if self._asked is None else self._bell
+
+    def asked(self) -> Proposal:
+        """The answer, waited for."""
+        assert self._asked is not None
+        found = self._asked.result()
+        os.read(self._bell, 1)
+        self._asked = None
+        self._check()
+        return found
+
+    def wait(self) -> None:
+        """Until there is an answer."""
+        if self._asked is not None:
+            wait((self._asked,))
+
+    def settle(self) -> None:
+        """Until the strategy knows all that it was told."""
+        wait(self._told)
+        self._check()
+
+    def _check(self) -> None:
+        done = [told for told in self._told if told.done()]
+        self._told = [told for told in self._told if not told.done()]
+        for told in done:
+            told.result()
+
+    def close(self) -> None:
+        """End the thread, when it has finished what it is at."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+        for end in (self._bell, self._rope):
+            os.close(end)
