@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,9 +75,9 @@ class CostModel:
         self.names = tuple(names)
         self.settings = settings or Settings()
         self._width = 0
-        self._rank: tuple[Booster, ...] = ()
-        self._validity: Booster | None = None
-        self._time: Booster | None = None
+        self._rank: tuple[Booster | Late, ...] = ()
+        self._validity: Booster | Late | None = None
+        self._time: Booster | Late | None = None
 
     @property
     def ready(self) -> bool:
@@ -198,8 +199,8 @@ class CostModel:
         model = cls(names=names)
         model._width = width
 
-        def load(head: str) -> Booster:
-            return _load(head, 0 if trusted else width)
+        def load(head: str) -> Booster | Late:
+            return Late(head) if trusted else _load(head, width)
 
         model._rank = tuple(load(head) for head in data["rank"])
         model._validity = None if data["validity"] is None else load(data["validity"])
@@ -246,7 +247,27 @@ class CostModel:
             raise UsageError(f"cost model knows {self._width} features, {width} were given")
 
 
-def _dump(booster: Booster) -> str:
+class Late:
+    """Trusted trees that XGBoost, which is slow to import, is given when they are used first."""
+
+    def __init__(self, trees: str) -> None:
+        self._trees = trees
+
+    @cached_property
+    def _booster(self) -> Booster:
+        return _load(self._trees, 0)
+
+    def inplace_predict(self, features: NDArray[np.float32]) -> Any:
+        return self._booster.inplace_predict(features)
+
+    def get_score(self, *, importance_type: str) -> Any:
+        return self._booster.get_score(importance_type=importance_type)
+
+    def save_raw(self, *, raw_format: str) -> Any:
+        return self._booster.save_raw(raw_format=raw_format)
+
+
+def _dump(booster: Booster | Late) -> str:
     return base64.b64encode(bytes(booster.save_raw(raw_format="ubj"))).decode()
 
 

@@ -23,6 +23,7 @@ from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan, start_of
 from explorer.recall import best_winner, existing_store, open_store
 from explorer.replay import Recording
 from explorer.result import JobResult, PlanResult, Progress
+from explorer.runtime.process import boot
 from explorer.settings import cache_dir
 from explorer.turns import Callback, Clock, Run, prepare
 from explorer.workload import Workload
@@ -194,17 +195,22 @@ def run_plan(
     past: Interrupted | None = None,
     peaks: Sequence[Mapping[str, float]] = (),
     recordings: Sequence[Recording] = (),
+    workloads: Sequence[Workload] = (),
 ) -> PlanResult:
     """Do what a plan says, or with `past` go on with it; raises as `tune_all` does.
 
-    `peaks` (of the machine, for each job) are kept with the jobs for reports. `recordings` (one
+    `workloads` are those of the plan where they were prepared before. `peaks` (of the machine, for each job) are kept with the jobs for reports. `recordings` (one
     for each job, see `recorded`) answer instead of this machine; then nothing is stored.
     """
     if recordings and (store is not None or past is not None):
         raise UsageError("a replayed search stores nothing: name no store, or do not replay")
-    workloads = prepare(plan, recordings, past)  # what is wrong is said before the store is touched
+    if not recordings:
+        for target in {job.target for job in plan.jobs}:
+            boot(target, cache_dir())  # beside what follows here
+    # What is wrong is said before the store is touched.
+    found = tuple(workloads) or prepare(plan, recordings, past)
     with open_store(MEMORY if recordings else store) as records:
-        return Run(plan, workloads, records, progress, clock, past, peaks, recordings).result()
+        return Run(plan, found, records, progress, clock, past, peaks, recordings).result()
 
 
 def single(found: PlanResult) -> JobResult:

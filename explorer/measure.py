@@ -150,9 +150,10 @@ class Measurer:
         self._source: Expectation | Recipe | None = None
         self._find_out()
         arguments = (program, backend_name, hardware, self._runtime, cache_dir)
+        server = self._compiling_server()
         count = compilers or min(_cores(), _MOST_COMPILERS)
         self._compilers = Compilers(
-            [Worker(self._server, f"{WORKERS}:Compiler", *arguments) for _ in range(count)],
+            [Worker(server, f"{WORKERS}:Compiler", *arguments) for _ in range(count)],
             compile_deadline_s,
         )
         self._watch = Watch(self._pids, hardware.threads)
@@ -171,11 +172,6 @@ class Measurer:
         self.depth = depth_of(self._runtime)
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
-
-    @staticmethod
-    def boot(runtime: str, cache_dir: Path) -> None:
-        """Start what workers are forked from, which takes a while beside the caller's own start."""
-        process_server(runtime, cache_dir)
 
     def _find_out(self) -> None:
         """Begin to learn what is right: on the devices where they can, else in a process here."""
@@ -477,10 +473,13 @@ class Measurer:
         return device.free
 
     def _pids(self) -> tuple[int, ...]:
-        servers = [self._server.pid]
+        servers = [self._server.pid, self._compiling_server().pid]
         if self._wanted:
             servers.append(self._library_server().pid)
         return (*servers, *(worker.pid for worker in self.workers if worker.pid))
+
+    def _compiling_server(self) -> ProcessServer:
+        return process_server(self._runtime, self._cache_dir, task="compile")
 
     def _library_server(self) -> ProcessServer:
         """Where the library has as many threads as kernels have."""

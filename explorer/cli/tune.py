@@ -130,11 +130,13 @@ def tune(
     `tune --resume` goes on as if nothing had happened, also after a kill. The same command given
     again adds trials to those that are known.
     """
+    if name is not None and out is None:
+        raise UsageError("--name says what is exported; give --out FOLDER too")
+    if operator is not None and replay is None and not resume:
+        _boot(target)
     from explorer import job
     from explorer.budget import Budget
 
-    if name is not None and out is None:
-        raise UsageError("--name says what is exported; give --out FOLDER too")
     given = _given(context)
     if replay is not None:
         why = "--replay answers from records and stores nothing"
@@ -157,6 +159,14 @@ def tune(
         return _search(plan, output)
     plan, recordings = job.recorded(plan, replay)
     return _search(plan, output, recordings=recordings)
+
+
+def _boot(target: str) -> None:
+    """Start what measures, which takes a second: as long as reading in what searches."""
+    from explorer.runtime.process import boot
+    from explorer.settings import cache_dir
+
+    boot(target, cache_dir())
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +232,7 @@ def _search(
     with second_one_quits(), display:
         found = run_plan(
             plan, store=output.records, progress=display.show, past=past, peaks=peaks,
-            recordings=recordings,
+            recordings=recordings, workloads=workloads,
         )  # fmt: skip
     if not recordings:
         _doubt_peaks(found, workloads, peaks)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from numpy.typing import NDArray
 
 from explorer.check import Bounds, Verdict
+from explorer.runtime.known import RUNTIMES
 from ir.errors import MissingTarget
 from ir.kernel import Argument, Kernel
 from ir.target import Hardware
@@ -74,8 +75,11 @@ class Runtime(Protocol):
     apart: bool  # whether operands lie in a memory of the device's own, where the oracle runs too
     exclusive: bool  # whether what else this machine does would disturb kernels: it computes them
 
-    def preload(self, cache_dir: Path) -> None:
-        """Import what is slow to import, without starting threads or a driver: forks follow."""
+    def preload(self, cache_dir: Path, task: str = "run") -> None:
+        """Import what is slow to import, without starting threads or a driver: forks follow.
+
+        `task` is what they are for: "compile", or to "run" kernels, which may be all.
+        """
         ...
 
     def prepare(self, device: int = 0) -> None:
@@ -173,17 +177,11 @@ class HasLibrary(Protocol):
         ...
 
 
-_RUNTIMES = {
-    "cpu": "explorer.runtime.cpu:CpuRuntime",
-    "cuda": "explorer.runtime.cuda:CudaRuntime",
-}
-
-
 def get_runtime(target: str) -> Runtime:
     """The runtime of `target`, a known name or `module:class`; raises MissingTarget."""
-    place = _RUNTIMES.get(target, target)
+    place = RUNTIMES.get(target, target)
     module, _, attribute = place.partition(":")
     if not attribute:
-        raise MissingTarget(f"no runtime for target {target!r}: known are {', '.join(_RUNTIMES)}")
+        raise MissingTarget(f"no runtime for target {target!r}: known are {', '.join(RUNTIMES)}")
     runtime: Runtime = getattr(import_module(module), attribute)()
     return runtime

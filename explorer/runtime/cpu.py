@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ class CpuRuntime:
     apart = False
     exclusive = True
 
-    def preload(self, cache_dir: Path) -> None:
+    def preload(self, cache_dir: Path, task: str = "run") -> None:
+        import_module("ir.targets.cpu.lower")
         pool(cache_dir)
 
     def prepare(self, device: int = 0) -> None:

@@ -6,6 +6,7 @@ forked before CUDA starts, because a faulting kernel takes its whole context alo
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -13,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
@@ -75,17 +77,19 @@ class CudaRuntime:
     exclusive = False
     settle = 0.1  # its power is capped: short bursts run at clocks that it cannot keep
 
-    def preload(self, cache_dir: Path) -> None:
-        """NVRTC's binding, if it is there: what is missing is said where it is needed.
+    def preload(self, cache_dir: Path, task: str = "run") -> None:
+        """NVRTC's binding and the lowering, or CuPy; what is missing is said where it is needed.
 
         CuPy's own kernels are cached beside ours: its default is a folder below a home that may
         not be there.
         """
         os.environ.setdefault("CUPY_CACHE_DIR", str(cache_dir / "cupy"))
-        try:
-            nvrtc.bindings()
-        except MissingTarget:
-            return
+        with contextlib.suppress(MissingTarget, ImportError):
+            if task == "compile":
+                import_module("ir.targets.cuda.engines")
+                nvrtc.bindings()
+            else:
+                import_module("cupy")  # starts no driver
 
     def prepare(self, device: int = 0) -> None:
         """Start CUDA on one of the visible devices in this process."""

@@ -26,7 +26,8 @@ from typing import Any, Literal
 
 from explorer.errors import ServerLost, WorkerError
 from explorer.runtime import wire
-from explorer.runtime.server import END, FRAME, SPAWN
+from explorer.runtime.known import RUNTIMES
+from explorer.runtime.wire import END, FRAME, SPAWN
 
 BOOT_DEADLINE = 60.0  # seconds until the first answer: a server imports what is slow to import
 ANSWER_DEADLINE = 15.0  # seconds of a fork, or of a worker's end
@@ -64,18 +65,21 @@ class Died:
 
 
 Reply = Answer | Raised | Died
+Task = Literal["run", "compile"]
+SHARED = ("cpu",)  # runtimes of which one server forks all workers: few processors, one set to boot
 
 
 class ProcessServer:
     """The parent's end of one `explorer.runtime.server` process, which is replaced when it is lost.
 
     `folder` is for files that workers share; whichever of both processes ends last removes it.
-    `threads` are those of numpy's BLAS in its workers. Each answer has a deadline: a server that is
+    `threads` are those of numpy's BLAS in its workers, `task` what these are for, which is imported
+    before they are forked. Each answer has a deadline: a server that is
     late is killed, and its workers die with it. `generation` counts servers, so that a worker knows
     whether its own is the one that runs.
     """
 
-    def __init__(self, runtime: str, cache_dir: Path, threads: int = 1) -> None:
+    def __init__(self, runtime: str, cache_dir: Path, threads: int = 1, task: Task = "run") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="tilewright-"))
         self.generation = 0
         self._facts = json.dumps(
@@ -84,6 +88,7 @@ class ProcessServer:
                 "runtime": runtime,
                 "cache_dir": str(cache_dir),
                 "folder": str(self.folder),
+                "task": task,
             }
         )
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -182,6 +187,8 @@ class ProcessServer:
         self._process.wait()
 
     def close(self) -> None:
+        if not self._booted:
+            self._kill()  # it would hear of it when it has imported all
         self._channel.close()
         try:
             self._process.wait(CLOSE_DEADLINE)
@@ -195,15 +202,27 @@ class _NoAnswer(Exception):
 
 
 @cache
-def _server(runtime: str, cache_dir: Path, threads: int, parent: int) -> ProcessServer:
-    server = ProcessServer(runtime, cache_dir, threads)
+def _server(runtime: str, cache_dir: Path, threads: int, task: Task, parent: int) -> ProcessServer:
+    server = ProcessServer(runtime, cache_dir, threads, task)
     atexit.register(server.close)
     return server
 
 
-def process_server(runtime: str, cache_dir: Path, threads: int = 1) -> ProcessServer:
-    """The server of this process for one runtime and BLAS of `threads`, started on first use."""
-    return _server(runtime, cache_dir, threads, os.getpid())
+def process_server(
+    runtime: str, cache_dir: Path, threads: int = 1, task: Task = "run"
+) -> ProcessServer:
+    """The server of this process for one runtime and BLAS of `threads`, started on first use.
+
+    Both tasks have the same one where a runtime's `preload` does the same for both: see `SHARED`.
+    """
+    return _server(runtime, cache_dir, threads, "run" if runtime in SHARED else task, os.getpid())
+
+
+def boot(target: str, cache_dir: Path) -> None:
+    """Start the servers of a known target, so that they are ready when they are needed."""
+    tasks: tuple[Task, ...] = ("run", "compile")
+    for task in tasks if target in RUNTIMES else ():
+        process_server(target, cache_dir, task=task)
 
 
 class Worker:

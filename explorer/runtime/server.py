@@ -16,7 +16,6 @@ import resource
 import shutil
 import signal
 import socket
-import struct
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -25,8 +24,8 @@ from typing import Any, NoReturn
 
 from explorer.runtime import wire
 from explorer.runtime.base import get_runtime
+from explorer.runtime.wire import END, FRAME, SPAWN
 
-SPAWN, END, FRAME = b"S", b"E", struct.Struct("<cq")
 _LARGEST_FILE = 1 << 36  # inputs of the largest workloads; a kernel that writes on is still stopped
 _PR_SET_PDEATHSIG = 1
 
@@ -37,7 +36,7 @@ def main(arguments: Sequence[str]) -> None:
     facts = json.loads(arguments[1])
     for module in facts["modules"]:
         import_module(module)
-    get_runtime(facts["runtime"]).preload(Path(facts["cache_dir"]))
+    get_runtime(facts["runtime"]).preload(Path(facts["cache_dir"]), facts["task"])
     gc.collect()
     gc.freeze()
     _serve(channel)

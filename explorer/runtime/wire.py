@@ -11,6 +11,7 @@ import struct
 import time
 from typing import Any
 
+SPAWN, END, FRAME = b"S", b"E", struct.Struct("<cq")  # what a process server is asked, answers
 _HEADER = struct.Struct("<Q")
 _LARGEST = 1 << 34
 _SOON = 0.001  # seconds that what fits the socket's buffer takes at most

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,6 +20,7 @@ from explorer.runtime.base import (
     Binary,
     HasLibrary,
     Launch,
+    LibraryLaunch,
     MeasuresPeaks,
     Rests,
     Runtime,
@@ -114,18 +115,23 @@ class Examiner:
         self._runtime: Runtime = get_runtime(runtime)
         self._prepare(device)
         self._specs = source.outputs
-        self._sets = [self._placed(source, number) for number in range(SETS)]
-        self._inputs = [expected.inputs for expected in self._sets]
-        self._bounds = [expected.bounds for expected in self._sets]
+        self._source = source
+        self._made: dict[int, Expected] = {}
+        self._set(0)
         self._outputs = {
             spec.name: self._runtime.empty(spec.shape, spec.dtype) for spec in self._specs
         }
 
-    def _placed(self, source: Expectation | Recipe, number: int) -> Expected:
+    def _set(self, number: int) -> Expected:
         """One set of operands where kernels read them, and what outputs may be."""
-        if isinstance(source, Recipe):
-            return source.expected(number, DEVICE, self._runtime.arrays())
-        found = source.expected(number)
+        if number not in self._made:
+            self._made[number] = self._placed(number)
+        return self._made[number]
+
+    def _placed(self, number: int) -> Expected:
+        if isinstance(self._source, Recipe):
+            return self._source.expected(number, DEVICE, self._runtime.arrays())
+        found = self._source.expected(number)
         inputs = {name: self._runtime.place(array) for name, array in found.inputs.items()}
         return Expected(inputs, found.bounds)
 
@@ -144,8 +150,7 @@ class Examiner:
         """Check, time unless it is hopeless, and check again with other inputs."""
         kernel = self._runtime.load(binary)
         try:
-            launches = [kernel.bind(self._operands(binary, number)) for number in range(SETS)]
-            return self._examine(launches, best, timing)
+            return self._examine(lambda n: kernel.bind(self._operands(binary, n)), best, timing)
         finally:
             kernel.close()
 
@@ -158,37 +163,42 @@ class Examiner:
         """
         if not isinstance(self._runtime, HasLibrary):
             raise Inexpressible(f"{self._runtime.name} has no array library")
-        launches = [
-            self._runtime.library(program, inputs, self._outputs) for inputs in self._inputs
-        ]
+        library = self._runtime
+
+        def bound(number: int) -> LibraryLaunch:
+            return library.library(program, self._set(number).inputs, self._outputs)
+
+        name = bound(0).name
         self.rest()
         try:
-            return launches[0].name, self._examine(launches, None, timing)
+            return name, self._examine(bound, None, timing)
         finally:
             self.rest()
 
     def _examine(
-        self, launches: Sequence[Launch], best: float | None, timing: Timing
+        self, bound: Callable[[int], Launch], best: float | None, timing: Timing
     ) -> Examination:
-        first, verdict = self._checked(launches[0], 0)
+        """`bound` attaches a set of operands; the second is only made for contenders."""
+        launch = bound(0)
+        first, verdict = self._checked(launch, 0)
         if not verdict.right:
             return Examination("wrong_result", (), verdict.error, verdict.detail)
         if timing.sustained:
-            _load(launches[0], self._runtime.settle)
+            _load(launch, self._runtime.settle)
         if _too_long(first, best, timing):
             clock = self._runtime.clock_ghz()
             return Examination("ok", (first,), verdict.error, "slow: timed once", clock)
-        samples = _time(launches[0], first, best, timing)
+        samples = _time(launch, first, best, timing)
         clock = self._runtime.clock_ghz()
         if len(samples) == 1:
             return Examination("ok", samples, verdict.error, "far behind: timed once", clock)
-        _, again = self._checked(launches[0], 0, _AS_TIMED)
+        _, again = self._checked(launch, 0, _AS_TIMED)
         if not again.right:
             detail = f"right at first, then not: {again.detail}"
             return Examination("unstable", samples, again.error, detail, clock)
         if best is not None and statistics.median(samples) > timing.slow * best:
             return Examination("ok", samples, max(verdict.error, again.error), "", clock)
-        _, other = self._checked(launches[1], 1)
+        _, other = self._checked(bound(1), 1)
         if not other.right:
             detail = f"wrong on a second set of inputs: {other.detail}"
             return Examination("wrong_result", samples, other.error, detail, clock)
@@ -204,7 +214,7 @@ class Examiner:
 
     def _judge(self, number: int) -> Verdict:
         worst = Verdict(0.0)
-        for name, bounds in self._bounds[number].items():
+        for name, bounds in self._set(number).bounds.items():
             verdict = self._named(name, bounds)
             if not verdict.right:
                 return verdict
@@ -216,7 +226,7 @@ class Examiner:
         return verdict if verdict.right else Verdict(verdict.error, f"{name}: {verdict.detail}")
 
     def _operands(self, binary: Binary, number: int) -> list[Array]:
-        have = {**self._inputs[number], **self._outputs}
+        have = {**self._set(number).inputs, **self._outputs}
         for argument in binary.operands:
             if argument.name not in have:
                 raise LookupError(f"the program has no tensor {argument.name}")

@@ -107,10 +107,10 @@ class Evolutionary:
         return min(count, self.settings.opening.portion) if self.guide.led else count
 
     def _seeds(self, n: int) -> Matrix:
-        """Seeds for a batch of `n`. A prior that is trusted ranks the space's own among the rest,
-        so that but the first of them has a seat for certain."""
+        """Seeds for a batch of `n`. A prior that is trusted ranks the space's own among the rest:
+        they have seats for certain in the first batch alone, which then takes no time to choose."""
         if self.guide.trusted:
-            return self._queue.take(n, 0 if self.history.tally.any() else 1)
+            return self._queue.take(n, 0 if self.history.tally.any() else n)
         return self._queue.take(
             n if self.guide.warm else max(1, round(n * self.settings.seed_share))
         )

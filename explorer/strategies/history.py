@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from explorer.disturbance import trust
 from explorer.strategies.base import OutcomeLike
 from explorer.strategies.growing import Growing
+from explorer.strategies.opening import first_rows
 from explorer.strategies.seen import Seen
 from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
@@ -129,7 +130,8 @@ class History:
 
 
 class SeedQueue:
-    """Seeds waiting for their turn: the caller's first, then, if wanted, the space's own.
+    """Seeds waiting for their turn: the caller's first, then, if wanted, the space's own, those of
+    all routes in turn.
 
     Of the caller's, the first `most` have one, so that the search is left its budget.
     """
@@ -148,7 +150,7 @@ class SeedQueue:
         matrix = np.array(rows, dtype=np.int16).reshape(len(rows), len(space.decisions))
         self._history = history
         self._given = matrix[space.legal(matrix)][:most]
-        self._own = space.seed_rows(rng) if own else matrix[:0]
+        self._own = first_rows(space, space.seed_rows(rng)) if own else matrix[:0]
 
     def take(self, count: int, own: int | None = None) -> Matrix:
         """Up to `count` seeds that have not been measured yet, `own` of the space's at most."""

@@ -63,9 +63,6 @@ class ScriptedDevice:
     ) -> None:
         self.close()
 
-    def boot(self, *arguments: object) -> None:
-        """There is nothing to start."""
-
     def begin(self, schedules: Sequence[Schedule]) -> None:
         self._begun.extend(schedules)
 

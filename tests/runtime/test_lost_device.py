@@ -20,9 +20,9 @@ GONE = "GONE"
 class LeavingRuntime(CpuRuntime):
     """The CPU, as long as no file called GONE is in the cache's folder."""
 
-    def preload(self, cache_dir: Path) -> None:
+    def preload(self, cache_dir: Path, task: str = "run") -> None:
         os.environ[GONE] = str(cache_dir / GONE)
-        super().preload(cache_dir)
+        super().preload(cache_dir, task)
 
     def prepare(self, device: int = 0) -> None:
         if Path(os.environ[GONE]).exists():
