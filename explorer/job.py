@@ -24,6 +24,7 @@ from explorer.recall import best_winner, existing_store, open_store
 from explorer.replay import Recording
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.runtime.process import boot
+from explorer.search import drop_early
 from explorer.settings import cache_dir
 from explorer.turns import Callback, Clock, Run, prepare
 from explorer.workload import Workload
@@ -199,8 +200,9 @@ def run_plan(
 ) -> PlanResult:
     """Do what a plan says, or with `past` go on with it; raises as `tune_all` does.
 
-    `workloads` are those of the plan where they were prepared before. `peaks` (of the machine, for each job) are kept with the jobs for reports. `recordings` (one
-    for each job, see `recorded`) answer instead of this machine; then nothing is stored.
+    `workloads` are those of the plan where they were prepared before. `peaks` (of the machine, for
+    each job) are kept with the jobs for reports. `recordings` (one for each job, see `recorded`)
+    answer instead of this machine; then nothing is stored.
     """
     if recordings and (store is not None or past is not None):
         raise UsageError("a replayed search stores nothing: name no store, or do not replay")
@@ -209,8 +211,11 @@ def run_plan(
             boot(target, cache_dir())  # beside what follows here
     # What is wrong is said before the store is touched.
     found = tuple(workloads) or prepare(plan, recordings, past)
-    with open_store(MEMORY if recordings else store) as records:
-        return Run(plan, found, records, progress, clock, past, peaks, recordings).result()
+    try:
+        with open_store(MEMORY if recordings else store) as records:
+            return Run(plan, found, records, progress, clock, past, peaks, recordings).result()
+    finally:
+        drop_early()
 
 
 def single(found: PlanResult) -> JobResult:

@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 
 from explorer.busy import BUSY, ForeignLoad
+from explorer.runtime.base import MeasuresPeaks, get_runtime
 from explorer.runtime.process import Answer, Worker, process_server
 from explorer.settings import cache_dir
 from ir.target import Hardware, StatesPeaks, get_backend
@@ -29,6 +30,8 @@ def stated_peaks(target: str, hardware: Hardware) -> dict[str, float]:
 
 def measured_peaks(target: str, hardware: Hardware, cache: Path | None = None) -> dict[str, float]:
     """What the target's runtime measures of this machine; empty where it measures nothing."""
+    if not isinstance(get_runtime(target), MeasuresPeaks):
+        return {}
     folder = cache or cache_dir()
     file = _file(hardware, folder)
     with contextlib.suppress(OSError, ValueError):

@@ -9,9 +9,10 @@ import json
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,6 +24,7 @@ from explorer.asking import Asker
 from explorer.baseline import Baseline
 from explorer.comparison import Settled, settle
 from explorer.disturbance import Disturbance
+from explorer.early import Early
 from explorer.errors import NothingValid
 from explorer.finals import chosen_finalists
 from explorer.flow import Flow
@@ -351,15 +353,35 @@ class Search:
         self.sharing.know((schedule,))
 
 
-def _measurer(workload: Workload, cache: Path | None, seed: int, baseline: bool) -> Measurer:
-    return Measurer(
-        workload.program,
-        workload.target,
-        workload.hardware,
-        cache_dir=cache or cache_dir(),
-        seed=seed,
-        library=baseline,
-    )
+_EARLY = Early()
+
+
+def begin_early(workload: Workload, seed: int, baseline: bool) -> None:
+    """Start what a search of this workload will measure with, beside what comes before it."""
+    _EARLY.start(_name(workload, None, seed, baseline), _maker(workload, None, seed, baseline))
+
+
+def drop_early() -> None:
+    """Let go of what `begin_early` started, if no search took it."""
+    _EARLY.drop()
+
+
+def _measurer(workload: Workload, cache: Path | None, seed: int, baseline: bool) -> Measuring:
+    name = _name(workload, cache, seed, baseline)
+    return _EARLY.take(name, _maker(workload, cache, seed, baseline))
+
+
+def _name(workload: Workload, cache: Path | None, seed: int, baseline: bool) -> Hashable:
+    return workload.program.key, workload.hardware, cache or cache_dir(), seed, baseline
+
+
+def _maker(
+    workload: Workload, cache: Path | None, seed: int, baseline: bool
+) -> Callable[[], Measuring]:
+    return partial(
+        Measurer, workload.program, workload.target, workload.hardware,
+        cache_dir=cache or cache_dir(), seed=seed, library=baseline,
+    )  # fmt: skip
 
 
 def _ranked(pairs: Sequence[Pair]) -> list[tuple[float, Schedule]]:

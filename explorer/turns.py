@@ -23,7 +23,7 @@ from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan
 from explorer.replay import Recording, Replayer, seeds_from
 from explorer.result import JobResult, PlanResult, Progress
-from explorer.search import Search
+from explorer.search import Search, begin_early, drop_early
 from explorer.strategies.base import make_strategy
 from explorer.training import prior_for
 from explorer.workload import Workload
@@ -58,8 +58,11 @@ def prepare(
                 workload = job.workload()
             if not recordings:
                 workload.refuse_unmeasurable()
+            if not recordings and not number:
+                begin_early(workload, job.seed, job.baseline)
             _refuse_wrong(job, workload, None if past is None else past.seeds[number])
         except UsageError as error:
+            drop_early()
             if len(plan.jobs) == 1:
                 raise
             raise UsageError(f"job {number + 1} ({job.title}): {error}") from None

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from explorer.check import Bounds, Verdict
-from explorer.expectation import DEVICE, SETS, Expectation, Expected, Recipe
+from explorer.expectation import DEVICE, Expectation, Expected, Recipe
 from explorer.outcome import Status
 from explorer.runtime.base import (
     Array,

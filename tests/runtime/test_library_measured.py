@@ -13,7 +13,7 @@ from explorer.busy import ForeignLoad
 from explorer.disturbance import crowd_of
 from explorer.measure import Measurer
 from explorer.runtime.eager import Inexpressible
-from explorer.runtime.process import Answer, Reply, Worker, process_server
+from explorer.runtime.process import Answer, Worker, process_server
 from explorer.runtime.workers import Examiner, Timing
 from ir.registry import load_operator
 from tests.runtime.fake_backend import HARDWARE, PROGRAM, schedule
