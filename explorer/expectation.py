@@ -8,7 +8,7 @@ kernel, schedule or device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from explorer.check import LEANING, Bounds
 from explorer.errors import Uncheckable
 from ir.dtypes import dtype_of, is_float
 from ir.ops.base import TensorSpec
+from ir.ops.load import Load
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Node, Program
 from ir.roundoff import FORMATS, Accumulations, ErrorModel
@@ -32,15 +33,25 @@ _BLIND = 0.5  # share of an output of which nothing is known that is too much to
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What the oracle may take: operations, bytes of a whole evaluation, bytes of a piece."""
+    """What the oracle may take: operations of products, elements that other ops make, bytes of a
+    whole evaluation and of a piece. A set that is not the first may take the part `again`."""
 
     flops: float
+    elements: float
     bytes: int
     piece: int
+    again: float = 1 / 8
+
+    def of_set(self, number: int) -> Means:
+        """What a set of operands may take: of the first one as much as can be afforded is known."""
+        if not number:
+            return self
+        part = self.again
+        return replace(self, flops=part * self.flops, elements=part * self.elements)
 
 
-HOST = Means(8e9, 1 << 30, 32 << 20)  # about half a second of one core in float64
-DEVICE = Means(2e13, 24 << 30, 1 << 30)
+HOST = Means(8e9, 2.5e7, 1 << 30, 2 << 20)  # a second of one core, whose cache holds a piece
+DEVICE = Means(2e13, 3.5e9, 24 << 30, 1 << 30)  # as long of an H200
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,7 @@ class Recipe:
 
         program = self.program
         inputs = drawn_inputs(program, self.seed * SETS + number, xp)
+        means = means.of_set(number)
         picked = sample_axes(program, np.random.default_rng(self.seed), means)
         found = answers(
             program, inputs, error_model(program, self.accumulations), picked, xp=xp,
@@ -128,7 +140,7 @@ class Expectation:
     outputs: tuple[TensorSpec, ...]
     scales: tuple[tuple[str, tuple[float, ...]], ...]
     leaning: float
-    sampled: tuple[str, ...]  # outputs of which a sample is known
+    sampled: tuple[tuple[int, str], ...]  # sets and outputs of which a sample is known
 
     def input(self, number: int, name: str) -> Array:
         """One input of set `number`, mapped from its file."""
@@ -139,7 +151,7 @@ class Expectation:
         """What output `spec` may be for set `number`."""
         low, high = (np.load(_file(self.folder, number, spec.name, end)) for end in ("low", "high"))
         picks = None
-        if spec.name in self.sampled:
+        if (number, spec.name) in self.sampled:
             places = range(len(spec.shape))
             picks = tuple(
                 np.load(_file(self.folder, number, spec.name, f"pick{dim}")) for dim in places
@@ -165,7 +177,7 @@ class ExpectationMaker:
     def make(self) -> Expectation:
         """Draw inputs, ask the oracle, save both."""
         program, scales = self._recipe.program, dict[str, tuple[float, ...]]()
-        sampled: set[str] = set()
+        sampled: set[tuple[int, str]] = set()
         for number in range(SETS):
             found = self._recipe.expected(number, HOST)
             for name, array in found.inputs.items():
@@ -173,7 +185,7 @@ class ExpectationMaker:
             for name, bounds in found.bounds.items():
                 self._save(number, name, bounds)
                 scales[name] = (*scales.get(name, ()), bounds.scale)
-                sampled |= {name} if bounds.picks is not None else set()
+                sampled |= {(number, name)} if bounds.picks is not None else set()
         return Expectation(
             self._folder, program.inputs, program.outputs, tuple(scales.items()),
             leaning_of(program, self._recipe.accumulations), tuple(sorted(sampled)),
@@ -218,7 +230,9 @@ def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dic
         prod(spec.shape) * (dtype_of(spec.dtype).bytes if spec.role == "input" else 16)
         for spec in program.tensors
     )
-    excess = max(program.flops / means.flops, doubles / means.bytes)
+    excess = max(
+        program.flops / means.flops, elements_of(program) / means.elements, doubles / means.bytes
+    )
     if excess <= 1:
         return {}
     keep = {axis: program.axes[axis] for axis in output_axes(program)}
@@ -232,6 +246,12 @@ def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dic
         for axis, count in keep.items()
         if count < program.axes[axis]
     }
+
+
+def elements_of(program: Program) -> int:
+    """How many numbers the ops of a program make; the oracle passes over each some fifty times."""
+    made = (node for node in program.nodes if not isinstance(node.op, Load))
+    return sum(prod(program.axes[axis] for axis in node.axes) for node in made)
 
 
 def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:
