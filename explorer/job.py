@@ -14,6 +14,7 @@ from typing import cast
 
 from explorer.baseline import Baseline
 from explorer.budget import BATCH, Budget
+from explorer.devices import FIRST
 from explorer.errors import NothingValid
 from explorer.finals import ROUNDS
 from explorer.interrupted import Interrupted, find_interrupted
@@ -70,6 +71,7 @@ def tune(
     start_from: str | Path | None = None,
     replay: str | Path | None = None,
     baseline: bool = True,
+    devices: str = FIRST,
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> JobResult:
@@ -80,7 +82,8 @@ def tune(
     `store` before `progress` hears of it. `model` is a trained cost model to start with, "none", or
     (None) the one that the package ships for the target. The fastest schedules of the records in
     `start_from` are measured first. Unless `baseline` is false, the program is also measured in
-    the target's array library, and again in turns with the finalists. With `replay`, records answer
+    the target's array library, and again in turns with the finalists. `devices` names those that
+    measure at a time, as "0,1" or "all". With `replay`, records answer
     instead of this machine, and nothing is stored.
     A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
@@ -89,6 +92,7 @@ def tune(
     plan = plan_one(
         operator, arguments, budget, target=target, threads=threads, pins=pins,
         strategy=strategy, seed=seed, model=model, start_from=start_from, baseline=baseline,
+        devices=devices,
     )  # fmt: skip
     recordings: tuple[Recording, ...] = ()
     if replay is not None:
@@ -150,6 +154,7 @@ def plan_one(
     model: str | Path | None = None,
     start_from: str | Path | None = None,
     baseline: bool = True,
+    devices: str = FIRST,
 ) -> Plan:
     """The plan of one job; raises UsageError for wrong names and values."""
     workload = Workload.of(operator, arguments, target, threads)
@@ -159,6 +164,7 @@ def plan_one(
         model=None if model is None else str(model),
         start_from=start_of(start_from),
         baseline=baseline,
+        devices=devices,
         program=workload.given,
     )  # fmt: skip
     return Plan((job,), budget)

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from explorer.baseline import Baseline, LibraryTimer
+from explorer.devices import Devices
 from explorer.errors import Uncheckable, WorkerError
 from explorer.expectation import Expectation, Recipe
 from explorer.outcome import Outcome
@@ -53,6 +54,7 @@ _MOST_COMPILERS = 16
 _ROOM = 2  # compiled candidates that may wait for a device, for each that one compiler works on
 _BEFORE_LIBRARY = 16  # outcomes after which the library has its turn, if no device is free before
 _ORACLE_DEADLINE = 900.0
+_FIRST = Devices()
 _FINAL = Timing(
     fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"), once=float("inf"),
     sustained=True,
@@ -113,7 +115,7 @@ class Measurer:
     moving while it waits. Where kernels and compilers would share processors (`exclusive`, as on a
     CPU), one group of `begin` is compiled, then examined, before the next. `runtime` is the
     runtime's name, where it differs from the backend's. With `library` the baseline is measured
-    behind the first candidates. `devices` are the numbers of those to measure on.
+    behind the first candidates.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class Measurer:
         runtime: str | None = None,
         timing: Timing | None = None,
         library: bool = False,
-        devices: Sequence[int] = (0,),
+        devices: Devices = _FIRST,
     ) -> None:
         self._program = program
         self._hardware = hardware
@@ -142,16 +144,18 @@ class Measurer:
         self._folder = tempfile.mkdtemp(prefix="job-", dir=self._server.folder)
         self._recipe = Recipe(program, seed, _accumulations(backend_name, hardware))
         traits = get_runtime(self._runtime)
-        self._apart, self._exclusive = traits.apart, traits.exclusive
+        self._apart, self._exclusive = traits.apart, traits.exclusive and not devices.spare
+        several = len(devices.numbers) > 1
         self._devices = [
-            Device(self._server, self._runtime, number, len(devices) > 1) for number in devices
+            Device(self._server, self._runtime, number, several, devices.processors_of(place))
+            for place, number in enumerate(devices.numbers)
         ]
         self._maker: Worker | None = None
         self._source: Expectation | Recipe | None = None
         self._find_out()
-        arguments = (program, backend_name, hardware, self._runtime, cache_dir)
+        arguments = (program, backend_name, hardware, self._runtime, cache_dir, devices.spare)
         server = self._compiling_server()
-        count = compilers or min(_cores(), _MOST_COMPILERS)
+        count = compilers or min(len(devices.spare) or _cores(), _MOST_COMPILERS)
         self._compilers = Compilers(
             [Worker(server, f"{WORKERS}:Compiler", *arguments) for _ in range(count)],
             compile_deadline_s,
@@ -540,7 +544,7 @@ def _finished(workers: Sequence[Worker], alarm: int | None = None) -> tuple[bool
     Waits until there is one or the other.
     """
     wait = max(0.0, min(worker.deadline for worker in workers) - time.monotonic())
-    bell = [] if alarm is None else [alarm]
+    bell: list[int | Worker] = [] if alarm is None else [alarm]
     readable = select.select([*workers, *bell], [], [], wait)[0]
     ready = [worker for worker in workers if worker in readable]
     now = time.monotonic()

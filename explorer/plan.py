@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from explorer.budget import BATCH, Budget
+from explorer.devices import FIRST, refuse_wrong
 from ir.errors import UsageError
 from records import Address, StoreError
 
@@ -50,6 +51,7 @@ class JobPlan:
     model: str | None = None
     start_from: Address | None = None  # records whose fastest schedules are measured first
     baseline: bool = True  # whether the target's array library is measured besides
+    devices: str = FIRST  # those to measure on, as "0,1" or "all"
     program: Program | None = None
 
     def __post_init__(self) -> None:
@@ -58,6 +60,7 @@ class JobPlan:
             raise UsageError(f"trials={self.trials}: must be at least 1")
         if not (self.weight > 0 and math.isfinite(self.weight)):
             raise UsageError(f"weight={self.weight}: must be above 0")
+        refuse_wrong(self.devices)
         if self.seed < 0:
             raise UsageError(f"seed={self.seed}: must not be negative")
 
@@ -202,6 +205,7 @@ _JOB = {
     "model": str,
     "start_from": str,
     "baseline": bool,
+    "devices": str,
 }
 _WORDS = {
     bool: "true or false",

@@ -23,6 +23,7 @@ from costmodel.saved import TrainedModel
 from explorer.asking import Asker
 from explorer.baseline import Baseline
 from explorer.comparison import Settled, settle
+from explorer.devices import FIRST, devices_of
 from explorer.disturbance import Disturbance
 from explorer.early import Early
 from explorer.errors import NothingValid
@@ -57,7 +58,8 @@ class Search:
     measured is answered from the store as it is asked for again. `facts` are kept with a new job;
     `clock` gives the seconds of the search so far. `model` is a file to start with, "none", or
     (None) the package's own. `seeds` are measured first; `measurer` may answer instead of the
-    machine. With `baseline` the target's array library is measured as well.
+    machine. With `baseline` the target's array library is measured as well. `devices` names those
+    to measure on.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Search:
         seeds: Sequence[Schedule] = (),
         measurer: Measuring | None = None,
         baseline: bool = False,
+        devices: str = FIRST,
     ) -> None:
         make = find_strategy(strategy)
         began = time.monotonic()
@@ -99,7 +102,9 @@ class Search:
             if resume is not None:
                 self.sharing.run(resume)  # refuses before any worker is started
             # The devices draw their operands while the search makes up its mind.
-            self.measurer: Measuring = measurer or _measurer(workload, cache, seed, baseline)
+            self.measurer: Measuring = measurer or _measurer(
+                workload, cache, seed, baseline, devices
+            )
             begun.callback(self.measurer.close)
             self.space = workload.space(pins)
             rng = np.random.default_rng(seed)
@@ -117,9 +122,9 @@ class Search:
             self.measurer.kernels = self._kernels
             self._flow = Flow(
                 self._asker, self.measurer, self.sharing, self._past,
-                hear=lambda: self._tell_known(self.sharing.heard()),
+                hear=self._hear,
             )  # fmt: skip
-            options = {"strategy": strategy, "trials": trials, "seed": seed}
+            options: dict[str, object] = {"strategy": strategy, "trials": trials, "seed": seed}
             options |= {"pins": dict(pins or {}), "known": first}
             options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
             self.job = self._begin(resume, options | dict(facts or {}))
@@ -308,6 +313,10 @@ class Search:
         self.sharing.run(job)
         return job
 
+    def _hear(self) -> None:
+        """Tell the strategy what other searches have measured."""
+        self._tell_known(self.sharing.heard())
+
     def _tell_known(self, pairs: Sequence[Pair]) -> int:
         """Tell the strategy what the store knows; gives the number of schedules."""
         if not pairs:
@@ -356,9 +365,10 @@ class Search:
 _EARLY = Early()
 
 
-def begin_early(workload: Workload, seed: int, baseline: bool) -> None:
+def begin_early(workload: Workload, seed: int, baseline: bool, devices: str = FIRST) -> None:
     """Start what a search of this workload will measure with, beside what comes before it."""
-    _EARLY.start(_name(workload, None, seed, baseline), _maker(workload, None, seed, baseline))
+    options = (workload, None, seed, baseline, devices)
+    _EARLY.start(_name(*options), _maker(*options))
 
 
 def drop_early() -> None:
@@ -366,21 +376,26 @@ def drop_early() -> None:
     _EARLY.drop()
 
 
-def _measurer(workload: Workload, cache: Path | None, seed: int, baseline: bool) -> Measuring:
-    name = _name(workload, cache, seed, baseline)
-    return _EARLY.take(name, _maker(workload, cache, seed, baseline))
+def _measurer(
+    workload: Workload, cache: Path | None, seed: int, baseline: bool, devices: str
+) -> Measuring:
+    options = (workload, cache, seed, baseline, devices)
+    return _EARLY.take(_name(*options), _maker(*options))
 
 
-def _name(workload: Workload, cache: Path | None, seed: int, baseline: bool) -> Hashable:
-    return workload.program.key, workload.hardware, cache or cache_dir(), seed, baseline
+def _name(
+    workload: Workload, cache: Path | None, seed: int, baseline: bool, devices: str
+) -> Hashable:
+    return workload.program.key, workload.hardware, cache or cache_dir(), seed, baseline, devices
 
 
 def _maker(
-    workload: Workload, cache: Path | None, seed: int, baseline: bool
+    workload: Workload, cache: Path | None, seed: int, baseline: bool, devices: str
 ) -> Callable[[], Measuring]:
     return partial(
         Measurer, workload.program, workload.target, workload.hardware,
         cache_dir=cache or cache_dir(), seed=seed, library=baseline,
+        devices=devices_of(devices, workload),
     )  # fmt: skip
 
 

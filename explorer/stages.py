@@ -75,13 +75,21 @@ class Compilers:
 class Device:
     """One device and the worker process that has it, which is replaced when a kernel kills it.
 
-    `number` is the device's; with `named` its outcomes say it. The worker must show that it reaches
+    `number` is the device's; with `named` its outcomes say it. `processors` are those that it may
+    use, if not all. The worker must show that it reaches
     the device (`begin` may be called once it is `free`): before its first candidate if `doubtful`,
     and after each death.
     """
 
-    def __init__(self, server: ProcessServer, runtime: str, number: int, named: bool) -> None:
-        self.number = number
+    def __init__(
+        self,
+        server: ProcessServer,
+        runtime: str,
+        number: int,
+        named: bool,
+        processors: tuple[int, ...] = (),
+    ) -> None:
+        self.number, self._processors = number, processors
         self._server, self._runtime, self._named = server, runtime, named
         self.worker: Worker | None = None
         self._doing = ""  # the method that is under way, if any
@@ -96,8 +104,9 @@ class Device:
         """Start the worker, if there is none."""
         if self.worker is None:
             self.worker = Worker(
-                self._server, f"{WORKERS}:Examiner", source, self._runtime, self.number
-            )
+                self._server, f"{WORKERS}:Examiner", source, self._runtime, self.number,
+                self._processors,
+            )  # fmt: skip
             self._doubtful |= doubtful
             if self._doubtful:
                 self._attempts = 0

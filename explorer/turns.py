@@ -16,6 +16,7 @@ import numpy as np
 
 from explorer.allocation import Course, next_turn
 from explorer.comparison import beside_baseline
+from explorer.devices import devices_of
 from explorer.disturbance import crowd_of
 from explorer.errors import DeviceLost, NothingValid, ServerLost
 from explorer.interrupted import PROGRAMS, SEEDS, Interrupted, acknowledged, seeds_text
@@ -58,8 +59,9 @@ def prepare(
                 workload = job.workload()
             if not recordings:
                 workload.refuse_unmeasurable()
+                devices_of(job.devices, workload)
             if not recordings and not number:
-                begin_early(workload, job.seed, job.baseline)
+                begin_early(workload, job.seed, job.baseline, job.devices)
             _refuse_wrong(job, workload, None if past is None else past.seeds[number])
         except UsageError as error:
             drop_early()
@@ -167,6 +169,7 @@ class Run:
                 seeds=self._seeds[number],
                 measurer=Replayer(self._recordings[number]) if self._recordings else None,
                 baseline=job.baseline,
+                devices=job.devices,
                 resume=self._past.pop(number, None),
                 facts=self._facts(number),
                 clock=self._elapsed,

@@ -85,6 +85,15 @@ class StatesRoundoff(Protocol):
         ...
 
 
+@runtime_checkable
+class HasDevices(Protocol):
+    """What a backend may offer besides: several devices in one machine, each by its number."""
+
+    def device_names(self) -> tuple[str, ...]:
+        """What each visible device is called; raises MissingTarget."""
+        ...
+
+
 _BUILTIN: Mapping[str, str] = {
     "cpu": "ir.targets.cpu.backend:CpuBackend",
     "cuda": "ir.targets.cuda.backend:CudaBackend",

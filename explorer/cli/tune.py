@@ -83,6 +83,12 @@ BaselineOption = Annotated[
         "--baseline/--no-baseline", help="compare with the array library: cuBLAS, numpy's BLAS"
     ),
 ]
+DevicesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NUMBERS", help="devices that measure at a time: 0,1 or all; finals on the first"
+    ),
+]
 Out = Annotated[
     Path | None, typer.Option(help="folder to export the best kernel to, made if need be")
 ]
@@ -119,6 +125,7 @@ def tune(
     start_from: StartFrom = None,
     replay: Replay = None,
     baseline: BaselineOption = True,
+    devices: DevicesOption = "0",
     out: Out = None,
     name: ExportName = None,
     plain: Plain = False,
@@ -153,7 +160,7 @@ def tune(
     plan = job.plan_one(
         operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
         threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
-        model=model, start_from=start_from, baseline=baseline,
+        model=model, start_from=start_from, baseline=baseline, devices=devices,
     )  # fmt: skip
     if replay is None:
         return _search(plan, output)

@@ -5,6 +5,7 @@ The only code that handles generated code. Knows kernels, expectations and a run
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -54,12 +55,25 @@ def backend_at(name: str) -> Backend:
     return backend
 
 
+def _keep_to(processors: tuple[int, ...]) -> None:
+    """Have this process and its threads run there alone, if any are named."""
+    if processors and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, processors)
+
+
 class Compiler:
     """Lowers and compiles schedules of one program."""
 
     def __init__(
-        self, program: Program, backend: str, hardware: Hardware, runtime: str, cache_dir: Path
+        self,
+        program: Program,
+        backend: str,
+        hardware: Hardware,
+        runtime: str,
+        cache_dir: Path,
+        processors: tuple[int, ...] = (),
     ) -> None:
+        _keep_to(processors)
         self._program = program
         self._backend = backend_at(backend)
         self._hardware = hardware
@@ -111,7 +125,14 @@ class Examination:
 class Examiner:
     """Checks and times binaries against one expectation: made here from a recipe, or read."""
 
-    def __init__(self, source: Expectation | Recipe, runtime: str, device: int = 0) -> None:
+    def __init__(
+        self,
+        source: Expectation | Recipe,
+        runtime: str,
+        device: int = 0,
+        processors: tuple[int, ...] = (),
+    ) -> None:
+        _keep_to(processors)
         self._runtime: Runtime = get_runtime(runtime)
         self._prepare(device)
         self._specs = source.outputs

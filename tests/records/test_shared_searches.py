@@ -58,17 +58,16 @@ class TellingDevice(ScriptedDevice):
     def __init__(self, pipe: Connection, start: Barrier | None, hangs: int | None) -> None:
         super().__init__()
         self._pipe, self._start, self._hangs = pipe, start, hangs
-        self._begun = 0
+        self._number = 0
 
-    def measure(self, schedules: Sequence[Schedule]) -> Iterator[Outcome]:
-        for schedule in schedules:
-            if self._start and not self._begun:
-                self._start.wait(PATIENCE)
-            self._begun += 1
-            self._pipe.send_bytes(f"measured {schedule.key}".encode())
-            while self._begun == self._hangs:
-                time.sleep(1)
-            yield by_key(schedule)
+    def _answer(self, schedule: Schedule) -> Outcome:
+        if self._start and not self._number:
+            self._start.wait(PATIENCE)
+        self._number += 1
+        self._pipe.send_bytes(f"measured {schedule.key}".encode())
+        while self._number == self._hangs:
+            time.sleep(1)
+        return by_key(schedule)
 
 
 class Child:

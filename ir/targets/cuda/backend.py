@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ir.errors import UsageError
 from ir.roundoff import Accumulations
 from ir.target import Hardware
-from ir.targets.cuda.hardware import device_hardware, stated_peaks
+from ir.targets.cuda.hardware import device_hardware, device_names, stated_peaks
 from ir.targets.cuda.roundoff import ACCUMULATIONS
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ class CudaBackend:
     def hardware(self, threads: int | None = None) -> Hardware:
         """Facts of the first CUDA device; raises MissingTarget."""
         return device_hardware()
+
+    def device_names(self) -> tuple[str, ...]:
+        """The visible cards."""
+        return device_names()
 
     def peaks(self, hardware: Hardware) -> Mapping[str, float]:
         """What the card's data sheet says of each type."""

@@ -84,6 +84,22 @@ def device_hardware(device: int = 0) -> Hardware:
     return _record(name.value.decode(), facts)
 
 
+def device_names() -> tuple[str, ...]:
+    """What each visible device is called; MissingTarget without a driver."""
+    driver = _driver()
+    count = ctypes.c_int()
+    _check(driver, driver.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
+    return tuple(_name(driver, number) for number in range(count.value))
+
+
+def _name(driver: ctypes.CDLL, device: int) -> str:
+    handle = ctypes.c_int()
+    _check(driver, driver.cuDeviceGet(ctypes.byref(handle), device), "cuDeviceGet")
+    name = ctypes.create_string_buffer(128)
+    _check(driver, driver.cuDeviceGetName(name, 128, handle), "cuDeviceGetName")
+    return name.value.decode()
+
+
 def _driver() -> ctypes.CDLL:
     try:
         driver = ctypes.CDLL("libcuda.so.1")
