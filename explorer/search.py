@@ -10,7 +10,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -281,6 +281,8 @@ class Search:
     def close(self) -> None:
         """End the workers, note the job's state, and let go of what is leased."""
         try:
+            with suppress(Exception):  # of a strategy; what ended the search has its say
+                self._flow.settle()
             self._asker.close()
             self.measurer.close()
             self.store.update_job(self.job.id, self.state)
