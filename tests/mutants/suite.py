@@ -85,9 +85,11 @@ class Suite:
         space = self.machine.backend.space(program, self.machine.hardware)
         return [space.schedule(row) for row in space.sample(self.rng, count)]
 
-    def calibrate(self, count: int) -> None:
-        """Right kernels of `count` drawn schedules."""
-        for schedule in self.schedules(self.program, count):
+    def calibrate(self, count: int, seeds: int = 0) -> None:
+        """Right kernels of `count` drawn schedules and so many of the space's seeds."""
+        space = self.machine.backend.space(self.program, self.machine.hardware)
+        first = [space.schedule(row) for row in space.seed_rows(self.rng)[:seeds]] if seeds else []
+        for schedule in (*first, *self.schedules(self.program, count)):
             with self.machine.runtime.really():
                 seen = self._run(self.program, schedule)
             self.found.right += 1
