@@ -145,7 +145,7 @@ def judged(target: str, large: bool, number: int, count: int) -> dict[str, Any]:
     except Exception:  # noqa: BLE001 (told with the others)
         row["failed"] = traceback.format_exc()[-1500:]
     return row | {
-        "right": found.right, "refused": found.refused, "caught": found.caught,
+        "right": found.right, "used": found.used, "refused": found.refused, "caught": found.caught,
         "alive": found.alive, "like_right": found.like_right, "unbuilt": found.unbuilt,
         "took_s": round(time.monotonic() - start, 2),
     }  # fmt: skip
@@ -177,6 +177,12 @@ def total(rows: Sequence[dict[str, Any]], what: str) -> int:
     return sum(one if isinstance(one, int) else len(one) for one in found)
 
 
+def used(rows: Sequence[dict[str, Any]]) -> str:
+    """The largest, and whose."""
+    most = max(rows, key=lambda row: row.get("used", 0.0))
+    return f"{most.get('used', 0.0)}, {most['case'].split()[0]}"
+
+
 def summary(rows: Sequence[dict[str, Any]]) -> str:
     words = ("right", "refused", "caught", "alive", "like_right", "unbuilt")
     failed = sum("failed" in row for row in rows)
@@ -192,6 +198,7 @@ def table(target: str, rows: Sequence[dict[str, Any]]) -> str:
         f"| programs, of {len(operators)} operators | {len(rows)} |",
         f"| right kernels | {total(rows, 'right')} |",
         f"| of them refused | {total(rows, 'refused')} |",
+        f"| largest part of its room that an element took | {used(rows)} |",
         f"| wrong kernels | {wrong} |",
         f"| of them caught | {total(rows, 'caught')} |",
         f"| not to be told from right ones by anybody | {total(rows, 'like_right')} |",

@@ -76,16 +76,13 @@ def _told(spec: TensorSpec, exact: Any, right: Any, wrong: Any) -> bool:
         same = (have == right) | (np.isnan(have) & np.isnan(want))
         if not (same | (off < 1)).all():
             return True
-        lean, count = _lean(have, right, want)
-    return abs(lean) > LEAN + _SURE * form.unit / sqrt(3 * max(count, 1e-9))
+        return _leans(have, right, want, form.half_unit(np.abs(want)))
 
 
-def _lean(have: Any, right: Any, want: Any) -> tuple[float, float]:
-    """By which part of themselves elements are too large, and how many there are that weigh."""
+def _leans(have: Any, right: Any, want: Any, half: Any) -> bool:
+    """Whether elements are too large, or too small, by more than roundings come to in the mean."""
     finite = np.isfinite(have) & np.isfinite(want) & np.isfinite(right)
-    have, right, want = (array[finite].astype(float) for array in (have, right, want))
-    weight = np.square(want)
-    if not weight.any():
-        return 0.0, 0.0
-    lean = float(((have - right) * want).sum() / weight.sum())
-    return lean, float(weight.sum() ** 2 / np.square(weight).sum())
+    have, right, want, half = (a[finite].astype(float) for a in (have, right, want, half))
+    weight = np.square(want).sum()
+    chance = sqrt(np.square(half * want).sum() / 3)
+    return bool(abs(((have - right) * want).sum()) > LEAN * weight + _SURE * chance)

@@ -18,9 +18,11 @@ import numpy as np
 
 from explorer.expectation import DEVICE, SETS, Expected, ExpectationMaker, Recipe
 from explorer.runtime.workers import Examination, Examiner, Timing
+from ir.dtypes import is_float
 from ir.errors import TilewrightError
 from ir.oracle import evaluate
 from ir.program import Program
+from ir.roundoff import FORMATS
 from ir.schedule import Schedule
 from ir.target import Backend, Hardware
 from tests.mutants.launches import LAUNCHES, Fault, Faulty, leaves, packed_before
@@ -49,6 +51,7 @@ class Found:
     """What became of the kernels of one program: words for each."""
 
     right: int = 0
+    used: float = 0.0  # the largest part of their room that right ones took
     refused: list[str] = field(default_factory=list)  # right ones
     caught: list[str] = field(default_factory=list)
     alive: list[str] = field(default_factory=list)
@@ -93,8 +96,24 @@ class Suite:
             with self.machine.runtime.really():
                 seen = self._run(self.program, schedule)
             self.found.right += 1
+            self.found.used = max(self.found.used, self._used())
             if seen.status not in RIGHT:
                 self.found.refused.append(f"{seen.status}: {seen.detail} {schedule.to_json()}")
+
+    def _used(self) -> float:
+        """The largest part of the room beyond its own rounding that an element of the last right
+        outputs took."""
+        most = 0.0
+        for name, bounds in self.examiner._bounds[1].items():
+            if is_float(bounds.dtype) and bounds.picks is None:
+                output = self.examiner._outputs[name].reshape(-1)
+                have, want, low, high = bounds._sampled(output, 1)
+                with np.errstate(all="ignore"):
+                    half = FORMATS[bounds.dtype].half_unit(np.abs(want))
+                    room, off = (high - low) / 2 - half, np.abs(have - want) - half
+                    share = np.where(room > half / 16, off / room, 0.0)
+                most = max(most, float(np.nanmax(np.where(np.isfinite(share), share, 0.0))))
+        return round(most, 3)
 
     def _run(self, program: Program, schedule: Schedule, fault: Fault | None = None) -> Examination:
         machine = self.machine
