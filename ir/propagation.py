@@ -224,10 +224,33 @@ def _brought(
     size = np.abs(_real(other.array))
     if other.error is not None:
         size = size + reach(other.error)
-    wide = _weighed(one, error.wide, TileArray(other.axes, size), axes, over)
     own = _weighed(one, error.spread, TileArray(other.axes, size * size), axes, over)
+    wide = _weighed(one, error.wide, TileArray(other.axes, size), axes, over)
+    if not _none(wide):
+        wide = np.minimum(wide, _together(one, error.wide, other, axes, over))
     found = Error(wide, own)
     return found if set(axes) <= set(one.axes) else shared(found)
+
+
+def _together(
+    one: TileArray, wide: Amount, other: TileArray, axes: tuple[str, ...], over: tuple[str, ...]
+) -> Amount:
+    """What errors within `wide` add up to where the other operand does not depend on them.
+
+    They may be alike for all terms, or alike as a share of them; what is left of them is random.
+    """
+    value = _real(other.array)
+    signs = (1.0, np.sign(one.array)) if bool((one.array < 0).any()) else (1.0,)
+    found: Amount = 0.0
+    for sign in signs:
+        alike = _weighed(one, wide * sign, TileArray(other.axes, value), axes, over)
+        found = np.maximum(found, np.abs(alike))
+    squares = _weighed(one, wide * wide, TileArray(other.axes, value * value), axes, over)
+    found = found + SIGMAS * squares**0.5
+    if other.error is None:
+        return found
+    doubt = TileArray(other.axes, reach(other.error) + 0.0 * value)
+    return found + _weighed(one, wide, doubt, axes, over)
 
 
 def _weighed(
