@@ -237,7 +237,8 @@ def _together(
 ) -> Amount:
     """What errors within `wide` add up to where the other operand does not depend on them.
 
-    They may be alike for all terms, or alike as a share of them; what is left of them is random.
+    They may be alike for all terms, or alike as a share of them; what is left of them is random,
+    anywhere between the bounds.
     """
     value = _real(other.array)
     signs = (1.0, np.sign(one.array)) if bool((one.array < 0).any()) else (1.0,)
@@ -246,7 +247,7 @@ def _together(
         alike = _weighed(one, wide * sign, TileArray(other.axes, value), axes, over)
         found = np.maximum(found, np.abs(alike))
     squares = _weighed(one, wide * wide, TileArray(other.axes, value * value), axes, over)
-    found = found + SIGMAS * squares**0.5
+    found = found + SIGMAS * (squares / 3) ** 0.5
     if other.error is None:
         return found
     doubt = TileArray(other.axes, reach(other.error) + 0.0 * value)

@@ -139,7 +139,7 @@ def part(target: str, most: int, number: int, of: int, end: float, dry: bool) ->
     found = []
     with tempfile.TemporaryDirectory() as cache:
         for place, (file, record) in enumerate(winners(target, most)):
-            if place % of != number:
+            if place % of != number or (file, record.schedule_key) in done:
                 continue
             if time.time() > end:
                 found.append({"file": file, "operator": record.operator, "extents": record.extents,
@@ -151,7 +151,7 @@ def part(target: str, most: int, number: int, of: int, end: float, dry: bool) ->
                 row = {"operator": record.operator, "extents": record.extents,
                        "generator": record.generator, "status": "failed",
                        "detail": repr(error)[:500]}  # fmt: skip
-            found.append({"file": file, **row})
+            found.append({"file": file, "schedule": record.schedule_key, **row})
             print(json.dumps(found[-1])[:300], file=sys.stderr, flush=True)
     return found
 

@@ -18,7 +18,6 @@ from ir.ops.base import Environment, Scope, TileArray, TileType
 from ir.ops.reduce import Contract, Reduce
 from ir.oracle import evaluate
 from ir.program import Node, Program
-from ir.roundoff import FORMATS
 from tests.mutants.programs import without_terms
 from tests.mutants.subject import Arrays, Subject, stored
 
@@ -179,8 +178,6 @@ def _one_element(subject: Subject, wrong: Arrays) -> Arrays | None:
         exact, other = subject.exact[spec.name], wrong[spec.name]
         with np.errstate(all="ignore"):
             off = np.abs(other.astype(float) - exact).reshape(-1)
-            if is_float(spec.dtype):
-                off = off / FORMATS[spec.dtype].half_unit(np.abs(exact).reshape(-1))
         order = np.argsort(np.nan_to_num(off, posinf=0))
         order = order[off[order] > 0]
         if order.size:
