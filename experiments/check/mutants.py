@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -161,7 +162,10 @@ def apart(target: str, large: bool, number: int, count: int, end: float) -> dict
                    "--count", str(count), "--out", file.name]  # fmt: skip
         command += ["--large"] if large else []
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=left, check=False)
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=left, check=False,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            )  # fmt: skip
         except subprocess.TimeoutExpired:
             return {"case": name, "failed": "no time was left"}
         text = Path(file.name).read_text()
@@ -240,7 +244,9 @@ def main() -> None:
         if not given.cases or any(word in name_of(case) for word in given.cases)
     ]
     with ThreadPoolExecutor(given.jobs) as pool:
-        rows = list(pool.map(lambda n: apart(given.target, given.large, n, given.count, end), wanted))
+        rows = list(
+            pool.map(lambda n: apart(given.target, given.large, n, given.count, end), wanted)
+        )
     said = table(given.target, rows)
     facts = {"date": time.strftime("%Y-%m-%d"), "target": given.target, "cases": rows}
     where = Path(given.out, f"mutants-{given.target}")

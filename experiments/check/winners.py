@@ -42,13 +42,14 @@ from ir.space import Space  # noqa: E402
 from records import Record, Store  # noqa: E402
 
 SEED = 3
+_GRACE = 30.0  # seconds for a winner that was begun when there was still time
 BRIEF = Timing(fewest=2, most=3, budget=0.0, again=0)
 OPERATORS = ("tests/targets/unseen.py",)  # files that records name operators of
 
 
 def files() -> list[Path]:
-    """Every file of records in the repository."""
-    return sorted((ROOT / "experiments").rglob("*.jsonl.xz"))
+    """Every file of records in the repository, the newest of a kind first."""
+    return sorted((ROOT / "experiments").rglob("*.jsonl.xz"), reverse=True)
 
 
 def winners(target: str, most: int) -> Iterator[tuple[str, Record]]:
@@ -88,10 +89,7 @@ def workload_of(record: Record) -> Workload:
 
 def examined(record: Record, cache: Path, dry: bool = False) -> dict[str, Any]:
     """What the examiner says of a winner: `status`, `detail` and the largest error."""
-    row: dict[str, Any] = {
-        "operator": record.operator, "extents": record.extents, "generator": record.generator,
-        "seconds": record.seconds,
-    }  # fmt: skip
+    row: dict[str, Any] = {}
     try:
         work = workload_of(record)
         hardware = machine_of(record) if dry else work.hardware
@@ -112,6 +110,9 @@ def examined(record: Record, cache: Path, dry: bool = False) -> dict[str, Any]:
             seen = examiner.examine(runtime.compile(kernel, cache), None, BRIEF)
         except TilewrightError as error:
             return row | {"status": "unchecked", "detail": str(error)}
+        finally:
+            if runtime.apart:
+                runtime.arrays().get_default_memory_pool().free_all_blocks()
     now = min(seen.samples, default=None)
     return row | {"status": seen.status, "detail": seen.detail, "error": seen.error, "now": now}
 
@@ -134,48 +135,71 @@ def completed(space: Space, record: Record) -> tuple[Schedule, list[str]]:
             raise Refusal("none", str(error)) from None
 
 
-def part(target: str, most: int, number: int, of: int, end: float, dry: bool) -> list[dict[str, Any]]:
-    """Every `of`th winner, as long as there is time."""
-    found = []
+def attempted(record: Record, cache: Path, dry: bool) -> dict[str, Any]:
+    try:
+        return examined(record, cache, dry)
+    except Exception as error:  # noqa: BLE001 (told with the others)
+        return {"status": "failed", "detail": repr(error)[:500]}
+
+
+def row_of(record: Record, file: str, found: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "file": file, "operator": record.operator, "extents": record.extents,
+        "generator": record.generator, "schedule": record.schedule_key, "recorded": record.seconds,
+    } | found  # fmt: skip
+
+
+def part(given: argparse.Namespace, number: int, of: int, done: frozenset[tuple[str, str]]) -> None:
+    """Print what becomes of every `of`th winner but those that are done, while there is time."""
     with tempfile.TemporaryDirectory() as cache:
-        for place, (file, record) in enumerate(winners(target, most)):
+        for place, (file, record) in enumerate(winners(given.target, given.best)):
             if place % of != number or (file, record.schedule_key) in done:
                 continue
-            if time.time() > end:
-                found.append({"file": file, "operator": record.operator, "extents": record.extents,
-                              "generator": record.generator, "status": "no time"})  # fmt: skip
-                continue
-            try:
-                row = examined(record, Path(cache), dry)
-            except Exception as error:  # noqa: BLE001 (told with the others)
-                row = {"operator": record.operator, "extents": record.extents,
-                       "generator": record.generator, "status": "failed",
-                       "detail": repr(error)[:500]}  # fmt: skip
-            found.append({"file": file, "schedule": record.schedule_key, **row})
-            print(json.dumps(found[-1])[:300], file=sys.stderr, flush=True)
-    return found
+            if time.time() > given.end:
+                row = {"status": "no time"}
+            else:
+                row = attempted(record, Path(cache), given.dry)
+            print(json.dumps(row_of(record, file, row)), flush=True)
 
 
 def all_parts(given: argparse.Namespace) -> list[dict[str, Any]]:
     """The parts side by side, each in a process of its own: a crash costs one part alone."""
-    end = time.time() + given.seconds
+    end, known = time.time() + given.seconds, known_rows(given.out)
 
     def one(number: int) -> list[dict[str, Any]]:
         command = [
             sys.executable, __file__, "--target", given.target, "--best", str(given.best),
-            "--part", f"{number}/{given.jobs}", "--end", str(end),
+            "--part", f"{number}/{given.jobs}", "--end", str(end), "--out", given.out,
         ]  # fmt: skip
         command += ["--dry"] if given.dry else []
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            said = done.stderr[-1500:]
-            return [{"file": "", "operator": f"part {number}", "extents": "", "generator": "",
-                     "status": "died", "detail": said}]  # fmt: skip
-        rows: list[dict[str, Any]] = json.loads(done.stdout)
+        output, said = finished(command, given.seconds + _GRACE)
+        rows: list[dict[str, Any]] = [json.loads(line) for line in output.splitlines()]
+        if said:
+            rows.append({"file": "", "operator": f"part {number}", "extents": "", "generator": "",
+                         "schedule": "", "status": "died", "detail": said})  # fmt: skip
         return rows
 
     with ThreadPoolExecutor(given.jobs) as pool:
-        return [row for rows in pool.map(one, range(given.jobs)) for row in rows]
+        return known + [row for rows in pool.map(one, range(given.jobs)) for row in rows]
+
+
+def finished(command: list[str], seconds: float) -> tuple[str, str]:
+    """What a command printed until it ended, or had to; and why, where that was too soon."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.communicate()[0], "it did not end"
+    return output, errors[-1500:] if process.returncode else ""
+
+
+def known_rows(out: str) -> list[dict[str, Any]]:
+    """What an earlier call with this `--out` has found."""
+    if not out or not Path(out).exists():
+        return []
+    rows: list[dict[str, Any]] = json.loads(Path(out).read_text())["winners"]
+    return [row for row in rows if row["status"] not in ("no time", "died", "failed")]
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -188,7 +212,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         lines.append(f"| {generator} | {' | '.join(cells)} |")
     for row in rows:
         if row["status"] not in ("ok", "lowered", "illegal here", "no time"):
-            lines.append(f"- {row['status']}: {row['operator']} {row['extents']} {row['detail']}"[:400])
+            lines.append(
+                f"- {row['status']}: {row['operator']} {row['extents']} {row['detail']}"[:400]
+            )
     return "\n".join(lines)
 
 
@@ -209,7 +235,8 @@ def main() -> None:
     given = options()
     if given.part:
         number, _, of = given.part.partition("/")
-        print(json.dumps(part(given.target, given.best, int(number), int(of), given.end, given.dry)))
+        done = frozenset((row["file"], row["schedule"]) for row in known_rows(given.out))
+        part(given, int(number), int(of), done)
         return
     rows = all_parts(given)
     if given.out:

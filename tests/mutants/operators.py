@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from ir import Graph, absolute, cast, contract, exp, log, maximum, operator, reduce, relu, rsqrt, sqrt, tanh, where
+from ir import (
+    Graph,
+    absolute,
+    cast,
+    contract,
+    exp,
+    log,
+    maximum,
+    operator,
+    reduce,
+    relu,
+    rsqrt,
+    sqrt,
+    tanh,
+    where,
+)
 from ir.values import lengths, offsets, probabilities, uniform
 
 
@@ -125,7 +140,10 @@ def masked_softmax(g: Graph, m: int, n: int, dtype: str) -> None:
 def softcap_attention(g: Graph, h: int, q: int, k: int, d: int) -> None:
     """Attention with a cap on the scores and a bias for each key."""
     head, query, key, depth = g.axes(h=h, q=q, k=k, d=d)
-    queries, keys = (g.input("Q", (head, query, depth), "bf16"), g.input("K", (head, key, depth), "bf16"))
+    queries, keys = (
+        g.input("Q", (head, query, depth), "bf16"),
+        g.input("K", (head, key, depth), "bf16"),
+    )
     column = g.axis("e", d)
     values, bias = g.input("V", (head, key, column), "bf16"), g.input("bias", (head, key), "f32")
     score = tanh(contract(queries, keys, over=depth) * (0.2 * d**-0.5)) * 5.0 + bias

@@ -134,7 +134,9 @@ def _combining(program: Program) -> Iterator[Combined]:
         axis = next((axis for axis in reversed(over) if axis in first.axes), "")
         if axis and program.axes[axis] > 1:
             neutral = {"sum": 0.0, "prod": 1.0}.get(kind)
-            yield Combined(position, axis, start_of(kind, first.dtype) if neutral is None else neutral)
+            yield Combined(
+                position, axis, start_of(kind, first.dtype) if neutral is None else neutral
+            )
 
 
 def _masked(program: Program, one: Combined, missing: Callable[[Copy], int]) -> Program:

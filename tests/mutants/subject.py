@@ -41,7 +41,10 @@ class Subject:
 
     @classmethod
     def of(cls, program: Program, seed: int) -> Subject:
-        inputs = drawn_inputs(program, seed)
+        return cls.made(program, drawn_inputs(program, seed))
+
+    @classmethod
+    def made(cls, program: Program, inputs: Arrays) -> Subject:
         exact = evaluate(program, inputs)
         rounded = evaluate(_unrounded_outputs(program), inputs, rounds=True)
         noise = {name: _distance(rounded[name], value) for name, value in exact.items()}

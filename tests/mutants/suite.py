@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from explorer.expectation import DEVICE, SETS, Expected, ExpectationMaker, Recipe
+from explorer.expectation import DEVICE, SETS, ExpectationMaker, Expected, Recipe
 from explorer.runtime.workers import Examination, Examiner, Timing
 from ir.dtypes import is_float
 from ir.errors import TilewrightError
@@ -79,7 +79,9 @@ class Suite:
 
     def _examiner(self) -> Examiner:
         recipe = Recipe(self.program, self.seed, self.machine.accumulations)
-        source = recipe if self.machine.runtime.apart else ExpectationMaker(recipe, self._folder).make()
+        source = (
+            recipe if self.machine.runtime.apart else ExpectationMaker(recipe, self._folder).make()
+        )
         return _On(source, self.machine.runtime)
 
     # -- right ones
@@ -161,7 +163,9 @@ class Suite:
         for program in programs:
             made = True
             if all(
-                subject.tells(stored(self.program.outputs, evaluate(program, subject.inputs, block=b)))
+                subject.tells(
+                    stored(self.program.outputs, evaluate(program, subject.inputs, block=b))
+                )
                 for b in (0, 1 << 30)  # a state that a wrong carry spoils may never be carried
             ):
                 shown = True

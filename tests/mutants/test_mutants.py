@@ -10,15 +10,18 @@ from functools import cache
 import numpy as np
 import pytest
 
+from ir.dtypes import from_float
 from ir.target import get_backend
 from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.hardware import known_hardware
 from ir.targets.cuda.roundoff import ACCUMULATIONS
 from tests.mutants.cases import CASES, KINDS, NAMES, built
 from tests.mutants.launches import LAUNCHES, Faulty
+from tests.mutants.operators import narrow_norm
 from tests.mutants.programs import PROGRAMS
 from tests.mutants.results import RESULTS
 from tests.mutants.runtimes import EmulatedRuntime, HereRuntime
+from tests.mutants.subject import Subject
 from tests.mutants.suite import Found, Machine, Suite
 
 every_case = pytest.mark.parametrize("number", range(len(CASES)), ids=NAMES)
@@ -67,12 +70,12 @@ def test_mutants_are_of_every_kind() -> None:
 
 
 def test_a_right_kernel_is_no_mutant() -> None:
-    """What nobody can tell from a right kernel is left out, by the roundoff of the outputs alone."""
-    from tests.mutants.subject import Subject
-
-    subject = Subject.of(built(NAMES.index("40-narrow_norm-")), 1)
-    step = {"Y": subject.stored["Y"].copy()}
-    step["Y"].reshape(-1)[7] ^= 1  # the other number beside the exact one, or the next
+    """What nobody can tell from one is left out, by the roundoff of the outputs alone."""
+    subject = Subject.of(narrow_norm.build(m=40, n=96), 1)
+    below, above = (from_float(subject.exact["Y"] * part, "e4m3") for part in (0.97, 1.03))
+    mixed = np.where(np.arange(below.size).reshape(below.shape) % 2, below, above)
     assert not subject.tells(subject.stored)
-    far = {"Y": np.where(np.arange(step["Y"].size).reshape(step["Y"].shape) == 7, 0x70, step["Y"])}
-    assert subject.tells({"Y": far["Y"].astype(np.uint8)})
+    assert not subject.tells({"Y": mixed})
+    assert subject.tells({"Y": above})  # in the mean
+    mixed[3, 7] = from_float(np.array(2 * subject.exact["Y"][3, 7]), "e4m3")
+    assert subject.tells({"Y": mixed})
