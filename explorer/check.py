@@ -14,13 +14,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.dtypes import is_float, numpy_dtype, to_float
+from ir.dtypes import from_float, is_float, numpy_dtype, to_float
 from ir.oracle import Answer
 from ir.roundoff import FLUSHED, FORMATS, SAFETY
 
 Array = NDArray[Any]
 _CHUNK = 1 << 16
-_POISON = {1: 0x5A, 2: 0x7FDE, 4: 0x7FDEADDE, 8: 0x7FFDEADDEADDEADD}
+_WHOLE_POISON = {1: 0x5A, 2: 0x7FDE, 4: 0x7FDEADDE, 8: 0x7FFDEADDEADDEADD}
+_FLOAT_POISON = {  # a NaN, numbers near the largest of both signs
+    "f64": (0x7FFDEADDEADDEADD, 0x7FEDEADDEADDEADD, 0xFFEDEADDEADDEADD),
+    "f32": (0x7FDEADDE, 0x7F5EADDE, 0xFF5EADDE),
+    "tf32": (0x7FDEADDE, 0x7F5EADDE, 0xFF5EADDE),
+    "f16": (0x7FDE, 0x7BDE, 0xFBDE),
+    "bf16": (0x7FDE, 0x7F5E, 0xFF5E),
+    "e4m3": (0x7F, 0x7D, 0xFD),
+}
+TURNS = 3  # patterns of poison, one for each check of a kernel
 _ERROR_SAMPLE = 1 << 14
 _ODD = 3.0  # standard deviations of an element's error that an interval has to either side
 _UNLIKELY = 4.0  # standard deviations of a mean error
@@ -125,13 +134,12 @@ class Bounds:
             return ""
         have, want, low, high = self._sampled(flat, step)
         with np.errstate(all="ignore"):
-            room = (high - low) / 2
-            known = np.isfinite(have) & np.isfinite(room)
-            known &= np.abs(want) >= 2.0 ** FORMATS[self.dtype].lowest  # others have few bits
-            have, want, room = have[known], want[known], room[known]
+            known = np.isfinite(have) & np.isfinite(low) & np.isfinite(high)
+            have, want, room = have[known], want[known], (high - low)[known] / 2
+            stored, odd = _stored(want, room, self.dtype)
             weight = np.square(want).sum()
-            lean = ((have - want) * want).sum() / weight
-            chance = np.sqrt(np.square(room / _ODD * want).sum()) / weight
+            lean = ((have - stored) * want).sum() / weight
+            chance = np.sqrt(np.square(odd * want).sum()) / weight
         if not abs(lean) > self.leaning + _UNLIKELY * chance:
             return ""
         side, most = "large" if lean > 0 else "small", self.leaning + _UNLIKELY * chance
@@ -170,6 +178,22 @@ class Bounds:
         return what + (f"; {untouched} never written" if untouched else "")
 
 
+def _stored(want: Array, room: Array, dtype: str) -> tuple[Array, Array]:
+    """The exact values as `dtype` holds them, and how far a right kernel's usually are from that.
+
+    Only where rounding is in doubt: elsewhere a right kernel stores the same number.
+    """
+    slack = np.maximum(room - FORMATS[dtype].half_unit(np.abs(want)), 0.0)
+    low, stored, high = (_nearest(value, dtype) for value in (want - slack, want, want + slack))
+    flips = np.minimum((high - low) / 2, room)
+    return stored, np.where(flips > 0, np.hypot(slack / _ODD, np.minimum(flips, room - slack)), 0.0)
+
+
+def _nearest(value: Array, dtype: str) -> Array:
+    """What storing makes of a value."""
+    return to_float(from_float(value, dtype), dtype).astype(np.float64)
+
+
 def _interval(low: Any, high: Any) -> str:
     return str(low) if low == high or low != low else f"{low!s} to {high!s}"
 
@@ -203,7 +227,7 @@ def admitted(flat: Array, low: Array, high: Array, dtype: str) -> Array:
     with np.errstate(invalid="ignore"):
         value = widen(flat, dtype)
         inside = (value >= low) & (value <= high)
-        free = np.isinf(low) & np.isinf(high) & (low < high) & ~_poisoned(flat, dtype)
+        free = np.isinf(low) & np.isinf(high) & (low < high) & ~_poisoned(flat, dtype, 1)
     return inside | free | (np.isnan(low) & np.isnan(value))
 
 
@@ -241,17 +265,29 @@ def _bits(flat: Array) -> Array:
 
 
 @cache
-def poison_bits(dtype: str) -> int:
-    """The pattern in outputs before a run: a NaN where the type has one."""
-    return _POISON[numpy_dtype(dtype).itemsize]
+def poison_bits(dtype: str, turn: int = 0) -> int:
+    """The pattern in outputs before check `turn`: a NaN where the type has one, then numbers.
+
+    What combines its results with what was there finds something else that it cannot be right with.
+    """
+    if is_float(dtype):
+        return _FLOAT_POISON[dtype][turn]
+    storage = numpy_dtype(dtype)
+    pattern, every = _WHOLE_POISON[storage.itemsize], (1 << 8 * storage.itemsize) - 1
+    below = ~pattern & every if storage.kind == "i" else 0
+    return below if turn % 2 else pattern
 
 
-def _poisoned(flat: Array, dtype: str) -> Array:
-    poisoned: Array = _bits(flat) == poison_bits(dtype)
+def _poisoned(flat: Array, dtype: str, turns: int = TURNS) -> Array:
+    """Which elements have one of the first patterns of poison."""
+    patterns = {poison_bits(dtype, turn) for turn in range(turns)} - {0}
+    poisoned: Array = _bits(flat) == patterns.pop()
+    for pattern in patterns:
+        poisoned = poisoned | (_bits(flat) == pattern)
     return poisoned
 
 
-def poison(output: Array, dtype: str) -> None:
+def poison(output: Array, dtype: str, turn: int = 0) -> None:
     """Fill an output with what no kernel would write."""
     bits = _bits(output.reshape(-1))
-    bits[...] = bits.dtype.type(poison_bits(dtype))
+    bits[...] = bits.dtype.type(poison_bits(dtype, turn))

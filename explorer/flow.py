@@ -119,6 +119,7 @@ class Flow:
             self._tell()
         self._spare += self._filling
         self._filling = []
+        self._asker.settle()
         self._sharing.done()
 
     # --- asking ---------------------------------------------------------------------------------

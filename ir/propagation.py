@@ -21,7 +21,7 @@ _EXACT = frozenset({"neg", "abs", "max", "min", "where", "floor", "lt", "le", "e
 _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands before
 _BRIDGE = 0.32  # the mean size of a Brownian bridge
 _LARGEST = 3.0  # times the mean size of a product: the largest of one instruction
-_CHEAP = 0.25  # of the coarsest output's roundoff: what a scalar function may be off at most
+_CHEAP = 0.0625  # of the coarsest output's roundoff: what a scalar function may be off at most
 
 
 def reach(error: Error) -> Amount:
@@ -183,8 +183,8 @@ def contracted(
     args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
     over: tuple[str, ...], acc: str, terms: int, model: ErrorModel,
 ) -> Error | None:  # fmt: skip
-    """The error of a sum of `terms` products."""
-    left, right = args
+    """The error of a sum of `terms` products, which see no more of tf32 than its bits."""
+    left, right = (_as_read(arg, kind.dtype) for arg, kind in zip(args, types, strict=True))
     found: Error | None = None
     if is_float(acc):
         squares = product_sum(_squared(left), _squared(right), over).aligned(result.axes)
@@ -197,6 +197,13 @@ def contracted(
         if one.error is not None:
             found = _sum(found, _brought(one, one.error, other, result.axes, over))
     return found
+
+
+def _as_read(tile: TileArray, dtype: str) -> TileArray:
+    """An operand of products, with the error of reading it."""
+    if dtype != "tf32":
+        return tile
+    return TileArray(tile.axes, tile.array, _sum(tile.error, rounded_to(tile.array, dtype)))
 
 
 def _squared(tile: TileArray) -> TileArray:
@@ -217,10 +224,34 @@ def _brought(
     size = np.abs(_real(other.array))
     if other.error is not None:
         size = size + reach(other.error)
-    wide = _weighed(one, error.wide, TileArray(other.axes, size), axes, over)
     own = _weighed(one, error.spread, TileArray(other.axes, size * size), axes, over)
+    wide = _weighed(one, error.wide, TileArray(other.axes, size), axes, over)
+    if not _none(wide):
+        wide = np.minimum(wide, _together(one, error.wide, other, axes, over))
     found = Error(wide, own)
     return found if set(axes) <= set(one.axes) else shared(found)
+
+
+def _together(
+    one: TileArray, wide: Amount, other: TileArray, axes: tuple[str, ...], over: tuple[str, ...]
+) -> Amount:
+    """What errors within `wide` add up to where the other operand does not depend on them.
+
+    They may be alike for all terms, or alike as a share of them; what is left of them is random,
+    anywhere between the bounds.
+    """
+    value = _real(other.array)
+    signs = (1.0, np.sign(one.array)) if bool((one.array < 0).any()) else (1.0,)
+    found: Amount = 0.0
+    for sign in signs:
+        alike = _weighed(one, wide * sign, TileArray(other.axes, value), axes, over)
+        found = np.maximum(found, np.abs(alike))
+    squares = _weighed(one, wide * wide, TileArray(other.axes, value * value), axes, over)
+    found = found + SIGMAS * (squares / 3) ** 0.5
+    if other.error is None:
+        return found
+    doubt = TileArray(other.axes, reach(other.error) + 0.0 * value)
+    return found + _weighed(one, wide, doubt, axes, over)
 
 
 def _weighed(

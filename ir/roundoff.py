@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ir.dtypes import is_float
-from ir.ops.base import Array
+
+if TYPE_CHECKING:  # ops import this module
+    from ir.ops.base import Array
 
 SIGMAS = 6.0  # no element of a billion lies further out, were errors normal
 SAFETY = 2.0  # what the model's constants may be off

@@ -4,7 +4,7 @@
 
 Draws operands on the host and on the device and compares the bits; times the first full check of
 large workloads; runs seeds and drawn schedules of many operators, and tells the largest share of an
-element's interval that any of them used; makes mutants of what they stored.
+element's interval that any of them used; makes mutants of what they stored. Those of kernels and launches are in mutants.py.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ir import values as kinds
 from ir.draws import Draws
 from ir.errors import TilewrightError
 from ir.ops.base import TensorSpec
-from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator
 from ir.target import get_backend
-from tests.runtime.mutants import MUTANTS
+from tests.mutants.results import wrong_results
+from tests.mutants.subject import Subject
 
 SEED = 5
 DRAWN: tuple[tuple[kinds.Values, str], ...] = (
@@ -145,7 +145,6 @@ def kernels_of(name: str, arguments: dict[str, Any], count: int, folder: Path) -
     space, rng = backend.space(program, hardware), np.random.default_rng(1)
     rows = [*space.seed_rows(rng)[:count], *space.sample(rng, count)]
     row: dict[str, Any] = {"case": f"{name} {arguments}", "kernels": 0, "wrong": [], "share": 0.0}
-    stored: dict[str, Any] = {}
     for schedule in map(space.schedule, rows):
         kernel = backend.lower(program, schedule, hardware)
         outputs = {s.name: runtime.empty(s.shape, s.dtype) for s in program.outputs}
@@ -161,22 +160,19 @@ def kernels_of(name: str, arguments: dict[str, Any], count: int, folder: Path) -
                 row["wrong"].append(f"{verdict.detail} {schedule.to_json()}")
             elif bounds.dtype not in ("i32", "i8", "i64", "bool", "u8"):
                 row["share"] = max(row["share"], round(share_of(bounds, outputs[key]), 3))
-            stored[key] = outputs[key]
-    row["mutants"], row["alive"] = mutants(program, expected, stored)
+    row["mutants"], row["alive"] = mutants(program, expected)
     return row
 
 
-def mutants(program: Program, expected: Expected, stored: dict[str, Any]) -> tuple[int, list[str]]:
-    """How many mutants there are of what a kernel stored, and those that pass as right."""
+def mutants(program: Program, expected: Expected) -> tuple[int, list[str]]:
+    """How many mutants there are of what a right kernel stores, and those that pass as right."""
     if program.flops > 2e9:
         return 0, []
     inputs = {name: host(array) for name, array in expected.inputs.items()}
-    exact = evaluate(program, inputs)  # a wrong kernel is wrong before it rounds
-    outputs = {name: host(array) for name, array in stored.items()}
+    subject = Subject.made(program, inputs)
     count, alive = 0, []
-    for what, mutant in MUTANTS.items():
-        wrong = mutant(program, inputs, outputs, exact)
-        if wrong is None:
+    for what, wrong in wrong_results(subject):
+        if not subject.tells(wrong):
             continue
         count += 1
         placed = {name: cupy().asarray(array) for name, array in wrong.items()}

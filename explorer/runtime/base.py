@@ -125,8 +125,8 @@ class Runtime(Protocol):
         """The array in the host's memory, as numpy's."""
         ...
 
-    def poison(self, array: Array, dtype: str) -> None:
-        """Fill an output with what no kernel would write."""
+    def poison(self, array: Array, dtype: str, turn: int = 0) -> None:
+        """Fill an output with what no kernel would write, another pattern every turn."""
         ...
 
     def judge(self, bounds: Bounds, array: Array) -> Verdict:

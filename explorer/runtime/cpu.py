@@ -117,8 +117,8 @@ class CpuRuntime:
     def fetch(self, array: Array) -> Array:
         return array
 
-    def poison(self, array: Array, dtype: str) -> None:
-        poison(array, dtype)
+    def poison(self, array: Array, dtype: str, turn: int = 0) -> None:
+        poison(array, dtype, turn)
 
     def judge(self, bounds: Bounds, array: Array) -> Verdict:
         return bounds.judge(array)

@@ -180,8 +180,8 @@ class CudaRuntime:
         host: Array = cupy().asnumpy(array)
         return host
 
-    def poison(self, array: Array, dtype: str) -> None:
-        poison(array, dtype)
+    def poison(self, array: Array, dtype: str, turn: int = 0) -> None:
+        poison(array, dtype, turn)
 
     def judge(self, bounds: Bounds, array: Array) -> Verdict:
         return bounds.judge(array)

@@ -11,7 +11,7 @@ import numpy as np
 from ir.dtypes import dtype_of, to_float
 from ir.errors import ProgramError
 from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType
-from ir.propagation import reach, rounded_to
+from ir.propagation import reach
 from ir.roundoff import ErrorModel
 
 
@@ -88,9 +88,8 @@ class Load:
         self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
         env: Environment, model: ErrorModel,
     ) -> Error | None:  # fmt: skip
-        """Products of tf32 see rounded bits; what is found at an index in doubt may be anything."""
-        spec = env.scope.tensors[self.tensor]
-        found = rounded_to(result.array, "tf32") if spec.dtype == "tf32" else None
+        """What is found at an index in doubt may be anything."""
+        found: Error | None = None
         for arg in args:
             error = arg.error_over(result.axes)
             if error is not None:

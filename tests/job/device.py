@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, MutableSequence, Sequence
+from copy import copy
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -43,14 +44,16 @@ class ScriptedDevice:
         self.finalists: list[Schedule] = []
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
-        self.closed = False
+        self._closed: list[bool] = []
         self.depth = 2
         self._begun: deque[Schedule] = deque()
 
     def __call__(self, *arguments: Any, **options: Any) -> Self:
-        """Stands in for the class as well."""
+        """Stands in for the class as well: each has candidates of its own under way."""
         self.baseline = self.library if options.get("library") else None
-        return self
+        made = copy(self)
+        made._begun = deque()
+        return made
 
     def __enter__(self) -> Self:
         return self
@@ -87,7 +90,7 @@ class ScriptedDevice:
     def compete(
         self, schedules: Sequence[Schedule], rounds: int, library: bool = False
     ) -> list[Outcome]:
-        self.finalists = list(schedules)
+        self.finalists[:] = schedules
         if library:
             self.baseline = self.contested or self.baseline
         return [self.final(schedule) for schedule in schedules]
@@ -96,7 +99,12 @@ class ScriptedDevice:
         """Nothing is held."""
 
     def close(self) -> None:
-        self.closed = True
+        self._closed.append(True)
+
+    @property
+    def closed(self) -> bool:
+        """Whether any of those made of it was."""
+        return bool(self._closed)
 
 
 def alike(schedule: Schedule) -> str:
