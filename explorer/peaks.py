@@ -14,16 +14,15 @@ from pathlib import Path
 from explorer.busy import BUSY, ForeignLoad
 from explorer.runtime.process import Answer, Worker, process_server
 from explorer.settings import cache_dir
-from ir.target import Hardware, StatesPeaks, get_backend
+from ir.target import Backend, Hardware, StatesPeaks
 
 _RUNNER = "explorer.runtime.workers:Runner"
 _TIMEOUT = 30.0
 ATTEMPTS = 2
 
 
-def stated_peaks(target: str, hardware: Hardware) -> dict[str, float]:
-    """What the target's backend knows of the machine by its facts; empty where that is nothing."""
-    backend = get_backend(target)
+def stated_peaks(backend: Backend, hardware: Hardware) -> dict[str, float]:
+    """What a target's backend knows of the machine by its facts; empty where that is nothing."""
     return dict(backend.peaks(hardware)) if isinstance(backend, StatesPeaks) else {}
 
 

@@ -208,11 +208,17 @@ def speed(seconds: float | None, work: Work) -> str:
     """Best time and rate, for people."""
     if seconds is None:
         return "nothing valid yet"
-    return f"best {milliseconds(seconds)}, {rate(seconds, work)}"
+    told = rate(seconds, work)
+    return f"best {milliseconds(seconds)}" + (f", {told}" if told else "")
 
 
 def rate(seconds: float, work: Work) -> str:
-    """Operations a second with a fitting unit; of what computes nothing, bytes of its tensors."""
+    """Operations a second with a fitting unit; of what computes nothing, bytes of its tensors.
+
+    Empty for a kernel of which neither is known: another tuner's.
+    """
+    if not work.flops and not work.bytes:
+        return ""
     if not work.flops:
         return f"{work.bytes / seconds / 1e9:.1f} GB/s"
     giga = work.flops / seconds / 1e9

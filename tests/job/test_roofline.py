@@ -9,11 +9,11 @@ import pytest
 from explorer.peaks import stated_peaks
 from explorer.roofline import Roofline, operations
 from ir.registry import load_operator
-from ir.target import Hardware
+from ir.target import Hardware, get_backend
 from ir.targets.cuda.hardware import known_hardware
 
 H200 = known_hardware("h200")
-FACTS: dict[str, Any] = dict(H200.facts) | stated_peaks("cuda", H200)
+FACTS: dict[str, Any] = dict(H200.facts) | stated_peaks(get_backend("cuda"), H200)
 LARGE = {"m": 4096, "n": 4096, "k": 4096}
 
 
