@@ -103,6 +103,8 @@ def recording_of(name: str | None, words: Mapping[str, object], source: Where) -
     groups: dict[tuple[str, str], list[Record]] = {}
     for record in records:
         groups.setdefault((record.workload, record.generator), []).append(record)
+    if not groups and name == ANY:
+        raise UsageError(f"{address}: no kernel of another tuner is recorded there; name an operator")
     if not groups:
         return None
     return _recording(_chosen(list(groups.values()), wanted, words, address), address)
@@ -115,6 +117,8 @@ def _foreign(address: Address, wanted: str | None) -> Sequence[Record]:
     refuse_missing(address)
     if address.path is not None and is_document(address.path):
         found = foreign_records(address.path, operator=wanted)
+        if found == []:
+            raise UsageError(f"{address}: it holds no results, so there is nothing to search")
         if found is not None:
             return found
     with opened(address) as store:

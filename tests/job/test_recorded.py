@@ -136,7 +136,7 @@ def test_configurations_of_two_spaces_are_refused(tmp_path: Path) -> None:
     data = samples.t4()
     data["results"][3]["configuration"] = {"other": 1}
     path = samples.write(tmp_path / "x.json", data)
-    with pytest.raises(UsageError, match="result 4: parameter .* not of one space"):
+    with pytest.raises(UsageError, match=r"result 4: parameter .* not of one space"):
         recording_of(None, {}, path)
     with pytest.raises(UsageError, match="no configuration is recorded"):
         recorded_space("t4", [])
@@ -238,6 +238,16 @@ def test_a_file_of_ours_asks_for_its_operator(tmp_path: Path) -> None:
     path = samples.write(tmp_path / "empty.json", {"results": [], "tilewright": {}})
     with pytest.raises(UsageError, match="Missing argument 'OPERATOR'"):
         explorer.tune(None, replay=path, trials=2)  # type: ignore[arg-type]
+
+
+def test_what_holds_nothing_is_told(tmp_path: Path) -> None:
+    path = samples.write(tmp_path / "empty.json", {"results": []})
+    with pytest.raises(UsageError, match="it holds no results"):
+        explorer.tune("-", replay=path, trials=2)
+    with Store(tmp_path / "a.db"):
+        pass
+    with pytest.raises(UsageError, match="no kernel of another tuner is recorded there"):
+        explorer.tune("-", replay=tmp_path / "a.db", trials=2)
 
 
 def test_names_that_no_program_could_have(tmp_path: Path) -> None:
