@@ -104,7 +104,8 @@ def recording_of(name: str | None, words: Mapping[str, object], source: Where) -
     for record in records:
         groups.setdefault((record.workload, record.generator), []).append(record)
     if not groups and name == ANY:
-        raise UsageError(f"{address}: no kernel of another tuner is recorded there; name an operator")
+    if not groups and name == ANY:
+        raise UsageError(f"{address}: no kernel of another tuner is recorded there; name one")
     if not groups:
         return None
     return _recording(_chosen(list(groups.values()), wanted, words, address), address)

@@ -219,7 +219,7 @@ def test_a_kernel_is_chosen_by_name_and_card(
     for verb in ("export", "run", "explain"):
         code, _, err = _told(capsys, verb, "scan", "--records", store)
         assert code == 2
-        assert f"scan was recorded by another tuner (ktt): there are its times alone, and " in err
+        assert "scan was recorded by another tuner (ktt): there are its times alone, and " in err
         assert f"nothing to {verb}" in err
 
 

@@ -56,21 +56,21 @@ def test_units_work_side_by_side() -> None:
 
 def test_a_card_that_is_not_known_has_the_general_peak() -> None:
     other = Hardware("cuda", "new", ("sm_999",), 1, (("major", 99), ("peak_flops", 5.0)))
-    assert stated_peaks("cuda", other) == {}
+    assert stated_peaks(get_backend("cuda"), other) == {}
     program = load_operator("matmul").build(**LARGE, dtype="bf16")
     assert Roofline.of(program, dict(other.facts)).peak_flops == pytest.approx(5.0)
 
 
 def test_memory_is_a_bound_where_its_clock_is_known() -> None:
     facts = (("major", 9), ("minor", 0), ("memory_clock_khz", 3_201_000), ("memory_bus_bits", 6144))
-    peaks = stated_peaks("cuda", Hardware("cuda", "h", (), 1, facts))
+    peaks = stated_peaks(get_backend("cuda"), Hardware("cuda", "h", (), 1, facts))
     assert peaks["peak_bytes"] == pytest.approx(4.917e12, rel=1e-3)
     program = load_operator("matmul").build(m=16, n=8192, k=8192, dtype="bf16", tb=True)
     assert Roofline.of(program, FACTS | {"peak_bytes": 4.9e12}).bound == "memory"
 
 
 def test_a_target_that_states_nothing_has_no_peak() -> None:
-    assert stated_peaks("cpu", Hardware("cpu", "x", (), 1, ())) == {}
+    assert stated_peaks(get_backend("cpu"), Hardware("cpu", "x", (), 1, ())) == {}
     program = load_operator("matmul").build(**LARGE, dtype="bf16")
     assert not Roofline.of(program, {"peak_flops.f32": 1e12}).known
 
