@@ -104,7 +104,6 @@ def recording_of(name: str | None, words: Mapping[str, object], source: Where) -
     for record in records:
         groups.setdefault((record.workload, record.generator), []).append(record)
     if not groups and name == ANY:
-    if not groups and name == ANY:
         raise UsageError(f"{address}: no kernel of another tuner is recorded there; name one")
     if not groups:
         return None
