@@ -19,6 +19,7 @@ from explorer.finals import ROUNDS
 from explorer.interrupted import Interrupted, find_interrupted
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
+from explorer.peaks import kept_peaks
 from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan, start_of
 from explorer.recall import best_winner, existing_store, open_store
 from explorer.recorded import recording_of
@@ -282,7 +283,10 @@ def _run(
     workload.refuse_unmeasurable()
     where = cache or cache_dir()
     program, hardware = workload.program, workload.hardware
-    with Measurer(program, workload.target, hardware, cache_dir=where, library=library) as measurer:
+    peaks = kept_peaks(hardware, where)
+    with Measurer(
+        program, workload.target, hardware, cache_dir=where, library=library, peaks=peaks
+    ) as measurer:
         (outcome,) = measurer.compete([schedule], ROUNDS, library=library)
         baseline = measurer.baseline
     if outcome.ok:

@@ -11,16 +11,18 @@ import select
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self, TypeGuard
+from typing import Any, Protocol, Self, TypeGuard
 
 from explorer.baseline import Baseline, LibraryTimer
+from explorer.bound import Bound
 from explorer.errors import DeviceLost, Uncheckable, WorkerError
 from explorer.expectation import Expectation, Recipe
 from explorer.outcome import Outcome, Status
+from explorer.peaks import stated_peaks
 from explorer.runtime.base import Binary, get_runtime
 from explorer.runtime.process import (
     Answer,
@@ -87,7 +89,8 @@ class Measurer:
     """Measures schedules of one program on this machine. Use as a context manager.
 
     `runtime` is the runtime's name, where it differs from the backend's. With `library` the
-    baseline is measured before the first candidate.
+    baseline is measured before the first candidate. `peaks` are what was measured of the machine:
+    with those that it states they bound what a time may be.
     """
 
     def __init__(
@@ -104,6 +107,7 @@ class Measurer:
         runtime: str | None = None,
         timing: Timing | None = None,
         library: bool = False,
+        peaks: Mapping[str, Any] | None = None,
     ) -> None:
         self._program = program
         self._hardware = hardware
@@ -122,6 +126,8 @@ class Measurer:
         self._expectation: Expectation | None = None
         self._doubtful = False  # whether the timing worker died, and has not answered since
         self._watch = Watch(self._pids, hardware.threads)
+        stated = stated_peaks(backend_at(backend_name), hardware)
+        self._bound = Bound.of(program, dict(hardware.facts) | stated | dict(peaks or {}))
         self._recipe = Recipe(program, seed, _accumulations(backend_name, hardware))
         self._apart = get_runtime(self._runtime).apart
         self._maker = None if self._apart else self._start_oracle()
@@ -330,14 +336,7 @@ class Measurer:
 
     def _judged(self, outcome: Outcome, seen: Examination) -> Outcome:
         """The outcome of an examined candidate; a time that the hardware cannot reach is not ok."""
-        outcome = examined(outcome, seen)
-        if not outcome.ok:
-            return outcome
-        floor = roofline_seconds(self._program, self._hardware)
-        if outcome.seconds is not None and outcome.seconds < floor:
-            detail = f"{outcome.seconds:.3g} s; this hardware needs {floor:.3g} s at least"
-            return replace(outcome, status="below_roofline", detail=detail)
-        return outcome
+        return self._bound.judged(examined(outcome, seen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,12 +395,6 @@ def _finished(workers: Sequence[Worker]) -> list[Worker]:
     ready: list[Worker] = select.select(workers, [], [], wait)[0]
     now = time.monotonic()
     return ready or [worker for worker in workers if worker.deadline <= now]
-
-
-def roofline_seconds(program: Program, hardware: Hardware) -> float:
-    """What the hardware needs at least, where its record has `peak_flops` (operations a second)."""
-    peak = dict(hardware.facts).get("peak_flops", 0)
-    return program.flops / float(peak) if peak else 0.0
 
 
 def _cores() -> int:

@@ -19,6 +19,7 @@ from ir.target import Backend, Hardware, StatesPeaks
 _RUNNER = "explorer.runtime.workers:Runner"
 _TIMEOUT = 30.0
 ATTEMPTS = 2
+VERSION = 2  # raised when more is measured
 
 
 def stated_peaks(backend: Backend, hardware: Hardware) -> dict[str, float]:
@@ -30,8 +31,8 @@ def measured_peaks(target: str, hardware: Hardware, cache: Path | None = None) -
     """What the target's runtime measures of this machine; empty where it measures nothing."""
     folder = cache or cache_dir()
     file = _file(hardware, folder)
-    with contextlib.suppress(OSError, ValueError):
-        kept: dict[str, float] = json.loads(file.read_text())
+    kept = kept_peaks(hardware, folder)
+    if kept is not None:
         return kept
     for _ in range(ATTEMPTS):
         found, disturbed = _measured(target, hardware, folder)
@@ -45,6 +46,14 @@ def measured_peaks(target: str, hardware: Hardware, cache: Path | None = None) -
     return found
 
 
+def kept_peaks(hardware: Hardware, cache: Path | None = None) -> dict[str, float] | None:
+    """What was measured before; None if nothing was."""
+    with contextlib.suppress(OSError, ValueError):
+        kept: dict[str, float] = json.loads(_file(hardware, cache or cache_dir()).read_text())
+        return kept
+    return None
+
+
 def forget_peaks(hardware: Hardware, cache: Path | None = None) -> None:
     """Measure anew next time: a kernel was faster than the peaks allow."""
     with contextlib.suppress(OSError):
@@ -52,7 +61,7 @@ def forget_peaks(hardware: Hardware, cache: Path | None = None) -> None:
 
 
 def _file(hardware: Hardware, folder: Path) -> Path:
-    facts = repr((hardware.key, hardware.isa, hardware.facts))
+    facts = repr((VERSION, hardware.key, hardware.isa, hardware.facts))
     return folder / f"peaks-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.json"
 
 

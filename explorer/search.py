@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -110,7 +110,10 @@ class Search:
             if resume is not None:
                 self.sharing.run(resume)  # refuses before any worker is started
             self.known = self._tell_known(known_trials(store, workload, first, own))
-            self.measurer: Measuring = measurer or _measurer(workload, cache, seed, baseline)
+            peaks = (facts or {}).get("peaks")
+            self.measurer: Measuring = measurer or _measurer(
+                workload, cache, seed, baseline, peaks if isinstance(peaks, Mapping) else {}
+            )
             begun.callback(self.measurer.close)
             self.measurer.best = self.best_seconds
             self.measurer.kernels = self._kernels
@@ -401,7 +404,9 @@ class Search:
         self.sharing.know((schedule,))
 
 
-def _measurer(workload: Workload, cache: Path | None, seed: int, baseline: bool) -> Measurer:
+def _measurer(
+    workload: Workload, cache: Path | None, seed: int, baseline: bool, peaks: Mapping[str, Any]
+) -> Measurer:
     return Measurer(
         workload.program,
         workload.target,
@@ -409,6 +414,7 @@ def _measurer(workload: Workload, cache: Path | None, seed: int, baseline: bool)
         cache_dir=cache or cache_dir(),
         seed=seed,
         library=baseline,
+        peaks=peaks,
     )
 
 

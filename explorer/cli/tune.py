@@ -245,8 +245,10 @@ def _doubt_peaks(
 
     rooflines = _rooflines(workloads, peaks)
     for result in found.results:
-        if rooflines[result.number].exceeded(result.seconds):
+        if rooflines[result.number].doubts(result.seconds):
             forget_peaks(workloads[result.number].hardware)
+    for number, _ in found.missed:  # perhaps because no time was believed
+        forget_peaks(workloads[number].hardware)
 
 
 def _rooflines(
