@@ -1,75 +1,25 @@
 """What this CPU can do at best, measured: multiply-adds in registers, and reading from each level.
 
-Kernels that do nothing else, one for each instruction row that the host has and one for each level
-of its caches, run by all threads of the pool. A worker process calls it.
+By the kernels that the backend has for it, run by all threads of the pool. A worker process calls
+it.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
 
 from explorer.runtime.cpu import compile_kernel, load
 from explorer.runtime.memory import aligned_empty
-from ir.kernel import Argument, Kernel
 from ir.peaks import HEADROOM, level_facts, rate_name
-from ir.target import Hardware
-from ir.targets.cpu.instructions import DOTS, TILE_CONFIG, TILE_RELEASE, DotRow
+from ir.target import Hardware, HasPeakKernels, PeakKernel, get_backend
 
-_CHAINS = 12  # independent sums: more than latency times ports, fewer than AVX2's registers
-_ROUNDS = 200_000  # of a multiply-add in each chain: a millisecond
-_TILE_ROUNDS = 40_000
 _SECONDS = 0.03  # of runs, of which the fastest counts
 _LARGEST = 256 << 20  # more takes seconds to touch; a larger cache makes memory look faster
-_MOST_READ = 32 << 20  # bytes that a thread reads of a cache in one run
 _CLOCKS = 2.0  # by what factor one machine's clocks, and so its peaks, differ from hour to hour
-_VECTOR_BYTES = 64
+_SHARED = 2.0  # and those of levels of which other machines of the host take a part, unseen
 _CACHES = Path("/sys/devices/system/cpu")
-
-_HEAD = """\
-DECLARED
-define void @peak_body(i64 %thread, i64 %threads, ptr %args, ptr %team) {
-entry:
-  %o.at = getelementptr ptr, ptr %args, i64 1
-  %o = load ptr, ptr %o.at
-  %a = load ptr, ptr %args
-  %skip = mul i64 %thread, SHARE
-  %mine = getelementptr float, ptr %a, i64 %skip
-BEGUN
-  br label %loop
-loop:
-  %n = phi i64 [ 0, %entry ], [ %n1, %loop ]
-"""
-_TAIL = """\
-  %n1 = add i64 %n, STEP
-  %on = icmp ult i64 %n1, END
-  br i1 %on, label %loop, label %done
-done:
-SUMS
-  ret void
-}
-"""
-_STORE = """
-  %place = mul i64 %thread, 16
-  %o.mine = getelementptr float, ptr %o, i64 %place
-  store VECTOR %total, ptr %o.mine, align 4"""
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """An instruction of a vector: the type that it sums, how that is added, its call on %a{i}, and
-    the operations of one."""
-
-    vector: str
-    add: str
-    call: str
-    operations: int
-    declared: str = ""
 
 
 def measure_peaks(hardware: Hardware, cache_dir: Path) -> dict[str, float]:
@@ -78,62 +28,16 @@ def measure_peaks(hardware: Hardware, cache_dir: Path) -> dict[str, float]:
     Besides `peak_flops.f32` and `peak_bytes`, the peaks that reports draw.
     """
     found = {HEADROOM: _CLOCKS}
-    for name, unit in _units(hardware):
-        flops = hardware.threads * unit.operations * _CHAINS * _ROUNDS
-        found[name] = flops / _fastest(_chained(unit), hardware.threads, 1, cache_dir)
-    for row in _tiles(hardware):
-        flops = hardware.threads * _tile_operations(row) * 4 * _TILE_ROUNDS
-        seconds = _fastest(_tiled(row), hardware.threads, 1, cache_dir)
-        found[rate_name("tiles", row.row, row.acc)] = flops / seconds
+    for one in _source().arithmetic_kernels(hardware):
+        found[one.name] = _speed(one, cache_dir)
     found["peak_flops.f32"] = found[rate_name("vectors", "f32", "f32")]
     return found | _levels(hardware, cache_dir)
 
 
-def _units(hardware: Hardware) -> Iterator[tuple[str, _Unit]]:
-    """Multiply-adds of floats, and each dot product of vectors, by the name of its rate."""
-    lanes = _lanes(hardware)
-    for dtype, scalar, count in (("f32", "float", lanes), ("f64", "double", lanes // 2)):
-        vector = f"<{count} x {scalar}>"
-        name = f"@llvm.fma.v{count}{dtype}"
-        half = f"{vector} splat ({scalar} 5.0e-1)"
-        call = f"call {vector} {name}({half}, {half}, {vector} %a{{i}})"
-        declared = f"declare {vector} {name}({vector}, {vector}, {vector})"
-        rate = rate_name("vectors", dtype, dtype)
-        yield rate, _Unit(vector, "fadd", call, 2 * count, declared)
-    for row in DOTS:
-        if row.llvm and row.kind == "vector" and row.isa in hardware.isa and not row.lane_first:
-            rate = rate_name("vectors", _factors(row), row.acc)
-            yield rate, _of_row(row)
-
-
-def _of_row(row: DotRow) -> _Unit:
-    """A row of 512-bit vectors on constant operands."""
-    vector, _, rest = row.llvm_declaration.partition(" @")
-    operands = rest.partition("(")[2].rstrip(")").split(", ")[1]
-    scalar = operands.split(" x ")[1].rstrip(">")
-    one = f"{operands} splat ({scalar} {'1.0' if scalar == 'bfloat' else '1'})"
-    call = f"call {vector} @{row.llvm}({vector} %a{{i}}, {one}, {one})"
-    operations = 2 * row.depth * (_VECTOR_BYTES // 4)
-    add = "fadd" if row.acc == "f32" else "add"
-    return _Unit(vector, add, call, operations, f"declare {row.llvm_declaration}")
-
-
-def _factors(row: DotRow) -> str:
-    """The narrowest type that programs have of what the row multiplies."""
-    return "i8" if row.row == "i16" else row.row
-
-
-def _tiles(hardware: Hardware) -> Iterator[DotRow]:
-    """One row of tiles for each type of factors."""
-    rows = {row.row: row for row in reversed(DOTS) if row.kind == "tile"}
-    return (row for row in rows.values() if row.isa in hardware.isa)
-
-
-def _lanes(hardware: Hardware) -> int:
-    return 16 if "avx512f" in hardware.isa else 8 if "avx2" in hardware.isa else 4
-
-
-# -- levels
+def _source() -> HasPeakKernels:
+    backend = get_backend("cpu")
+    assert isinstance(backend, HasPeakKernels)
+    return backend
 
 
 def _levels(hardware: Hardware, cache_dir: Path) -> dict[str, float]:
@@ -146,25 +50,22 @@ def _levels(hardware: Hardware, cache_dir: Path) -> dict[str, float]:
     last = max(int(facts.get("l3_bytes", 0)), _last_caches())
     own, all_caches = first + second, threads * (first + second) + last
     found: dict[str, float] = {}
-    for level, size, nearer in (
-        ("l2", second // 2, threads * first),
-        ("l3", min(4 * second, last // (2 * threads)), threads * own),
-    ):
-        if size > (first if level == "l2" else own):
-            found |= level_facts(level, _reading(hardware, size, cache_dir), nearer)
-    memory = _reading(hardware, _bytes_to_read(hardware) // threads, cache_dir)
+    if second // 2 > first:
+        near = _reading(hardware, second // 2, cache_dir)
+        found |= level_facts("l2", near, threads * first)
+    size = min(4 * second, last // (2 * threads))
+    if size > own:
+        far = _reading(hardware, size, cache_dir)
+        found |= level_facts("l3", _SHARED * far, threads * own)
     # What is not larger than the caches shows their bandwidth, which is no less than memory's.
-    return found | level_facts("memory", memory, all_caches) | {"peak_bytes": memory}
+    memory = _reading(hardware, _bytes_to_read(hardware) // threads, cache_dir)
+    found |= level_facts("memory", _SHARED * memory, all_caches)
+    return found | {"peak_bytes": memory}
 
 
 def _reading(hardware: Hardware, share: int, cache_dir: Path) -> float:
     """Bytes a second of all threads, each of which reads so many again and again."""
-    lanes, threads = _lanes(hardware), hardware.threads
-    step = lanes * _CHAINS
-    elements = max(step, share // 4 // step * step)
-    passes = max(1, _MOST_READ // (4 * elements))
-    text = _read_text(lanes, elements, passes)
-    return 4 * elements * passes * threads / _fastest(text, threads, elements * threads, cache_dir)
+    return _speed(_source().reading_kernel(hardware, share), cache_dir)
 
 
 def _last_caches() -> int:
@@ -187,119 +88,15 @@ def _bytes_to_read(hardware: Hardware) -> int:
     return min(max(2 * cached, 64 << 20), there // 8, _LARGEST)
 
 
-# -- kernels
-
-
-def _fastest(text: str, threads: int, elements: int, cache_dir: Path) -> float:
-    """Seconds of the fastest of some runs."""
-    arguments = (
-        Argument("A", (elements,), "f32", "input"),
-        Argument("O", (16 * threads,), "f32", "output"),
-    )
-    kernel = Kernel("peak", "cpu", arguments, (("llvm", text),), "peak_body", threads)
-    source = aligned_empty((elements,), "f32")
+def _speed(one: PeakKernel, cache_dir: Path) -> float:
+    """Work a second of the fastest of some runs."""
+    source, goal = (aligned_empty(argument.shape, "f32") for argument in one.kernel.arguments)
     source[...] = 0.0
-    loaded = load(compile_kernel(kernel, cache_dir))
-    launch = loaded.bind([source, np.empty(16 * threads, np.float32)])
+    loaded = load(compile_kernel(one.kernel, cache_dir))
+    launch = loaded.bind([source, goal])
     end = time.perf_counter() + _SECONDS
     times = [launch(), launch()]
     while time.perf_counter() < end:
         times.append(launch())
     loaded.close()
-    return min(times)
-
-
-def _chained(unit: _Unit) -> str:
-    """Every chain multiplies constants and adds them to what it has."""
-    calls = "".join(f"  %b{i} = {unit.call.format(i=i)}\n" for i in _all())
-    return _loop(unit, _started() + calls, share=0, step=1, end=_ROUNDS)
-
-
-def _read_text(lanes: int, share: int, passes: int) -> str:
-    """Every chain adds one vector of this thread's share, which is gone through many times."""
-    vector = f"<{lanes} x float>"
-    unit = _Unit(vector, "fadd", "", 0)
-    lines = [
-        "  %m = phi i64 [ 0, %entry ], [ %m1, %loop ]\n",
-        "  %m.next = add i64 %m, STEP\n",
-        f"  %m.ends = icmp uge i64 %m.next, {share}\n",
-        "  %m1 = select i1 %m.ends, i64 0, i64 %m.next\n",
-    ]
-    lines += (
-        f"  %i{i} = add i64 %m, {i * lanes}\n"
-        f"  %p{i} = getelementptr float, ptr %mine, i64 %i{i}\n"
-        f"  %v{i} = load VECTOR, ptr %p{i}, align 4\n"
-        f"  %b{i} = fadd VECTOR %a{i}, %v{i}\n"
-        for i in _all()
-    )
-    body = lines[0] + _started() + "".join(lines[1:])
-    return _loop(unit, body, share, lanes * _CHAINS, share * passes)
-
-
-def _tiled(row: DotRow) -> str:
-    """Four sums of products of the other four tiles, all of which are zero."""
-    declared = {
-        TILE_CONFIG.llvm_declaration,
-        TILE_RELEASE.llvm_declaration,
-        _ZERO,
-        row.llvm_declaration,
-    }
-    begun = "\n".join(
-        [
-            "  %c = alloca [64 x i8], align 64",
-            "  store <64 x i8> zeroinitializer, ptr %c, align 64",
-            "  store i8 1, ptr %c, align 1",
-            "  %c.row = getelementptr i8, ptr %c, i64 16",
-            "  store <8 x i16> splat (i16 64), ptr %c.row, align 16",
-            "  %c.rows = getelementptr i8, ptr %c, i64 48",
-            "  store <8 x i8> splat (i8 16), ptr %c.rows, align 16",
-            f"  call void @{TILE_CONFIG.llvm}(ptr %c)",
-            *(f"  call void @llvm.x86.tilezero(i8 {tile})" for tile in range(8)),
-        ]
-    )
-    calls = (
-        f"  call void @{row.llvm}(i8 {tile}, i8 {4 + tile // 2}, i8 {6 + tile % 2})\n"
-        for tile in range(4)
-    )
-    text = _HEAD + "".join(calls) + _TAIL
-    words = {"DECLARED": "\n".join(f"declare {words}" for words in sorted(declared))}
-    words |= {"BEGUN": begun, "SUMS": f"  call void @{TILE_RELEASE.llvm}()", "SHARE": "0"}
-    return _filled(text, words | {"STEP": "1", "END": str(_TILE_ROUNDS)})
-
-
-_ZERO = "void @llvm.x86.tilezero(i8 immarg)"
-
-
-def _tile_operations(row: DotRow) -> int:
-    """Of 16 rows by 16 lanes."""
-    return 2 * 16 * 16 * 16 * row.depth
-
-
-def _loop(unit: _Unit, body: str, share: int, step: int, end: int) -> str:
-    """A loop around `body`, which leaves its sums in %b0, %b1 and so on."""
-    words = {"DECLARED": unit.declared, "BEGUN": "", "SUMS": _sums(unit.add) + _STORE}
-    words |= {"VECTOR": unit.vector, "SHARE": str(share), "STEP": str(step), "END": str(end)}
-    return _filled(_HEAD + body + _TAIL, words)
-
-
-def _filled(text: str, words: dict[str, str]) -> str:
-    for word, meaning in words.items():
-        text = text.replace(word, meaning)
-    return text
-
-
-def _started() -> str:
-    lines = (
-        f"  %a{i} = phi VECTOR [ zeroinitializer, %entry ], [ %b{i}, %loop ]\n" for i in _all()
-    )
-    return "".join(lines)
-
-
-def _sums(add: str) -> str:
-    names = ["%b0", *(f"%s{i}" for i in range(1, _CHAINS - 1)), "%total"]
-    lines = (f"  {names[i]} = {add} VECTOR {names[i - 1]}, %b{i}" for i in range(1, _CHAINS))
-    return "\n".join(lines)
-
-
-def _all() -> range:
-    return range(_CHAINS)
+    return one.work / min(times)
