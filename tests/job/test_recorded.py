@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 import explorer
 from explorer import cli
+from explorer.job import Progress
 from explorer.recorded import recording_of
 from explorer.recorded_space import recorded_space, schedules_of
 from explorer.strategies.base import REGISTRY
@@ -20,7 +21,11 @@ from ir.errors import UsageError
 from records import Store, import_records
 from tests.records import tuned_files as samples
 
-FORMS = {"t4": samples.t4, "kernel-tuner": samples.kernel_tuner, "ktt": samples.ktt}
+FORMS: dict[str, Callable[..., dict[str, Any]]] = {
+    "t4": samples.t4,
+    "kernel-tuner": samples.kernel_tuner,
+    "ktt": samples.ktt,
+}
 
 
 @pytest.fixture
@@ -55,10 +60,12 @@ def test_every_strategy_runs_and_repeats_itself(strategy: str, tmp_path: Path) -
     courses = []
     for _ in range(2):
         asked: list[str] = []
-        result = explorer.tune(
-            "-", replay=path, strategy=strategy, trials=40, seed=3,
-            progress=lambda progress, asked=asked: asked.append(progress.schedule.key),
-        )  # fmt: skip
+
+        def note(progress: Progress, asked: list[str] = asked) -> None:
+            asked.append(progress.schedule.key)
+
+        options: dict[str, Any] = {"strategy": strategy, "trials": 40, "seed": 3}
+        result = explorer.tune("-", replay=path, progress=note, **options)
         courses.append(asked)
         assert result.trials == len(set(asked)) == 40
         assert "illegal" not in dict(result.outcomes)

@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,11 @@ from records.errors import DamagedExport, StoreError, UnusableLocation
 from records.exchange import foreign_records
 from tests.records import tuned_files as samples
 
-FORMS = {"t4": samples.t4, "kernel-tuner": samples.kernel_tuner, "ktt": samples.ktt}
+FORMS: dict[str, Callable[..., dict[str, Any]]] = {
+    "t4": samples.t4,
+    "kernel-tuner": samples.kernel_tuner,
+    "ktt": samples.ktt,
+}
 
 
 def _read(path: Path, **options: str) -> list[Record]:
