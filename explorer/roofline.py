@@ -15,6 +15,7 @@ from typing import Any
 
 from explorer.runtime.products import product_at
 from ir.ops.map import Map
+from ir.peaks import rates_in
 from ir.program import Program
 
 ABOVE = 1.005  # of what is possible: a share from which it would be shown as more than 100 %
@@ -46,8 +47,13 @@ def operations(program: Program) -> dict[tuple[str, ...], int]:
 
 def _peak(types: tuple[str, ...], facts: Mapping[str, Any]) -> float:
     """That of the faster type of two, to which a kernel may round; 0 if it is not known."""
-    peaks = [float(facts.get(f"{PEAK_FLOPS}.{dtype}") or 0) for dtype in types]
+    peaks = [float(facts.get(f"{PEAK_FLOPS}.{dtype}") or _fastest(dtype, facts)) for dtype in types]
     return max(peaks) if all(peaks) else float(facts.get(PEAK_FLOPS) or 0)
+
+
+def _fastest(dtype: str, facts: Mapping[str, Any]) -> float:
+    """The rate of the fastest engine for factors of a type; 0 if none is known."""
+    return max((rate.per_second for rate in rates_in(facts) if rate.factors == dtype), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

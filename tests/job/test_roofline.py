@@ -8,6 +8,7 @@ import pytest
 
 from explorer.peaks import stated_peaks
 from explorer.roofline import Roofline, operations
+from ir.peaks import rate_name
 from ir.registry import load_operator
 from ir.target import Hardware, get_backend
 from ir.targets.cuda.hardware import known_hardware
@@ -82,3 +83,21 @@ def test_what_is_faster_than_the_peak_shows_that_the_peak_is_wrong() -> None:
     assert (known.share(7.75), known.exceeded(7.75)) == (None, True)
     assert known.words(7.75) == "no share of the machine's peak, which was measured too low"
     assert Roofline(1000, 10).words(1.0) == ""
+
+
+def test_the_fastest_engine_of_a_type_is_its_peak() -> None:
+    """As measured of a CPU: tiles before vectors."""
+    facts = {"peak_flops.f32": 1e12, rate_name("vectors", "bf16", "f32"): 2e12}
+    facts |= {rate_name("tiles", "bf16", "f32"): 16e12}
+    program = load_operator("matmul").build(**LARGE, dtype="bf16")
+    assert Roofline.of(program, facts).peak_flops == pytest.approx(16e12)
+
+
+def test_masks_spare_work_and_cast_no_doubt_on_peaks() -> None:
+    causal = roof("attention", {"b": 1, "heads": 8, "sq": 2048, "d": 128, "causal": True})
+    fast = 0.6 * (causal.seconds or 0.0)
+    assert causal.exceeded(fast)
+    assert not causal.doubts(fast)
+    assert causal.words(fast) == "no share of the machine's peak: masks spare it work"
+    full = roof("attention", {"b": 1, "heads": 8, "sq": 2048, "d": 128})
+    assert full.doubts(fast)
