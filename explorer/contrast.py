@@ -148,11 +148,15 @@ def _apart(name: str, ours: Outcome, theirs: Outcome) -> Comparison:
 def in_turns(workload: Workload, schedules: tuple[Schedule, Schedule]) -> tuple[Outcome, Outcome]:
     """Both kernels rebuilt, checked and timed in turns on this machine."""
     from explorer.measure import Measurer
+    from explorer.peaks import kept_peaks
     from explorer.settings import cache_dir
 
     workload.refuse_unmeasurable()
     program, hardware = workload.program, workload.hardware
-    with Measurer(program, workload.target, hardware, cache_dir=cache_dir()) as measurer:
+    peaks = kept_peaks(hardware)
+    with Measurer(
+        program, workload.target, hardware, cache_dir=cache_dir(), peaks=peaks
+    ) as measurer:
         first, second = measurer.compete(schedules, ROUNDS)
     return first, second
 

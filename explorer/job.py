@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TypedDict, Unpack, cast
 
 from explorer.baseline import Baseline
 from explorer.budget import BATCH, Budget
@@ -20,8 +20,10 @@ from explorer.finals import ROUNDS
 from explorer.interrupted import Interrupted, find_interrupted
 from explorer.measure import Measurer
 from explorer.outcome import Outcome
+from explorer.peaks import kept_peaks
 from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan, start_of
 from explorer.recall import best_winner, existing_store, open_store
+from explorer.recorded import recording_of
 from explorer.replay import Recording
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.runtime.process import boot
@@ -35,6 +37,21 @@ from ir.sources import OperatorLike
 
 MEMORY = ":memory:"  # a store that nothing outlives
 
+
+class Options(TypedDict, total=False):
+    """What a plan of one job may say besides what is to be tuned, as `plan_one` has it."""
+
+    target: str
+    threads: int | None
+    pins: Mapping[str, object] | None
+    strategy: str
+    seed: int
+    model: str | Path | None
+    start_from: str | Path | None
+    baseline: bool
+    devices: str
+
+
 __all__ = [
     "JobResult",
     "PlanResult",
@@ -42,7 +59,7 @@ __all__ = [
     "export_best",
     "interrupted_run",
     "plan_one",
-    "recorded",
+    "plan_replay",
     "resume",
     "run_beside_library",
     "run_plan",
@@ -83,20 +100,18 @@ def tune(
     (None) the one that the package ships for the target. The fastest schedules of the records in
     `start_from` are measured first. Unless `baseline` is false, the program is also measured in
     the target's array library, and again in turns with the finalists. `devices` names those that
-    measure at a time, as "0,1" or "all". With `replay`, records answer
-    instead of this machine, and nothing is stored.
+    measure at a time, as "0,1" or "all". With `replay`, records answer instead of this machine, and
+    nothing is stored; `operator` may then be the name of a kernel that another tuner recorded, or
+    "-".
     A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """
     budget = Budget.of(effort, trials, seconds, batch)
-    plan = plan_one(
-        operator, arguments, budget, target=target, threads=threads, pins=pins,
+    plan, recordings = plan_replay(
+        operator, arguments, budget, replay, target=target, threads=threads, pins=pins,
         strategy=strategy, seed=seed, model=model, start_from=start_from, baseline=baseline,
         devices=devices,
     )  # fmt: skip
-    recordings: tuple[Recording, ...] = ()
-    if replay is not None:
-        plan, recordings = recorded(plan, replay)
     found = run_plan(plan, store=store, progress=progress, clock=clock, recordings=recordings)
     return single(found)
 
@@ -170,19 +185,52 @@ def plan_one(
     return Plan((job,), budget)
 
 
-def recorded(plan: Plan, source: str | Path) -> tuple[Plan, tuple[Recording, ...]]:
-    """The plan within what `source` holds of its workloads, and what it holds, for `run_plan`.
+def plan_replay(
+    operator: OperatorLike | None,
+    arguments: Mapping[str, object],
+    budget: Budget,
+    source: str | Path | None,
+    **options: Unpack[Options],
+) -> tuple[Plan, tuple[Recording, ...]]:
+    """As `plan_one`, within what `source` holds of the workload, and what it holds, for `run_plan`.
 
-    What the records of a workload agree on is pinned. Raises as `Recording.load` does.
+    Of a kernel that another tuner recorded `operator` is the name, or "-", and `arguments` choose
+    among several. What the records of a workload agree on is pinned. Without a source there is
+    nothing recorded. Raises as `Recording.load` does.
     """
-    jobs, recordings = [], []
-    for job in plan.jobs:
-        workload = job.workload()
-        recording = Recording.load(workload, source)
-        pins = {**recording.pins, **dict(job.pins)}
-        jobs.append(replace(job, pins=tuple(pins.items())))
-        recordings.append(recording)
-    return replace(plan, jobs=tuple(jobs)), tuple(recordings)
+    recording = None
+    if source is not None and (operator is None or isinstance(operator, str)):
+        recording = recording_of(operator, arguments, source)
+    if recording is not None:
+        return _plan_recorded(recording, budget, options)
+    if operator is None:
+        raise UsageError("Missing argument 'OPERATOR': these records are of operators; name one")
+    plan = plan_one(operator, arguments, budget, **options)
+    if source is None:
+        return plan, ()
+    (job,) = plan.jobs
+    recording = Recording.load(job.workload(), source)
+    pins = {**recording.pins, **dict(job.pins)}
+    return replace(plan, jobs=(replace(job, pins=tuple(pins.items())),)), (recording,)
+
+
+def _plan_recorded(
+    recording: Recording, budget: Budget, options: Options
+) -> tuple[Plan, tuple[Recording, ...]]:
+    """The plan of a kernel that no operator of ours is behind."""
+    workload = recording.workload
+    given = cast("dict[str, Scalar]", dict(options.get("pins") or {}))
+    pins = {**recording.pins, **given}
+    model = options.get("model")
+    job = JobPlan(
+        workload.operator, workload.arguments, workload.target, pins=tuple(pins.items()),
+        strategy=options.get("strategy", "evolutionary"), seed=options.get("seed", 0),
+        model=None if model is None else str(model),
+        start_from=start_of(options.get("start_from")),
+        baseline=False,
+        program=workload.given,
+    )  # fmt: skip
+    return Plan((job,), budget), (recording,)
 
 
 def interrupted_run(
@@ -207,8 +255,8 @@ def run_plan(
     """Do what a plan says, or with `past` go on with it; raises as `tune_all` does.
 
     `workloads` are those of the plan where they were prepared before. `peaks` (of the machine, for
-    each job) are kept with the jobs for reports. `recordings` (one for each job, see `recorded`)
-    answer instead of this machine; then nothing is stored.
+    each job) are kept with the jobs for reports. `recordings` (one for each job, see
+    `plan_replay`) answer instead of this machine; then nothing is stored.
     """
     if recordings and (store is not None or past is not None):
         raise UsageError("a replayed search stores nothing: name no store, or do not replay")
@@ -253,7 +301,10 @@ def _run(
     workload.refuse_unmeasurable()
     where = cache or cache_dir()
     program, hardware = workload.program, workload.hardware
-    with Measurer(program, workload.target, hardware, cache_dir=where, library=library) as measurer:
+    peaks = kept_peaks(hardware, where)
+    with Measurer(
+        program, workload.target, hardware, cache_dir=where, library=library, peaks=peaks
+    ) as measurer:
         (outcome,) = measurer.compete([schedule], ROUNDS, library=library)
         baseline = measurer.baseline
     if outcome.ok:

@@ -12,18 +12,21 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from explorer.baseline import Baseline, LibraryTimer
+from explorer.bound import Bound
 from explorer.devices import Devices
 from explorer.errors import Uncheckable, WorkerError
 from explorer.expectation import Expectation, Recipe
 from explorer.outcome import Outcome
+from explorer.peaks import stated_peaks
 from explorer.runtime.base import get_runtime
+from explorer.runtime.known import RUNTIMES
 from explorer.runtime.process import (
     Answer,
     Died,
@@ -77,6 +80,10 @@ class Measuring(Protocol):
         """What is known of the library's time; None as long as it was not asked for."""
         ...
 
+    def bounded_by(self, peaks: Mapping[str, Any]) -> None:
+        """Take no time for true that a machine with these peaks cannot reach."""
+        ...
+
     def begin(self, schedules: Sequence[Schedule]) -> None:
         """Have these measured, behind what is under way; does not wait."""
         ...
@@ -115,7 +122,7 @@ class Measurer:
     moving while it waits. Where kernels and compilers would share processors (`exclusive`, as on a
     CPU), one group of `begin` is compiled, then examined, before the next. `runtime` is the
     runtime's name, where it differs from the backend's. With `library` the baseline is measured
-    behind the first candidates.
+    behind the first candidates. What the machine states, and `bounded_by`, bounds a time.
     """
 
     def __init__(
@@ -161,6 +168,8 @@ class Measurer:
             compile_deadline_s,
         )
         self._watch = Watch(self._pids, hardware.threads)
+        self._stated = dict(hardware.facts) | stated_peaks(backend_at(backend_name), hardware)
+        self._bound = Bound.of(program, self._stated)
         self._alone: Worker | None = None  # examines the library where it needs its own process
         self._library = LibraryTimer(self._ask_library)
         self._wanted = library
@@ -176,6 +185,10 @@ class Measurer:
         self.depth = depth_of(self._runtime)
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
+
+    def bounded_by(self, peaks: Mapping[str, Any]) -> None:
+        """What was measured of the machine bounds times, besides what it states."""
+        self._bound = Bound.of(self._program, self._stated | dict(peaks))
 
     def _find_out(self) -> None:
         """Begin to learn what is right: on the devices where they can, else in a process here."""
@@ -517,19 +530,14 @@ class Measurer:
 
     def _judged(self, outcome: Outcome) -> Outcome:
         """The outcome of an examined candidate; a time that the hardware cannot reach is not ok."""
-        if not outcome.ok:
-            return outcome
-        floor = roofline_seconds(self._program, self._hardware)
-        if outcome.seconds is not None and outcome.seconds < floor:
-            detail = f"{outcome.seconds:.3g} s; this hardware needs {floor:.3g} s at least"
-            return replace(outcome, status="below_roofline", detail=detail)
-        return outcome
+        return self._bound.judged(outcome)
 
 
 def depth_of(runtime: str) -> int:
     """How many groups are best under way on a device: one is measured while the next is chosen and,
     beside a device that computes by itself, another compiled."""
-    return 2 if get_runtime(runtime).exclusive else 3
+    known = runtime in RUNTIMES or ":" in runtime
+    return 2 if known and get_runtime(runtime).exclusive else 3
 
 
 def _accumulations(backend_name: str, hardware: Hardware) -> Accumulations:
@@ -550,12 +558,6 @@ def _finished(workers: Sequence[Worker], alarm: int | None = None) -> tuple[bool
     now = time.monotonic()
     late = [] if ready else [worker for worker in workers if worker.deadline <= now]
     return bool(bell) and alarm in readable, ready or late
-
-
-def roofline_seconds(program: Program, hardware: Hardware) -> float:
-    """What the hardware needs at least, where its record has `peak_flops` (operations a second)."""
-    peak = dict(hardware.facts).get("peak_flops", 0)
-    return program.flops / float(peak) if peak else 0.0
 
 
 def _cores() -> int:

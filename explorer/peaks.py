@@ -15,16 +15,16 @@ from explorer.busy import BUSY, ForeignLoad
 from explorer.runtime.base import MeasuresPeaks, get_runtime
 from explorer.runtime.process import Answer, Worker, process_server
 from explorer.settings import cache_dir
-from ir.target import Hardware, StatesPeaks, get_backend
+from ir.target import Backend, Hardware, StatesPeaks
 
 _RUNNER = "explorer.runtime.workers:Runner"
 _TIMEOUT = 30.0
 ATTEMPTS = 2
+VERSION = 2  # raised when more is measured
 
 
-def stated_peaks(target: str, hardware: Hardware) -> dict[str, float]:
-    """What the target's backend knows of the machine by its facts; empty where that is nothing."""
-    backend = get_backend(target)
+def stated_peaks(backend: Backend, hardware: Hardware) -> dict[str, float]:
+    """What a target's backend knows of the machine by its facts; empty where that is nothing."""
     return dict(backend.peaks(hardware)) if isinstance(backend, StatesPeaks) else {}
 
 
@@ -34,8 +34,8 @@ def measured_peaks(target: str, hardware: Hardware, cache: Path | None = None) -
         return {}
     folder = cache or cache_dir()
     file = _file(hardware, folder)
-    with contextlib.suppress(OSError, ValueError):
-        kept: dict[str, float] = json.loads(file.read_text())
+    kept = kept_peaks(hardware, folder)
+    if kept is not None:
         return kept
     for _ in range(ATTEMPTS):
         found, disturbed = _measured(target, hardware, folder)
@@ -49,6 +49,14 @@ def measured_peaks(target: str, hardware: Hardware, cache: Path | None = None) -
     return found
 
 
+def kept_peaks(hardware: Hardware, cache: Path | None = None) -> dict[str, float] | None:
+    """What was measured before; None if nothing was."""
+    with contextlib.suppress(OSError, ValueError):
+        kept: dict[str, float] = json.loads(_file(hardware, cache or cache_dir()).read_text())
+        return kept
+    return None
+
+
 def forget_peaks(hardware: Hardware, cache: Path | None = None) -> None:
     """Measure anew next time: a kernel was faster than the peaks allow."""
     with contextlib.suppress(OSError):
@@ -56,7 +64,7 @@ def forget_peaks(hardware: Hardware, cache: Path | None = None) -> None:
 
 
 def _file(hardware: Hardware, folder: Path) -> Path:
-    facts = repr((hardware.key, hardware.isa, hardware.facts))
+    facts = repr((VERSION, hardware.key, hardware.isa, hardware.facts))
     return folder / f"peaks-{hashlib.sha256(facts.encode()).hexdigest()[:16]}.json"
 
 

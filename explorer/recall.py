@@ -139,7 +139,7 @@ def verdicts(records: Iterable[Record], deciding: bool = False) -> list[tuple[Sc
     for record in records:
         found.setdefault(record.schedule_key, []).append(record)
     return [
-        (Schedule.from_json(trials[0].schedule), _verdict(trials, deciding))
+        (Schedule.from_json(trials[0].schedule), verdict_of(trials, deciding))
         for trials in found.values()
     ]
 
@@ -157,7 +157,7 @@ def candidate_of(workload: Workload, schedule: Schedule) -> str:
     )
 
 
-def _verdict(trials: Sequence[Record], deciding: bool) -> Outcome:
+def verdict_of(trials: Sequence[Record], deciding: bool = False) -> Outcome:
     """One outcome of repeated trials: a damning failure, else the median time, else the last.
 
     Of the times those that nothing disturbed count; where all are in doubt, so is the verdict.

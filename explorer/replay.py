@@ -6,10 +6,12 @@ measurer's interface. Knows records and workloads; no strategy and no job.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from explorer.baseline import Baseline
 from explorer.measure import depth_of
@@ -50,13 +52,13 @@ class Recording:
         records = max(groups.values(), key=len)
         there = replace(workload, machine=machine_of(records[0]))
         outcomes = dict(verdicts(records))
-        spanned = _spanned(there.space({}), list(outcomes))
-        if not spanned:
+        known = spanned(there.space({}), list(outcomes))
+        if not known:
             raise UsageError(
                 f"{Address.of(source)}: recorded by code generator {records[0].generator}, whose "
                 f"schedules {there.backend.generator} does not know; record them again"
             )
-        return cls(there, {schedule: outcomes[schedule] for schedule in spanned})
+        return cls(there, {schedule: outcomes[schedule] for schedule in known})
 
     @cached_property
     def pins(self) -> dict[str, Value]:
@@ -70,6 +72,16 @@ class Recording:
     def space(self, pins: Mapping[str, object] | None = None) -> Space:
         """The part of the workload's space that the records vary, with `pins` fixed besides."""
         return self.workload.space({**self.pins, **(pins or {})})
+
+    @cached_property
+    def times(self) -> tuple[float, ...]:
+        """Seconds of all schedules that were right, rising."""
+        right = (o.seconds for o in self.outcomes.values() if o.ok and o.seconds is not None)
+        return tuple(sorted(right))
+
+    def rank(self, seconds: float) -> int:
+        """The place of a time among these; 1 is the best."""
+        return 1 + bisect_left(self.times, seconds)
 
     def fastest_first(self) -> tuple[Schedule, ...]:
         """Schedules that were right, by time, one for each kernel."""
@@ -93,6 +105,9 @@ class Replayer:
         self.baseline: Baseline | None = None
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
+
+    def bounded_by(self, peaks: Mapping[str, Any]) -> None:
+        """Times were judged when they were recorded."""
 
     def begin(self, schedules: Sequence[Schedule]) -> None:
         """Recorded outcomes in the order of `schedules`; of a kernel seen before, copied."""
@@ -137,7 +152,7 @@ def seeds_from(
     """Schedules recorded of `workload` on any machine that are legal on its own, fastest first."""
     recorded = Recording.load(workload, source).fastest_first()
     space = workload.space(pins)
-    legal = [s for s in _spanned(space, recorded) if space.refusal(s) is None]
+    legal = [s for s in spanned(space, recorded) if space.refusal(s) is None]
     if not legal:
         raise UsageError(
             f"{Address.of(source)}: none of {len(recorded)} recorded schedules is legal here"
@@ -145,7 +160,7 @@ def seeds_from(
     return tuple(legal)
 
 
-def _spanned(space: Space, schedules: Sequence[Schedule]) -> list[Schedule]:
+def spanned(space: Space, schedules: Sequence[Schedule]) -> list[Schedule]:
     """Those whose names and values are of `space`, whatever is pinned."""
     found = []
     for schedule in schedules:
@@ -157,11 +172,19 @@ def _spanned(space: Space, schedules: Sequence[Schedule]) -> list[Schedule]:
     return found
 
 
+def refuse_missing(where: Address) -> None:
+    """Raises UsageError if there is no such file."""
+    if where.path is not None and not where.path.is_file():
+        raise UsageError(
+            f"{where}: no such file; name a store, an export of one (.jsonl), or another tuner's "
+            "results (.json, .json.gz)"
+        )
+
+
 def _records(workload: Workload, source: Where) -> list[Record]:
     """What a store or an export holds of a workload, oldest first."""
     where = Address.of(source)
-    if where.path is not None and not where.path.is_file():
-        raise UsageError(f"{where}: no such file; name a store, or an export of one (.jsonl)")
+    refuse_missing(where)
     with opened(where) as store:
         return list(store.records(workload=workload.program.key, target=workload.target))
 

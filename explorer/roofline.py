@@ -3,7 +3,8 @@
 Williams, Waterman and Patterson (Communications of the ACM 52, 2009). The program is counted as
 `ir` counts it: arithmetic of one run, every tensor moved once. Where all tensors fit the last
 cache, memory is no bound, because kernels are timed again and again on the same operands. Facts
-that are not known are left out.
+that are not known are left out. What a mask hides is counted as well, so that a kernel may do with
+less than that: `explorer.bound` has what no right one can do without.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.runtime.products import product_at
+from ir.ops.map import Map
+from ir.peaks import rates_in
 from ir.program import Program
 
 ABOVE = 1.005  # of what is possible: a share from which it would be shown as more than 100 %
@@ -44,8 +47,13 @@ def operations(program: Program) -> dict[tuple[str, ...], int]:
 
 def _peak(types: tuple[str, ...], facts: Mapping[str, Any]) -> float:
     """That of the faster type of two, to which a kernel may round; 0 if it is not known."""
-    peaks = [float(facts.get(f"{PEAK_FLOPS}.{dtype}") or 0) for dtype in types]
+    peaks = [float(facts.get(f"{PEAK_FLOPS}.{dtype}") or _fastest(dtype, facts)) for dtype in types]
     return max(peaks) if all(peaks) else float(facts.get(PEAK_FLOPS) or 0)
+
+
+def _fastest(dtype: str, facts: Mapping[str, Any]) -> float:
+    """The rate of the fastest engine for factors of a type; 0 if none is known."""
+    return max((rate.per_second for rate in rates_in(facts) if rate.factors == dtype), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class Roofline:
     bytes: int
     peak_flops: float | None = None
     peak_bytes: float | None = None
+    masked: bool = False  # whether the program chooses, so that kernels may leave out work
 
     @classmethod
     def of(cls, program: Program, facts: Mapping[str, Any]) -> Roofline:
@@ -73,7 +82,8 @@ class Roofline:
         flops = program.flops / least if least and all(known.values()) else None
         cached = program.bytes <= max(int(facts.get(name, 0)) for name in _CACHES)
         memory = None if cached else float(facts.get(PEAK_BYTES) or 0) or None
-        return cls(program.flops, program.bytes, flops, memory)
+        chooses = any(isinstance(n.op, Map) and n.op.function == "where" for n in program.nodes)
+        return cls(program.flops, program.bytes, flops, memory, chooses)
 
     @property
     def known(self) -> bool:
@@ -115,12 +125,18 @@ class Roofline:
         return min(1.0, self.seconds / seconds)
 
     def exceeded(self, seconds: float) -> bool:
-        """Whether a right kernel took less than is possible: then a peak is known too low."""
+        """Whether a right kernel took less than what is counted takes."""
         return self.seconds is not None and self.seconds > ABOVE * seconds
+
+    def doubts(self, seconds: float) -> bool:
+        """Whether that shows that a peak is known too low."""
+        return self.exceeded(seconds) and not self.masked
 
     def words(self, seconds: float) -> str:
         """The share for people, or why there is none; empty where no peak is known."""
         share = self.share(seconds)
         if share is not None:
             return f"{100 * share:.0f} % of the machine's peak"
-        return "no share of the machine's peak, which was measured too low" * self.exceeded(seconds)
+        if self.doubts(seconds):
+            return "no share of the machine's peak, which was measured too low"
+        return "no share of the machine's peak: masks spare it work" * self.exceeded(seconds)

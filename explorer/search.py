@@ -106,6 +106,8 @@ class Search:
                 workload, cache, seed, baseline, devices
             )
             begun.callback(self.measurer.close)
+            peaks = (facts or {}).get("peaks")
+            self.measurer.bounded_by(peaks if isinstance(peaks, Mapping) else {})
             self.space = workload.space(pins)
             rng = np.random.default_rng(seed)
             self.strategy = make(self.space, rng, trials=trials, seeds=seeds)

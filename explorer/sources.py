@@ -1,4 +1,5 @@
-"""Records to read, wherever they are: a store, or an export of one (.jsonl, .jsonl.xz)."""
+"""Records to read, wherever they are: a store, an export of one (.jsonl, .jsonl.xz), or results of
+another tuner (.json, .json.gz, .json.xz)."""
 
 from __future__ import annotations
 
@@ -10,28 +11,32 @@ from pathlib import Path
 from explorer.recall import Where, open_store
 from ir.errors import UsageError
 from records import Address, Store, import_records
+from records.documents import ENDINGS
 from records.packed import Unpackable, unpacked
 
 EXPORTS = (".jsonl", ".jsonl.xz")
 
 
 @contextmanager
-def opened(source: Where) -> Iterator[Store]:
+def opened(source: Where, operator: str | None = None) -> Iterator[Store]:
     """A store as it is, to be read, or an export read into a store of its own; raises UsageError,
-    StoreError."""
+    StoreError.
+
+    `operator` says what was tuned where another tuner's file does not.
+    """
     address = Address.of(source)
     if not address.there:
         raise UsageError(f"no records at {address}: name a store, or an export of one (.jsonl)")
-    if address.path is None or not address.path.name.endswith(EXPORTS):
+    if address.path is None or not address.path.name.lower().endswith(EXPORTS + ENDINGS):
         with open_store(address, read_only=True) as store:
             yield store
         return
     with tempfile.TemporaryDirectory() as folder, Store(":memory:") as store:
         plain = address.path
-        if plain.name.endswith(".xz"):
+        if plain.name.endswith(".jsonl.xz"):
             plain = Path(folder) / "export.jsonl"
             _unpack(address.path, plain)
-        import_records(store, plain)
+        import_records(store, plain, operator=operator)
         yield store
 
 

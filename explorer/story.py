@@ -75,7 +75,7 @@ class Story:
     @property
     def roofline(self) -> Roofline:
         """Of the machine that the job ran on."""
-        stated = stated_peaks(self.job.target, self.hardware)
+        stated = stated_peaks(self.workload.backend, self.hardware)
         facts = dict(self.hardware.facts) | stated | self.options.get("peaks", {})
         return Roofline.of(self.workload.program, facts)
 

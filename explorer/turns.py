@@ -22,6 +22,7 @@ from explorer.errors import DeviceLost, NothingValid, ServerLost
 from explorer.interrupted import PROGRAMS, SEEDS, Interrupted, acknowledged, seeds_text
 from explorer.outcome import Outcome
 from explorer.plan import JobPlan, Plan
+from explorer.recorded import RecordedKernel, seeds_of
 from explorer.replay import Recording, Replayer, seeds_from
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.search import Search, begin_early, drop_early
@@ -85,6 +86,8 @@ def _seeds(job: JobPlan, workload: Workload) -> tuple[Schedule, ...]:
     """What a job starts from; raises UsageError where the records have nothing of use."""
     if job.start_from is None:
         return ()
+    if isinstance(workload, RecordedKernel):
+        return seeds_of(workload, job.start_from, dict(job.pins))
     return seeds_from(workload, job.start_from, dict(job.pins))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -72,7 +72,31 @@ class StatesPeaks(Protocol):
     """What a backend may offer besides: what the machine's data sheet says."""
 
     def peaks(self, hardware: Hardware) -> Mapping[str, float]:
-        """Operations a second at most, by type of the factors: `peak_flops.DTYPE`."""
+        """Operations a second at most, by type of the factors (`peak_flops.DTYPE`), and what
+        `ir.peaks` names."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PeakKernel:
+    """A kernel that does one thing as fast as can be, and how much of it in a run: operations, or
+    bytes that are read. `name` is that of the rate (`ir.peaks`) which it shows."""
+
+    name: str
+    kernel: Kernel
+    work: int
+
+
+@runtime_checkable
+class HasPeakKernels(Protocol):
+    """What a backend may offer besides: kernels by which its runtime measures the machine."""
+
+    def arithmetic_kernels(self, hardware: Hardware) -> Iterable[PeakKernel]:
+        """One for each engine and type of factors."""
+        ...
+
+    def reading_kernel(self, hardware: Hardware, share: int) -> PeakKernel:
+        """Every thread reads so many bytes of its own."""
         ...
 
 

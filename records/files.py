@@ -10,13 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
 
-from records.errors import (
-    DamagedExport,
-    DamagedStore,
-    InvalidRecord,
-    StoreUnavailable,
-    UnusableLocation,
-)
+from records.errors import DamagedStore, InvalidRecord, StoreUnavailable, UnusableLocation
 from records.record import Job, Record
 from records.rows import Selection
 from records.store import PAGE, Store
@@ -123,19 +117,6 @@ def checked_text(content: object) -> str:
     if len(content) > LONGEST_TEXT:
         raise InvalidRecord(f"its text has {len(content):,} letters, {LONGEST_TEXT:,} at most")
     return content
-
-
-def unreadable(path: Path, error: OSError) -> StoreUnavailable:
-    """The refusal of a file that cannot be opened."""
-    return StoreUnavailable(f"cannot read {path} ({error.strerror}): name an export")
-
-
-def damaged(path: Path, place: str, reason: str) -> DamagedExport:
-    """The refusal of a file that is not as it was written."""
-    return DamagedExport(
-        f"{path}, {place}: {reason}; nothing was imported; fetch the file again, or salvage what "
-        "is good of it"
-    )
 
 
 def pour(store: Store, values: Iterable[Record | Job | Text]) -> Imported:

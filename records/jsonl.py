@@ -11,17 +11,9 @@ from typing import Any, TextIO
 
 from records.canonical import canonical_json, content_key
 from records.errors import DamagedExport, InvalidRecord
-from records.files import (
-    Imported,
-    Outgoing,
-    Text,
-    checked_text,
-    damaged,
-    pour,
-    replacing,
-    unreadable,
-)
+from records.files import Imported, Outgoing, Text, checked_text, pour, replacing
 from records.record import Job, Record
+from records.refused import damaged, unreadable
 from records.rows import Selection
 from records.store import Store
 
@@ -36,7 +28,7 @@ def write(store: Outgoing, path: Path, selection: Selection) -> int:
         return _write(stream, store, selection)
 
 
-def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Imported:
+def read(store: Store, path: Path, *, salvage: bool) -> Imported:
     """Store what a file holds. The whole file is verified before anything is stored."""
     bad = _verify(path, salvage)
     return replace(pour(store, _values(path, bad)), damaged=bad)

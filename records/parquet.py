@@ -16,17 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from records.canonical import canonical_json, content_key
 from records.errors import InvalidRecord, StoreUnavailable
-from records.files import (
-    Imported,
-    Outgoing,
-    Text,
-    checked_text,
-    damaged,
-    pour,
-    replacing,
-    unreadable,
-)
+from records.files import Imported, Outgoing, Text, checked_text, pour, replacing
 from records.record import Job, Record
+from records.refused import damaged, unreadable
 from records.rows import Selection
 from records.store import Store
 
@@ -68,7 +60,7 @@ def write(store: Outgoing, path: Path, selection: Selection) -> int:
     return int(header["trials"])
 
 
-def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Imported:
+def read(store: Store, path: Path, *, salvage: bool) -> Imported:
     """Store what a file holds. The whole file is verified before anything is stored."""
     duckdb = _library()
     _refuse_unreadable(path)

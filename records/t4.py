@@ -1,40 +1,29 @@
 """Trials in the auto-tuning community's T4 results format (schema 1.0.0), out and in.
 
 A T4 file holds one search space: configurations with their times, validity and measurements. Ours
-carry each record beside it, under `tilewright` with its key, so that they come back exactly; files
-of other tools become records of a workload named after them. Times are in seconds here; a file
-says its unit in `metadata.timeunit`, or beside its measurement called `time`.
+carry each record beside it, under `tilewright` with its key, so that they come back exactly; of
+files of other tools it is said here what their results mean, as `foreign` takes them. A file says
+its unit of time in `metadata`, or beside its measurement of the objective; those of Kernel Tuner
+that say none are in milliseconds.
 """
 
 from __future__ import annotations
 
 import json
-import math
-import statistics
-from collections.abc import Iterator
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
-from records.canonical import canonical_json, content_key
+from records.canonical import canonical_json
 from records.errors import InvalidRecord, UnusableLocation
-from records.files import (
-    Imported,
-    Outgoing,
-    Text,
-    checked_text,
-    damaged,
-    pour,
-    replacing,
-    unreadable,
-)
+from records.files import Outgoing, Text, checked_text, replacing
+from records.foreign import Told, Trial, is_number, is_unit, named, numbers, seconds_in
 from records.record import Record
+from records.refused import damaged
 from records.rows import Selection
-from records.store import Store
 
 SCHEMA = "1.0.0"
-LARGEST = 256 << 20  # bytes of a file, which is held in memory
 _OURS = "tilewright"
 _INVALIDITY = {
     "ok": "correct",
@@ -55,13 +44,8 @@ _STATUS = {
     "timeout": "timeout",
     "runtime": "crash",
 }
-_SECONDS = {
-    **dict.fromkeys(("seconds", "s", ""), 1.0),
-    **dict.fromkeys(("milliseconds", "miliseconds", "ms"), 1e-3),
-    **dict.fromkeys(("microseconds", "us"), 1e-6),
-    **dict.fromkeys(("nanoseconds", "ns"), 1e-9),
-}
-_LONG_AGO = "1970-01-01T00:00:00+00:00"  # for results without a time stamp: the same each time
+_UNTOLD = "milliseconds"
+_OBJECTIVES = ("time", "TotalDuration", "Duration")  # what tools call the time of a kernel
 
 
 def write(store: Outgoing, path: Path, selection: Selection) -> int:
@@ -70,21 +54,33 @@ def write(store: Outgoing, path: Path, selection: Selection) -> int:
         return _write(stream, store, path, selection)
 
 
-def read(store: Store, path: Path, *, salvage: bool, operator: str | None) -> Imported:
-    """Store what a file holds. All of it is understood before anything is stored."""
-    data = _load(path)
-    unit = _unit(path, data)
-    name = operator or path.name.partition(".")[0]
-    bad: list[int] = []
-    records: list[Record] = []
-    for number, result in enumerate(data["results"], start=1):
-        try:
-            records.append(_record(result, name, unit, data))
-        except InvalidRecord as error:
-            if not salvage:
-                raise damaged(path, f"result {number}", str(error)) from None
-            bad.append(number)
-    return replace(pour(store, [*_texts(path, data), *records]), damaged=tuple(bad))
+def is_ours(data: Mapping[str, Any]) -> bool:
+    """Whether a document is an export of ours, of which every result carries its record."""
+    results = data.get("results")
+    listed = isinstance(results, list) and any(isinstance(r, dict) and _OURS in r for r in results)
+    return _OURS in data or listed
+
+
+def tell(path: Path, data: dict[str, Any]) -> Told:
+    """What another tool's document holds; raises DamagedExport."""
+    metadata, results = data.get("metadata"), data["results"]
+    if not isinstance(results, list):
+        raise damaged(path, "results", "it lacks results: they are no list")
+    objectives = _objectives(results)
+    try:
+        unit = seconds_in(_unit(metadata, results, objectives))
+    except InvalidRecord as error:
+        raise damaged(path, "metadata", str(error)) from None
+    size = named(metadata, "problem_size", "size")
+    return Told(
+        form="t4",
+        version=named(data, "schema_version") or SCHEMA,
+        results=results,
+        read=lambda result: _foreign(result, unit, objectives),
+        kernel=named(data, "kernel_name") or named(metadata, "kernel_name", "kernel"),
+        card=named(metadata, "device", "device_name", "gpu", "gpu_name", "hardware"),
+        extents=(("size", size),) if size else (),
+    )
 
 
 def _write(stream: TextIO, store: Outgoing, path: Path, selection: Selection) -> int:
@@ -135,23 +131,7 @@ def _decisions(schedule: dict[str, Any]) -> dict[str, Any]:
     return values if isinstance(values, dict) else schedule
 
 
-def _load(path: Path) -> dict[str, Any]:
-    try:
-        with open(path, "rb") as stream:
-            content = stream.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise damaged(path, "the whole of it", f"larger than {LARGEST >> 20} MiB")
-        data = json.loads(content)
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except (ValueError, RecursionError) as error:
-        raise damaged(path, "the whole of it", f"it is not JSON ({error})") from None
-    if not isinstance(data, dict) or not isinstance(data.get("results"), list):
-        raise damaged(path, "the whole of it", "it is not of the T4 format: it lacks results")
-    return data
-
-
-def _texts(path: Path, data: dict[str, Any]) -> list[Text]:
+def texts(path: Path, data: dict[str, Any]) -> list[Text]:
     """The program of the trials, where the file carries it."""
     ours = data.get(_OURS)
     if not isinstance(ours, dict) or "program" not in ours:
@@ -162,62 +142,83 @@ def _texts(path: Path, data: dict[str, Any]) -> list[Text]:
         raise damaged(path, "program", str(error)) from None
 
 
-def _unit(path: Path, data: dict[str, Any]) -> float:
-    """Seconds in the file's unit of time."""
-    metadata = data.get("metadata")
-    named = metadata.get("timeunit") if isinstance(metadata, dict) else None
-    if named is None:
-        units = (m.get("unit") for r in data["results"] for m in _measurements(r, "time"))
-        named = next((unit for unit in units if unit), "seconds")
-    if str(named).lower() not in _SECONDS:
-        raise damaged(path, "metadata", f"unit of time {named!r} is not known here")
-    return _SECONDS[str(named).lower()]
-
-
-def _record(result: Any, operator: str, unit: float, data: dict[str, Any]) -> Record:
+def ours(result: Any) -> Record:
+    """The record that a result of ours carries; raises InvalidRecord."""
     if not isinstance(result, dict):
         raise InvalidRecord("it is not a result")
-    ours = result.get(_OURS)
-    if ours is None:
-        return _foreign(result, operator, unit, data)
-    if not isinstance(ours, dict) or not isinstance(ours.get("record"), dict):
+    told = result.get(_OURS)
+    if not isinstance(told, dict) or not isinstance(told.get("record"), dict):
         raise InvalidRecord("its record is missing")
-    record = Record.from_dict(ours["record"])
-    if record.key != ours.get("key"):
+    record = Record.from_dict(told["record"])
+    if record.key != told.get("key"):
         raise InvalidRecord("its content does not match its key")
     if canonical_json(_result(record)) != _text(result):
         raise InvalidRecord("what it tells other tools does not match its record")
     return record
 
 
-def _foreign(result: dict[str, Any], operator: str, unit: float, data: dict[str, Any]) -> Record:
-    """A record of another tool's result; raises InvalidRecord."""
+def _objectives(results: list[Any]) -> tuple[str, ...]:
+    """The names under which the time of a kernel may stand: what the results are about first."""
+    told = (r.get("objectives") for r in results if isinstance(r, dict))
+    first = next((names for names in told if isinstance(names, list)), [])
+    return tuple(dict.fromkeys([*(n for n in first if n in _OBJECTIVES), *_OBJECTIVES]))
+
+
+def _unit(metadata: Any, results: list[Any], objectives: tuple[str, ...]) -> str:
+    """The unit of the file's times, as it spells it."""
+    told = named(metadata, "timeunit", "time_unit")
+    if told:
+        return told
+    for result in results:
+        unit = _measured(result, objectives).get("unit")
+        if unit:
+            return str(unit)
+    return _UNTOLD
+
+
+def _foreign(result: Any, unit: float, objectives: tuple[str, ...]) -> Trial:
+    """Another tool's result; raises InvalidRecord."""
+    if not isinstance(result, dict):
+        raise InvalidRecord("it is not a result")
     configuration, times = result.get("configuration"), result.get("times")
     if not isinstance(configuration, dict) or not isinstance(times, dict):
         raise InvalidRecord("it lacks its configuration or its times")
-    status = _STATUS.get(str(result.get("invalidity")))
+    word = str(result.get("invalidity"))
+    status = _STATUS.get(word)
     if status is None:
         raise InvalidRecord(f"invalidity {result.get('invalidity')!r} is not known here")
-    samples = [value * unit for value in _runtimes(result, times)] if status == "ok" else []
+    samples = _samples(result, times, unit, objectives) if status == "ok" else []
     if status == "ok" and not samples:
         raise InvalidRecord("it is correct, but no time of it is told")
     compiled: Any = times.get("compilation_time", times.get("compilation"))
-    return Record(
-        workload=content_key(canonical_json({"t4": operator})),
-        operator=operator,
-        extents="{}",
-        target="t4",
-        hardware="unknown",
-        generator=f"t4-{data.get('schema_version', SCHEMA)}",
-        schedule=_text({"target": "t4", "values": configuration}),
-        status=status,
-        seconds=statistics.median(samples) if samples else None,
-        quartiles=_quartiles(samples),
-        repeats=len(samples),
-        compile_seconds=compiled * unit if _is_number(compiled) else None,
-        created=_moment(result.get("timestamp")),
-        strategy="t4",
+    return Trial(
+        configuration,
+        status,
+        samples,
+        compiled * unit if is_number(compiled) else None,
+        str(result.get("timestamp")),
+        "" if status == "ok" else word,
     )
+
+
+def _samples(
+    result: dict[str, Any], times: dict[str, Any], unit: float, objectives: tuple[str, ...]
+) -> list[float]:
+    """Seconds of each run, which are in the file's unit; else of what was measured, in its own."""
+    runs = numbers(times.get("runtimes"))
+    if runs:
+        return [value * unit for value in runs]
+    measured = _measured(result, objectives)
+    own = seconds_in(measured["unit"]) if is_unit(measured.get("unit")) else unit
+    return [measured["value"] * own] if is_number(measured.get("value")) else []
+
+
+def _measured(result: Any, objectives: tuple[str, ...]) -> dict[str, Any]:
+    """The measurement of a kernel's time, by the first of the names that there is; else {}."""
+    found = result.get("measurements") if isinstance(result, dict) else None
+    listed = [m for m in found if isinstance(m, dict)] if isinstance(found, list) else []
+    by_name = {measurement.get("name"): measurement for measurement in reversed(listed)}
+    return next((by_name[name] for name in objectives if name in by_name), {})
 
 
 def _text(value: Any) -> str:
@@ -225,42 +226,3 @@ def _text(value: Any) -> str:
         return canonical_json(value)
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"it cannot be stored: {error}") from None
-
-
-def _runtimes(result: dict[str, Any], times: dict[str, Any]) -> list[float]:
-    """The samples in the file's unit, or else the one value measured."""
-    runtimes = times.get("runtimes")
-    samples = runtimes if isinstance(runtimes, list) else []
-    good = [value for value in samples if _is_number(value)]
-    return good or [m["value"] for m in _measurements(result, "time") if _is_number(m["value"])]
-
-
-def _measurements(result: Any, name: str) -> Iterator[dict[str, Any]]:
-    found = result.get("measurements") if isinstance(result, dict) else None
-    for measurement in found if isinstance(found, list) else ():
-        if isinstance(measurement, dict) and measurement.get("name") == name:
-            yield {"value": None} | measurement
-
-
-def _is_number(value: Any) -> bool:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(float(value))
-    except OverflowError:
-        return False
-
-
-def _quartiles(samples: list[float]) -> tuple[float, float] | None:
-    if len(samples) < 2:
-        return None
-    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
-    return low, high
-
-
-def _moment(text: Any) -> str:
-    try:
-        moment = datetime.fromisoformat(str(text))
-    except ValueError:
-        return _LONG_AGO
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()

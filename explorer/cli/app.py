@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
+    from explorer.workload import Workload
     from ir.columns import Decision
     from ir.schedule import Schedule
 
@@ -184,6 +185,26 @@ def pairs(words: list[str] | None, what: str = "argument") -> dict[str, object]:
             raise UsageError(f"{what} {name!r} is given twice")
         found[name] = value
     return found
+
+
+def workload_of(
+    operator: str,
+    words: list[str] | None,
+    target: str,
+    threads: int | None,
+    records: str | None,
+    what: str,
+) -> Workload:
+    """What the command line names; of a kernel that another tuner recorded, that there is nothing
+    to do `what` with. Raises UsageError."""
+    from explorer.recorded import refuse_recorded
+    from explorer.workload import Workload
+
+    try:
+        return Workload.of(operator, pairs(words), target, threads)
+    except UsageError:
+        refuse_recorded(operator, what, records)
+        raise
 
 
 def whole(text: str) -> int:

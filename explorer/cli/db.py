@@ -30,11 +30,32 @@ class Form(StrEnum):
     t4 = "t4"
 
 
+class ForeignForm(StrEnum):
+    """Forms that are read: those exported, and those of other tuners."""
+
+    jsonl = "jsonl"
+    parquet = "parquet"
+    t4 = "t4"
+    kernel_tuner = "kernel-tuner"
+    ktt = "ktt"
+
+
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="exported records: .jsonl, .parquet or .json (T4)")
 ]
+Incoming = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        help="exported records, or another tuner's .json[.gz|.xz]: T4, Kernel Tuner's cache, KTT",
+    ),
+]
 FileForm = Annotated[
     Form | None, typer.Option("--format", help="form of the file; default: what its ending says")
+]
+IncomingForm = Annotated[
+    ForeignForm | None,
+    typer.Option("--format", help="form of the file; default: what its ending and content say"),
 ]
 _AGE = re.compile(r"(\d{1,6})([hdw])")
 _HOURS = {"h": 1, "d": 24, "w": 168}
@@ -112,7 +133,8 @@ def _print_workloads(store: Store, form: Format) -> None:
         print_json({"workloads": [row._asdict() for row in found]})
         return
     for row in found:
-        print(f"{row.workload[:12]} {row.operator} {row.extents} on {row.target}: {row.trials}")
+        where = f"{row.target}, {row.hardware}"
+        print(f"{row.workload[:12]} {row.operator} {row.extents} on {where}: {row.trials}")
 
 
 @db_app.command(
@@ -172,11 +194,18 @@ def _workload(store: Store, beginning: str) -> str:
     ),
 )
 def import_store(
-    file: File,
+    file: Incoming,
     records: Records = None,
-    form: FileForm = None,
+    form: IncomingForm = None,
     operator: Annotated[
-        str | None, typer.Option(help="what was tuned, for another tool's T4; default: the name")
+        str | None,
+        typer.Option(
+            help="what was tuned, if another tuner's file does not say; default: its name"
+        ),
+    ] = None,
+    card: Annotated[
+        str | None,
+        typer.Option(help="on what it ran, if another tuner's file does not say"),
     ] = None,
     salvage: Annotated[
         bool, typer.Option(help="of a damaged file, take what is sound of it")
@@ -187,7 +216,7 @@ def import_store(
     from records import import_records
 
     with open_store(records) as store:
-        done = import_records(store, file, form=form, salvage=salvage, operator=operator)
+        done = import_records(store, file, form=form, salvage=salvage, operator=operator, card=card)
     lost = f"; {len(done.damaged)} damaged ones passed over" if done.damaged else ""
     print(f"read {done.read} trials, {done.added} of them new{lost}")
 

@@ -22,9 +22,9 @@ from explorer.cli.app import (
     examples,
     milliseconds,
     operator_starts,
-    pairs,
     print_json,
     read_schedule,
+    workload_of,
 )
 from explorer.cli.baseline import missing_words
 from ir.errors import UsageError
@@ -80,7 +80,6 @@ def explain(
     Without a schedule or job it explains the decisions and constraints of the workload's space.
     """
     from explorer.explanation import explain_known
-    from explorer.workload import Workload
 
     if job is not None:
         if operator is not None:
@@ -89,7 +88,7 @@ def explain(
     elif operator is None:
         raise UsageError("Missing argument 'OPERATOR', or --job JOB")
     else:
-        workload = Workload.of(operator, pairs(words), target, threads)
+        workload = workload_of(operator, words, target, threads, records, "explain")
         if not schedule:
             _explain_space(workload.space(), form)
             return

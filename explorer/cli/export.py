@@ -17,8 +17,8 @@ from explorer.cli.app import (
     Words,
     app,
     examples,
-    pairs,
     read_schedule,
+    workload_of,
 )
 from explorer.cli.places import refuse_unwritable_folder
 
@@ -46,10 +46,9 @@ def export(
     --name gives one.
     """
     from explorer.job import export_best
-    from explorer.workload import Workload
 
     refuse_unwritable_folder("--out", out)
-    workload = Workload.of(operator, pairs(words), target, threads)
+    workload = workload_of(operator, words, target, threads, records, "export")
     chosen = read_schedule(schedule) if schedule else None
     for path in export_best(workload, out, schedule=chosen, store=records, name=name):
         print(f"wrote {path}")

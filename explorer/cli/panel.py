@@ -113,6 +113,8 @@ def _single(job: JobAccount) -> Table:
         possible = f"{job.roofline.seconds or 0:.3g} s at least, bound by {job.roofline.bound}"
         known = job.best is not None and not job.roofline.exceeded(job.best)
         table.add_row("of peak", job.share, possible if known else "")
+    if job.unbelieved:
+        table.add_row("not believed", Text(job.unbelieved, style="red"), "")
     if job.baseline is not None:
         table.add_row("baseline", *map(_words, _baseline(job, job.baseline)))
     regret = "" if job.regret is None else f"regret {100 * job.regret:.1f} %"

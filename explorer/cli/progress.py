@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from explorer.roofline import Roofline
 
 LINE_EVERY = 32
+BELOW = "below_roofline"
 TERA = 10_000  # GFLOP/s from which they are told in thousands
 
 
@@ -57,6 +58,7 @@ class JobAccount:
     crowd: Crowd | None = None  # beside the best
     baseline: Baseline | None = None
     model: HeadStart | None = None
+    unbelieved: str = ""  # of the first time that was below the roofline, what it was and what is
     outcomes: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -93,6 +95,8 @@ class Account:
         job.job, job.trials, job.best = progress.job, progress.trial, progress.best_seconds
         job.regret, job.baseline, job.model = progress.regret, progress.baseline, progress.model
         job.outcomes[progress.outcome.status] += 1
+        if progress.outcome.status == BELOW:
+            job.unbelieved = job.unbelieved or progress.outcome.detail
         self.trials, self.elapsed = progress.trials, progress.elapsed
         if progress.replayed:
             self.replayed += 1
@@ -153,6 +157,7 @@ class Lines:
         self._warn()
         self._say_without_model(progress, job)
         self._say_lacking(progress.number, job)
+        self._say_unbelieved(progress, job)
         improved = job.best is not None and (before is None or job.best < before)
         if improved or progress.trials % LINE_EVERY == 0:
             print(self._line(progress, job), flush=True)
@@ -192,6 +197,12 @@ class Lines:
         title = f"{job.title}: " if len(self._account.jobs) > 1 else ""
         print(f"{title}{missing_words(job.baseline)}", flush=True)
 
+    def _say_unbelieved(self, progress: Progress, job: JobAccount) -> None:
+        """The first time that was below the roofline, with both numbers."""
+        if progress.outcome.status == BELOW and job.outcomes[BELOW] == 1:
+            title = f"{job.title}: " if len(self._account.jobs) > 1 else ""
+            print(f"{title}not believed: {job.unbelieved}", flush=True)
+
     def _warn(self) -> None:
         said = warning(self._account.crowding)
         if said and not self._warned:
@@ -208,11 +219,17 @@ def speed(seconds: float | None, work: Work) -> str:
     """Best time and rate, for people."""
     if seconds is None:
         return "nothing valid yet"
-    return f"best {milliseconds(seconds)}, {rate(seconds, work)}"
+    told = rate(seconds, work)
+    return f"best {milliseconds(seconds)}" + (f", {told}" if told else "")
 
 
 def rate(seconds: float, work: Work) -> str:
-    """Operations a second with a fitting unit; of what computes nothing, bytes of its tensors."""
+    """Operations a second with a fitting unit; of what computes nothing, bytes of its tensors.
+
+    Empty for a kernel of which neither is known: another tuner's.
+    """
+    if not work.flops and not work.bytes:
+        return ""
     if not work.flops:
         return f"{work.bytes / seconds / 1e9:.1f} GB/s"
     giga = work.flops / seconds / 1e9

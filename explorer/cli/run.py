@@ -20,9 +20,9 @@ from explorer.cli.app import (
     app,
     examples,
     milliseconds,
-    pairs,
     print_json,
     read_schedule,
+    workload_of,
 )
 from explorer.cli.baseline import beside_words
 
@@ -56,9 +56,8 @@ def run(
     """
     from explorer.job import run_beside_library, run_schedule
     from explorer.recall import best_winner
-    from explorer.workload import Workload
 
-    workload = Workload.of(operator, pairs(words), target, threads)
+    workload = workload_of(operator, words, target, threads, records, "run")
     chosen = read_schedule(schedule) if schedule else best_winner(workload, records).schedule
     if baseline:
         outcome, library = run_beside_library(workload, chosen)

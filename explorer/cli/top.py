@@ -19,6 +19,7 @@ from explorer.cli.app import (
     print_json,
 )
 from ir.printable import printable
+from records.foreign import LONG_AGO
 
 if TYPE_CHECKING:
     from records import Record, Store
@@ -48,8 +49,10 @@ def top(
         extents = printable(" ".join(f"{name}={v}" for name, v in row["arguments"].items()))
         rate = f", {row['gflops']:.1f} GFLOP/s" if row["gflops"] else ""
         doubt = f" (crowded: {row['crowd']})" if row["crowd"] else ""
-        print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}{doubt}")
-        print(f"  of {row['trials']} trials on {row['hardware']}, {row['created'][:10]}")
+        title = f"{row['operator']} {extents}".rstrip()
+        print(f"{title}: {milliseconds(row['seconds'])}{rate}{doubt}")
+        when = "" if row["created"] == LONG_AGO else f", {row['created'][:10]}"
+        print(f"  of {row['trials']} trials on {row['hardware']}{when}")
 
 
 def _best(

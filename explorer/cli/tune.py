@@ -30,6 +30,7 @@ from explorer.cli.app import (
 )
 from explorer.cli.baseline import result_facts, result_lines
 from explorer.cli.places import refuse_unwritable_folder
+from explorer.cli.replayed import rank_words, recorded_facts, recording_words
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -45,7 +46,8 @@ OperatorOrJob = Annotated[
     str | None,
     typer.Argument(
         metavar="[OPERATOR]",
-        help="a built-in operator, or FILE.py:NAME; with --resume, a job's identifier",
+        help="a built-in operator, or FILE.py:NAME; with --resume, a job's identifier; with "
+        "--replay also a kernel that another tuner recorded, or - for the only one",
         autocompletion=operator_starts,
     ),
 ]
@@ -75,7 +77,10 @@ StartFrom = Annotated[
 ]
 Replay = Annotated[
     str | None,
-    typer.Option(metavar="RECORDS", help="take outcomes from records; measure and store nothing"),
+    typer.Option(
+        metavar="RECORDS",
+        help="take outcomes from a store, an export or another tuner's file; store nothing",
+    ),
 ]
 BaselineOption = Annotated[
     bool,
@@ -143,6 +148,7 @@ def tune(
         _boot(target)
     from explorer import job
     from explorer.budget import Budget
+    from explorer.recorded import RecordedKernel
 
     given = _given(context)
     if replay is not None:
@@ -155,16 +161,16 @@ def tune(
         raise UsageError("--operators is for --resume; name an operator of a file as FILE.py:NAME")
     if jobs is not None:
         return _tune_file(jobs, (trials, seconds, effort), given, output)
-    if operator is None:
+    if operator is None and replay is None:
         raise UsageError("Missing argument 'OPERATOR', or --jobs FILE.toml, or --resume")
-    plan = job.plan_one(
-        operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
+    plan, recordings = job.plan_replay(
+        operator, pairs(words), Budget.of(effort, trials, seconds), replay, target=target,
         threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
         model=model, start_from=start_from, baseline=baseline, devices=devices,
     )  # fmt: skip
-    if replay is None:
-        return _search(plan, output)
-    plan, recordings = job.recorded(plan, replay)
+    if any(isinstance(recording.workload, RecordedKernel) for recording in recordings):
+        why = "the kernel was recorded by another tuner, where it ran"
+        _refuse_others(given, set(given) - {"target", "threads"}, why)
     return _search(plan, output, recordings=recordings)
 
 
@@ -229,6 +235,8 @@ def _search(
 
     workloads = prepare(plan, recordings, past)
     _refuse_names(workloads, output)
+    for recording in recordings if output.form is Format.text else ():
+        print(recording_words(recording), flush=True)
     for number, workload in enumerate(workloads):
         if output.folder is not None:
             folder = _folder(output.folder, len(workloads), number, workload.program.name)
@@ -243,7 +251,7 @@ def _search(
         )  # fmt: skip
     if not recordings:
         _doubt_peaks(found, workloads, peaks)
-    return _finish(found, output, workloads, resumable=not recordings)
+    return _finish(found, output, workloads, recordings)
 
 
 def _doubt_peaks(
@@ -254,8 +262,10 @@ def _doubt_peaks(
 
     rooflines = _rooflines(workloads, peaks)
     for result in found.results:
-        if rooflines[result.number].exceeded(result.seconds):
+        if rooflines[result.number].doubts(result.seconds):
             forget_peaks(workloads[result.number].hardware)
+    for number, _ in found.missed:  # perhaps because no time was believed
+        forget_peaks(workloads[number].hardware)
 
 
 def _rooflines(
@@ -274,7 +284,7 @@ def _peaks(workloads: Sequence[Workload], measured: bool) -> list[dict[str, floa
     from explorer.peaks import measured_peaks, stated_peaks
 
     return [
-        stated_peaks(w.target, w.hardware)
+        stated_peaks(w.backend, w.hardware)
         | (measured_peaks(w.target, w.hardware) if measured else {})
         for w in workloads
     ]
@@ -283,7 +293,11 @@ def _peaks(workloads: Sequence[Workload], measured: bool) -> list[dict[str, floa
 def _refuse_names(workloads: Sequence[Workload], output: _Output) -> None:
     """Raises now what exporting would after the search."""
     from explorer.exporter import refuse_name
+    from explorer.recorded import RecordedKernel, nothing_to
 
+    for workload in workloads if output.folder is not None else ():
+        if isinstance(workload, RecordedKernel):
+            raise UsageError(nothing_to("export", workload.operator, workload.target))
     if output.name is not None and len(workloads) > 1:
         raise UsageError(f"--name {output.name}: there are {len(workloads)} kernels; name one job")
     for workload in workloads if output.folder is not None else ():
@@ -326,7 +340,10 @@ def _display(
 
 
 def _finish(
-    found: PlanResult, output: _Output, workloads: Sequence[Workload], resumable: bool
+    found: PlanResult,
+    output: _Output,
+    workloads: Sequence[Workload],
+    recordings: Sequence[Recording],
 ) -> int:
     """Print what was found, export it, and choose the exit code."""
     from explorer.job import single
@@ -335,14 +352,14 @@ def _finish(
         single(found)  # raises what a job without a result ends with
     text = output.form is Format.text
     for result in found.results if text else ():
-        _print_text(found, result)
+        _print_text(found, result, recordings[result.number] if recordings else None)
     files = {r.number: _export(found.plan, r, workloads[r.number], output) for r in found.results}
     if text:
         _print_end(found, files)
         if found.interrupted:
-            _print_interrupted(found, output.records, resumable)
+            _print_interrupted(found, output.records, resumable=not recordings)
     else:
-        _print_json(found, files)
+        _print_json(found, files, recordings)
     if found.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_NOTHING if found.missed else EXIT_DONE
@@ -366,7 +383,7 @@ def _folder(out: Path, jobs: int, number: int, name: str) -> Path:
     return out if jobs == 1 else out / f"{number + 1}-{name}"
 
 
-def _print_text(found: PlanResult, result: JobResult) -> None:
+def _print_text(found: PlanResult, result: JobResult, recording: Recording | None) -> None:
     from explorer.cli.progress import crowded, speed
 
     counts = ", ".join(f"{n} {status}" for status, n in result.outcomes)
@@ -380,8 +397,11 @@ def _print_text(found: PlanResult, result: JobResult) -> None:
     print(f"{speed(result.seconds, result.program)}{noise}{crowded(result.crowd)}")
     for line in result_lines(result):
         print(line)
-    print(f"schedule {result.best.to_json()}")
-    print(f"job {result.job}", flush=True)
+    if recording is not None:
+        print(rank_words(recording, result.seconds))
+    print(f"schedule {result.best.to_json()}", flush=True)
+    if recording is None:  # a replay leaves no job that a name could be used for
+        print(f"job {result.job}", flush=True)
 
 
 def _print_end(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
@@ -400,9 +420,13 @@ def _print_interrupted(found: PlanResult, records: str | None, resumable: bool) 
     print(f"tilewright: interrupted{kept}", file=sys.stderr)
 
 
-def _print_json(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
+def _print_json(
+    found: PlanResult, files: dict[int, tuple[str, ...]], recordings: Sequence[Recording]
+) -> None:
     """One job's result as it stands; of several a list, with what they share."""
     rows = [_row(result, files[result.number]) for result in found.results]
+    for row, result in zip(rows, found.results, strict=True) if recordings else ():
+        row["recorded"] = recorded_facts(recordings[result.number], result.seconds)
     if len(found.plan.jobs) == 1:
         print_json(rows[0])
         return

@@ -119,7 +119,7 @@ def _warnings(story: Story, seconds: float) -> list[str]:
     crowd = crowd_of(story.best.outcome)
     if crowd is not None:
         said.append(f"{crowd.words} while the best kernel was timed: it may be faster than that")
-    if story.roofline.exceeded(seconds):
+    if story.roofline.doubts(seconds):
         said.append(
             "the best kernel is faster than the peak that was measured for this machine, which was "
             "measured too low: no share of it is told"

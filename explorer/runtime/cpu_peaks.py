@@ -1,6 +1,7 @@
-"""What this CPU can do at best, measured: multiply-adds in registers, and reading from memory.
+"""What this CPU can do at best, measured: multiply-adds in registers, and reading from each level.
 
-Two kernels that do nothing else, run by all threads of the pool. A worker process calls it.
+By the kernels that the backend has for it, run by all threads of the pool. A worker process calls
+it.
 """
 
 from __future__ import annotations
@@ -9,56 +10,75 @@ import os
 import time
 from pathlib import Path
 
-import numpy as np
-
 from explorer.runtime.cpu import compile_kernel, load
 from explorer.runtime.memory import aligned_empty
-from ir.kernel import Argument, Kernel
-from ir.target import Hardware
+from ir.peaks import HEADROOM, level_facts, rate_name
+from ir.target import Hardware, HasPeakKernels, PeakKernel, get_backend
 
-_CHAINS = 12  # independent sums: more than latency times ports, fewer than AVX2's registers
-_ROUNDS = 400_000  # of a multiply-add in each chain: some milliseconds
-_SECONDS = 0.15  # of runs, of which the fastest counts
+_SECONDS = 0.03  # of runs, of which the fastest counts
 _LARGEST = 256 << 20  # more takes seconds to touch; a larger cache makes memory look faster
-
-_HEAD = """\
-declare VECTOR @llvm.fma.NAME(VECTOR, VECTOR, VECTOR)
-define void @peak_body(i64 %thread, i64 %threads, ptr %args, ptr %team) {
-entry:
-  %o.at = getelementptr ptr, ptr %args, i64 1
-  %o = load ptr, ptr %o.at
-  %a = load ptr, ptr %args
-  %skip = mul i64 %thread, SHARE
-  %mine = getelementptr float, ptr %a, i64 %skip
-  br label %loop
-loop:
-  %n = phi i64 [ 0, %entry ], [ %n1, %loop ]
-"""
-_TAIL = """\
-  %n1 = add i64 %n, STEP
-  %on = icmp ult i64 %n1, END
-  br i1 %on, label %loop, label %done
-done:
-SUMS
-  %place = mul i64 %thread, LANES
-  %o.mine = getelementptr float, ptr %o, i64 %place
-  store VECTOR %total, ptr %o.mine, align 4
-  ret void
-}
-"""
+_CLOCKS = 2.0  # by what factor one machine's clocks, and so its peaks, differ from hour to hour
+_SHARED = 2.0  # and those of levels of which other machines of the host take a part, unseen
+_CACHES = Path("/sys/devices/system/cpu")
 
 
 def measure_peaks(hardware: Hardware, cache_dir: Path) -> dict[str, float]:
-    """`peak_flops.f32` (operations a second) and `peak_bytes` (bytes a second, reading)."""
-    lanes = 16 if "avx512f" in hardware.isa else 8 if "avx2" in hardware.isa else 4
-    threads = hardware.threads
-    flops = 2 * threads * lanes * _CHAINS * _ROUNDS
-    share = _bytes_to_read(hardware) // (4 * threads * lanes * _CHAINS) * lanes * _CHAINS
-    arithmetic = _fastest(_text(_chains(), lanes, 0, 1, _ROUNDS), lanes, threads, 1, cache_dir)
-    step = lanes * _CHAINS
-    reading = _text(_reads(lanes), lanes, share, step, share)
-    memory = _fastest(reading, lanes, threads, share * threads, cache_dir)
-    return {"peak_flops.f32": flops / arithmetic, "peak_bytes": 4 * share * threads / memory}
+    """Operations a second by engine and type (`ir.peaks`), bytes a second by level, reading.
+
+    Besides `peak_flops.f32` and `peak_bytes`, the peaks that reports draw.
+    """
+    found = {HEADROOM: _CLOCKS}
+    for one in _source().arithmetic_kernels(hardware):
+        found[one.name] = _speed(one, cache_dir)
+    found["peak_flops.f32"] = found[rate_name("vectors", "f32", "f32")]
+    return found | _levels(hardware, cache_dir)
+
+
+def _source() -> HasPeakKernels:
+    backend = get_backend("cpu")
+    assert isinstance(backend, HasPeakKernels)
+    return backend
+
+
+def _levels(hardware: Hardware, cache_dir: Path) -> dict[str, float]:
+    """Bandwidths of the caches and of the memory, as far as one is larger than those nearer.
+
+    Of the first cache none: what lies there takes no longer than the call.
+    """
+    threads, facts = hardware.threads, dict(hardware.facts)
+    first, second = (int(facts.get(name, 0)) for name in ("l1_bytes", "l2_bytes"))
+    last = max(int(facts.get("l3_bytes", 0)), _last_caches())
+    own, all_caches = first + second, threads * (first + second) + last
+    found: dict[str, float] = {}
+    if second // 2 > first:
+        near = _reading(hardware, second // 2, cache_dir)
+        found |= level_facts("l2", near, threads * first)
+    size = min(4 * second, last // (2 * threads))
+    if size > own:
+        far = _reading(hardware, size, cache_dir)
+        found |= level_facts("l3", _SHARED * far, threads * own)
+    # What is not larger than the caches shows their bandwidth, which is no less than memory's.
+    memory = _reading(hardware, _bytes_to_read(hardware) // threads, cache_dir)
+    found |= level_facts("memory", _SHARED * memory, all_caches)
+    return found | {"peak_bytes": memory}
+
+
+def _reading(hardware: Hardware, share: int, cache_dir: Path) -> float:
+    """Bytes a second of all threads, each of which reads so many again and again."""
+    return _speed(_source().reading_kernel(hardware, share), cache_dir)
+
+
+def _last_caches() -> int:
+    """Bytes of all last caches of this machine together: several, where sockets or chiplets have
+    one each; 0 where the system does not tell."""
+    found: dict[str, int] = {}
+    for index in _CACHES.glob("cpu[0-9]*/cache/index3"):
+        try:
+            size = (index / "size").read_text().strip().rstrip("K")
+            found[(index / "shared_cpu_list").read_text().strip()] = int(size) << 10
+        except (OSError, ValueError):
+            continue
+    return sum(found.values())
 
 
 def _bytes_to_read(hardware: Hardware) -> int:
@@ -68,69 +88,15 @@ def _bytes_to_read(hardware: Hardware) -> int:
     return min(max(2 * cached, 64 << 20), there // 8, _LARGEST)
 
 
-def _fastest(text: str, lanes: int, threads: int, elements: int, cache_dir: Path) -> float:
-    """Seconds of the fastest of some runs."""
-    arguments = (
-        Argument("A", (elements,), "f32", "input"),
-        Argument("O", (lanes * threads,), "f32", "output"),
-    )
-    kernel = Kernel("peak", "cpu", arguments, (("llvm", text),), "peak_body", threads)
-    source = aligned_empty((elements,), "f32")
+def _speed(one: PeakKernel, cache_dir: Path) -> float:
+    """Work a second of the fastest of some runs."""
+    source, goal = (aligned_empty(argument.shape, "f32") for argument in one.kernel.arguments)
     source[...] = 0.0
-    loaded = load(compile_kernel(kernel, cache_dir))
-    launch = loaded.bind([source, np.empty(lanes * threads, np.float32)])
+    loaded = load(compile_kernel(one.kernel, cache_dir))
+    launch = loaded.bind([source, goal])
     end = time.perf_counter() + _SECONDS
     times = [launch(), launch()]
     while time.perf_counter() < end:
         times.append(launch())
     loaded.close()
-    return min(times)
-
-
-def _text(body: str, lanes: int, share: int, step: int, end: int) -> str:
-    """A loop around `body`, which leaves its sums in %b0, %b1 and so on."""
-    vector = f"<{lanes} x float>"
-    words = {"VECTOR": vector, "NAME": f"v{lanes}f32", "LANES": str(lanes), "SHARE": str(share)}
-    words |= {"STEP": str(step), "END": str(end)}
-    text = _HEAD + body + _TAIL.replace("SUMS", _sums())
-    for word, meaning in words.items():
-        text = text.replace(word, meaning)
-    return text
-
-
-def _started() -> str:
-    lines = (
-        f"  %a{i} = phi VECTOR [ zeroinitializer, %entry ], [ %b{i}, %loop ]\n" for i in _all()
-    )
-    return "".join(lines)
-
-
-def _chains() -> str:
-    """Every chain multiplies a constant and adds it."""
-    half = "VECTOR splat (float 5.0e-1)"
-    lines = (
-        f"  %b{i} = call VECTOR @llvm.fma.NAME({half}, {half}, VECTOR %a{i})\n" for i in _all()
-    )
-    return _started() + "".join(lines)
-
-
-def _reads(lanes: int) -> str:
-    """Every chain adds one vector of this thread's share."""
-    lines = (
-        f"  %i{i} = add i64 %n, {i * lanes}\n"
-        f"  %p{i} = getelementptr float, ptr %mine, i64 %i{i}\n"
-        f"  %v{i} = load VECTOR, ptr %p{i}, align 4\n"
-        f"  %b{i} = fadd VECTOR %a{i}, %v{i}\n"
-        for i in _all()
-    )
-    return _started() + "".join(lines)
-
-
-def _sums() -> str:
-    names = ["%b0", *(f"%s{i}" for i in range(1, _CHAINS - 1)), "%total"]
-    lines = (f"  {names[i]} = fadd VECTOR {names[i - 1]}, %b{i}" for i in range(1, _CHAINS))
-    return "\n".join(lines)
-
-
-def _all() -> range:
-    return range(_CHAINS)
+    return one.work / min(times)

@@ -46,3 +46,15 @@ def test_every_key_of_a_file_of_jobs_is_documented_and_no_other(place: Path) -> 
     documented = {(name, where) for names, where in rows for name in re.findall(r"`(\w+)`", names)}
     known = {(name, "top") for name in set(_TOP) - {"defaults", "job"}}
     assert documented == known | {(name, "job") for name in _JOB}
+
+
+def test_commands_of_the_page_on_replays_work(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the first Python block, which writes the file that they read."""
+    exec(blocks("docs/replay.md", "python")[0], {})
+    lines = [line for block in blocks("docs/replay.md", "sh") for line in block.splitlines()]
+    assert lines
+    for line in lines:
+        assert cli.invoke(shlex.split(line)[1:]) == cli.EXIT_DONE, capsys.readouterr().err
+        assert capsys.readouterr().out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, MutableSequence, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from copy import copy
 from dataclasses import replace
 from types import TracebackType
@@ -65,6 +65,9 @@ class ScriptedDevice:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def bounded_by(self, peaks: Mapping[str, Any]) -> None:
+        """Every time is believed."""
 
     def begin(self, schedules: Sequence[Schedule]) -> None:
         self._begun.extend(schedules)

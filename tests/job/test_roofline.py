@@ -8,12 +8,13 @@ import pytest
 
 from explorer.peaks import stated_peaks
 from explorer.roofline import Roofline, operations
+from ir.peaks import rate_name
 from ir.registry import load_operator
-from ir.target import Hardware
+from ir.target import Hardware, get_backend
 from ir.targets.cuda.hardware import known_hardware
 
 H200 = known_hardware("h200")
-FACTS: dict[str, Any] = dict(H200.facts) | stated_peaks("cuda", H200)
+FACTS: dict[str, Any] = dict(H200.facts) | stated_peaks(get_backend("cuda"), H200)
 LARGE = {"m": 4096, "n": 4096, "k": 4096}
 
 
@@ -56,21 +57,21 @@ def test_units_work_side_by_side() -> None:
 
 def test_a_card_that_is_not_known_has_the_general_peak() -> None:
     other = Hardware("cuda", "new", ("sm_999",), 1, (("major", 99), ("peak_flops", 5.0)))
-    assert stated_peaks("cuda", other) == {}
+    assert stated_peaks(get_backend("cuda"), other) == {}
     program = load_operator("matmul").build(**LARGE, dtype="bf16")
     assert Roofline.of(program, dict(other.facts)).peak_flops == pytest.approx(5.0)
 
 
 def test_memory_is_a_bound_where_its_clock_is_known() -> None:
     facts = (("major", 9), ("minor", 0), ("memory_clock_khz", 3_201_000), ("memory_bus_bits", 6144))
-    peaks = stated_peaks("cuda", Hardware("cuda", "h", (), 1, facts))
+    peaks = stated_peaks(get_backend("cuda"), Hardware("cuda", "h", (), 1, facts))
     assert peaks["peak_bytes"] == pytest.approx(4.917e12, rel=1e-3)
     program = load_operator("matmul").build(m=16, n=8192, k=8192, dtype="bf16", tb=True)
     assert Roofline.of(program, FACTS | {"peak_bytes": 4.9e12}).bound == "memory"
 
 
 def test_a_target_that_states_nothing_has_no_peak() -> None:
-    assert stated_peaks("cpu", Hardware("cpu", "x", (), 1, ())) == {}
+    assert stated_peaks(get_backend("cpu"), Hardware("cpu", "x", (), 1, ())) == {}
     program = load_operator("matmul").build(**LARGE, dtype="bf16")
     assert not Roofline.of(program, {"peak_flops.f32": 1e12}).known
 
@@ -82,3 +83,21 @@ def test_what_is_faster_than_the_peak_shows_that_the_peak_is_wrong() -> None:
     assert (known.share(7.75), known.exceeded(7.75)) == (None, True)
     assert known.words(7.75) == "no share of the machine's peak, which was measured too low"
     assert Roofline(1000, 10).words(1.0) == ""
+
+
+def test_the_fastest_engine_of_a_type_is_its_peak() -> None:
+    """As measured of a CPU: tiles before vectors."""
+    facts = {"peak_flops.f32": 1e12, rate_name("vectors", "bf16", "f32"): 2e12}
+    facts |= {rate_name("tiles", "bf16", "f32"): 16e12}
+    program = load_operator("matmul").build(**LARGE, dtype="bf16")
+    assert Roofline.of(program, facts).peak_flops == pytest.approx(16e12)
+
+
+def test_masks_spare_work_and_cast_no_doubt_on_peaks() -> None:
+    causal = roof("attention", {"b": 1, "heads": 8, "sq": 2048, "d": 128, "causal": True})
+    fast = 0.6 * (causal.seconds or 0.0)
+    assert causal.exceeded(fast)
+    assert not causal.doubts(fast)
+    assert causal.words(fast) == "no share of the machine's peak: masks spare it work"
+    full = roof("attention", {"b": 1, "heads": 8, "sq": 2048, "d": 128})
+    assert full.doubts(fast)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from records import Record, Store, export_records, import_records, jsonl, parquet, t4
+from records import Record, Store, documents, export_records, import_records, jsonl, parquet
 from records.errors import DamagedExport, InvalidRecord
 from records.packed import SMALL, Unpackable, most_of, unpacked
 
@@ -49,7 +49,7 @@ def test_what_is_cut_or_no_xz_is_told(tmp_path: Path, place: int) -> None:
     ("name", "module", "setting"),
     [
         ("x.jsonl", jsonl, "LONGEST_LINE"),
-        ("x.json", t4, "LARGEST"),
+        ("x.json", documents, "LARGEST"),
         ("x.parquet", parquet, "LARGEST"),
         ("x.parquet", parquet, "LONGEST"),
     ],

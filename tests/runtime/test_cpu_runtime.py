@@ -127,7 +127,17 @@ def test_peaks_are_measured_and_bound_what_kernels_do(
     monkeypatch.setattr(ForeignLoad, "share", lambda *_: 0.0)
     hardware = get_backend("cpu").hardware()
     found = measured_peaks("cpu", hardware, tmp_path)
-    assert set(found) == {"peak_flops.f32", "peak_bytes"}
+    rates = {name for name in found if name.startswith("rate.")}
+    assert rates >= {"rate.vectors.f32.f32", "rate.vectors.f64.f64"}
+    assert ("rate.tiles.bf16.f32" in rates) == ("amx_bf16" in hardware.isa)
+    assert ("rate.vectors.bf16.f32" in rates) == ("avx512_bf16" in hardware.isa)
+    others = {"peak_flops.f32", "peak_bytes", "headroom", "bandwidth.memory", "nearer.memory"}
+    assert set(found) >= rates | others
+    assert found["nearer.memory"] >= hardware["l3_bytes"]
+    if "amx_bf16" in hardware.isa:
+        assert found["rate.tiles.bf16.f32"] > 2 * found["rate.vectors.f32.f32"]
+    caches = [found[name] for name in ("bandwidth.l2", "bandwidth.l3") if name in found]
+    assert all(speed > found["bandwidth.memory"] / 8 for speed in caches)
     lanes = 16 if "avx512f" in hardware.isa else 8 if "avx2" in hardware.isa else 4
     fastest = hardware.threads * 2 * lanes * 2 * 8e9  # two units a core at 8 GHz
     assert fastest / 1000 < found["peak_flops.f32"] < fastest

@@ -5,9 +5,10 @@ Facts are asked for without spaces, so what makes these is imported where it is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ir.target import Hardware
+from ir.target import Hardware, PeakKernel
 from ir.targets.cpu.hardware import host_hardware
 
 if TYPE_CHECKING:
@@ -48,3 +49,15 @@ class CpuBackend:
         from ir.targets.cpu.standalone import standalone
 
         return standalone(kernel, symbol)
+
+    def arithmetic_kernels(self, hardware: Hardware) -> Iterator[PeakKernel]:
+        """Kernels that multiply and add, one for each engine and type that the host has."""
+        from ir.targets.cpu.peak_kernels import arithmetic
+
+        return arithmetic(hardware)
+
+    def reading_kernel(self, hardware: Hardware, share: int) -> PeakKernel:
+        """A kernel of whose threads each reads so many bytes of its own."""
+        from ir.targets.cpu.peak_kernels import reading
+
+        return reading(hardware, share)

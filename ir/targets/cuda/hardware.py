@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 
 from ir.errors import MissingTarget, UsageError
+from ir.peaks import HEADROOM, level_facts, rate_name
 from ir.target import Hardware
 
 _ATTRIBUTES = {
@@ -24,6 +26,31 @@ _RATES: dict[tuple[int, int], dict[str, int]] = {
     (9, 0): {"e4m3": 8192, "i8": 8192, "u8": 8192, "bf16": 4096, "f16": 4096, "tf32": 2048,
              "f32": 256, "f64": 256},
 }  # fmt: skip
+# The same by engine, type of the factors and of the sum. What an architecture's cards differ in
+# (sums in f32 at half the rate on some) is told at the higher rate.
+_TENSOR: dict[tuple[int, int], dict[tuple[str, str], int]] = {
+    (8, 0): {("f16", "f16"): 2048, ("f16", "f32"): 2048, ("bf16", "f32"): 2048,
+             ("tf32", "f32"): 1024, ("i8", "i32"): 4096, ("u8", "i32"): 4096, ("f64", "f64"): 128},
+    (8, 6): {("f16", "f16"): 1024, ("f16", "f32"): 1024, ("bf16", "f32"): 1024,
+             ("tf32", "f32"): 512, ("i8", "i32"): 2048, ("u8", "i32"): 2048},
+    (8, 9): {("f16", "f16"): 1024, ("f16", "f32"): 1024, ("bf16", "f32"): 1024,
+             ("tf32", "f32"): 512, ("e4m3", "f16"): 2048, ("e4m3", "f32"): 2048,
+             ("i8", "i32"): 2048, ("u8", "i32"): 2048},
+    (9, 0): {("f16", "f16"): 4096, ("f16", "f32"): 4096, ("bf16", "f32"): 4096,
+             ("tf32", "f32"): 2048, ("e4m3", "f16"): 8192, ("e4m3", "f32"): 8192,
+             ("i8", "i32"): 8192, ("u8", "i32"): 8192, ("f64", "f64"): 256},
+}  # fmt: skip
+_CORES: dict[tuple[int, int], dict[tuple[str, str], int]] = {  # bytes by dot products of four
+    (8, 0): {("f32", "f32"): 128, ("f16", "f16"): 512, ("bf16", "f32"): 256, ("f64", "f64"): 64,
+             ("i32", "i32"): 128, ("i8", "i32"): 512, ("u8", "i32"): 512},
+    (8, 6): {("f32", "f32"): 256, ("f16", "f16"): 256, ("bf16", "f32"): 256, ("f64", "f64"): 4,
+             ("i32", "i32"): 128, ("i8", "i32"): 512, ("u8", "i32"): 512},
+    (9, 0): {("f32", "f32"): 256, ("f16", "f16"): 512, ("bf16", "f32"): 512, ("f64", "f64"): 128,
+             ("i32", "i32"): 128, ("i8", "i32"): 512, ("u8", "i32"): 512},
+}  # fmt: skip
+_CORES[8, 9] = _CORES[8, 6]
+_L2_BYTES = 64  # that the L2 cache gives one SM in a clock
+_BOOST = {(8, 6): 1.25, (8, 9): 1.25}  # cards that run beyond the clock that their driver tells
 KNOWN = {
     "h200": ("NVIDIA H200", 132, 232448, 60 << 20, 1980000, 9, 0, 141 << 30),
     "h100": ("NVIDIA H100 80GB HBM3", 132, 232448, 50 << 20, 1980000, 9, 0, 80 << 30),
@@ -58,7 +85,26 @@ def stated_peaks(hardware: Hardware) -> dict[str, float]:
     clocks = float(facts.get("sms", 0)) * float(facts.get("clock_khz", 0)) * 1e3
     found = {f"peak_flops.{dtype}": clocks * rate for dtype, rate in rates.items()}
     memory = float(facts.get("memory_clock_khz", 0)) * 1e3 * float(facts.get("memory_bus_bits", 0))
-    return found | ({"peak_bytes": 2 * memory / 8} if memory else {})  # two transfers a clock
+    found |= {"peak_bytes": 2 * memory / 8} if memory else {}  # two transfers a clock
+    return found | (_limits(facts, clocks, found.get("peak_bytes", 0.0)) if rates else {})
+
+
+def _limits(
+    facts: Mapping[str, int | float | str], clocks: float, memory: float
+) -> dict[str, float]:
+    """What no kernel can be faster than, of a known architecture: by engine and type, by level.
+
+    Between two launches the L2 cache keeps what it can hold, and nothing nearer keeps anything.
+    """
+    arch = int(facts.get("major", 0)), int(facts.get("minor", 0))
+    found = {HEADROOM: _BOOST.get(arch, 1.0)}
+    for engine, table in (("tensor", _TENSOR[arch]), ("cores", _CORES[arch])):
+        for (factors, sums), rate in table.items():
+            found[rate_name(engine, factors, sums)] = clocks * rate
+    found |= level_facts("l2", clocks * _L2_BYTES, 0.0)
+    return found | (
+        level_facts("memory", memory, float(facts.get("l2_bytes", 0))) if memory else {}
+    )
 
 
 def device_hardware(device: int = 0) -> Hardware:
