@@ -94,10 +94,11 @@ def _write(stream: TextIO, store: Outgoing, path: Path, selection: Selection) ->
     space: tuple[object, ...] = ()
     for record in store.records(**selection):
         here = (record.workload, record.target, record.hardware, record.generator, record.threads)
+        here = (*here, record.memory)
         if count and here != space:
             raise UnusableLocation(
                 f"{path}: a T4 file holds one search space, but the trials are of several "
-                "workloads, machines or generators: select one workload"
+                "workloads, machines, generators or memories: select one workload"
             )
         space = here
         stream.write(("," if count else "") + "\n" + canonical_json(_result(record)))
