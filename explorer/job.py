@@ -68,6 +68,7 @@ def tune(
     start_from: str | Path | None = None,
     replay: str | Path | None = None,
     baseline: bool = True,
+    memory: str | None = None,
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> JobResult:
@@ -78,8 +79,9 @@ def tune(
     `store` before `progress` hears of it. `model` is a trained cost model to start with, "none", or
     (None) the one that the package ships for the target. The fastest schedules of the records in
     `start_from` are measured first. Unless `baseline` is false, the program is also measured in
-    the target's array library, and again in turns with the finalists. With `replay`, records answer
-    instead of this machine, and nothing is stored.
+    the target's array library, and again in turns with the finalists. `memory` is what operands lie
+    in: "plain" (as numpy and torch allocate) or "huge". With `replay`, records answer instead of
+    this machine, and nothing is stored.
     A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """
@@ -87,6 +89,7 @@ def tune(
     plan = plan_one(
         operator, arguments, budget, target=target, threads=threads, pins=pins,
         strategy=strategy, seed=seed, model=model, start_from=start_from, baseline=baseline,
+        memory=memory,
     )  # fmt: skip
     recordings: tuple[Recording, ...] = ()
     if replay is not None:
@@ -148,9 +151,10 @@ def plan_one(
     model: str | Path | None = None,
     start_from: str | Path | None = None,
     baseline: bool = True,
+    memory: str | None = None,
 ) -> Plan:
     """The plan of one job; raises UsageError for wrong names and values."""
-    workload = Workload.of(operator, arguments, target, threads)
+    workload = Workload.of(operator, arguments, target, threads, memory)
     fixed = cast("tuple[tuple[str, Scalar], ...]", tuple((pins or {}).items()))
     job = JobPlan(
         workload.operator, workload.arguments, target, threads, fixed, strategy, seed,
@@ -158,6 +162,7 @@ def plan_one(
         start_from=start_of(start_from),
         baseline=baseline,
         program=workload.given,
+        memory=workload.memory,
     )  # fmt: skip
     return Plan((job,), budget)
 
@@ -236,7 +241,10 @@ def _run(
     workload.refuse_unmeasurable()
     where = cache or cache_dir()
     program, hardware = workload.program, workload.hardware
-    with Measurer(program, workload.target, hardware, cache_dir=where, library=library) as measurer:
+    with Measurer(
+        program, workload.target, hardware, cache_dir=where, library=library,
+        memory=workload.memory,
+    ) as measurer:  # fmt: skip
         (outcome,) = measurer.compete([schedule], ROUNDS, library=library)
         baseline = measurer.baseline
     if outcome.ok:
@@ -270,6 +278,7 @@ def export_best(
         "schedule": json.loads(schedule.to_json()),
         "seconds": seconds,
         "hardware": workload.hardware.key,
+        "memory": workload.memory,
         "isa": list(workload.hardware.isa),
         "generator": workload.backend.generator,
     }

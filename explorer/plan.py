@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from explorer.budget import BATCH, Budget
 from ir.errors import UsageError
-from records import Address, StoreError
+from records import MEMORIES, Address, StoreError
 
 if TYPE_CHECKING:
     from explorer.workload import Workload
@@ -51,6 +51,7 @@ class JobPlan:
     start_from: Address | None = None  # records whose fastest schedules are measured first
     baseline: bool = True  # whether the target's array library is measured besides
     program: Program | None = None
+    memory: str | None = None  # what operands lie in; None: as the target's usually do
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start_from", start_of(self.start_from))
@@ -72,10 +73,10 @@ class JobPlan:
         from explorer.workload import Workload
 
         if self.program is None:
-            return Workload.of(self.operator, dict(self.arguments), self.target, self.threads)
-        return Workload(
-            self.operator, self.arguments, self.target, self.threads, given=self.program
-        )
+            where = (self.target, self.threads, self.memory)
+            return Workload.of(self.operator, dict(self.arguments), *where)
+        where = (self.target, self.threads, None, self.program, self.memory or "")
+        return Workload(self.operator, self.arguments, *where)
 
     def to_data(self) -> dict[str, object]:
         """As JSON takes it; the program as text."""
@@ -150,7 +151,7 @@ def _stored_job(data: Mapping[str, Any]) -> JobPlan:
         from ir.text import parse
 
         found["program"] = parse(data["program"])
-    return JobPlan(**{**data, **found})
+    return JobPlan(**{"memory": MEMORIES[0], **data, **found})  # of before there was a choice
 
 
 def read_plan(path: Path, /, **given: object) -> Plan:
@@ -202,6 +203,7 @@ _JOB = {
     "model": str,
     "start_from": str,
     "baseline": bool,
+    "memory": str,
 }
 _WORDS = {
     bool: "true or false",
@@ -255,7 +257,8 @@ def _named(merged: dict[str, Any]) -> dict[str, Any]:
     from explorer.workload import Workload
 
     target, threads = merged.get("target", "cpu"), merged.get("threads")
-    workload = Workload.of(merged["operator"], dict(merged["arguments"]), target, threads)
+    where = (target, threads, merged.get("memory"))
+    workload = Workload.of(merged["operator"], dict(merged["arguments"]), *where)
     found = {"operator": workload.operator, "arguments": workload.arguments}
     return {**merged, **found, "program": workload.given}
 

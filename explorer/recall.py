@@ -20,7 +20,7 @@ from explorer.settings import records_location
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
-from records import Address, Job, Record, Store, candidate_key, utc_now
+from records import MEMORIES, Address, Job, Record, Store, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
@@ -94,6 +94,7 @@ def to_record(
         created=utc_now(),
         job=job,
         strategy=strategy,
+        memory=workload.memory,
     )
 
 
@@ -108,6 +109,7 @@ def _selection(workload: Workload) -> Selection:
         "target": workload.target,
         "hardware": workload.hardware.key,
         "generator": workload.backend.generator,
+        "memory": workload.memory,
     }
 
 
@@ -154,6 +156,7 @@ def candidate_of(workload: Workload, schedule: Schedule) -> str:
         workload.backend.generator,
         hardware.threads,
         schedule.key,
+        workload.memory,
     )
 
 
@@ -196,16 +199,26 @@ def quiet_records(records: Iterable[Record]) -> list[Record]:
 
 def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     """The best record of a workload on this machine; raises NothingValid."""
-    record = None
+    record, others = None, ()
     if store_exists(store):  # looking makes no store
         with open_store(store, read_only=True) as records:
             record = best_of(_trials(records, workload))
+            others = () if record else _other_memories(records, workload)
     if record is None:
+        placed = f" in {workload.placed}" if workload.placed and others else ""
+        there = f" (there is one in {others[0]} memory: --memory {others[0]})" if others else ""
         raise NothingValid(
-            f"{workload.operator} {workload.extents_json}: no valid record of it for this machine; "
-            "tune it first"
+            f"{workload.operator} {workload.extents_json}: no valid record of it{placed} for this "
+            f"machine{there}; tune it first"
         )
     return record
+
+
+def _other_memories(store: Store, workload: Workload) -> tuple[str, ...]:
+    """Other kinds of memory in which this workload was right on this machine."""
+    kinds = {memory for memory in MEMORIES if memory != workload.memory}
+    selection = _selection(workload) | {"status": "ok"}
+    return tuple(kind for kind in sorted(kinds) if store.count(**(selection | {"memory": kind})))
 
 
 def best_winner(workload: Workload, store: str | Path | None = None) -> Winner:
@@ -248,6 +261,8 @@ def _baseline_of(store: Store, job: Job, workload: Workload) -> Baseline | None:
         return None
     options = json.loads(job.options)
     if not options.get("baseline") or options.get("hardware") != workload.hardware.key:
+        return None
+    if options.get("memory", MEMORIES[0]) != workload.memory:
         return None
     found = Baseline.from_facts(options["baseline"])
     if found.outcome is None or LOAD in dict(found.outcome.notes):

@@ -350,6 +350,7 @@ class Search:
             "threads": workload.threads,
             "hardware": workload.hardware.key,
             "generator": workload.backend.generator,
+            "memory": workload.memory,
         }
         extents, text = workload.extents_json, json.dumps(options)
         job = self.store.new_job(printable(workload.operator), extents, workload.target, text)
@@ -409,6 +410,7 @@ def _measurer(workload: Workload, cache: Path | None, seed: int, baseline: bool)
         cache_dir=cache or cache_dir(),
         seed=seed,
         library=baseline,
+        memory=workload.memory,
     )
 
 

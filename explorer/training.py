@@ -33,7 +33,7 @@ WELL_KNOWN = 30  # kernels measured in finals from which a workload teaches with
 def read_groups(
     sources: Sequence[Where], target: str | None = None, operators: Sequence[str] = ()
 ) -> list[Group]:
-    """One group for each workload, machine and code generator in stores and exports (.jsonl,
+    """One group for each workload, machine, generator and memory in stores and exports (.jsonl,
     .jsonl.xz).
 
     Programs are those that the sources carry, built in, or of the files `operators`. Raises
@@ -46,7 +46,8 @@ def read_groups(
         with opened(source) as store:
             for record in store.records(target=target) if target else store.records():
                 what = (record.target, record.operator, record.extents, record.workload)
-                found.setdefault((*what, record.hardware, record.generator), []).append(record)
+                here = (record.hardware, record.generator, record.memory)
+                found.setdefault((*what, *here), []).append(record)
                 if workloads.get(what) is None and what not in tried:
                     tried.add(what)
                     workloads[what] = buildable(store, of_record(record), operators)

@@ -131,6 +131,13 @@ Target = Annotated[
     str, typer.Option(help="what to generate code for", autocompletion=target_starts)
 ]
 Threads = Annotated[int | None, typer.Option(help="threads of the kernel; default: all allowed")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="what operands lie in: plain, as numpy and torch allocate (default), or huge pages",
+    ),
+]
 Pins = Annotated[
     list[str] | None, typer.Option("--pin", metavar="DECISION=VALUE", help="fix a decision")
 ]

@@ -11,6 +11,7 @@ import typer
 
 from explorer.cli.app import (
     Format,
+    Memory,
     OperatorFiles,
     OutputFormat,
     Records,
@@ -71,6 +72,7 @@ def explain(
     job: JobName = None,
     target: Target = "cpu",
     threads: Threads = None,
+    memory: Memory = None,
     records: Records = None,
     operators: OperatorFiles = None,
     form: OutputFormat = Format.text,
@@ -89,7 +91,7 @@ def explain(
     elif operator is None:
         raise UsageError("Missing argument 'OPERATOR', or --job JOB")
     else:
-        workload = Workload.of(operator, pairs(words), target, threads)
+        workload = Workload.of(operator, pairs(words), target, threads, memory)
         if not schedule:
             _explain_space(workload.space(), form)
             return

@@ -9,6 +9,7 @@ import typer
 
 from explorer.cli.app import (
     ExportName,
+    Memory,
     OperatorName,
     Records,
     ScheduleText,
@@ -36,6 +37,7 @@ def export(
     schedule: ScheduleText = "",
     target: Target = "cpu",
     threads: Threads = None,
+    memory: Memory = None,
     records: Records = None,
     name: ExportName = None,
 ) -> None:
@@ -49,7 +51,7 @@ def export(
     from explorer.workload import Workload
 
     refuse_unwritable_folder("--out", out)
-    workload = Workload.of(operator, pairs(words), target, threads)
+    workload = Workload.of(operator, pairs(words), target, threads, memory)
     chosen = read_schedule(schedule) if schedule else None
     for path in export_best(workload, out, schedule=chosen, store=records, name=name):
         print(f"wrote {path}")

@@ -10,6 +10,7 @@ import typer
 from explorer.cli import EXIT_DONE, EXIT_NOTHING
 from explorer.cli.app import (
     Format,
+    Memory,
     OperatorName,
     OutputFormat,
     Records,
@@ -44,6 +45,7 @@ def run(
     schedule: ScheduleText = "",
     target: Target = "cpu",
     threads: Threads = None,
+    memory: Memory = None,
     records: Records = None,
     baseline: Annotated[
         bool, typer.Option("--baseline", help="time the target's array library in turns with it")
@@ -58,7 +60,7 @@ def run(
     from explorer.recall import best_winner
     from explorer.workload import Workload
 
-    workload = Workload.of(operator, pairs(words), target, threads)
+    workload = Workload.of(operator, pairs(words), target, threads, memory)
     chosen = read_schedule(schedule) if schedule else best_winner(workload, records).schedule
     if baseline:
         outcome, library = run_beside_library(workload, chosen)

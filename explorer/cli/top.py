@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -49,7 +49,8 @@ def top(
         rate = f", {row['gflops']:.1f} GFLOP/s" if row["gflops"] else ""
         doubt = f" (crowded: {row['crowd']})" if row["crowd"] else ""
         print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}{doubt}")
-        print(f"  of {row['trials']} trials on {row['hardware']}, {row['created'][:10]}")
+        where = " in ".join((row["hardware"], *_memory(row)))
+        print(f"  of {row['trials']} trials on {where}, {row['created'][:10]}")
 
 
 def _best(
@@ -67,7 +68,9 @@ def _best(
         with open_store(where, read_only=True) as store:
             selected = store.records(operator=operator) if operator else store.records()
             for r in selected:
-                groups.setdefault((r.workload, r.target, r.hardware, r.generator), []).append(r)
+                groups.setdefault(
+                    (r.workload, r.target, r.hardware, r.generator, r.memory), []
+                ).append(r)
             for trials in groups.values():
                 if record := best_of(trials):
                     found.append((record, len(trials), _flops(store, record, operators)))
@@ -93,10 +96,19 @@ def _row(record: Record, count: int, flops: float | None) -> dict[str, Any]:
         "trials": count,
         "target": record.target,
         "hardware": record.hardware,
+        "memory": record.memory,
         "generator": record.generator,
         "created": record.created,
         "schedule": json.loads(record.schedule),
     }
+
+
+def _memory(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What operands lay in, where the target has a choice."""
+    from explorer.workload import memories_of
+
+    choice = len(memories_of(row["target"])) > 1
+    return (f"{row['memory']} memory",) if choice else ()
 
 
 def _flops(store: Store, record: Record, operators: Sequence[str]) -> float | None:

@@ -15,6 +15,7 @@ from explorer.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOTHING
 from explorer.cli.app import (
     ExportName,
     Format,
+    Memory,
     OperatorFiles,
     OutputFormat,
     Pins,
@@ -110,6 +111,7 @@ def tune(
     seconds: Seconds = None,
     effort: Effort = "standard",
     threads: Threads = None,
+    memory: Memory = None,
     pin: Pins = None,
     strategy: Strategy = "evolutionary",
     seed: Seed = 0,
@@ -151,7 +153,7 @@ def tune(
     plan = job.plan_one(
         operator, pairs(words), Budget.of(effort, trials, seconds), target=target,
         threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
-        model=model, start_from=start_from, baseline=baseline,
+        model=model, start_from=start_from, baseline=baseline, memory=memory,
     )  # fmt: skip
     if replay is None:
         return _search(plan, output)

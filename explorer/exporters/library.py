@@ -18,6 +18,7 @@ from pathlib import Path
 from string import Template
 
 from explorer.errors import ExportError
+from explorer.exporters import outputs
 from explorer.exporters.base import (
     CHOOSE,
     MANIFEST_SCHEMA,
@@ -202,7 +203,7 @@ def python_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object])
     rows = [_row(argument) for argument in operands]
     names = parameter_names([a.name for a in operands], ("_run",))
     inputs = [names[a.name] for a in operands if a.role == "input"]
-    outputs = [f"{names[a.name]}=None" for a in operands if a.role == "output"]
+    written = [f"{names[a.name]}=None" for a in operands if a.role == "output"]
     places = {"name": kernel.name, "symbol": around.symbol, "build": around.build}
     hidden = kernel.name in _used_names()
     function = "_exported" if hidden else kernel.name
@@ -210,25 +211,27 @@ def python_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object])
         places,
         facts=described(facts),
         arguments="(\n" + "".join(f"    {row!r},\n" for row in rows) + ")",
-        parameters=", ".join([*inputs, *outputs]),
+        parameters=", ".join([*inputs, *written]),
         function=function,
         signature=around.signature,
         words="\n".join(f"    {names[a.name]}: {_words(a)}" for a in operands),
         values="".join(f"{name}, " for name in names.values()).rstrip(" "),
+        outputs=outputs.text(),
         hidden=Template(HIDDEN).substitute(places, function=function) if hidden else "",
     )
 
 
 _PLACES = (
     "name", "symbol", "build", "facts", "arguments", "parameters", "function", "signature",
-    "words", "values", "hidden",
+    "words", "values", "hidden", "outputs",
 )  # fmt: skip
 
 
 @cache
 def _used_names() -> frozenset[str]:
     """What the module itself calls something, builtins included."""
-    return names_in(Template(MODULE).substitute(dict.fromkeys(_PLACES, "_")))
+    places = dict.fromkeys(_PLACES, "_") | {"outputs": outputs.text()}
+    return names_in(Template(MODULE).substitute(places))
 
 
 def _row(argument: Argument) -> tuple[object, ...]:

@@ -11,8 +11,12 @@ $facts
 Needs numpy and, beside this file, lib$name.so.
 """
 
+from __future__ import annotations
+
 import ctypes
+import mmap
 import sys
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +42,12 @@ def _load():
 
 
 _function = _load()
+
+
+$outputs
+
+
+_ROOMS = {row[0]: _Room(row[1], row[3]) for row in ARGUMENTS if row[5]}
 
 
 def _run(values):
@@ -72,14 +82,20 @@ def _overlap(one, other):
 
 def _new(row, values, torch):
     """Room for an output: a tensor if the first argument is one, else an array."""
-    _, shape, dtype, stored, torch_name, _ = row
+    name, _, dtype, _, torch_name, _ = row
+    array = _ROOMS[name].array()
     if torch is not None and isinstance(values[0], torch.Tensor):
-        return torch.empty(shape, dtype=getattr(torch, torch_name))
-    array = np.empty(shape, stored)
+        return _as_tensor(array, getattr(torch, torch_name), torch)
     for value in values:  # narrow floats as the inputs have them
         if isinstance(value, np.ndarray) and value.dtype.name == _PATTERNS.get(dtype):
             return array.view(value.dtype)
     return array
+
+
+def _as_tensor(array, dtype, torch):
+    """A tensor on the memory of an array, which may hold bit patterns."""
+    tensor = torch.from_numpy(array.view(np.int16) if array.dtype == np.uint16 else array)
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
 def _read(value, row, torch):
