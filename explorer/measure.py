@@ -38,6 +38,7 @@ from ir.program import Program
 from ir.roundoff import Accumulations
 from ir.schedule import Schedule
 from ir.target import Hardware, StatesRoundoff
+from records import MEMORIES
 
 _WORKERS = "explorer.runtime.workers"
 _MOST_COMPILERS = 16
@@ -87,7 +88,7 @@ class Measurer:
     """Measures schedules of one program on this machine. Use as a context manager.
 
     `runtime` is the runtime's name, where it differs from the backend's. With `library` the
-    baseline is measured before the first candidate.
+    baseline is measured before the first candidate. `memory` is what timed operands lie in.
     """
 
     def __init__(
@@ -104,9 +105,11 @@ class Measurer:
         runtime: str | None = None,
         timing: Timing | None = None,
         library: bool = False,
+        memory: str = MEMORIES[0],
     ) -> None:
         self._program = program
         self._hardware = hardware
+        self._memory = memory
         self._deadline = deadline_s
         self._compile_deadline = compile_deadline_s
         self._timing = timing or Timing()
@@ -255,7 +258,7 @@ class Measurer:
             self._doubtful |= isinstance(self._examiner.ask(_REST_DEADLINE, "rest"), Died)
         if self._alone is None:
             place, known = f"{_WORKERS}:LibraryExaminer", self._known_expectation()
-            self._alone = Worker(self._library_server(), place, known, self._runtime)
+            self._alone = Worker(self._library_server(), place, known, self._runtime, self._memory)
         return self._alone.ask(_LIBRARY_DEADLINE, "library", self._program, timing)
 
     def _compile(self, schedules: Sequence[Schedule]) -> list[_Candidate]:
@@ -287,7 +290,7 @@ class Measurer:
         """The timing worker; the first call waits for the oracle. Raises DeviceLost."""
         if self._examiner is None:
             place, known = f"{_WORKERS}:Examiner", self._known_expectation()
-            self._examiner = Worker(self._server, place, known, self._runtime)
+            self._examiner = Worker(self._server, place, known, self._runtime, self._memory)
             self._doubtful |= self._apart  # it draws operands and asks the oracle first
         if self._doubtful:
             self._wait_for(self._examiner)

@@ -25,6 +25,7 @@ LOAD = "foreign_load"  # the note of the share of the processors that other prog
 CROWDED = "crowded"  # the note that this left fewer processors than the kernel has threads
 PROCESSORS = "processors"  # the note of how many there are
 TURNS = "turns"  # the note of how many rounds a median was taken over
+KERNEL = "kernel"  # the note of the kernel's own seconds, where an outcome's are of whole calls
 DOUBTS = (LOAD, CROWDED, PROCESSORS)
 Note = tuple[str, str | int | float | bool]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from explorer.disturbance import quiet, worst
 from explorer.errors import NothingValid
-from explorer.outcome import LOAD, Note, Outcome, Status
+from explorer.outcome import KERNEL, LOAD, Note, Outcome, Status
 from explorer.settings import records_location
 from ir.errors import UsageError
 from ir.printable import printable
@@ -175,7 +175,7 @@ def _verdict(trials: Sequence[Record], deciding: bool) -> Outcome:
     told = quiet_records(finals or timed)
     crowd = worst(noted(trial) for trial in told)
     notes = () if crowd is None else crowd.notes
-    seconds = told[-1].seconds if finals else _median(told)
+    seconds = kernel_seconds(told[-1]) if finals else _median(told, kernel_seconds)
     return Outcome("ok", seconds, kernel_key=trials[-1].kernel_key, notes=notes)
 
 
@@ -300,5 +300,18 @@ def best_of(trials: Iterable[Record]) -> Record | None:
     return ranked[0][-1] if ranked else None
 
 
-def _median(trials: Iterable[Record]) -> float:
-    return statistics.median(trial.seconds for trial in trials if trial.seconds is not None)
+def kernel_seconds(record: Record) -> float | None:
+    """The kernel's own time, as a search tells it: finals time whole calls, and note this."""
+    alone = json.loads(record.notes or "{}").get(KERNEL)
+    return record.seconds if alone is None else float(alone)
+
+
+def call_seconds(record: Record) -> float | None:
+    """What is recorded, be it of a call or, in a search, of the kernel."""
+    return record.seconds
+
+
+def _median(
+    trials: Iterable[Record], told: Callable[[Record], float | None] = call_seconds
+) -> float:
+    return statistics.median(s for trial in trials if (s := told(trial)) is not None)

@@ -16,7 +16,7 @@ from costmodel.saved import TrainedModel, load_model, shipped_model
 from explorer.disturbance import trust
 from explorer.plan import NO_MODEL
 from explorer.rebuilding import buildable, machine_of, of_record
-from explorer.recall import DAMNING, FINAL, Where, noted, quiet_records
+from explorer.recall import DAMNING, FINAL, Where, kernel_seconds, noted, quiet_records
 from explorer.result import SHIPPED, HeadStart
 from explorer.sources import opened
 from explorer.workload import Workload
@@ -123,9 +123,9 @@ def _completed(space: Space, schedule: Schedule) -> Schedule:
 
 def _times(trials: Sequence[Record]) -> tuple[list[float], list[float]]:
     """Seconds of a kernel in finals, and in searches."""
-    good = [trial for trial in trials if trial.ok and trial.seconds is not None]
-    finals = [trial.seconds for trial in good if trial.strategy == FINAL and trial.seconds]
-    return finals, [trial.seconds for trial in good if trial.strategy != FINAL and trial.seconds]
+    told = [(trial.strategy, kernel_seconds(trial)) for trial in trials if trial.ok]
+    finals = [seconds for strategy, seconds in told if strategy == FINAL and seconds]
+    return finals, [seconds for strategy, seconds in told if strategy != FINAL and seconds]
 
 
 def _scale(kernels: Iterable[Sequence[Record]]) -> float:

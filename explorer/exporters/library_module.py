@@ -31,17 +31,7 @@ _PATTERNS = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn"}
 _ON_HOST = (1, 3, 13)  # DLPack's numbers of devices: CPU, pinned for CUDA, managed by CUDA
 
 
-def _load():
-    path = Path(__file__).with_name("lib$name.so")
-    if not path.exists():
-        raise ImportError(f"{path} is missing; build it: $build")
-    function = ctypes.CDLL(str(path)).$symbol
-    function.restype = None
-    function.argtypes = [ctypes.c_void_p] * len(ARGUMENTS)
-    return function
-
-
-_function = _load()
+$loading
 
 
 $outputs
@@ -225,6 +215,19 @@ $words
     """
     return _run(($values))
 $hidden'''
+
+# How the module comes by its function.
+LOADING = """def _load():
+    path = Path(__file__).with_name("lib$name.so")
+    if not path.exists():
+        raise ImportError(f"{path} is missing; build it: $build")
+    function = ctypes.CDLL(str(path)).$symbol
+    function.restype = None
+    function.argtypes = [ctypes.c_void_p] * len(ARGUMENTS)
+    return function
+
+
+_function = _load()"""
 
 # A function whose name the module itself needs is not among the module's own names.
 HIDDEN = """

@@ -19,6 +19,11 @@ def text() -> str:
     return Path(__file__).read_text(encoding="utf-8").partition(_LINE)[2].strip()
 
 
+def room(shape: tuple[int, ...], stored: str) -> Any:
+    """An output as an exported module makes it for itself."""
+    return _Room(shape, stored).array()
+
+
 _LINE = "# --- the text of exported modules " + 63 * "-" + "\n"
 
 # --- the text of exported modules ---------------------------------------------------------------

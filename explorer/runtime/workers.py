@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,11 +18,14 @@ from explorer.outcome import Status
 from explorer.runtime.base import (
     Array,
     Binary,
+    Calling,
     HasLibrary,
     Launch,
+    LoadedKernel,
     MeasuresPeaks,
     Rests,
     Runtime,
+    ServesCallers,
     get_runtime,
 )
 from explorer.runtime.eager import Inexpressible
@@ -31,6 +34,7 @@ from ir.kernel import Argument, Kernel
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import Backend, Hardware, get_backend
+from records import MEMORIES
 
 _AS_TIMED = 2  # runs of one call, which then goes the way of timed ones
 
@@ -95,6 +99,9 @@ class Timing:
     )
 
 
+_BRIEF = Timing(fewest=3, most=5, budget=0.03, cut=float("inf"), slow=float("inf"))
+
+
 @dataclass(frozen=True, slots=True)
 class Examination:
     """What one candidate did: samples in seconds per run when it was right."""
@@ -104,12 +111,31 @@ class Examination:
     error: float | None = None
     detail: str = ""
     clock_ghz: float | None = None
+    kernel: float | None = None  # seconds of the kernel alone, where samples are of calls
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Inputs and outputs by name."""
+
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+    def of(self, binary: Binary) -> list[Array]:
+        """Those that a kernel takes, in its order."""
+        have = {**self.inputs, **self.outputs}
+        for argument in binary.operands:
+            if argument.name not in have:
+                raise LookupError(f"the program has no tensor {argument.name}")
+        return [have[argument.name] for argument in binary.operands]
 
 
 class Examiner:
     """Checks and times binaries against one expectation: made here from a recipe, or read."""
 
-    def __init__(self, source: Expectation | Recipe, runtime: str) -> None:
+    def __init__(
+        self, source: Expectation | Recipe, runtime: str, memory: str = MEMORIES[0]
+    ) -> None:
         self._runtime: Runtime = get_runtime(runtime)
         self._prepare()
         self._specs = source.outputs
@@ -119,6 +145,17 @@ class Examiner:
         self._outputs = {
             spec.name: self._runtime.empty(spec.shape, spec.dtype) for spec in self._specs
         }
+        self._checked_in = Operands(self._inputs[0], self._outputs)
+        self._timed_in = self._checked_in if memory == MEMORIES[0] else self._callers()
+
+    def _callers(self) -> Operands:
+        """The first set in memory as callers have it: checks guard theirs, timed runs do not."""
+        runtime = self._runtime
+        assert isinstance(runtime, ServesCallers)
+        return Operands(
+            {name: runtime.given(array) for name, array in self._inputs[0].items()},
+            {spec.name: runtime.returned(spec.shape, spec.dtype) for spec in self._specs},
+        )
 
     def _placed(self, source: Expectation | Recipe, number: int) -> Expected:
         """One set of operands where kernels read them, and what outputs may be."""
@@ -144,9 +181,20 @@ class Examiner:
         kernel = self._runtime.load(binary)
         try:
             launches = [kernel.bind(self._operands(binary, number)) for number in range(SETS)]
-            return self._examine(launches, best, timing)
+            timed = launches[0]
+            if self._timed_in is not self._checked_in:
+                timed = kernel.bind(self._timed_in.of(binary))
+            calling = self._calling(kernel, binary) if timing.sustained else None
+            return self._examine(launches, timed, best, timing, calling)
         finally:
             kernel.close()
+
+    def _calling(self, kernel: LoadedKernel, binary: Binary) -> Calling | None:
+        """The exported function on what callers give it; None where memory is not as they have."""
+        if self._timed_in is self._checked_in or not isinstance(self._runtime, ServesCallers):
+            return None
+        inputs = [a.name for a in binary.operands if a.role == "input"]
+        return self._runtime.calling(kernel, [self._timed_in.inputs[name] for name in inputs])
 
     def library(self, program: Program, timing: Timing) -> tuple[str, Examination]:
         """Check and time the program in the runtime's array library, whose name is given too.
@@ -160,25 +208,40 @@ class Examiner:
         launches = [
             self._runtime.library(program, inputs, self._outputs) for inputs in self._inputs
         ]
+        own = self._timed_in is not self._checked_in
+        lent = self._timed_in
+        timed = self._runtime.library(program, lent.inputs, lent.outputs) if own else launches[0]
         self.rest()
         try:
-            return launches[0].name, self._examine(launches, None, timing)
+            return launches[0].name, self._examine(launches, timed, None, timing)
         finally:
             self.rest()
 
     def _examine(
-        self, launches: Sequence[Launch], best: float | None, timing: Timing
+        self,
+        launches: Sequence[Launch],
+        timed: Launch,
+        best: float | None,
+        timing: Timing,
+        calling: Calling | None = None,
     ) -> Examination:
+        """Samples are of `calling` if it is there; the kernel's own time is noted then."""
         first, verdict = self._checked(launches[0], 0)
         if not verdict.right:
             return Examination("wrong_result", (), verdict.error, verdict.detail)
         if timing.sustained:
-            _load(launches[0], self._runtime.settle)
-        samples = _time(launches[0], first, best, timing)
+            _load(timed, self._runtime.settle)
+        samples = _time(timed, first, best, timing if calling is None else _BRIEF)
+        kernel = None
+        if calling is not None:
+            kernel = statistics.median(samples)
+            samples = _time(calling, kernel, best, timing)
         clock = self._runtime.clock_ghz()
         if len(samples) == 1:
             return Examination("ok", samples, verdict.error, "far behind: timed once", clock)
-        _, again = self._checked(launches[0], 0, _AS_TIMED)
+        _, again = self._checked(timed, 0, _AS_TIMED, self._timed_in)
+        if again.right and calling is not None:
+            again = self._judge(0, self._results(calling))
         if not again.right:
             detail = f"right at first, then not: {again.detail}"
             return Examination("unstable", samples, again.error, detail, clock)
@@ -189,34 +252,37 @@ class Examiner:
             detail = f"wrong on a second set of inputs: {other.detail}"
             return Examination("wrong_result", samples, other.error, detail, clock)
         error = max(verdict.error, again.error, other.error)
-        return Examination("ok", samples, error, "", clock)
+        return Examination("ok", samples, error, "", clock, kernel)
 
-    def _checked(self, launch: Launch, number: int, times: int = 1) -> tuple[float, Verdict]:
+    def _results(self, calling: Calling) -> dict[str, Array]:
+        """What the function returned last, by name."""
+        return dict(zip((spec.name for spec in self._specs), calling.results, strict=True))
+
+    def _checked(
+        self, launch: Launch, number: int, times: int = 1, operands: Operands | None = None
+    ) -> tuple[float, Verdict]:
         """Runs behind one another on poisoned outputs, and what came of them."""
+        outputs = self._outputs if operands is None else operands.outputs
         for spec in self._specs:
-            self._runtime.poison(self._outputs[spec.name], spec.dtype)
+            self._runtime.poison(outputs[spec.name], spec.dtype)
         seconds = launch(times)
-        return seconds, self._judge(number)
+        return seconds, self._judge(number, outputs)
 
-    def _judge(self, number: int) -> Verdict:
+    def _judge(self, number: int, outputs: Mapping[str, Array]) -> Verdict:
         worst = Verdict(0.0)
         for name, bounds in self._bounds[number].items():
-            verdict = self._named(name, bounds)
+            verdict = self._named(name, bounds, outputs[name])
             if not verdict.right:
                 return verdict
             worst = max(worst, verdict, key=lambda v: v.error)
         return worst
 
-    def _named(self, name: str, bounds: Bounds) -> Verdict:
-        verdict = self._runtime.judge(bounds, self._outputs[name])
+    def _named(self, name: str, bounds: Bounds, output: Array) -> Verdict:
+        verdict = self._runtime.judge(bounds, output)
         return verdict if verdict.right else Verdict(verdict.error, f"{name}: {verdict.detail}")
 
     def _operands(self, binary: Binary, number: int) -> list[Array]:
-        have = {**self._inputs[number], **self._outputs}
-        for argument in binary.operands:
-            if argument.name not in have:
-                raise LookupError(f"the program has no tensor {argument.name}")
-        return [have[argument.name] for argument in binary.operands]
+        return Operands(self._inputs[number], self._outputs).of(binary)
 
 
 class LibraryExaminer(Examiner):
