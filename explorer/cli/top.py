@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,17 +39,22 @@ def top(
     form: OutputFormat = Format.text,
 ) -> None:
     """List the best record of every workload, machine and code generator."""
+    from records import MEMORIES
+
     winners = _best(operator, records, operators or ())
     found = [_row(record, count, flops) for record, count, flops in winners]
     if form is Format.json:
         print_json({"records": found})
         return
+    choosing = {row["target"] for row in found if row["memory"] != MEMORIES[0]}
     for row in found:
         extents = printable(" ".join(f"{name}={v}" for name, v in row["arguments"].items()))
         rate = f", {row['gflops']:.1f} GFLOP/s" if row["gflops"] else ""
         doubt = f" (crowded: {row['crowd']})" if row["crowd"] else ""
         print(f"{row['operator']} {extents}: {milliseconds(row['seconds'])}{rate}{doubt}")
-        where = " in ".join((row["hardware"], *_memory(row)))
+        where = row["hardware"]
+        if row["target"] in choosing:
+            where += f" in {row['memory']} memory"
         print(f"  of {row['trials']} trials on {where}, {row['created'][:10]}")
 
 
@@ -101,14 +106,6 @@ def _row(record: Record, count: int, flops: float | None) -> dict[str, Any]:
         "created": record.created,
         "schedule": json.loads(record.schedule),
     }
-
-
-def _memory(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """What operands lay in, where the target has a choice."""
-    from explorer.workload import memories_of
-
-    choice = len(memories_of(row["target"])) > 1
-    return (f"{row['memory']} memory",) if choice else ()
 
 
 def _flops(store: Store, record: Record, operators: Sequence[str]) -> float | None:

@@ -38,30 +38,47 @@ $outputs
 
 
 _ROOMS = {row[0]: _Room(row[1], row[3]) for row in ARGUMENTS if row[5]}
+_DTYPES = {row[0]: np.dtype(row[3]) for row in ARGUMENTS}
 
 
 def _run(values):
     """Check, call, and return the outputs: as they were given, or new ones for None."""
     torch = sys.modules.get("torch")
-    values = [
-        _new(row, values, torch) if value is None and row[5] else value
-        for value, row in zip(values, ARGUMENTS)
-    ]
-    arrays = [
-        _written(value, row, torch) if row[5] else _read(value, row, torch)
-        for value, row in zip(values, ARGUMENTS)
-    ]
-    outputs = [(array, row[0]) for array, row in zip(arrays, ARGUMENTS) if row[5]]
-    for number, (one, name) in enumerate(outputs):
-        for other, second in outputs[:number]:
+    arrays, results, given = [], [], []
+    for value, row in zip(values, ARGUMENTS):
+        if not row[5]:
+            array = value if _is_exact(value, row) else _read(value, row, torch)
+        elif value is None:
+            result, array = _new(row, values, torch)
+            results.append(result)
+        else:
+            array = _written(value, row, torch)
+            results.append(value)
+            given.append((array, row[0]))
+        arrays.append(array)
+    if given:
+        _part(arrays, given)
+    _function(*[array.__array_interface__["data"][0] for array in arrays])
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _is_exact(value, row):
+    """Whether an input is what the kernel takes, as nearly all are."""
+    if type(value) is not np.ndarray or value.shape != row[1] or value.dtype != _DTYPES[row[0]]:
+        return False
+    flags = value.flags
+    return flags.c_contiguous and flags.aligned
+
+
+def _part(arrays, given):
+    """See to it that outputs which the caller gave overlap neither each other nor inputs."""
+    for number, (one, name) in enumerate(given):
+        for other, second in given[:number]:
             if _overlap(one, other):
                 raise ValueError(f"{NAME}: outputs {second} and {name} overlap")
     for number, (array, row) in enumerate(zip(arrays, ARGUMENTS)):
-        if not row[5] and any(_overlap(array, output) for output, _ in outputs):
+        if not row[5] and any(_overlap(array, output) for output, _ in given):
             arrays[number] = array.copy()  # outputs are written before all inputs are read
-    _function(*[array.ctypes.data for array in arrays])
-    results = tuple([value for value, row in zip(values, ARGUMENTS) if row[5]])
-    return results[0] if len(results) == 1 else results
 
 
 def _overlap(one, other):
@@ -71,15 +88,16 @@ def _overlap(one, other):
 
 
 def _new(row, values, torch):
-    """Room for an output: a tensor if the first argument is one, else an array."""
+    """Room for an output, as it is returned and as an array: a tensor if the first argument is."""
     name, _, dtype, _, torch_name, _ = row
     array = _ROOMS[name].array()
     if torch is not None and isinstance(values[0], torch.Tensor):
-        return _as_tensor(array, getattr(torch, torch_name), torch)
-    for value in values:  # narrow floats as the inputs have them
-        if isinstance(value, np.ndarray) and value.dtype.name == _PATTERNS.get(dtype):
-            return array.view(value.dtype)
-    return array
+        return _as_tensor(array, getattr(torch, torch_name), torch), array
+    if dtype in _PATTERNS:  # narrow floats as the inputs have them
+        for value in values:
+            if isinstance(value, np.ndarray) and value.dtype.name == _PATTERNS[dtype]:
+                return array.view(value.dtype), array
+    return array, array
 
 
 def _as_tensor(array, dtype, torch):

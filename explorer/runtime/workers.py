@@ -131,7 +131,13 @@ class Operands:
 
 
 class Examiner:
-    """Checks and times binaries against one expectation: made here from a recipe, or read."""
+    """Checks and times binaries against one expectation: made here from a recipe, or read.
+
+    What is checked has guarded ends, and inputs that cannot be written; what is timed lies in
+    `memory`, which may be that of callers.
+    """
+
+    _lent: Operands | None = None  # the first set as callers have it, where that is timed
 
     def __init__(
         self, source: Expectation | Recipe, runtime: str, memory: str = MEMORIES[0]
@@ -145,8 +151,7 @@ class Examiner:
         self._outputs = {
             spec.name: self._runtime.empty(spec.shape, spec.dtype) for spec in self._specs
         }
-        self._checked_in = Operands(self._inputs[0], self._outputs)
-        self._timed_in = self._checked_in if memory == MEMORIES[0] else self._callers()
+        self._lent = None if memory == MEMORIES[0] else self._callers()
 
     def _callers(self) -> Operands:
         """The first set in memory as callers have it: checks guard theirs, timed runs do not."""
@@ -181,9 +186,7 @@ class Examiner:
         kernel = self._runtime.load(binary)
         try:
             launches = [kernel.bind(self._operands(binary, number)) for number in range(SETS)]
-            timed = launches[0]
-            if self._timed_in is not self._checked_in:
-                timed = kernel.bind(self._timed_in.of(binary))
+            timed = kernel.bind(self._lent.of(binary)) if self._lent else launches[0]
             calling = self._calling(kernel, binary) if timing.sustained else None
             return self._examine(launches, timed, best, timing, calling)
         finally:
@@ -191,10 +194,10 @@ class Examiner:
 
     def _calling(self, kernel: LoadedKernel, binary: Binary) -> Calling | None:
         """The exported function on what callers give it; None where memory is not as they have."""
-        if self._timed_in is self._checked_in or not isinstance(self._runtime, ServesCallers):
+        if self._lent is None or not isinstance(self._runtime, ServesCallers):
             return None
         inputs = [a.name for a in binary.operands if a.role == "input"]
-        return self._runtime.calling(kernel, [self._timed_in.inputs[name] for name in inputs])
+        return self._runtime.calling(kernel, [self._lent.inputs[name] for name in inputs])
 
     def library(self, program: Program, timing: Timing) -> tuple[str, Examination]:
         """Check and time the program in the runtime's array library, whose name is given too.
@@ -208,9 +211,9 @@ class Examiner:
         launches = [
             self._runtime.library(program, inputs, self._outputs) for inputs in self._inputs
         ]
-        own = self._timed_in is not self._checked_in
-        lent = self._timed_in
-        timed = self._runtime.library(program, lent.inputs, lent.outputs) if own else launches[0]
+        lent, timed = self._lent, launches[0]
+        if lent is not None:
+            timed = self._runtime.library(program, lent.inputs, lent.outputs)
         self.rest()
         try:
             return launches[0].name, self._examine(launches, timed, None, timing)
@@ -239,7 +242,7 @@ class Examiner:
         clock = self._runtime.clock_ghz()
         if len(samples) == 1:
             return Examination("ok", samples, verdict.error, "far behind: timed once", clock)
-        _, again = self._checked(timed, 0, _AS_TIMED, self._timed_in)
+        _, again = self._checked(timed, 0, _AS_TIMED, self._lent)
         if again.right and calling is not None:
             again = self._judge(0, self._results(calling))
         if not again.right:
