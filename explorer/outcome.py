@@ -26,6 +26,7 @@ CROWDED = "crowded"  # the note that this left fewer processors than the kernel 
 PROCESSORS = "processors"  # the note of how many there are
 TURNS = "turns"  # the note of how many rounds a median was taken over
 KERNEL = "kernel"  # the note of the kernel's own seconds, where an outcome's are of whole calls
+CALL = "call"  # the note of what a call takes, where an outcome's seconds are the kernel's own
 DOUBTS = (LOAD, CROWDED, PROCESSORS)
 Note = tuple[str, str | int | float | bool]
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 from explorer.disturbance import quiet, worst
 from explorer.errors import NothingValid
-from explorer.outcome import KERNEL, LOAD, Note, Outcome, Status
+from explorer.outcome import CALL, KERNEL, LOAD, Note, Outcome, Status
 from explorer.settings import records_location
 from ir.errors import UsageError
 from ir.printable import printable
@@ -176,6 +176,8 @@ def _verdict(trials: Sequence[Record], deciding: bool) -> Outcome:
     crowd = worst(noted(trial) for trial in told)
     notes = () if crowd is None else crowd.notes
     seconds = kernel_seconds(told[-1]) if finals else _median(told, kernel_seconds)
+    if finals and told[-1].seconds != seconds:
+        notes += ((CALL, told[-1].seconds or 0.0),)
     return Outcome("ok", seconds, kernel_key=trials[-1].kernel_key, notes=notes)
 
 

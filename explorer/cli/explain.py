@@ -167,10 +167,13 @@ def _baseline(found: Explanation, baseline: Baseline) -> str:
     """The library's time beside the schedule's own, or why there is none."""
     from explorer.cli.progress import crowded
     from explorer.comparison import beside_baseline
+    from explorer.outcome import CALL
 
     if baseline.seconds is None:
         return missing_words(baseline)
     best = _best_of(found)
+    if best is not None:  # the library is timed as it is called
+        best = replace(best, seconds=float(dict(best.notes).get(CALL, best.seconds or 0.0)))
     compared = None if best is None else beside_baseline(best, baseline)
     beside = crowded(baseline.crowd) if compared is None else f"; the schedule: {compared.words}"
     return f"baseline: {baseline.library} takes {milliseconds(baseline.seconds)}{beside}"

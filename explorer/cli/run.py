@@ -79,6 +79,7 @@ def run(
 def _print_text(outcome: Outcome, program: Program) -> None:
     from explorer.cli.progress import crowded, rate
     from explorer.disturbance import crowd_of
+    from explorer.outcome import KERNEL
 
     if outcome.seconds is None or not outcome.ok:
         print(f"{outcome.status}: {outcome.detail}")
@@ -88,4 +89,7 @@ def _print_text(outcome: Outcome, program: Program) -> None:
         f"ok: {milliseconds(outcome.seconds)} (quartiles {milliseconds(low)} and "
         f"{milliseconds(high)}), {rate(outcome.seconds, program)}{crowded(crowd_of(outcome))}"
     )
+    alone = dict(outcome.notes).get(KERNEL)
+    if alone is not None:
+        print(f"as its export is called; the kernel alone {milliseconds(float(alone))}")
     print(f"register spills in hot loops: {dict(outcome.notes).get('spills', 'not known')}")

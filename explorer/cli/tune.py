@@ -363,10 +363,21 @@ def _print_text(found: PlanResult, result: JobResult) -> None:
         print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
     noise = "" if result.noise is None else f", quartiles {100 * result.noise:.1f} % apart"
     print(f"{speed(result.seconds, result.program)}{noise}{crowded(result.crowd)}")
-    for line in result_lines(result):
+    for line in (*_placed(result), *result_lines(result)):
         print(line)
     print(f"schedule {result.best.to_json()}")
     print(f"job {result.job}", flush=True)
+
+
+def _placed(result: JobResult) -> tuple[str, ...]:
+    """What was timed: calls or the kernel alone, and what the operands lay in."""
+    from explorer.cli.app import milliseconds
+
+    placed = result.workload.placed
+    if result.kernel_seconds is None:
+        return (f"the kernel alone, in {placed}",) if placed else ()
+    alone = milliseconds(result.kernel_seconds)
+    return (f"as its export is called, in {placed}; the kernel alone {alone}",)
 
 
 def _print_end(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
@@ -401,6 +412,8 @@ def _row(result: JobResult, files: tuple[str, ...]) -> dict[str, Any]:
         "job": result.job,
         "program": result.program.name,
         "seconds": result.seconds,
+        "kernel_seconds": result.kernel_seconds,
+        "memory": result.workload.memory,
         "gflops": result.gflops,
         "trials": result.trials,
         "known": result.known,
