@@ -80,3 +80,9 @@ class Outcome:
         quartiles = cast("tuple[float, float]", tuple(outcome.quartiles or ())) or None
         notes = tuple((name, value) for name, value in outcome.notes)
         return replace(outcome, quartiles=quartiles, notes=notes)
+
+
+def kernel_of(outcome: Outcome) -> float | None:
+    """Seconds of the kernel alone, where the outcome's are of whole calls."""
+    alone = dict(outcome.notes).get(KERNEL)
+    return None if alone is None else float(alone)

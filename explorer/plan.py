@@ -75,8 +75,10 @@ class JobPlan:
         if self.program is None:
             where = (self.target, self.threads, self.memory)
             return Workload.of(self.operator, dict(self.arguments), *where)
-        where = (self.target, self.threads, None, self.program, self.memory or "")
-        return Workload(self.operator, self.arguments, *where)
+        return Workload(
+            self.operator, self.arguments, self.target, self.threads,
+            given=self.program, memory=self.memory or "",
+        )  # fmt: skip
 
     def to_data(self) -> dict[str, object]:
         """As JSON takes it; the program as text."""

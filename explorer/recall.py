@@ -201,7 +201,7 @@ def quiet_records(records: Iterable[Record]) -> list[Record]:
 
 def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     """The best record of a workload on this machine; raises NothingValid."""
-    record, others = None, ()
+    record, others = None, tuple[str, ...]()
     if store_exists(store):  # looking makes no store
         with open_store(store, read_only=True) as records:
             record = best_of(_trials(records, workload))

@@ -19,7 +19,7 @@ from explorer.comparison import beside_baseline
 from explorer.disturbance import crowd_of
 from explorer.errors import DeviceLost, NothingValid, ServerLost
 from explorer.interrupted import PROGRAMS, SEEDS, Interrupted, acknowledged, seeds_text
-from explorer.outcome import KERNEL, Outcome
+from explorer.outcome import Outcome, kernel_of
 from explorer.plan import JobPlan, Plan
 from explorer.replay import Recording, Replayer, seeds_from
 from explorer.result import JobResult, PlanResult, Progress
@@ -323,7 +323,7 @@ class Run:
             settled is not None and settled.kept,
             crowd_of(settled.outcome if settled else best_so_far),
             search.head_start,
-            None if settled is None else dict(settled.outcome.notes).get(KERNEL),
+            None if settled is None else kernel_of(settled.outcome),
         )
 
 

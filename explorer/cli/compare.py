@@ -85,10 +85,15 @@ def compare(
 
 
 def _workload(
-    operator: str | None, words: list[str] | None, *where: str | int | None
+    operator: str | None,
+    words: list[str] | None,
+    target: str,
+    threads: int | None,
+    memory: str | None,
 ) -> Workload | None:
     from explorer.workload import Workload
 
+    where = (target, threads, memory)
     return None if operator is None else Workload.of(operator, pairs(words), *where)
 
 

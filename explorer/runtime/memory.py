@@ -72,7 +72,8 @@ def plain_copy(array: Array) -> Array:
 
 def returned(shape: tuple[int, ...], dtype: str) -> Array:
     """An output as an exported module makes it for itself."""
-    return room(shape, numpy_dtype(dtype).name)
+    array: Array = room(shape, numpy_dtype(dtype).name)
+    return array
 
 
 def protect(address: int, size: int, *, readable: bool) -> None:
