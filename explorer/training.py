@@ -19,7 +19,7 @@ from explorer.rebuilding import buildable, machine_of, of_record
 from explorer.recall import DAMNING, FINAL, Where, kernel_seconds, noted, quiet_records
 from explorer.result import SHIPPED, HeadStart
 from explorer.sources import opened
-from explorer.workload import Workload
+from explorer.workload import Workload, memories_of
 from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
 from ir.space import Row, Space
@@ -64,7 +64,10 @@ def read_groups(
 
 
 def group_of(workload: Workload, records: Sequence[Record]) -> Group | None:
-    """The kernels of one workload on one machine; None if its space is gone."""
+    """The kernels of one workload on one machine; None if its space is gone.
+
+    Other memory than searches usually time weighs half: it says less of what they will find.
+    """
     first = records[0]
     try:
         space = workload.space_on(machine_of(first))
@@ -75,10 +78,12 @@ def group_of(workload: Workload, records: Sequence[Record]) -> Group | None:
         return None
     matrix = np.array(rows, dtype=np.int16)
     again = {record.kernel_key for record in records if record.strategy == FINAL}
+    kinds = memories_of(first.target)
+    weight = (1.0 if len(again) >= WELL_KNOWN else 0.5) * (1.0 if first.memory == kinds[0] else 0.5)
     return Group(
         first.operator, first.extents, first.target, trait_names(space), traits(space, matrix),
-        np.array(seconds), 1.0 if len(again) >= WELL_KNOWN else 0.5, np.array(confirmed),
-        np.array(trusts),
+        np.array(seconds), weight, np.array(confirmed), np.array(trusts),
+        first.memory if len(kinds) > 1 else "",
     )  # fmt: skip
 
 

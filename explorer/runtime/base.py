@@ -169,9 +169,9 @@ class ServesCallers(Protocol):
 
 
 class Calling(Launch, Protocol):
-    """Runs of a module's function; `results` are the outputs of the last one."""
+    """Runs of a module's function; `results` are the outputs of the last one by name."""
 
-    results: tuple[Array, ...]
+    results: Mapping[str, Array]
 
 
 class LibraryLaunch(Launch, Protocol):

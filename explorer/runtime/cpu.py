@@ -366,15 +366,21 @@ class CpuCalling:
         entry, self._kept = kernel.entry()
         self._function = calling_layer(kernel.binary.operands, entry)
         self._inputs = tuple(inputs)
-        self.results: tuple[Array, ...] = ()
+        self._outputs = [a.name for a in kernel.binary.operands if a.role == "output"]
+        self._last: Any = None
+
+    @property
+    def results(self) -> Mapping[str, Array]:
+        arrays = self._last if isinstance(self._last, tuple) else (self._last,)
+        return dict(zip(self._outputs, arrays, strict=True))
 
     def __call__(self, times: int = 1) -> float:
-        function, inputs, result = self._function, self._inputs, self.results
+        function, inputs, result = self._function, self._inputs, self._last
         start = time.perf_counter_ns()
         for _ in range(times):
             result = function(*inputs)
         seconds = (time.perf_counter_ns() - start) * 1e-9
-        self.results = result if isinstance(result, tuple) else (result,)
+        self._last = result
         return seconds
 
 

@@ -244,7 +244,7 @@ class Examiner:
             return Examination("ok", samples, verdict.error, "far behind: timed once", clock)
         _, again = self._checked(timed, 0, _AS_TIMED, self._lent)
         if again.right and calling is not None:
-            again = self._judge(0, self._results(calling))
+            again = self._judge(0, calling.results)
         if not again.right:
             detail = f"right at first, then not: {again.detail}"
             return Examination("unstable", samples, again.error, detail, clock)
@@ -256,10 +256,6 @@ class Examiner:
             return Examination("wrong_result", samples, other.error, detail, clock)
         error = max(verdict.error, again.error, other.error)
         return Examination("ok", samples, error, "", clock, kernel)
-
-    def _results(self, calling: Calling) -> dict[str, Array]:
-        """What the function returned last, by name."""
-        return dict(zip((spec.name for spec in self._specs), calling.results, strict=True))
 
     def _checked(
         self, launch: Launch, number: int, times: int = 1, operands: Operands | None = None
