@@ -196,6 +196,20 @@ class TestParquet(FormContract):
         query = "SELECT operator, min(seconds), count(*) FROM read_parquet(?) GROUP BY ALL"
         assert duckdb.execute(query, [str(export)]).fetchall() == [("matmul", 1.1e-300, 5)]
 
+    def test_files_without_later_columns_are_read(
+        self, full: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from records import parquet
+
+        columns = [name for name in parquet._columns() if name != "memory"]
+        old = tmp_path / "old.parquet"
+        with monkeypatch.context() as patch:
+            patch.setattr(parquet, "_columns", lambda: columns)
+            export_records(full, old)
+        with Store(":memory:") as store:
+            import_records(store, old)
+            assert list(store.records()) == list(full.records())
+
     def test_file_of_something_else_is_refused(self, tmp_path: Path) -> None:
         import duckdb
 
