@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +43,7 @@ class Group:
     weight: float = 1.0  # in training: what was measured often says more
     confirmed: NDArray[np.bool_] | None = None
     trust: Vector | None = None
+    memory: str = ""  # what operands lay in, where the target has a choice
 
     @cached_property
     def ok(self) -> NDArray[np.bool_]:
@@ -125,4 +127,5 @@ def described(groups: Sequence[Group]) -> dict[str, Any]:
         "valid": int(sum(group.ok.sum() for group in groups)),
         "workloads": len(groups),
         "operators": sorted({group.operator for group in groups}),
+        "memories": dict(sorted(Counter(g.memory for g in groups if g.memory).items())),
     }

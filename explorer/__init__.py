@@ -68,6 +68,7 @@ def tune(
     seconds: float | None = None,
     effort: str = "standard",
     threads: int | None = None,
+    memory: str | None = None,
     store: str | Path | None = None,
     pins: Mapping[str, object] | None = None,
     strategy: str = "evolutionary",
@@ -81,7 +82,8 @@ def tune(
 ) -> JobResult:
     """Find the fastest schedule of an operator, on this machine or among recorded measurements.
 
-    The result is called as the kernel that it has found: `result(a, b)`.
+    The result is called as the kernel that it has found: `result(a, b)`. `memory` is what operands
+    lie in: "plain" (on a CPU the default: as numpy and torch allocate) or "huge".
     """
     from explorer import job
 
@@ -93,6 +95,7 @@ def tune(
         seconds=seconds,
         effort=effort,
         threads=threads,
+        memory=memory,
         store=store,
         pins=pins,
         strategy=strategy,
@@ -143,12 +146,17 @@ def resume(
 
 
 def load(
-    operator: OperatorLike, *, target: str = "cpu", threads: int | None = None, **arguments: Any
+    operator: OperatorLike,
+    *,
+    target: str = "cpu",
+    threads: int | None = None,
+    memory: str | None = None,
+    **arguments: Any,
 ) -> Workload:
     """A workload: its `program`, `space()` and `kernel(schedule)`."""
     from explorer.workload import Workload
 
-    return Workload.of(operator, arguments, target, threads)
+    return Workload.of(operator, arguments, target, threads, memory)
 
 
 def explore(
@@ -218,6 +226,7 @@ def best(
     *,
     target: str = "cpu",
     threads: int | None = None,
+    memory: str | None = None,
     store: str | Path | None = None,
     **arguments: Any,
 ) -> Winner:
@@ -227,7 +236,9 @@ def best(
     """
     from explorer.recall import best_winner
 
-    return best_winner(load(operator, target=target, threads=threads, **arguments), store)
+    return best_winner(
+        load(operator, target=target, threads=threads, memory=memory, **arguments), store
+    )
 
 
 def export(
@@ -236,6 +247,7 @@ def export(
     *,
     target: str = "cpu",
     threads: int | None = None,
+    memory: str | None = None,
     store: str | Path | None = None,
     name: str | None = None,
     **arguments: Any,
@@ -247,5 +259,5 @@ def export(
     """
     from explorer.job import export_best
 
-    workload = load(operator, target=target, threads=threads, **arguments)
+    workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
     return export_best(workload, Path(folder), store=store, name=name)

@@ -21,6 +21,7 @@ from explorer.recall import FINAL, best_record, existing_store, open_store, stor
 from explorer.workload import Workload
 from ir.errors import MissingTarget, UsageError
 from ir.schedule import Schedule
+from records import MEMORIES
 
 if TYPE_CHECKING:
     from ir.target import Hardware
@@ -133,7 +134,7 @@ def _of_records(first: Side, second: Side) -> Comparison | None:
     one, other = first.record, second.record
     if one is None or other is None or first.title != second.title:
         return None
-    if one.hardware != other.hardware:
+    if (one.hardware, one.memory) != (other.hardware, other.memory):
         return None
     together = one.job == other.job and one.strategy == other.strategy == FINAL
     ours, theirs = outcome_of(one), outcome_of(other)
@@ -153,9 +154,9 @@ def in_turns(workload: Workload, schedules: tuple[Schedule, Schedule]) -> tuple[
 
     workload.refuse_unmeasurable()
     program, hardware = workload.program, workload.hardware
-    peaks = kept_peaks(hardware)
+    peaks, memory = kept_peaks(hardware), workload.memory
     with Measurer(
-        program, workload.target, hardware, cache_dir=cache_dir(), peaks=peaks
+        program, workload.target, hardware, cache_dir=cache_dir(), peaks=peaks, memory=memory
     ) as measurer:
         first, second = measurer.compete(schedules, ROUNDS)
     return first, second
@@ -209,7 +210,7 @@ def _newest(
     if not store_exists(store):
         return None
     selection: Selection = {"workload": workload.program.key, "schedule_key": schedule.key}
-    selection |= {"target": workload.target}
+    selection |= {"target": workload.target, "memory": workload.memory}
     if hardware is not None:
         selection |= {"hardware": hardware}
     with open_store(store, read_only=True) as records:
@@ -226,9 +227,8 @@ def _exported(path: Path, store: str | None) -> Side:
     manifest = _manifest(path)
     try:
         facts = manifest["facts"]
-        workload = Workload.of(
-            facts["operator"], facts["arguments"], manifest["target"], manifest.get("threads")
-        )
+        where = (manifest["target"], manifest.get("threads"), facts.get("memory", MEMORIES[0]))
+        workload = Workload.of(facts["operator"], facts["arguments"], *where)
         schedule = Schedule.from_json(json.dumps(facts["schedule"]))
     except (LookupError, TypeError) as error:
         raise UsageError(f"{path}: its manifest lacks {error}: export the kernel again") from None
@@ -256,7 +256,9 @@ def _json(path: Path) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-_SETTINGS = ("strategy", "seed", "trials", "pins", "model", "known", "hardware", "generator")
+_SETTINGS = (
+    *("strategy", "seed", "trials", "pins", "model", "known", "hardware", "generator", "memory"),
+)
 
 
 def _of_job(name: str, store: str | None) -> Side:

@@ -18,7 +18,7 @@ from explorer.plan import JobPlan, Plan
 from explorer.rebuilding import Named, of_job, rebuilt
 from explorer.recall import DECIDING, count_known
 from explorer.sharing import is_running, refuse_running
-from explorer.workload import Workload
+from explorer.workload import Workload, memories_of
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Job, Record, Store
@@ -137,7 +137,8 @@ def find_interrupted(
 
 def _named(job: JobPlan, key: str) -> Named:
     extents = json.dumps(dict(job.arguments), sort_keys=True)
-    return Named(job.operator, extents, job.target, key, job.threads)
+    memory = job.memory or memories_of(job.target)[0]
+    return Named(job.operator, extents, job.target, key, job.threads, memory)
 
 
 def _seeds(store: Store, job: JobPlan, key: str) -> tuple[Schedule, ...]:

@@ -50,6 +50,7 @@ class Options(TypedDict, total=False):
     start_from: str | Path | None
     baseline: bool
     devices: str
+    memory: str | None
 
 
 __all__ = [
@@ -89,6 +90,7 @@ def tune(
     replay: str | Path | None = None,
     baseline: bool = True,
     devices: str = FIRST,
+    memory: str | None = None,
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> JobResult:
@@ -100,9 +102,9 @@ def tune(
     (None) the one that the package ships for the target. The fastest schedules of the records in
     `start_from` are measured first. Unless `baseline` is false, the program is also measured in
     the target's array library, and again in turns with the finalists. `devices` names those that
-    measure at a time, as "0,1" or "all". With `replay`, records answer instead of this machine, and
-    nothing is stored; `operator` may then be the name of a kernel that another tuner recorded, or
-    "-".
+    measure at a time, as "0,1" or "all"; `memory` is what operands lie in: "plain" (as numpy and
+    torch allocate) or "huge". With `replay`, records answer instead of this machine, and nothing is
+    stored; `operator` may then be the name of a kernel that another tuner recorded, or "-".
     A KeyboardInterrupt ends the search and keeps what is measured.
     Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
     """
@@ -111,6 +113,7 @@ def tune(
         operator, arguments, budget, replay, target=target, threads=threads, pins=pins,
         strategy=strategy, seed=seed, model=model, start_from=start_from, baseline=baseline,
         devices=devices,
+        memory=memory,
     )  # fmt: skip
     found = run_plan(plan, store=store, progress=progress, clock=clock, recordings=recordings)
     return single(found)
@@ -170,9 +173,10 @@ def plan_one(
     start_from: str | Path | None = None,
     baseline: bool = True,
     devices: str = FIRST,
+    memory: str | None = None,
 ) -> Plan:
     """The plan of one job; raises UsageError for wrong names and values."""
-    workload = Workload.of(operator, arguments, target, threads)
+    workload = Workload.of(operator, arguments, target, threads, memory)
     fixed = cast("tuple[tuple[str, Scalar], ...]", tuple((pins or {}).items()))
     job = JobPlan(
         workload.operator, workload.arguments, target, threads, fixed, strategy, seed,
@@ -181,6 +185,7 @@ def plan_one(
         baseline=baseline,
         devices=devices,
         program=workload.given,
+        memory=workload.memory,
     )  # fmt: skip
     return Plan((job,), budget)
 
@@ -303,8 +308,9 @@ def _run(
     program, hardware = workload.program, workload.hardware
     peaks = kept_peaks(hardware, where)
     with Measurer(
-        program, workload.target, hardware, cache_dir=where, library=library, peaks=peaks
-    ) as measurer:
+        program, workload.target, hardware, cache_dir=where, library=library, peaks=peaks,
+        memory=workload.memory,
+    ) as measurer:  # fmt: skip
         (outcome,) = measurer.compete([schedule], ROUNDS, library=library)
         baseline = measurer.baseline
     if outcome.ok:
@@ -338,6 +344,7 @@ def export_best(
         "schedule": json.loads(schedule.to_json()),
         "seconds": seconds,
         "hardware": workload.hardware.key,
+        "memory": workload.memory,
         "isa": list(workload.hardware.isa),
         "generator": workload.backend.generator,
     }

@@ -52,6 +52,7 @@ from ir.program import Program
 from ir.roundoff import Accumulations
 from ir.schedule import Schedule
 from ir.target import Hardware, StatesRoundoff
+from records import MEMORIES
 
 _MOST_COMPILERS = 16
 _ROOM = 2  # compiled candidates that may wait for a device, for each that one compiler works on
@@ -122,7 +123,8 @@ class Measurer:
     moving while it waits. Where kernels and compilers would share processors (`exclusive`, as on a
     CPU), one group of `begin` is compiled, then examined, before the next. `runtime` is the
     runtime's name, where it differs from the backend's. With `library` the baseline is measured
-    behind the first candidates. What the machine states, and `bounded_by`, bounds a time.
+    behind the first candidates. What the machine states, and `peaks`, bounds a time. `memory` is
+    what timed operands lie in.
     """
 
     def __init__(
@@ -140,9 +142,12 @@ class Measurer:
         timing: Timing | None = None,
         library: bool = False,
         devices: Devices = _FIRST,
+        peaks: Mapping[str, Any] | None = None,
+        memory: str = MEMORIES[0],
     ) -> None:
         self._program = program
         self._hardware = hardware
+        self._memory = memory
         self._deadline = deadline_s
         self._timing = timing or Timing()
         self._runtime = runtime or backend_name
@@ -154,7 +159,9 @@ class Measurer:
         self._apart, self._exclusive = traits.apart, traits.exclusive and not devices.spare
         several = len(devices.numbers) > 1
         self._devices = [
-            Device(self._server, self._runtime, number, several, devices.processors_of(place))
+            Device(
+                self._server, self._runtime, number, several, memory, devices.processors_of(place)
+            )
             for place, number in enumerate(devices.numbers)
         ]
         self._maker: Worker | None = None
@@ -168,8 +175,9 @@ class Measurer:
             compile_deadline_s,
         )
         self._watch = Watch(self._pids, hardware.threads)
-        self._stated = dict(hardware.facts) | stated_peaks(backend_at(backend_name), hardware)
-        self._bound = Bound.of(program, self._stated)
+        stated = stated_peaks(backend_at(backend_name), hardware)
+        self._stated: dict[str, Any] = {**dict(hardware.facts), **stated}
+        self.bounded_by(peaks or {})
         self._alone: Worker | None = None  # examines the library where it needs its own process
         self._library = LibraryTimer(self._ask_library)
         self._wanted = library
@@ -514,7 +522,9 @@ class Measurer:
             other.rest()
         if self._alone is None:
             place = f"{WORKERS}:LibraryExaminer"
-            self._alone = Worker(self._library_server(), place, self._source, self._runtime)
+            self._alone = Worker(
+                self._library_server(), place, self._source, self._runtime, self._memory
+            )
         return self._alone.ask(LIBRARY_DEADLINE, "library", self._program, timing)
 
     def _learn(self, reply: Reply) -> None:

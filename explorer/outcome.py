@@ -25,6 +25,8 @@ LOAD = "foreign_load"  # the note of the share of the processors that other prog
 CROWDED = "crowded"  # the note that this left fewer processors than the kernel has threads
 PROCESSORS = "processors"  # the note of how many there are
 TURNS = "turns"  # the note of how many rounds a median was taken over
+KERNEL = "kernel"  # the note of the kernel's own seconds, where an outcome's are of whole calls
+CALL = "call"  # the note of what a call takes, where an outcome's seconds are the kernel's own
 DOUBTS = (LOAD, CROWDED, PROCESSORS)
 Note = tuple[str, str | int | float | bool]
 
@@ -78,3 +80,9 @@ class Outcome:
         quartiles = cast("tuple[float, float]", tuple(outcome.quartiles or ())) or None
         notes = tuple((name, value) for name, value in outcome.notes)
         return replace(outcome, quartiles=quartiles, notes=notes)
+
+
+def kernel_of(outcome: Outcome) -> float | None:
+    """Seconds of the kernel alone, where the outcome's are of whole calls."""
+    alone = dict(outcome.notes).get(KERNEL)
+    return None if alone is None else float(alone)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from explorer.budget import BATCH, Budget
 from explorer.devices import FIRST, refuse_wrong
 from ir.errors import UsageError
-from records import Address, StoreError
+from records import MEMORIES, Address, StoreError
 
 if TYPE_CHECKING:
     from explorer.workload import Workload
@@ -53,6 +53,7 @@ class JobPlan:
     baseline: bool = True  # whether the target's array library is measured besides
     devices: str = FIRST  # those to measure on, as "0,1" or "all"
     program: Program | None = None
+    memory: str | None = None  # what operands lie in; None: as the target's usually do
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start_from", start_of(self.start_from))
@@ -75,10 +76,12 @@ class JobPlan:
         from explorer.workload import Workload
 
         if self.program is None:
-            return Workload.of(self.operator, dict(self.arguments), self.target, self.threads)
+            where = (self.target, self.threads, self.memory)
+            return Workload.of(self.operator, dict(self.arguments), *where)
         return Workload(
-            self.operator, self.arguments, self.target, self.threads, given=self.program
-        )
+            self.operator, self.arguments, self.target, self.threads,
+            given=self.program, memory=self.memory or "",
+        )  # fmt: skip
 
     def to_data(self) -> dict[str, object]:
         """As JSON takes it; the program as text."""
@@ -153,7 +156,7 @@ def _stored_job(data: Mapping[str, Any]) -> JobPlan:
         from ir.text import parse
 
         found["program"] = parse(data["program"])
-    return JobPlan(**{**data, **found})
+    return JobPlan(**{"memory": MEMORIES[0], **data, **found})  # of before there was a choice
 
 
 def read_plan(path: Path, /, **given: object) -> Plan:
@@ -206,6 +209,7 @@ _JOB = {
     "start_from": str,
     "baseline": bool,
     "devices": str,
+    "memory": str,
 }
 _WORDS = {
     bool: "true or false",
@@ -259,7 +263,8 @@ def _named(merged: dict[str, Any]) -> dict[str, Any]:
     from explorer.workload import Workload
 
     target, threads = merged.get("target", "cpu"), merged.get("threads")
-    workload = Workload.of(merged["operator"], dict(merged["arguments"]), target, threads)
+    where = (target, threads, merged.get("memory"))
+    workload = Workload.of(merged["operator"], dict(merged["arguments"]), *where)
     found = {"operator": workload.operator, "arguments": workload.arguments}
     return {**merged, **found, "program": workload.given}
 

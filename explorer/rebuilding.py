@@ -19,7 +19,7 @@ from ir.program import Program
 from ir.registry import operator_names, operators_in
 from ir.target import Hardware, target_names
 from ir.text import parse
-from records import Job, Record, Store
+from records import MEMORIES, Job, Record, Store
 
 PROGRAM = "program"  # of a job's options: the key under which the store has its program
 
@@ -33,6 +33,7 @@ class Named:
     target: str
     key: str = ""
     threads: int | None = None
+    memory: str = MEMORIES[0]  # of records and jobs that do not say it
 
     @property
     def arguments(self) -> tuple[tuple[str, Any], ...]:
@@ -48,7 +49,8 @@ class Named:
 
 
 def of_record(record: Record, threads: int | None = None) -> Named:
-    return Named(record.operator, record.extents, record.target, record.workload, threads)
+    where = (record.target, record.workload, threads, record.memory)
+    return Named(record.operator, record.extents, *where)
 
 
 def of_job(store: Store, job: Job) -> Named:
@@ -58,7 +60,8 @@ def of_job(store: Store, job: Job) -> Named:
     if not key:
         first = next(store.records(job=job.id), None)
         key = "" if first is None else first.workload
-    return Named(job.operator, job.extents, job.target, str(key), options.get("threads"))
+    memory = str(options.get("memory", MEMORIES[0]))
+    return Named(job.operator, job.extents, job.target, str(key), options.get("threads"), memory)
 
 
 def rebuilt(store: Store, named: Named, files: Sequence[str] = ()) -> Workload:
@@ -72,7 +75,7 @@ def rebuilt(store: Store, named: Named, files: Sequence[str] = ()) -> Workload:
     text = store.text(named.key) if named.key else None
     if text is not None:
         program = read_program(text, named.key)
-        return Workload(named.operator, named.arguments, named.target, named.threads, None, program)
+        return _of_program(named, program)
     missed: list[str] = []
     for operator in _candidates(named, files):
         try:
@@ -81,10 +84,14 @@ def rebuilt(store: Store, named: Named, files: Sequence[str] = ()) -> Workload:
             missed.append(f"{operator.name} {shortened(repr(error), 100)}")
             continue
         if named.key in ("", program.key):
-            found = (named.operator, named.arguments, named.target, named.threads)
-            return Workload(*found, None, program)
+            return _of_program(named, program)
         missed.append(f"{operator.name} is another program now")
     raise UsageError(_unknown(named, missed))
+
+
+def _of_program(named: Named, program: Program) -> Workload:
+    found = (named.operator, named.arguments, named.target, named.threads)
+    return Workload(*found, None, program, named.memory)
 
 
 def read_program(text: str, key: str) -> Program:

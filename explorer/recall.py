@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, cast
 
 from explorer.disturbance import quiet, worst
 from explorer.errors import NothingValid
-from explorer.outcome import LOAD, Note, Outcome, Status
+from explorer.outcome import CALL, KERNEL, LOAD, Note, Outcome, Status
 from explorer.settings import records_location
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
-from records import Address, Job, Record, Store, candidate_key, utc_now
+from records import MEMORIES, Address, Job, Record, Store, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
@@ -94,6 +94,7 @@ def to_record(
         created=utc_now(),
         job=job,
         strategy=strategy,
+        memory=workload.memory,
     )
 
 
@@ -108,6 +109,7 @@ def _selection(workload: Workload) -> Selection:
         "target": workload.target,
         "hardware": workload.hardware.key,
         "generator": workload.backend.generator,
+        "memory": workload.memory,
     }
 
 
@@ -154,6 +156,7 @@ def candidate_of(workload: Workload, schedule: Schedule) -> str:
         workload.backend.generator,
         hardware.threads,
         schedule.key,
+        workload.memory,
     )
 
 
@@ -172,7 +175,9 @@ def verdict_of(trials: Sequence[Record], deciding: bool = False) -> Outcome:
     told = quiet_records(finals or timed)
     crowd = worst(noted(trial) for trial in told)
     notes = () if crowd is None else crowd.notes
-    seconds = told[-1].seconds if finals else _median(told)
+    seconds = kernel_seconds(told[-1]) if finals else _median(told, kernel_seconds)
+    if finals and told[-1].seconds != seconds:
+        notes += ((CALL, told[-1].seconds or 0.0),)
     return Outcome("ok", seconds, kernel_key=trials[-1].kernel_key, notes=notes)
 
 
@@ -196,16 +201,26 @@ def quiet_records(records: Iterable[Record]) -> list[Record]:
 
 def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     """The best record of a workload on this machine; raises NothingValid."""
-    record = None
+    record, others = None, tuple[str, ...]()
     if store_exists(store):  # looking makes no store
         with open_store(store, read_only=True) as records:
             record = best_of(_trials(records, workload))
+            others = () if record else _other_memories(records, workload)
     if record is None:
+        placed = f" in {workload.placed}" if workload.placed and others else ""
+        there = f" (there is one in {others[0]} memory: --memory {others[0]})" if others else ""
         raise NothingValid(
-            f"{workload.operator} {workload.extents_json}: no valid record of it for this machine; "
-            "tune it first"
+            f"{workload.operator} {workload.extents_json}: no valid record of it{placed} for this "
+            f"machine{there}; tune it first"
         )
     return record
+
+
+def _other_memories(store: Store, workload: Workload) -> tuple[str, ...]:
+    """Other kinds of memory in which this workload was right on this machine."""
+    kinds = {memory for memory in MEMORIES if memory != workload.memory}
+    selection = _selection(workload) | {"status": "ok"}
+    return tuple(kind for kind in sorted(kinds) if store.count(**(selection | {"memory": kind})))
 
 
 def best_winner(workload: Workload, store: str | Path | None = None) -> Winner:
@@ -249,6 +264,8 @@ def _baseline_of(store: Store, job: Job, workload: Workload) -> Baseline | None:
     options = json.loads(job.options)
     if not options.get("baseline") or options.get("hardware") != workload.hardware.key:
         return None
+    if options.get("memory", MEMORIES[0]) != workload.memory:
+        return None
     found = Baseline.from_facts(options["baseline"])
     if found.outcome is None or LOAD in dict(found.outcome.notes):
         return found
@@ -285,5 +302,18 @@ def best_of(trials: Iterable[Record]) -> Record | None:
     return ranked[0][-1] if ranked else None
 
 
-def _median(trials: Iterable[Record]) -> float:
-    return statistics.median(trial.seconds for trial in trials if trial.seconds is not None)
+def kernel_seconds(record: Record) -> float | None:
+    """The kernel's own time, as a search tells it: finals time whole calls, and note this."""
+    alone = json.loads(record.notes or "{}").get(KERNEL)
+    return record.seconds if alone is None else float(alone)
+
+
+def call_seconds(record: Record) -> float | None:
+    """What is recorded, be it of a call or, in a search, of the kernel."""
+    return record.seconds
+
+
+def _median(
+    trials: Iterable[Record], told: Callable[[Record], float | None] = call_seconds
+) -> float:
+    return statistics.median(s for trial in trials if (s := told(trial)) is not None)

@@ -39,18 +39,19 @@ class Recording:
     def load(cls, workload: Workload, source: Where) -> Recording:
         """What `source` (a store, or an export of one) holds of `workload`.
 
-        Of several machines, thread counts and code generators, the one with most trials. Raises
+        Of several machines, thread counts and code generators, the one with most trials, in the
+        workload's memory if there are such. Raises
         UsageError if there is nothing that this version's space spans, StoreError if it is damaged.
         """
-        groups: dict[tuple[str, int, str], list[Record]] = {}
+        groups: dict[tuple[str, int, str, str], list[Record]] = {}
         for record in _records(workload, source):
             if workload.threads in (None, record.threads):
-                key = (record.hardware, record.threads, record.generator)
+                key = (record.hardware, record.threads, record.generator, record.memory)
                 groups.setdefault(key, []).append(record)
         if not groups:
             raise UsageError(_nothing_of(workload, source))
-        records = max(groups.values(), key=len)
-        there = replace(workload, machine=machine_of(records[0]))
+        records = max(groups.values(), key=lambda g: (g[0].memory == workload.memory, len(g)))
+        there = replace(workload, machine=machine_of(records[0]), memory=records[0].memory)
         outcomes = dict(verdicts(records))
         known = spanned(there.space({}), list(outcomes))
         if not known:

@@ -61,7 +61,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What a job found. `seconds` is the winner's median among the finalists.
+    """What a job found. `seconds` is the winner's median among the finalists: in plain memory that
+    of calls as its export makes them, of which the kernel itself takes `kernel_seconds`.
 
     It is called as its kernel is: `result(a, b)` (see `Winner`).
 
@@ -93,6 +94,7 @@ class JobResult:
     kept: bool = False
     crowd: Crowd | None = None
     model: HeadStart = HeadStart()
+    kernel_seconds: float | None = None
 
     @property
     def program(self) -> Program:

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from explorer.outcome import TURNS, Outcome
+from explorer.outcome import KERNEL, TURNS, Outcome
 from explorer.runtime.workers import Examination
 
 
@@ -19,7 +19,11 @@ def examined(outcome: Outcome, seen: Examination) -> Outcome:
         error=seen.error,
         clock_ghz=seen.clock_ghz,
     )
-    return with_samples(outcome, seen.samples) if seen.status == "ok" else outcome
+    if seen.status != "ok":
+        return outcome
+    if seen.kernel is not None:
+        outcome = replace(outcome, notes=(*outcome.notes, (KERNEL, seen.kernel)))
+    return with_samples(outcome, seen.samples)
 
 
 def with_samples(outcome: Outcome, samples: Sequence[float]) -> Outcome:
@@ -42,4 +46,12 @@ def merged(outcomes: Sequence[Outcome]) -> Outcome:
     medians = [outcome.seconds for outcome in outcomes if outcome.seconds is not None]
     found = with_samples(outcomes[-1], medians)
     repeats = sum(outcome.repeats for outcome in outcomes)
-    return replace(found, repeats=repeats, notes=(*found.notes, (TURNS, len(outcomes))))
+    alone = [float(dict(outcome.notes)[KERNEL]) for outcome in outcomes if _calls(outcome)]
+    notes = tuple(note for note in found.notes if note[0] != KERNEL)
+    notes += ((KERNEL, statistics.median(alone)),) if alone else ()
+    return replace(found, repeats=repeats, notes=(*notes, (TURNS, len(outcomes))))
+
+
+def _calls(outcome: Outcome) -> bool:
+    """Whether its seconds are of whole calls."""
+    return KERNEL in dict(outcome.notes)

@@ -311,6 +311,7 @@ class Search:
             "threads": workload.threads,
             "hardware": workload.hardware.key,
             "generator": workload.backend.generator,
+            "memory": workload.memory,
         }
         extents, text = workload.extents_json, json.dumps(options)
         job = self.store.new_job(printable(workload.operator), extents, workload.target, text)
@@ -390,7 +391,8 @@ def _measurer(
 def _name(
     workload: Workload, cache: Path | None, seed: int, baseline: bool, devices: str
 ) -> Hashable:
-    return workload.program.key, workload.hardware, cache or cache_dir(), seed, baseline, devices
+    there = (workload.program.key, workload.hardware, workload.memory, cache or cache_dir())
+    return *there, seed, baseline, devices
 
 
 def _maker(
@@ -399,7 +401,7 @@ def _maker(
     return partial(
         Measurer, workload.program, workload.target, workload.hardware,
         cache_dir=cache or cache_dir(), seed=seed, library=baseline,
-        devices=devices_of(devices, workload),
+        devices=devices_of(devices, workload), memory=workload.memory,
     )  # fmt: skip
 
 

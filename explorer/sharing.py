@@ -145,6 +145,7 @@ class Sharing:
             target=workload.target,
             hardware=workload.hardware.key,
             generator=workload.backend.generator,
+            memory=workload.memory,
         )
         self._hear(records)
         for record in records:

@@ -21,6 +21,7 @@ from explorer.runtime.workers import Compiled, Timing
 from explorer.samples import examined
 from ir.program import Program
 from ir.schedule import Schedule
+from records import MEMORIES
 
 WORKERS = "explorer.runtime.workers"
 READY_DEADLINE = 120.0
@@ -75,8 +76,8 @@ class Compilers:
 class Device:
     """One device and the worker process that has it, which is replaced when a kernel kills it.
 
-    `number` is the device's; with `named` its outcomes say it. `processors` are those that it may
-    use, if not all. The worker must show that it reaches
+    `number` is the device's; with `named` its outcomes say it. `memory` is what timed operands
+    lie in, `processors` are those that it may use, if not all. The worker must show that it reaches
     the device (`begin` may be called once it is `free`): before its first candidate if `doubtful`,
     and after each death.
     """
@@ -87,9 +88,10 @@ class Device:
         runtime: str,
         number: int,
         named: bool,
+        memory: str = MEMORIES[0],
         processors: tuple[int, ...] = (),
     ) -> None:
-        self.number, self._processors = number, processors
+        self.number, self._memory, self._processors = number, memory, processors
         self._server, self._runtime, self._named = server, runtime, named
         self.worker: Worker | None = None
         self._doing = ""  # the method that is under way, if any
@@ -104,8 +106,8 @@ class Device:
         """Start the worker, if there is none."""
         if self.worker is None:
             self.worker = Worker(
-                self._server, f"{WORKERS}:Examiner", source, self._runtime, self.number,
-                self._processors,
+                self._server, f"{WORKERS}:Examiner", source, self._runtime, self._memory,
+                self.number, self._processors,
             )  # fmt: skip
             self._doubtful |= doubtful
             if self._doubtful:

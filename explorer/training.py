@@ -16,10 +16,10 @@ from costmodel.saved import TrainedModel, load_model, shipped_model
 from explorer.disturbance import trust
 from explorer.plan import NO_MODEL
 from explorer.rebuilding import buildable, machine_of, of_record
-from explorer.recall import DAMNING, FINAL, Where, noted, quiet_records
+from explorer.recall import DAMNING, FINAL, Where, kernel_seconds, noted, quiet_records
 from explorer.result import SHIPPED, HeadStart
 from explorer.sources import opened
-from explorer.workload import Workload
+from explorer.workload import Workload, memories_of
 from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
 from ir.space import Row, Space
@@ -33,7 +33,7 @@ WELL_KNOWN = 30  # kernels measured in finals from which a workload teaches with
 def read_groups(
     sources: Sequence[Where], target: str | None = None, operators: Sequence[str] = ()
 ) -> list[Group]:
-    """One group for each workload, machine and code generator in stores and exports (.jsonl,
+    """One group for each workload, machine, generator and memory in stores and exports (.jsonl,
     .jsonl.xz).
 
     Programs are those that the sources carry, built in, or of the files `operators`. Raises
@@ -46,7 +46,8 @@ def read_groups(
         with opened(source) as store:
             for record in store.records(target=target) if target else store.records():
                 what = (record.target, record.operator, record.extents, record.workload)
-                found.setdefault((*what, record.hardware, record.generator), []).append(record)
+                here = (record.hardware, record.generator, record.memory)
+                found.setdefault((*what, *here), []).append(record)
                 if workloads.get(what) is None and what not in tried:
                     tried.add(what)
                     workloads[what] = buildable(store, of_record(record), operators)
@@ -63,7 +64,10 @@ def read_groups(
 
 
 def group_of(workload: Workload, records: Sequence[Record]) -> Group | None:
-    """The kernels of one workload on one machine; None if its space is gone."""
+    """The kernels of one workload on one machine; None if its space is gone.
+
+    Other memory than searches usually time weighs half: it says less of what they will find.
+    """
     first = records[0]
     try:
         space = workload.space_on(machine_of(first))
@@ -74,10 +78,12 @@ def group_of(workload: Workload, records: Sequence[Record]) -> Group | None:
         return None
     matrix = np.array(rows, dtype=np.int16)
     again = {record.kernel_key for record in records if record.strategy == FINAL}
+    kinds = memories_of(first.target)
+    weight = (1.0 if len(again) >= WELL_KNOWN else 0.5) * (1.0 if first.memory == kinds[0] else 0.5)
     return Group(
         first.operator, first.extents, first.target, trait_names(space), traits(space, matrix),
-        np.array(seconds), 1.0 if len(again) >= WELL_KNOWN else 0.5, np.array(confirmed),
-        np.array(trusts),
+        np.array(seconds), weight, np.array(confirmed), np.array(trusts),
+        first.memory if len(kinds) > 1 else "",
     )  # fmt: skip
 
 
@@ -122,9 +128,9 @@ def _completed(space: Space, schedule: Schedule) -> Schedule:
 
 def _times(trials: Sequence[Record]) -> tuple[list[float], list[float]]:
     """Seconds of a kernel in finals, and in searches."""
-    good = [trial for trial in trials if trial.ok and trial.seconds is not None]
-    finals = [trial.seconds for trial in good if trial.strategy == FINAL and trial.seconds]
-    return finals, [trial.seconds for trial in good if trial.strategy != FINAL and trial.seconds]
+    told = [(trial.strategy, kernel_seconds(trial)) for trial in trials if trial.ok]
+    finals = [seconds for strategy, seconds in told if strategy == FINAL and seconds]
+    return finals, [seconds for strategy, seconds in told if strategy != FINAL and seconds]
 
 
 def _scale(kernels: Iterable[Sequence[Record]]) -> float:

@@ -20,7 +20,7 @@ from explorer.devices import devices_of
 from explorer.disturbance import crowd_of
 from explorer.errors import DeviceLost, NothingValid, ServerLost
 from explorer.interrupted import PROGRAMS, SEEDS, Interrupted, acknowledged, seeds_text
-from explorer.outcome import Outcome
+from explorer.outcome import Outcome, kernel_of
 from explorer.plan import JobPlan, Plan
 from explorer.recorded import RecordedKernel, seeds_of
 from explorer.replay import Recording, Replayer, seeds_from
@@ -341,6 +341,7 @@ class Run:
             settled is not None and settled.kept,
             crowd_of(settled.outcome if settled else best_so_far),
             search.head_start,
+            None if settled is None else kernel_of(settled.outcome),
         )
 
 

@@ -18,7 +18,7 @@ from ir.errors import UsageError
 from ir.kernel import Kernel
 from ir.schedule import Schedule
 
-_loaded: dict[tuple[str, ...], tuple[Callable[..., Any], object]] = {}
+_loaded: dict[tuple[object, ...], tuple[Callable[..., Any], object]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Winner:
     def _function(self) -> Callable[..., Any]:
         """The exported function, loaded once in a process."""
         workload, generator = self.workload, self.workload.backend.generator
-        facts = (workload.target, workload.hardware.key, generator, self.schedule.key)
+        facts = (workload.target, workload.hardware.key, generator, self.schedule)
         key = (workload.program.key, *facts)
         if key not in _loaded:
             self._refuse_unchecked()

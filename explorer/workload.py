@@ -20,9 +20,10 @@ from ir.registry import checked_arguments
 from ir.schedule import Schedule
 from ir.sources import OperatorLike, build, find_source, lasting_name
 from ir.space import Space
-from ir.target import Backend, Hardware, get_backend
+from ir.target import Backend, Hardware, OffersMemories, get_backend
+from records import MEMORIES
 
-_COPIES = 3  # two sets of operands and the oracle's result
+_COPIES = 4  # two sets of operands, the oracle's result, and what is timed
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Workload:
 
     `machine` stands for the hardware of this host where records of another one are read. `given`
     is the program itself, where records carry it or no other process could find its operator by
-    the name: then no operator is looked up.
+    the name: then no operator is looked up. `memory` is what the operands lie in (`memories_of`).
     """
 
     operator: str
@@ -40,6 +41,11 @@ class Workload:
     threads: int | None = None
     machine: Hardware | None = None
     given: Program | None = None
+    memory: str = ""  # becomes the target's first kind
+
+    def __post_init__(self) -> None:
+        if not self.memory:
+            object.__setattr__(self, "memory", memories_of(self.target)[0])
 
     @classmethod
     def of(
@@ -48,8 +54,10 @@ class Workload:
         arguments: Mapping[str, object],
         target: str = "cpu",
         threads: int | None = None,
+        memory: str | None = None,
     ) -> Workload:
         """A workload whose program is built; raises UsageError for a wrong name or value."""
+        _refuse_memory(target, memory)
         source, lasting = find_source(operator), lasting_name(operator)
         checked = checked_arguments(source, arguments)
         program = build(source, checked, lasting or "")
@@ -57,7 +65,7 @@ class Workload:
         named = tuple((name, _told(value)) for name, value in told.items())
         lasts = lasting is not None and all(_told(value) is value for value in checked.values())
         given = None if lasts else program
-        workload = cls(lasting or program.name, named, target, threads, given=given)
+        workload = cls(lasting or program.name, named, target, threads, None, given, memory or "")
         workload.__dict__["program"] = program  # what the property would build again
         return workload
 
@@ -113,9 +121,35 @@ class Workload:
             )
 
     @property
+    def placed(self) -> str:
+        """What the operands lie in, for people; empty where the target leaves no choice."""
+        return f"{self.memory} memory" if len(memories_of(self.target)) > 1 else ""
+
+    @property
     def extents_json(self) -> str:
         """The arguments as they are recorded."""
         return json.dumps(dict(self.arguments), sort_keys=True)
+
+
+def memories_of(target: str) -> tuple[str, ...]:
+    """The kinds of memory in which a target's operands may lie, the usual one first.
+
+    A target without a choice has what records call the first of their kinds.
+    """
+    try:
+        backend = get_backend(target)
+    except UsageError:  # records tell of targets that are not installed
+        return MEMORIES[:1]
+    return backend.memories if isinstance(backend, OffersMemories) else MEMORIES[:1]
+
+
+def _refuse_memory(target: str, memory: str | None) -> None:
+    offered = memories_of(target)
+    if memory is None or memory in offered:
+        return
+    if len(offered) == 1:
+        raise UsageError(f"memory {memory!r}: target {target} has one kind of memory; give none")
+    raise UsageError(f"no memory {memory!r}; operands lie in one of {', '.join(offered)}")
 
 
 def _told(value: object) -> object:

@@ -118,6 +118,13 @@ class HasDevices(Protocol):
         ...
 
 
+@runtime_checkable
+class OffersMemories(Protocol):
+    """What a backend may offer besides: kinds of memory in which callers' operands may lie."""
+
+    memories: tuple[str, ...]  # the first one is where they lie unless a workload says otherwise
+
+
 _BUILTIN: Mapping[str, str] = {
     "cpu": "ir.targets.cpu.backend:CpuBackend",
     "cuda": "ir.targets.cuda.backend:CudaBackend",

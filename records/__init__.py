@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from records.address import Address
 from records.errors import StoreError
 from records.owner import described, new_owner
-from records.record import JOB_STATES, STATUSES, Job, Record, candidate_key, utc_now
+from records.record import JOB_STATES, MEMORIES, STATUSES, Job, Record, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from records.audit import Examined
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JOB_STATES",
+    "MEMORIES",
     "STATUSES",
     "Address",
     "Examined",

@@ -14,8 +14,10 @@ from records.canonical import content_key
 from records.schema import (
     COUNTED,
     WITH_LEASES,
+    WITH_MEMORY,
     WITH_TALLIES,
     facts,
+    jobs,
     leases,
     metadata,
     tallies,
@@ -23,6 +25,7 @@ from records.schema import (
 )
 
 _TOLD = 5
+ADDED = {(jobs.name, "key"): WITH_TALLIES, (trials.name, "memory"): WITH_MEMORY}
 SINCE = {leases.name: WITH_LEASES, tallies.name: WITH_TALLIES}
 
 
@@ -65,8 +68,8 @@ def missing_columns(connection: Connection, version: int) -> Iterator[str]:
             continue
         there = {column["name"] for column in inspector.get_columns(table.name)}
         for column in table.columns:
-            hash_of_job = column.name == "key" and table.name == "jobs"
-            if column.name not in there and not (hash_of_job and version < WITH_TALLIES):
+            since = ADDED.get((table.name, column.name), 1)
+            if column.name not in there and version >= since:
                 yield f"table {table.name} has no column {column.name}"
 
 

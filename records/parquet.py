@@ -19,7 +19,7 @@ from records.errors import InvalidRecord, StoreUnavailable
 from records.files import Imported, Outgoing, Text, checked_text, pour, replacing
 from records.record import Job, Record
 from records.refused import damaged, unreadable
-from records.rows import Selection
+from records.rows import LATER, Selection
 from records.store import Store
 
 if TYPE_CHECKING:
@@ -116,6 +116,13 @@ def _columns() -> list[str]:
     return ["key", "candidate", *names, "lower_quartile", "upper_quartile"]
 
 
+def _columns_of(connection: DuckDBPyConnection, path: Path) -> list[str]:
+    """Those to be read from a file, which an earlier version may have written."""
+    query = "SELECT name FROM parquet_schema(?)"
+    there = {row[0] for row in connection.execute(query, [str(path)]).fetchall()}
+    return [name for name in _columns() if name in there or name not in LATER]
+
+
 def _copy(rows: Path, goal: Path, notes: dict[str, str]) -> str:
     types = ", ".join(f"{name}: '{_TYPES.get(name, 'VARCHAR')}'" for name in _columns())
     source = f"read_json({_quote(str(rows))}, format = 'newline_delimited', columns = {{{types}}})"
@@ -160,7 +167,7 @@ def _refuse_large(connection: DuckDBPyConnection, path: Path) -> None:
         raise damaged(path, "the whole of it", f"its columns hold more than {LARGEST >> 20} MiB")
     if (largest or 0) <= LONGEST:
         return
-    texts = [name for name in _columns() if name not in _TYPES]
+    texts = [name for name in _columns_of(connection, path) if name not in _TYPES]
     longest = ", ".join(f"max(strlen({name}))" for name in texts)
     row = connection.execute(f"SELECT {longest} FROM read_parquet(?)", [str(path)]).fetchone()
     for name, length in zip(texts, row or (), strict=False):
@@ -190,7 +197,7 @@ def _notes(connection: DuckDBPyConnection, path: Path) -> tuple[dict[str, Any], 
 
 def _rows(connection: DuckDBPyConnection, path: Path) -> Iterator[tuple[int, Record | None]]:
     """Rows with their numbers from 1 on; None for one that does not match its key."""
-    columns = _columns()
+    columns = _columns_of(connection, path)
     query = f"SELECT {', '.join(columns)} FROM read_parquet(?)"
     cursor = connection.cursor().execute(query, [str(path)])
     number = 0

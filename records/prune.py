@@ -16,15 +16,15 @@ from typing import Any
 from sqlalchemy import Connection, Row, delete, select
 
 from records.errors import InvalidRecord
-from records.rows import DISTRUSTED, tally
-from records.schema import trials
+from records.rows import DISTRUSTED, column_of, tally
+from records.schema import VERSION, trials
 
 _CHUNK = 500
 _COLUMNS = (
-    *("number", "candidate", "workload", "target", "hardware", "generator"),
+    *("number", "candidate", "workload", "target", "hardware", "generator", "memory"),
     *("operator", "strategy", "status", "seconds", "created"),
 )
-Group = tuple[str, str, str, str]
+Group = tuple[str, str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class Pruning:
     """What goes: the candidates that meet every condition given. At least one must be.
 
     `before`: no trial of it is as young (ISO 8601 in UTC). `generator`: that made its code.
-    `keep_best`: it is not among so many best of its workload, target, hardware and generator, by
-    the median over all its trials, nor by that over its `finals` (a strategy's name) alone.
+    `keep_best`: it is not among so many best of its workload, target, hardware, generator and
+    memory, by the median over all its trials, nor by that over its `finals` (a strategy's name).
     """
 
     before: str | None = None
@@ -78,12 +78,14 @@ class _Candidate:
                 self.final_times.append(row.seconds)
 
 
-def choose(connection: Connection, pruning: Pruning) -> tuple[Pruned, list[int]]:
+def choose(
+    connection: Connection, pruning: Pruning, version: int = VERSION
+) -> tuple[Pruned, list[int]]:
     """What goes, and the numbers of its trials."""
-    columns = [trials.c[name] for name in _COLUMNS]
+    columns = [column_of(name, version) for name in _COLUMNS]
     known: dict[str, _Candidate] = {}
     for row in connection.execute(select(*columns).order_by(trials.c.number)):
-        group = (row.workload, row.target, row.hardware, row.generator)
+        group = (row.workload, row.target, row.hardware, row.generator, row.memory)
         known.setdefault(row.candidate, _Candidate(group, row.operator)).note(row, pruning.finals)
     best = _best(known, pruning.keep_best or 0)
     going = [c for name, c in known.items() if name not in best and _meets(c, pruning)]

@@ -28,6 +28,7 @@ STATUSES = (
     "unstable",
     "below_roofline",
 )
+MEMORIES = ("huge", "plain")  # the first is what every record was of before there was a choice
 JOB_STATES = ("running", "done", "stopped", "failed")
 DETAIL_LIMIT = 16_000
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
@@ -39,11 +40,18 @@ def utc_now() -> str:
 
 
 def candidate_key(
-    workload: str, target: str, hardware: str, generator: str, threads: int, schedule_key: str
+    workload: str,
+    target: str,
+    hardware: str,
+    generator: str,
+    threads: int,
+    schedule_key: str,
+    memory: str = MEMORIES[0],
 ) -> str:
     """Content hash of what is tried and where: what leases and repeated trials go by."""
     tried = {"workload": workload, "target": target, "hardware": hardware}
     tried |= {"generator": generator, "schedule": schedule_key}
+    tried |= {} if memory == MEMORIES[0] else {"memory": memory}
     return content_key(canonical_json(tried | {"threads": threads}))
 
 
@@ -78,6 +86,7 @@ class Record:
     created: str  # ISO 8601 with an offset; kept in UTC
     job: str = ""
     strategy: str = ""
+    memory: str = MEMORIES[0]  # what operands lay in: large aligned pages, or as callers have it
 
     def __post_init__(self) -> None:
         for name in ("workload", "operator", "target", "hardware", "generator"):
@@ -94,6 +103,8 @@ class Record:
     def _check_numbers(self) -> None:
         if self.status not in STATUSES:
             raise InvalidRecord(f"status {self.status!r} is none of {', '.join(STATUSES)}")
+        if self.memory not in MEMORIES:
+            raise InvalidRecord(f"memory {self.memory!r} is none of {', '.join(MEMORIES)}")
         for name in ("threads", "repeats"):
             _set(self, name, _whole(name, getattr(self, name)))
         for name in ("seconds", "error", "compile_seconds", "clock_ghz"):
@@ -124,6 +135,7 @@ class Record:
             self.generator,
             self.threads,
             self.schedule_key,
+            self.memory,
         )
 
     def to_json(self) -> str:

@@ -10,12 +10,12 @@ from dataclasses import asdict
 from statistics import median
 from typing import Any, TypedDict
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, Table, literal, select, update
 
 from records.canonical import content_key
 from records.errors import InvalidRecord
-from records.record import Job, Record
-from records.schema import facts, tallies, trials
+from records.record import MEMORIES, Job, Record
+from records.schema import VERSION, WITH_MEMORY, facts, tallies, trials
 
 # A candidate that did any of these once is not offered as the best, however fast it was.
 DISTRUSTED = frozenset({"wrong_result", "crash", "below_roofline"})
@@ -29,6 +29,9 @@ _PLAIN = tuple(
 
 
 _SELECTED = (*(column.name for column in trials.columns), "hardware_facts")
+
+
+LATER = ("memory",)  # columns that the first versions lacked, behind theirs
 
 
 class Selection(TypedDict, total=False):
@@ -46,22 +49,35 @@ class Selection(TypedDict, total=False):
     schedule_key: str
     kernel_key: str
     candidate: str | tuple[str, ...]
+    memory: str
 
 
-def conditions(selection: Mapping[str, Any]) -> tuple[ColumnElement[bool], ...]:
+def column_of(name: str, version: int = VERSION) -> ColumnElement[Any]:
+    """A column of the trials, or what stands for it in tables of a version that lacked it."""
+    if name == "memory" and version < WITH_MEMORY:
+        return literal(MEMORIES[0]).label(name)
+    return trials.c[name]
+
+
+def conditions(
+    selection: Mapping[str, Any], version: int = VERSION
+) -> tuple[ColumnElement[bool], ...]:
     """The selection as SQL; raises TypeError for what cannot be selected by."""
     if unknown := set(selection) - set(Selection.__annotations__):
         raise TypeError(f"records cannot be selected by {', '.join(sorted(unknown))}")
+    named = ((column_of(name, version), value) for name, value in selection.items())
     return tuple(
-        trials.c[name].in_(value) if isinstance(value, tuple) else trials.c[name] == value
-        for name, value in selection.items()
+        column.in_(value) if isinstance(value, tuple) else column == value
+        for column, value in named
     )
 
 
-def trial_rows(*where: ColumnElement[bool]) -> Select[Any]:
+def trial_rows(*where: ColumnElement[bool], version: int = VERSION) -> Select[Any]:
     """The query for whole trials, oldest first, from which `to_record` makes records."""
     # A trial whose facts are lost is damaged, not absent.
-    query = select(trials, facts.c.text.label("hardware_facts")).outerjoin(facts)
+    columns = (column_of(column.name, version) for column in trials.columns)
+    query = select(*columns, facts.c.text.label("hardware_facts"))
+    query = query.select_from(trials).outerjoin(facts)
     return query.where(*where).order_by(trials.c.number)
 
 
@@ -94,7 +110,7 @@ def plain_record(values: Mapping[str, Any], hardware_facts: str) -> Record:
     quartiles = None
     if values["lower_quartile"] is not None:
         quartiles = (values["lower_quartile"], values["upper_quartile"])
-    plain = {name: values[name] for name in _PLAIN}
+    plain = {name: values[name] for name in _PLAIN if name in values or name not in LATER}
     return Record(**plain, quartiles=quartiles, hardware_facts=hardware_facts)
 
 

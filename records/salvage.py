@@ -23,7 +23,7 @@ from records.errors import DamagedStore, InvalidRecord, StoreUnavailable, Unusab
 from records.files import pour
 from records.pages import rows_of
 from records.record import Job, Record
-from records.rows import plain_job, plain_record
+from records.rows import LATER, plain_job, plain_record
 from records.schema import metadata
 from records.sqlite_file import refuse_unreadable
 from records.store import Store
@@ -169,7 +169,8 @@ class _Reader:
         """Rows that may be of the table, by their number of columns."""
         names = [column.name for column in metadata.tables[table].columns]
         # Columns that later versions added stand behind those of the first.
-        fewest = names.index("key") if table == "jobs" else len(names)
+        later = ("key",) if table == "jobs" else LATER
+        fewest = next((names.index(name) for name in later if name in names), len(names))
         for values in rows_of(self._path):
             if fewest <= len(values) <= len(names):
                 yield dict(zip(names, values, strict=False))

@@ -33,9 +33,10 @@ from sqlalchemy import (
 from records.canonical import canonical_json, content_key
 from records.errors import DamagedStore, ForeignFile, NewerStore
 
-VERSION = 3
+VERSION = 4
 WITH_LEASES = 2  # the version that has them
 WITH_TALLIES = 3  # and hashes of jobs
+WITH_MEMORY = 4  # of trials: what their operands lay in
 
 Migration = Callable[[Connection], None]
 
@@ -71,8 +72,15 @@ def _add_hashes_and_tallies(connection: Connection) -> None:
         connection.execute(insert(made).values(name=name, total=total))
 
 
+def _add_memory(connection: Connection) -> None:
+    column = "memory VARCHAR(16) DEFAULT 'huge' NOT NULL"
+    connection.execute(text(f"ALTER TABLE trials ADD COLUMN {column}"))
+
+
 # From a version to the next one.
-MIGRATIONS: Mapping[int, Migration] = MappingProxyType({1: _add_leases, 2: _add_hashes_and_tallies})
+MIGRATIONS: Mapping[int, Migration] = MappingProxyType(
+    {1: _add_leases, 2: _add_hashes_and_tallies, 3: _add_memory}
+)
 
 metadata = MetaData()
 
@@ -135,6 +143,7 @@ trials = Table(
     Column("created", String(32), nullable=False),
     Column("job", Text, nullable=False, index=True),
     Column("strategy", Text, nullable=False),
+    Column("memory", String(16), nullable=False, server_default="huge"),
     Index("ix_trials_workload", "workload", "target", "hardware"),
     sqlite_autoincrement=True,  # numbers are never used again, so readers may page by them
 )

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, select, text, update
+from sqlalchemy import Column, ColumnElement, Connection, Row, Select, func, select, text, update
 
 from records import audit, leases, schema
 from records.address import Address
@@ -28,6 +28,7 @@ from records.record import JOB_STATES, Job, Record, utc_now
 from records.rows import (
     Selection,
     best_of,
+    column_of,
     conditions,
     from_job,
     from_record,
@@ -166,11 +167,14 @@ class Store:
     def sound_records(self, tell: Tell, **selection: Unpack[Selection]) -> Iterator[Record]:
         """As `records`; of those that do not match their hash, `tell` hears."""
         filed = "candidate" in selection
-        return (record for _, record in self._walk(conditions(selection), tell, filed=filed))
+        return (
+            record
+            for _, record in self._walk(conditions(selection, self._schema), tell, filed=filed)
+        )
 
     def count(self, **selection: Unpack[Selection]) -> int:
         """How many trials are selected."""
-        query = select(func.count()).select_from(trials).where(*conditions(selection))
+        query = select(func.count()).select_from(trials).where(*conditions(selection, self._schema))
         with self._database.reading() as connection:
             return int(connection.execute(query).scalar_one())
 
@@ -184,7 +188,9 @@ class Store:
 
         On a server, a trial may be committed after one with a higher number, and is not told then.
         """
-        query = trial_rows(*conditions(selection), trials.c.number > number)
+        query = trial_rows(
+            *conditions(selection, self._schema), trials.c.number > number, version=self._schema
+        )
         with self._database.reading() as connection:
             rows = connection.execute(query).all()
         found = tuple(record for _, record in self._sound(rows, self._warn))
@@ -192,8 +198,9 @@ class Store:
 
     def workloads(self) -> tuple[WorkloadCount, ...]:
         """Every workload on every machine with the number of its trials, ordered by operator."""
-        what = [trials.c[name] for name in WorkloadCount._fields[:-1]]
-        query = select(*what, func.count()).group_by(*what)
+        what = [column_of(name, self._schema) for name in WorkloadCount._fields[:-1]]
+        grouped = [column for column in what if isinstance(column, Column)]
+        query = select(*what, func.count()).group_by(*grouped)
         with self._database.reading() as connection:
             rows = map(WorkloadCount._make, connection.execute(query))
             return tuple(sorted(rows, key=lambda row: tuple(map(str, row[:-1]))))
@@ -209,7 +216,7 @@ class Store:
         """Delete what `pruning` lets go, in one commit; a dry run only counts."""
         if dry_run:
             with self._database.reading() as connection:
-                return choose(connection, pruning)[0]
+                return choose(connection, pruning, self._schema)[0]
         with self._database.writing() as connection:
             pruned, numbers = choose(connection, pruning)
             remove(connection, numbers)
@@ -237,7 +244,7 @@ class Store:
             selection["generator"] = generator
         if threads is not None:
             selection["threads"] = threads
-        return best_of(self._walk(conditions(selection), self._warn))
+        return best_of(self._walk(conditions(selection, self._schema), self._warn))
 
     # Jobs
 
@@ -449,7 +456,8 @@ class Store:
             number = rows[-1].number
 
     def _page(self, condition: tuple[ColumnElement[bool], ...], after: int) -> list[Row[Any]]:
-        query = trial_rows(*condition, trials.c.number > after).limit(PAGE)
+        where = (*condition, trials.c.number > after)
+        query = trial_rows(*where, version=self._schema).limit(PAGE)
         with self._database.reading() as connection:
             return list(connection.execute(query))
 

@@ -89,11 +89,12 @@ def _write(stream: TextIO, store: Outgoing, path: Path, selection: Selection) ->
     count = 0
     space: tuple[object, ...] = ()
     for record in store.records(**selection):
-        here = (record.workload, record.target, record.hardware, record.generator, record.threads)
+        made = (record.generator, record.threads, record.memory)
+        here = (record.workload, record.target, record.hardware, *made)
         if count and here != space:
             raise UnusableLocation(
                 f"{path}: a T4 file holds one search space, but the trials are of several "
-                "workloads, machines or generators: select one workload"
+                "workloads, machines, generators or memories: select one workload"
             )
         space = here
         stream.write(("," if count else "") + "\n" + canonical_json(_result(record)))

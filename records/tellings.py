@@ -14,6 +14,7 @@ class WorkloadCount(NamedTuple):
     workload: str
     target: str
     hardware: str
+    memory: str
     trials: int
 
 

@@ -31,6 +31,8 @@ KEEP_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": "17179869184",
     "MALLOC_TOP_PAD_": "268435456",
 }
+# numpy asks the system for large pages, torch does not: all contestants have the usual ones.
+PLAIN = {"NUMPY_MADVISE_HUGEPAGE": "0"}
 BOUND = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores", **KEEP_MEMORY}
 TORCH_SETTINGS = {
     "threads bound": BOUND,
@@ -56,7 +58,7 @@ class Contestant:
             [sys.executable, str(HERE / "peers.py"), kind],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **dict.fromkeys(threads, str(THREADS)), **extra},
+            env={**os.environ, **PLAIN, **dict.fromkeys(threads, str(THREADS)), **extra},
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:

@@ -32,6 +32,13 @@ def inputs_of(operator: str, arguments: dict[str, Any]) -> tuple[Any, dict[str, 
     return program, random_inputs(program, np.random.default_rng(7))
 
 
+def plain(array: np.ndarray) -> np.ndarray:
+    """A copy in memory as it is had unasked: no contestant has large pages for what it is given."""
+    from explorer.runtime.memory import plain_copy
+
+    return plain_copy(array)
+
+
 class Numpy:
     def prepare(
         self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]
@@ -39,8 +46,8 @@ class Numpy:
         if operator != "matmul" or arguments["dtype"] != "f32":
             return None
         _, data = inputs_of(operator, arguments)
-        a, b = data["A"], data["B"]
-        out = np.empty((a.shape[0], b.shape[1]), np.float32)
+        a, b = plain(data["A"]), plain(data["B"])
+        out = plain(np.empty((a.shape[0], b.shape[1]), np.float32))
         return lambda: np.matmul(a, b, out=out)
 
     def numbers(self, result: Any, operator: str) -> np.ndarray:
@@ -146,35 +153,27 @@ class Torch:
 
 
 class Ours:
-    def __init__(self) -> None:
-        from explorer.runtime.cpu import CpuRuntime
-
-        CpuRuntime().prepare()
+    """The module that the schedule is exported as, called on arrays as callers have them."""
 
     def prepare(
         self, operator: str, arguments: dict[str, Any], extra: dict[str, Any]
     ) -> Run | None:
-        from explorer.runtime import cpu
-        from explorer.runtime.memory import aligned_empty
-        from explorer.settings import cache_dir
+        from explorer.winner import Winner
+        from explorer.workload import Workload
         from ir.schedule import Schedule
-        from ir.target import get_backend
 
         program, data = inputs_of(operator, arguments)
-        backend = get_backend("cpu")
-        hardware = backend.hardware(THREADS)
-        kernel = backend.lower(program, Schedule.from_json(extra["schedule"]), hardware)
-        loaded = cpu.load(cpu.compile_kernel(kernel, cache_dir()))
-        arrays = []
-        for argument in kernel.arguments:
-            if argument.role == "workspace":
-                continue
-            array = aligned_empty(argument.shape, argument.dtype)
-            array[...] = data[argument.name] if argument.role == "input" else 0
-            arrays.append(array)
-        self.output = arrays[len(program.inputs)]
-        launch = loaded.bind(arrays)
-        return lambda: launch()
+        workload = Workload.of(operator, arguments, threads=THREADS)
+        schedule = Schedule.from_json(extra["schedule"])
+        call = Winner(workload, schedule, 1.0, checked=True)
+        arrays = [plain(data[spec.name]) for spec in program.inputs]
+        self.output: Any = None
+
+        def run() -> Any:
+            self.output = call(*arrays)
+            return self.output
+
+        return run
 
 
 def judged(contestant: Any, run: Run, request: dict[str, Any]) -> dict[str, float]:
@@ -192,7 +191,8 @@ def judged(contestant: Any, run: Run, request: dict[str, Any]) -> dict[str, floa
     at = np.unique([0, (shape[place] - 1) // 2, shape[place] - 1])
     expected = evaluate(program, data, {store.axes[place]: at})[store.tensor]
     if isinstance(contestant, Ours):
-        result = to_float(np.asarray(contestant.output), program.outputs[0].dtype)
+        left = contestant.output[0] if isinstance(contestant.output, tuple) else contestant.output
+        result = to_float(np.asarray(left), program.outputs[0].dtype)
     else:
         result = contestant.numbers(run(), request["operator"])
     found = np.asarray(np.take(result, at, axis=place), np.float64)

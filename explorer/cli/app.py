@@ -132,6 +132,13 @@ Target = Annotated[
     str, typer.Option(help="what to generate code for", autocompletion=target_starts)
 ]
 Threads = Annotated[int | None, typer.Option(help="threads of the kernel; default: all allowed")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="what operands lie in: plain, as numpy and torch allocate (default), or huge pages",
+    ),
+]
 Pins = Annotated[
     list[str] | None, typer.Option("--pin", metavar="DECISION=VALUE", help="fix a decision")
 ]
@@ -194,6 +201,7 @@ def workload_of(
     threads: int | None,
     records: str | None,
     what: str,
+    memory: str | None = None,
 ) -> Workload:
     """What the command line names; of a kernel that another tuner recorded, that there is nothing
     to do `what` with. Raises UsageError."""
@@ -201,7 +209,7 @@ def workload_of(
     from explorer.workload import Workload
 
     try:
-        return Workload.of(operator, pairs(words), target, threads)
+        return Workload.of(operator, pairs(words), target, threads, memory)
     except UsageError:
         refuse_recorded(operator, what, records)
         raise

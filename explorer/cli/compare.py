@@ -10,6 +10,7 @@ import typer
 
 from explorer.cli.app import (
     Format,
+    Memory,
     OutputFormat,
     Records,
     Target,
@@ -62,6 +63,7 @@ def compare(
     measure: Measured = None,
     target: Target = "cpu",
     threads: Threads = None,
+    memory: Memory = None,
     records: Records = None,
     form: OutputFormat = Format.text,
 ) -> None:
@@ -72,7 +74,7 @@ def compare(
     """
     from explorer.contrast import contrast, find_side, in_turns
 
-    workload = _workload(operator, words, target, threads)
+    workload = _workload(operator, words, target, threads, memory)
     one, other = (find_side(name, workload, records) for name in (first, second))
     wanted = "job" not in (one.kind, other.kind) if measure is None else measure
     found = contrast(one, other, in_turns if wanted else None)
@@ -83,11 +85,16 @@ def compare(
 
 
 def _workload(
-    operator: str | None, words: list[str] | None, target: str, threads: int | None
+    operator: str | None,
+    words: list[str] | None,
+    target: str,
+    threads: int | None,
+    memory: str | None,
 ) -> Workload | None:
     from explorer.workload import Workload
 
-    return None if operator is None else Workload.of(operator, pairs(words), target, threads)
+    where = (target, threads, memory)
+    return None if operator is None else Workload.of(operator, pairs(words), *where)
 
 
 def _print_text(found: Contrast) -> None:

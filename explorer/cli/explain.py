@@ -11,6 +11,7 @@ import typer
 
 from explorer.cli.app import (
     Format,
+    Memory,
     OperatorFiles,
     OutputFormat,
     Records,
@@ -71,6 +72,7 @@ def explain(
     job: JobName = None,
     target: Target = "cpu",
     threads: Threads = None,
+    memory: Memory = None,
     records: Records = None,
     operators: OperatorFiles = None,
     form: OutputFormat = Format.text,
@@ -88,7 +90,7 @@ def explain(
     elif operator is None:
         raise UsageError("Missing argument 'OPERATOR', or --job JOB")
     else:
-        workload = workload_of(operator, words, target, threads, records, "explain")
+        workload = workload_of(operator, words, target, threads, records, "explain", memory)
         if not schedule:
             _explain_space(workload.space(), form)
             return
@@ -164,10 +166,13 @@ def _baseline(found: Explanation, baseline: Baseline) -> str:
     """The library's time beside the schedule's own, or why there is none."""
     from explorer.cli.progress import crowded
     from explorer.comparison import beside_baseline
+    from explorer.outcome import CALL
 
     if baseline.seconds is None:
         return missing_words(baseline)
     best = _best_of(found)
+    if best is not None:  # the library is timed as it is called
+        best = replace(best, seconds=float(dict(best.notes).get(CALL, best.seconds or 0.0)))
     compared = None if best is None else beside_baseline(best, baseline)
     beside = crowded(baseline.crowd) if compared is None else f"; the schedule: {compared.words}"
     return f"baseline: {baseline.library} takes {milliseconds(baseline.seconds)}{beside}"

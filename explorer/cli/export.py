@@ -9,6 +9,7 @@ import typer
 
 from explorer.cli.app import (
     ExportName,
+    Memory,
     OperatorName,
     Records,
     ScheduleText,
@@ -36,6 +37,7 @@ def export(
     schedule: ScheduleText = "",
     target: Target = "cpu",
     threads: Threads = None,
+    memory: Memory = None,
     records: Records = None,
     name: ExportName = None,
 ) -> None:
@@ -48,7 +50,7 @@ def export(
     from explorer.job import export_best
 
     refuse_unwritable_folder("--out", out)
-    workload = workload_of(operator, words, target, threads, records, "export")
+    workload = workload_of(operator, words, target, threads, records, "export", memory)
     chosen = read_schedule(schedule) if schedule else None
     for path in export_best(workload, out, schedule=chosen, store=records, name=name):
         print(f"wrote {path}")

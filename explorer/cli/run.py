@@ -10,6 +10,7 @@ import typer
 from explorer.cli import EXIT_DONE, EXIT_NOTHING
 from explorer.cli.app import (
     Format,
+    Memory,
     OperatorName,
     OutputFormat,
     Records,
@@ -44,6 +45,7 @@ def run(
     schedule: ScheduleText = "",
     target: Target = "cpu",
     threads: Threads = None,
+    memory: Memory = None,
     records: Records = None,
     baseline: Annotated[
         bool, typer.Option("--baseline", help="time the target's array library in turns with it")
@@ -57,7 +59,7 @@ def run(
     from explorer.job import run_beside_library, run_schedule
     from explorer.recall import best_winner
 
-    workload = workload_of(operator, words, target, threads, records, "run")
+    workload = workload_of(operator, words, target, threads, records, "run", memory)
     chosen = read_schedule(schedule) if schedule else best_winner(workload, records).schedule
     if baseline:
         outcome, library = run_beside_library(workload, chosen)
@@ -76,6 +78,7 @@ def run(
 def _print_text(outcome: Outcome, program: Program) -> None:
     from explorer.cli.progress import crowded, rate
     from explorer.disturbance import crowd_of
+    from explorer.outcome import KERNEL
 
     if outcome.seconds is None or not outcome.ok:
         print(f"{outcome.status}: {outcome.detail}")
@@ -85,4 +88,7 @@ def _print_text(outcome: Outcome, program: Program) -> None:
         f"ok: {milliseconds(outcome.seconds)} (quartiles {milliseconds(low)} and "
         f"{milliseconds(high)}), {rate(outcome.seconds, program)}{crowded(crowd_of(outcome))}"
     )
+    alone = dict(outcome.notes).get(KERNEL)
+    if alone is not None:
+        print(f"as its export is called; the kernel alone {milliseconds(float(alone))}")
     print(f"register spills in hot loops: {dict(outcome.notes).get('spills', 'not known')}")

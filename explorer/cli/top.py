@@ -40,11 +40,14 @@ def top(
     form: OutputFormat = Format.text,
 ) -> None:
     """List the best record of every workload, machine and code generator."""
+    from records import MEMORIES
+
     winners = _best(operator, records, operators or ())
     found = [_row(record, count, flops) for record, count, flops in winners]
     if form is Format.json:
         print_json({"records": found})
         return
+    choosing = {row["target"] for row in found if row["memory"] != MEMORIES[0]}
     for row in found:
         extents = printable(" ".join(f"{name}={v}" for name, v in row["arguments"].items()))
         rate = f", {row['gflops']:.1f} GFLOP/s" if row["gflops"] else ""
@@ -52,7 +55,10 @@ def top(
         title = f"{row['operator']} {extents}".rstrip()
         print(f"{title}: {milliseconds(row['seconds'])}{rate}{doubt}")
         when = "" if row["created"] == LONG_AGO else f", {row['created'][:10]}"
-        print(f"  of {row['trials']} trials on {row['hardware']}{when}")
+        where = row["hardware"]
+        if row["target"] in choosing:
+            where += f" in {row['memory']} memory"
+        print(f"  of {row['trials']} trials on {where}{when}")
 
 
 def _best(
@@ -70,7 +76,9 @@ def _best(
         with open_store(where, read_only=True) as store:
             selected = store.records(operator=operator) if operator else store.records()
             for r in selected:
-                groups.setdefault((r.workload, r.target, r.hardware, r.generator), []).append(r)
+                groups.setdefault(
+                    (r.workload, r.target, r.hardware, r.generator, r.memory), []
+                ).append(r)
             for trials in groups.values():
                 if record := best_of(trials):
                     found.append((record, len(trials), _flops(store, record, operators)))
@@ -96,6 +104,7 @@ def _row(record: Record, count: int, flops: float | None) -> dict[str, Any]:
         "trials": count,
         "target": record.target,
         "hardware": record.hardware,
+        "memory": record.memory,
         "generator": record.generator,
         "created": record.created,
         "schedule": json.loads(record.schedule),

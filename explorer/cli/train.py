@@ -55,6 +55,8 @@ def train(
         f"{data['trials']} kernels ({data['valid']} valid) of {data['workloads']} workloads, "
         f"{len(data['operators'])} operators, target {trained.target}, schema {trained.schema}"
     )
+    if data["memories"]:
+        print(", ".join(f"{count} in {kind} memory" for kind, count in data["memories"].items()))
     print(f"wrote {out}")
 
 

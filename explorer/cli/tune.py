@@ -15,6 +15,7 @@ from explorer.cli import EXIT_DONE, EXIT_INTERRUPTED, EXIT_NOTHING
 from explorer.cli.app import (
     ExportName,
     Format,
+    Memory,
     OperatorFiles,
     OutputFormat,
     Pins,
@@ -121,6 +122,7 @@ def tune(
     seconds: Seconds = None,
     effort: Effort = "standard",
     threads: Threads = None,
+    memory: Memory = None,
     pin: Pins = None,
     strategy: Strategy = "evolutionary",
     seed: Seed = 0,
@@ -166,7 +168,7 @@ def tune(
     plan, recordings = job.plan_replay(
         operator, pairs(words), Budget.of(effort, trials, seconds), replay, target=target,
         threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
-        model=model, start_from=start_from, baseline=baseline, devices=devices,
+        model=model, start_from=start_from, baseline=baseline, devices=devices, memory=memory,
     )  # fmt: skip
     if any(isinstance(recording.workload, RecordedKernel) for recording in recordings):
         why = "the kernel was recorded by another tuner, where it ran"
@@ -395,13 +397,24 @@ def _print_text(found: PlanResult, result: JobResult, recording: Recording | Non
         print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
     noise = "" if result.noise is None else f", quartiles {100 * result.noise:.1f} % apart"
     print(f"{speed(result.seconds, result.program)}{noise}{crowded(result.crowd)}")
-    for line in result_lines(result):
+    for line in (*_placed(result), *result_lines(result)):
         print(line)
     if recording is not None:
         print(rank_words(recording, result.seconds))
     print(f"schedule {result.best.to_json()}", flush=True)
     if recording is None:  # a replay leaves no job that a name could be used for
         print(f"job {result.job}", flush=True)
+
+
+def _placed(result: JobResult) -> tuple[str, ...]:
+    """What was timed: calls or the kernel alone, and what the operands lay in."""
+    from explorer.cli.app import milliseconds
+
+    placed = result.workload.placed
+    if result.kernel_seconds is None:
+        return (f"the kernel alone, in {placed}",) if placed else ()
+    alone = milliseconds(result.kernel_seconds)
+    return (f"as its export is called, in {placed}; the kernel alone {alone}",)
 
 
 def _print_end(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
@@ -440,6 +453,8 @@ def _row(result: JobResult, files: tuple[str, ...]) -> dict[str, Any]:
         "job": result.job,
         "program": result.program.name,
         "seconds": result.seconds,
+        "kernel_seconds": result.kernel_seconds,
+        "memory": result.workload.memory,
         "gflops": result.gflops,
         "trials": result.trials,
         "known": result.known,

@@ -75,7 +75,7 @@ def names_in(source: str) -> frozenset[str]:
     """Every name that a Python text reads, binds or imports."""
     nodes = list(ast.walk(ast.parse(source)))
     found = {node.id for node in nodes if isinstance(node, ast.Name)}
-    found |= {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    found |= {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     return frozenset(found | {n.asname or n.name for n in nodes if isinstance(n, ast.alias)})
 
 

@@ -12,12 +12,14 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from explorer.errors import ExportError
+from explorer.exporters import outputs
 from explorer.exporters.base import (
     CHOOSE,
     MANIFEST_SCHEMA,
@@ -29,7 +31,7 @@ from explorer.exporters.base import (
     parameter_names,
     refuse_name,
 )
-from explorer.exporters.library_module import HIDDEN, MODULE
+from explorer.exporters.library_module import HIDDEN, LOADING, MODULE
 from explorer.runtime.once import ask_once
 from ir.dtypes import numpy_dtype
 from ir.kernel import Argument, Kernel, Standalone
@@ -199,36 +201,63 @@ def header_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object])
 def python_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object]) -> str:
     """A module that calls the shared library on arrays; see `library_module`."""
     operands = [a for a in kernel.arguments if a.role != "workspace"]
-    rows = [_row(argument) for argument in operands]
-    names = parameter_names([a.name for a in operands], ("_run",))
-    inputs = [names[a.name] for a in operands if a.role == "input"]
-    outputs = [f"{names[a.name]}=None" for a in operands if a.role == "output"]
     places = {"name": kernel.name, "symbol": around.symbol, "build": around.build}
     hidden = kernel.name in _used_names()
     function = "_exported" if hidden else kernel.name
     return Template(MODULE).substitute(
-        places,
+        _layer(operands, function),
+        name=kernel.name,
         facts=described(facts),
-        arguments="(\n" + "".join(f"    {row!r},\n" for row in rows) + ")",
-        parameters=", ".join([*inputs, *outputs]),
-        function=function,
         signature=around.signature,
-        words="\n".join(f"    {names[a.name]}: {_words(a)}" for a in operands),
-        values="".join(f"{name}, " for name in names.values()).rstrip(" "),
+        loading=Template(LOADING).substitute(places),
         hidden=Template(HIDDEN).substitute(places, function=function) if hidden else "",
     )
 
 
+def calling_layer(operands: Sequence[Argument], entry: Callable[..., None]) -> Callable[..., Any]:
+    """The function of an exported module, on top of `entry` (addresses in) in place of a library's.
+
+    So that a kernel is timed as it is called.
+    """
+    places = _layer(operands, "_exported")
+    text = Template(MODULE).safe_substitute(
+        places, name="kernel", facts="", signature="", loading="_function = None", hidden=""
+    )
+    namespace: dict[str, Any] = {"__name__": "tilewright_called"}
+    exec(compile(text, "<calling layer>", "exec"), namespace)
+    namespace["_function"] = entry
+    function: Callable[..., Any] = namespace["_exported"]
+    return function
+
+
+def _layer(operands: Sequence[Argument], function: str) -> dict[str, str]:
+    """What the module says of a kernel's operands."""
+    rows = [_row(argument) for argument in operands]
+    names = parameter_names([a.name for a in operands], ("_run",))
+    inputs = [names[a.name] for a in operands if a.role == "input"]
+    written = [f"{names[a.name]}=None" for a in operands if a.role == "output"]
+    return {
+        "arguments": "(\n" + "".join(f"    {row!r},\n" for row in rows) + ")",
+        "parameters": ", ".join([*inputs, *written]),
+        "function": function,
+        "words": "\n".join(f"    {names[a.name]}: {_words(a)}" for a in operands),
+        "values": "".join(f"{name}, " for name in names.values()).rstrip(" "),
+        "outputs": outputs.text(),
+    }
+
+
 _PLACES = (
     "name", "symbol", "build", "facts", "arguments", "parameters", "function", "signature",
-    "words", "values", "hidden",
+    "words", "values", "hidden", "outputs", "loading",
 )  # fmt: skip
 
 
 @cache
 def _used_names() -> frozenset[str]:
     """What the module itself calls something, builtins included."""
-    return names_in(Template(MODULE).substitute(dict.fromkeys(_PLACES, "_")))
+    places = dict.fromkeys(_PLACES, "_") | {"outputs": outputs.text()}
+    places["loading"] = Template(LOADING).substitute(places)
+    return names_in(Template(MODULE).substitute(places))
 
 
 def _row(argument: Argument) -> tuple[object, ...]:

@@ -11,8 +11,12 @@ $facts
 Needs numpy and, beside this file, lib$name.so.
 """
 
+from __future__ import annotations
+
 import ctypes
+import mmap
 import sys
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -27,41 +31,54 @@ _PATTERNS = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn"}
 _ON_HOST = (1, 3, 13)  # DLPack's numbers of devices: CPU, pinned for CUDA, managed by CUDA
 
 
-def _load():
-    path = Path(__file__).with_name("lib$name.so")
-    if not path.exists():
-        raise ImportError(f"{path} is missing; build it: $build")
-    function = ctypes.CDLL(str(path)).$symbol
-    function.restype = None
-    function.argtypes = [ctypes.c_void_p] * len(ARGUMENTS)
-    return function
+$loading
 
 
-_function = _load()
+$outputs
+
+
+_ROOMS = {row[0]: _Room(row[1], row[3]) for row in ARGUMENTS if row[5]}
+_DTYPES = {row[0]: np.dtype(row[3]) for row in ARGUMENTS}
 
 
 def _run(values):
     """Check, call, and return the outputs: as they were given, or new ones for None."""
     torch = sys.modules.get("torch")
-    values = [
-        _new(row, values, torch) if value is None and row[5] else value
-        for value, row in zip(values, ARGUMENTS)
-    ]
-    arrays = [
-        _written(value, row, torch) if row[5] else _read(value, row, torch)
-        for value, row in zip(values, ARGUMENTS)
-    ]
-    outputs = [(array, row[0]) for array, row in zip(arrays, ARGUMENTS) if row[5]]
-    for number, (one, name) in enumerate(outputs):
-        for other, second in outputs[:number]:
+    arrays, results, given = [], [], []
+    for value, row in zip(values, ARGUMENTS):
+        if not row[5]:
+            array = value if _is_exact(value, row) else _read(value, row, torch)
+        elif value is None:
+            result, array = _new(row, values, torch)
+            results.append(result)
+        else:
+            array = _written(value, row, torch)
+            results.append(value)
+            given.append((array, row[0]))
+        arrays.append(array)
+    if given:
+        _part(arrays, given)
+    _function(*[array.__array_interface__["data"][0] for array in arrays])
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _is_exact(value, row):
+    """Whether an input is what the kernel takes, as nearly all are."""
+    if type(value) is not np.ndarray or value.shape != row[1] or value.dtype != _DTYPES[row[0]]:
+        return False
+    flags = value.flags
+    return flags.c_contiguous and flags.aligned
+
+
+def _part(arrays, given):
+    """See to it that outputs which the caller gave overlap neither each other nor inputs."""
+    for number, (one, name) in enumerate(given):
+        for other, second in given[:number]:
             if _overlap(one, other):
                 raise ValueError(f"{NAME}: outputs {second} and {name} overlap")
     for number, (array, row) in enumerate(zip(arrays, ARGUMENTS)):
-        if not row[5] and any(_overlap(array, output) for output, _ in outputs):
+        if not row[5] and any(_overlap(array, output) for output, _ in given):
             arrays[number] = array.copy()  # outputs are written before all inputs are read
-    _function(*[array.ctypes.data for array in arrays])
-    results = tuple([value for value, row in zip(values, ARGUMENTS) if row[5]])
-    return results[0] if len(results) == 1 else results
 
 
 def _overlap(one, other):
@@ -71,15 +88,22 @@ def _overlap(one, other):
 
 
 def _new(row, values, torch):
-    """Room for an output: a tensor if the first argument is one, else an array."""
-    _, shape, dtype, stored, torch_name, _ = row
+    """Room for an output, as it is returned and as an array: a tensor if the first argument is."""
+    name, _, dtype, _, torch_name, _ = row
+    array = _ROOMS[name].array()
     if torch is not None and isinstance(values[0], torch.Tensor):
-        return torch.empty(shape, dtype=getattr(torch, torch_name))
-    array = np.empty(shape, stored)
-    for value in values:  # narrow floats as the inputs have them
-        if isinstance(value, np.ndarray) and value.dtype.name == _PATTERNS.get(dtype):
-            return array.view(value.dtype)
-    return array
+        return _as_tensor(array, getattr(torch, torch_name), torch), array
+    if dtype in _PATTERNS:  # narrow floats as the inputs have them
+        for value in values:
+            if isinstance(value, np.ndarray) and value.dtype.name == _PATTERNS[dtype]:
+                return array.view(value.dtype), array
+    return array, array
+
+
+def _as_tensor(array, dtype, torch):
+    """A tensor on the memory of an array, which may hold bit patterns."""
+    tensor = torch.from_numpy(array.view(np.int16) if array.dtype == np.uint16 else array)
+    return tensor if tensor.dtype == dtype else tensor.view(dtype)
 
 
 def _read(value, row, torch):
@@ -209,6 +233,19 @@ $words
     """
     return _run(($values))
 $hidden'''
+
+# How the module comes by its function.
+LOADING = """def _load():
+    path = Path(__file__).with_name("lib$name.so")
+    if not path.exists():
+        raise ImportError(f"{path} is missing; build it: $build")
+    function = ctypes.CDLL(str(path)).$symbol
+    function.restype = None
+    function.argtypes = [ctypes.c_void_p] * len(ARGUMENTS)
+    return function
+
+
+_function = _load()"""
 
 # A function whose name the module itself needs is not among the module's own names.
 HIDDEN = """

@@ -64,11 +64,12 @@ def content(story: Story) -> dict[str, Any]:
 
 def _facts(story: Story) -> list[tuple[str, str]]:
     options, hardware = story.options, story.hardware
+    where = f"{hardware.target}, {hardware.threads} threads"
     facts = dict(hardware.facts)
     return [
         ("job", f"{story.job.id}, {story.job.state}"),
         ("begun", story.job.created[:19].replace("T", " ") + " UTC"),
-        ("target", f"{hardware.target}, {hardware.threads} threads"),
+        ("target", ", ".join(filter(None, (where, story.workload.placed)))),
         ("machine", f"{facts.get('model', hardware.name)} ({' '.join(hardware.isa)})"),
         ("search", f"{options.get('strategy')}, seed {options.get('seed')}"),
         ("generator", story.generator),
@@ -289,6 +290,8 @@ def _commands(story: Story, best: Trial) -> list[tuple[str, str]]:
     where = ["--target", story.job.target]
     if story.options.get("threads"):
         where += ["--threads", str(story.options["threads"])]
+    if story.workload.placed:
+        where += ["--memory", story.workload.memory]
     chosen = ["--schedule", best.schedule.to_json()]
     search = ["--strategy", str(story.options.get("strategy"))]
     search += ["--seed", str(story.options.get("seed")), "--trials", str(len(story.trials))]

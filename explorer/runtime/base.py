@@ -156,6 +156,29 @@ class Rests(Protocol):
         ...
 
 
+@runtime_checkable
+class ServesCallers(Protocol):
+    """What a runtime may offer besides: kernels timed as those call them who have them exported."""
+
+    def given(self, array: Array) -> Array:
+        """A copy of an input in memory as callers have it."""
+        ...
+
+    def returned(self, shape: tuple[int, ...], dtype: str) -> Array:
+        """An output in memory as exported modules return it."""
+        ...
+
+    def calling(self, kernel: Any, inputs: Sequence[Array]) -> Calling:
+        """The exported module's own function of a kernel that this runtime has loaded."""
+        ...
+
+
+class Calling(Launch, Protocol):
+    """Runs of a module's function; `results` are the outputs of the last one by name."""
+
+    results: Mapping[str, Array]
+
+
 class LibraryLaunch(Launch, Protocol):
     """A program on its operands, evaluated op by op by an array library called `name`."""
 

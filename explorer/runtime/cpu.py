@@ -25,10 +25,11 @@ from explorer.check import Bounds, Verdict, poison
 from explorer.runtime.base import Array, Binary, CompileError, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
 from explorer.runtime.idle import wait_until_alone
-from explorer.runtime.memory import aligned_empty, read_only_copy
+from explorer.runtime.memory import aligned_empty, plain_copy, read_only_copy, returned
 from ir.kernel import Argument, Kernel
 from ir.program import Program
 from ir.target import Hardware
+from ir.targets.cpu.entry import entry_llvm
 from ir.targets.cpu.pool import SYMBOLS, pool_llvm
 
 _CHAIN_ROUNDS = 4_000
@@ -107,6 +108,15 @@ class CpuRuntime:
 
     def empty(self, shape: tuple[int, ...], dtype: str) -> Array:
         return aligned_empty(shape, dtype, guard=True)
+
+    def given(self, array: Array) -> Array:
+        return plain_copy(array)
+
+    def returned(self, shape: tuple[int, ...], dtype: str) -> Array:
+        return returned(shape, dtype)
+
+    def calling(self, kernel: CpuKernel, inputs: Sequence[Array]) -> CpuCalling:
+        return CpuCalling(kernel, inputs)
 
     def put(self, array: Array, values: Array) -> None:
         array[...] = values
@@ -324,12 +334,57 @@ class CpuKernel:
         pointers = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
         return CpuLaunch(self._body, pointers, self.binary.threads, self._engine, arrays)
 
+    def entry(self) -> tuple[Any, object]:
+        """The kernel as a C function of its operands, like that of an exported library.
+
+        Its workspaces are this process's; what is returned besides must outlive the function.
+        """
+        arguments = self.binary.arguments
+        kept = {
+            slot: _workspace(slot, argument)
+            for slot, argument in enumerate(arguments)
+            if argument.role == "workspace"
+        }
+        fixed = {slot: array.ctypes.data for slot, array in kept.items()}
+        text = entry_llvm(self._body, self.binary.threads, len(arguments), fixed)
+        engine = _engine(emit_object(text))
+        kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arguments) - len(fixed)))
+        return kind(engine.get_function_address("tilewright_entry")), (engine, kept, self)
+
     def __call__(self, *operands: Array) -> float:
         """Run once on inputs and outputs in order; returns the seconds."""
         return self.bind(operands)()
 
     def close(self) -> None:
         self._engine.close()
+
+
+class CpuCalling:
+    """Calls of the function that an exported module has, whose results live as long as usual: the
+    last ones until the next are there."""
+
+    def __init__(self, kernel: CpuKernel, inputs: Sequence[Array]) -> None:
+        from explorer.exporters.library import calling_layer
+
+        entry, self._kept = kernel.entry()
+        self._function = calling_layer(kernel.binary.operands, entry)
+        self._inputs = tuple(inputs)
+        self._outputs = [a.name for a in kernel.binary.operands if a.role == "output"]
+        self._last: Any = None
+
+    @property
+    def results(self) -> Mapping[str, Array]:
+        arrays = self._last if isinstance(self._last, tuple) else (self._last,)
+        return dict(zip(self._outputs, arrays, strict=True))
+
+    def __call__(self, times: int = 1) -> float:
+        function, inputs, result = self._function, self._inputs, self._last
+        start = time.perf_counter_ns()
+        for _ in range(times):
+            result = function(*inputs)
+        seconds = (time.perf_counter_ns() - start) * 1e-9
+        self._last = result
+        return seconds
 
 
 def load(binary: Binary) -> CpuKernel:

@@ -1,4 +1,4 @@
-"""Host memory for operands and workspaces: 64-byte aligned, on huge pages if large, guarded ends.
+"""Host memory: aligned, on huge pages and with guarded ends, or as callers of a kernel have it.
 
 Knows numpy and the operating system's memory calls; no kernel.
 """
@@ -12,12 +12,16 @@ from math import prod
 
 import numpy as np
 
+from explorer.exporters.outputs import room
 from explorer.runtime.base import Array
 from ir.dtypes import numpy_dtype
 
+PLAIN = "plain"  # the kind of memory that callers have; the other one is made here
 LINE = 64
+GIVEN = 16  # to which numpy aligns its arrays; other libraries do better
 PAGE = mmap.PAGESIZE
 HUGE = 2 << 20
+_PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: str, *, guard: bool = False) -> Array:
@@ -31,7 +35,8 @@ def aligned_empty(shape: tuple[int, ...], dtype: str, *, guard: bool = False) ->
     used = -(-size // LINE) * LINE
     pages = -(-used // PAGE) * PAGE
     huge = pages >= HUGE
-    mapping = mmap.mmap(-1, pages + PAGE + (HUGE if huge else 0))
+    # Private memory: pages of a shared mapping are the system's to choose, whatever is advised.
+    mapping = mmap.mmap(-1, pages + PAGE + (HUGE if huge else 0), flags=_PRIVATE)
     if huge and hasattr(mmap, "MADV_HUGEPAGE"):
         mapping.madvise(mmap.MADV_HUGEPAGE)
     whole = np.frombuffer(mapping, dtype=np.uint8)
@@ -50,6 +55,25 @@ def read_only_copy(array: Array, dtype: str) -> Array:
     protect(first, -(-(copy.ctypes.data + copy.nbytes - first) // PAGE) * PAGE, readable=True)
     copy.flags.writeable = False
     return copy
+
+
+def plain_copy(array: Array) -> Array:
+    """A copy in memory as numpy and torch allocate it, where they ask the system for nothing more.
+
+    The usual pages, and as little alignment as the worse of both gives: large arrays of numpy lie
+    16 bytes behind the start of a page. (From 4 MiB on numpy asks for huge pages, torch does not.)
+    """
+    mapping = mmap.mmap(-1, GIVEN + max(array.nbytes, 1), flags=_PRIVATE)
+    whole = np.frombuffer(mapping, dtype=np.uint8)
+    copy: Array = whole[GIVEN : GIVEN + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def returned(shape: tuple[int, ...], dtype: str) -> Array:
+    """An output as an exported module makes it for itself."""
+    array: Array = room(shape, numpy_dtype(dtype).name)
+    return array
 
 
 def protect(address: int, size: int, *, readable: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -19,12 +19,15 @@ from explorer.outcome import Status
 from explorer.runtime.base import (
     Array,
     Binary,
+    Calling,
     HasLibrary,
     Launch,
     LibraryLaunch,
+    LoadedKernel,
     MeasuresPeaks,
     Rests,
     Runtime,
+    ServesCallers,
     get_runtime,
 )
 from explorer.runtime.eager import Inexpressible
@@ -33,6 +36,7 @@ from ir.kernel import Argument, Kernel
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.target import Backend, Hardware, get_backend
+from records import MEMORIES
 
 _AS_TIMED = 3  # runs of one call, which then goes the way of timed ones; odd: see `_examine`
 
@@ -111,6 +115,9 @@ class Timing:
     once: float = 0.25  # seconds of a first run that is the only one, unless it is a contender's
 
 
+_BRIEF = Timing(fewest=3, most=5, budget=0.03, cut=float("inf"), slow=float("inf"))
+
+
 @dataclass(frozen=True, slots=True)
 class Examination:
     """What one candidate did: samples in seconds per run when it was right."""
@@ -120,15 +127,39 @@ class Examination:
     error: float | None = None
     detail: str = ""
     clock_ghz: float | None = None
+    kernel: float | None = None  # seconds of the kernel alone, where samples are of calls
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Inputs and outputs by name."""
+
+    inputs: Mapping[str, Array]
+    outputs: Mapping[str, Array]
+
+    def of(self, binary: Binary) -> list[Array]:
+        """Those that a kernel takes, in its order."""
+        have = {**self.inputs, **self.outputs}
+        for argument in binary.operands:
+            if argument.name not in have:
+                raise LookupError(f"the program has no tensor {argument.name}")
+        return [have[argument.name] for argument in binary.operands]
 
 
 class Examiner:
-    """Checks and times binaries against one expectation: made here from a recipe, or read."""
+    """Checks and times binaries against one expectation: made here from a recipe, or read.
+
+    What is checked has guarded ends, and inputs that cannot be written; what is timed lies in
+    `memory`, which may be that of callers.
+    """
+
+    _lent: Operands | None = None  # the first set as callers have it, where that is timed
 
     def __init__(
         self,
         source: Expectation | Recipe,
         runtime: str,
+        memory: str = MEMORIES[0],
         device: int = 0,
         processors: tuple[int, ...] = (),
     ) -> None:
@@ -142,6 +173,16 @@ class Examiner:
         self._outputs = {
             spec.name: self._runtime.empty(spec.shape, spec.dtype) for spec in self._specs
         }
+        self._lent = None if memory == MEMORIES[0] else self._callers()
+
+    def _callers(self) -> Operands:
+        """The first set in memory as callers have it: checks guard theirs, timed runs do not."""
+        runtime = self._runtime
+        assert isinstance(runtime, ServesCallers)
+        return Operands(
+            {name: runtime.given(array) for name, array in self._set(0).inputs.items()},
+            {spec.name: runtime.returned(spec.shape, spec.dtype) for spec in self._specs},
+        )
 
     def _set(self, number: int) -> Expected:
         """One set of operands where kernels read them, and what outputs may be."""
@@ -171,9 +212,20 @@ class Examiner:
         """Check, time unless it is hopeless, check what is left, and again with other inputs."""
         kernel = self._runtime.load(binary)
         try:
-            return self._examine(lambda n: kernel.bind(self._operands(binary, n)), best, timing)
+            lent = kernel.bind(self._lent.of(binary)) if self._lent else None
+            calling = self._calling(kernel, binary) if timing.sustained else None
+            return self._examine(
+                lambda n: kernel.bind(self._operands(binary, n)), lent, best, timing, calling
+            )
         finally:
             kernel.close()
+
+    def _calling(self, kernel: LoadedKernel, binary: Binary) -> Calling | None:
+        """The exported function on what callers give it; None where memory is not as they have."""
+        if self._lent is None or not isinstance(self._runtime, ServesCallers):
+            return None
+        inputs = [a.name for a in binary.operands if a.role == "input"]
+        return self._runtime.calling(kernel, [self._lent.inputs[name] for name in inputs])
 
     def library(self, program: Program, timing: Timing) -> tuple[str, Examination]:
         """Check and time the program in the runtime's array library, whose name is given too.
@@ -184,22 +236,30 @@ class Examiner:
         """
         if not isinstance(self._runtime, HasLibrary):
             raise Inexpressible(f"{self._runtime.name} has no array library")
-        library = self._runtime
+        library, lent = self._runtime, self._lent
 
         def bound(number: int) -> LibraryLaunch:
             return library.library(program, self._set(number).inputs, self._outputs)
 
+        timed = None if lent is None else library.library(program, lent.inputs, lent.outputs)
         name = bound(0).name
         self.rest()
         try:
-            return name, self._examine(bound, None, timing)
+            return name, self._examine(bound, timed, None, timing)
         finally:
             self.rest()
 
     def _examine(
-        self, bound: Callable[[int], Launch], best: float | None, timing: Timing
+        self,
+        bound: Callable[[int], Launch],
+        lent: Launch | None,
+        best: float | None,
+        timing: Timing,
+        calling: Calling | None = None,
     ) -> Examination:
-        """`bound` attaches a set of operands; the second is only made for contenders.
+        """`bound` attaches a set of operands, the second only for contenders; `lent` has those of
+        callers, if they are timed. Samples are of `calling` if it is there; the kernel's own time
+        is noted then.
 
         Checks behind an even and an odd number of runs, of one, and of many as they are timed.
         Every check has outputs of another poison, but that of what the timed runs left.
@@ -208,16 +268,25 @@ class Examiner:
         first, verdict = self._checked(launch, 0)
         if not verdict.right:
             return Examination("wrong_result", (), verdict.error, verdict.detail)
-        if timing.sustained:
-            _load(launch, self._runtime.settle)
         if _too_long(first, best, timing):
             clock = self._runtime.clock_ghz()
             return Examination("ok", (first,), verdict.error, "slow: timed once", clock)
-        samples = _time(launch, first, best, timing)
+        timed, outputs = launch, self._outputs
+        if lent is not None and self._lent is not None:
+            timed, outputs = lent, dict(self._lent.outputs)
+        if timing.sustained:
+            _load(timed, self._runtime.settle)
+        samples = _time(timed, first, best, timing if calling is None else _BRIEF)
+        again = self._judge(0, outputs) if len(samples) > 1 else verdict
+        kernel = None
+        if calling is not None:
+            kernel = statistics.median(samples)
+            samples = _time(calling, kernel, best, timing)
         clock = self._runtime.clock_ghz()
-        again = self._judge(0)
         if again.right and len(samples) > 1:
-            _, again = self._checked(launch, 0, _AS_TIMED, turn=1)
+            _, again = self._checked(timed, 0, _AS_TIMED, turn=1, outputs=outputs)
+        if again.right and calling is not None:
+            again = self._judge(0, calling.results)
         if not again.right:
             detail = f"right at first, then not: {again.detail}"
             return Examination("unstable", samples, again.error, detail, clock)
@@ -230,36 +299,38 @@ class Examiner:
             detail = f"wrong on a second set of inputs: {other.detail}"
             return Examination("wrong_result", samples, other.error, detail, clock)
         error = max(verdict.error, again.error, other.error)
-        return Examination("ok", samples, error, "", clock)
+        return Examination("ok", samples, error, "", clock, kernel)
 
     def _checked(
-        self, launch: Launch, number: int, times: int = 1, turn: int = 0
+        self,
+        launch: Launch,
+        number: int,
+        times: int = 1,
+        turn: int = 0,
+        outputs: Mapping[str, Array] | None = None,
     ) -> tuple[float, Verdict]:
         """Runs behind one another on outputs poisoned for that turn, and what came of them."""
+        outputs = self._outputs if outputs is None else outputs
         for spec in self._specs:
-            self._runtime.poison(self._outputs[spec.name], spec.dtype, turn)
+            self._runtime.poison(outputs[spec.name], spec.dtype, turn)
         seconds = launch(times)
-        return seconds, self._judge(number)
+        return seconds, self._judge(number, outputs)
 
-    def _judge(self, number: int) -> Verdict:
+    def _judge(self, number: int, outputs: Mapping[str, Array]) -> Verdict:
         worst = Verdict(0.0)
         for name, bounds in self._set(number).bounds.items():
-            verdict = self._named(name, bounds)
+            verdict = self._named(name, bounds, outputs[name])
             if not verdict.right:
                 return verdict
             worst = max(worst, verdict, key=lambda v: v.error)
         return worst
 
-    def _named(self, name: str, bounds: Bounds) -> Verdict:
-        verdict = self._runtime.judge(bounds, self._outputs[name])
+    def _named(self, name: str, bounds: Bounds, output: Array) -> Verdict:
+        verdict = self._runtime.judge(bounds, output)
         return verdict if verdict.right else Verdict(verdict.error, f"{name}: {verdict.detail}")
 
     def _operands(self, binary: Binary, number: int) -> list[Array]:
-        have = {**self._set(number).inputs, **self._outputs}
-        for argument in binary.operands:
-            if argument.name not in have:
-                raise LookupError(f"the program has no tensor {argument.name}")
-        return [have[argument.name] for argument in binary.operands]
+        return Operands(self._set(number).inputs, self._outputs).of(binary)
 
 
 class LibraryExaminer(Examiner):

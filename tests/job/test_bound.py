@@ -165,7 +165,7 @@ def miracles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return found
         return replace(found, seconds=1e-11)
 
-    monkeypatch.setattr("explorer.measure.examined", told)
+    monkeypatch.setattr("explorer.stages.examined", told)
     monkeypatch.setattr("explorer.peaks.measured_peaks", lambda *_: PEAKS)
     return fooled
 

@@ -24,7 +24,7 @@ _RUN = 1e-5  # seconds that an emulated run is said to take: many of them make a
 class HereRuntime(CpuRuntime):
     """The host's runtime, in a process that does not belong to it."""
 
-    def prepare(self) -> None:
+    def prepare(self, device: int = 0) -> None:
         request_tile_permission()
         pool()
 
@@ -38,13 +38,14 @@ class EmulatedRuntime:
     name = "emulated"
     settle = 0.0
     apart = False
+    exclusive = True
 
     def __init__(self) -> None:
         self._kernels: dict[str, Kernel] = {}
         self.replays = True
         self._left: dict[tuple[str, tuple[int, ...]], list[Any]] = {}
 
-    def prepare(self) -> None:
+    def prepare(self, device: int = 0) -> None:
         pass
 
     def compile(self, kernel: Kernel, cache_dir: Path) -> Binary:

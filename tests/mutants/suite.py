@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from explorer.expectation import DEVICE, SETS, ExpectationMaker, Expected, Recipe
+from explorer.expectation import SETS, ExpectationMaker, Recipe
 from explorer.runtime.workers import Examination, Examiner, Timing
 from ir.dtypes import is_float
 from ir.errors import TilewrightError
@@ -106,7 +106,7 @@ class Suite:
         """The largest part of the room beyond its own rounding that an element of the last right
         outputs took."""
         most = 0.0
-        for name, bounds in self.examiner._bounds[1].items():
+        for name, bounds in self.examiner._set(1).bounds.items():
             if is_float(bounds.dtype) and bounds.picks is None:
                 output = self.examiner._outputs[name].reshape(-1)
                 have, want, low, high = bounds._sampled(output, 1)
@@ -193,11 +193,6 @@ class _On(Examiner):
         self._given = runtime
         super().__init__(source, "cpu")
 
-    def _prepare(self) -> None:
+    def _prepare(self, device: int) -> None:
         self._runtime = self._given
         self._runtime.prepare()
-
-    def _placed(self, source: Any, number: int) -> Expected:
-        if isinstance(source, Recipe):
-            return source.expected(number, DEVICE, self._runtime.arrays())
-        return super()._placed(source, number)

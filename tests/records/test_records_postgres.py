@@ -191,6 +191,7 @@ def test_first_version_migrates(url: str, record: Make) -> None:
         admin.execute("DROP TABLE leases")
         admin.execute("DROP TABLE tallies")
         admin.execute("ALTER TABLE jobs DROP COLUMN key")
+        admin.execute("ALTER TABLE trials DROP COLUMN memory")
         admin.execute("UPDATE tilewright_schema SET version = 1")
     with Store(url) as store:
         assert store.check() == 1

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection
 
 from records import Record, Store, schema
-from records.errors import DamagedStore, ForeignFile, NewerStore
+from records.errors import DamagedStore, ForeignFile, InvalidRecord, NewerStore
 
 Make = Callable[..., Record]
 STORES = Path(__file__).parent / "stores"
@@ -58,6 +58,28 @@ def test_old_store_is_read_and_written(dump: Path, path: Path, record: Make) -> 
         assert store.add(record(3))
         assert store.check() == 3
         assert store.claim(["c"], "somebody", 60) == {"c"}
+
+
+@pytest.mark.parametrize("dump", OLD_STORES, ids=lambda dump: dump.name)
+@pytest.mark.parametrize("read_only", [True, False])
+def test_old_trials_are_of_huge_pages(dump: Path, path: Path, read_only: bool) -> None:
+    restore(dump, path)
+    with Store(path, read_only=read_only) as store:
+        assert [trial.memory for trial in store.records(memory="huge")] == ["huge", "huge"]
+        assert store.count(memory="plain") == 0
+        assert {row.memory for row in store.workloads()} == {"huge"}
+
+
+def test_memories_are_told_apart(path: Path, record: Make) -> None:
+    huge, plain = record(1), record(1, memory="plain")
+    assert huge.key == Record.from_json(huge.to_json()).key != plain.key
+    assert huge.candidate != plain.candidate
+    with pytest.raises(InvalidRecord, match="'cold' is none of huge, plain"):
+        record(1, memory="cold")
+    with Store(path) as store:
+        store.add_all([huge, plain])
+        assert list(store.records(memory="plain")) == [plain]
+        assert store.check() == 2
 
 
 @pytest.mark.parametrize("dump", OLD_STORES, ids=lambda dump: dump.name)

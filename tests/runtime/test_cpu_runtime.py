@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -178,3 +179,36 @@ def test_peaks_that_were_disturbed_are_none(
     peaks.forget_peaks(hardware, tmp_path)
     monkeypatch.setattr(ForeignLoad, "share", lambda *_: 0.0)
     assert peaks.measured_peaks("cpu", hardware, tmp_path) == {"peak_bytes": 5.0}
+
+
+_APART = """
+import ctypes, os
+from explorer.runtime.cpu import pool
+ready, libc = pool(), ctypes.CDLL(None)
+ready.repeat(ready.idle, None, 2, 1)
+allowed = sorted(os.sched_getaffinity(0))
+def stays(mask):
+    count = 0
+    for _ in range(40):
+        os.sched_setaffinity(0, {allowed[1]})
+        os.sched_setaffinity(0, mask)
+        ready.repeat(ready.idle, None, 2, 1)
+        count += libc.sched_getcpu() == allowed[1]
+    assert os.sched_getaffinity(0) == set(mask)
+    return count
+print(stays(allowed), stays(allowed[1:2]))
+"""
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2,
+    reason="one processor",
+)
+def test_the_caller_leaves_the_processor_of_a_worker() -> None:
+    """And one that is kept there stays."""
+    done = subprocess.run(
+        [sys.executable, "-c", _APART], capture_output=True, text=True, check=True
+    )
+    moved, kept = map(int, done.stdout.split())
+    assert moved < 10
+    assert kept == 40

@@ -25,6 +25,7 @@ class CpuBackend:
 
     name = "cpu"
     generator = f"cpu-{GENERATOR}"
+    memories = ("plain", "huge")
 
     def hardware(self, threads: int | None = None) -> Hardware:
         """Facts of this host; `threads` defaults to all that the process may use."""

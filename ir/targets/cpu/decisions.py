@@ -275,6 +275,10 @@ class Decisions:
                 )
 
 
+_STRETCH = 1024  # elements of a row that are read at a time
+_FOLLOWED = 64  # rows that are read side by side
+
+
 class Seeds:
     """Starting schedules: register tiles that reach peak, under three plans for the loops."""
 
@@ -292,6 +296,7 @@ class Seeds:
             self._prepacked(),
             *self._panelled(),
             self._in_place(),
+            *self._walked(),
             *self._striped(),
             *self._streaming(),
             self._whole(64),
@@ -404,6 +409,41 @@ class Seeds:
                         seed[f"pack.{stage}.{operand.name}"] = "no"
             self._put(seed, f"prefetch.{stage}", 8)
         return seed
+
+    def _walked(self) -> tuple[dict[str, Value], ...]:
+        """For few rows: the lane operand is read once, in its own order, some rows of it at a time.
+
+        A stretch of a row is a page or so, and the rows of a block are as many pages as a core can
+        follow; what is added up meanwhile stays in the cache.
+        """
+        axes, hardware = self.decisions.blocked, self.decisions.hardware
+        products = [s for s in self.decisions.shapes if s.product]
+        reduced = [a for a in axes if self.decisions.only_reduced(a)]
+        lanes = [a for a in axes if any(a == s.lanes[0] for s in products) and a not in reduced]
+        rows = [a for a in axes if a not in reduced and a not in lanes]
+        extents = self.decisions.extents
+        held = 4 * _STRETCH * math.prod(extents[a] for a in rows)
+        if not (products and reduced and lanes) or held > hardware["l2_bytes"] // 2:
+            return ()
+        seed: dict[str, Value] = {"stream": False}
+        for axis in axes:
+            share = min(_STRETCH, max(64, extents[axis] // hardware.threads))
+            size = _FOLLOWED if axis in reduced else share if axis in lanes else 64
+            for level in (0, 1):
+                self._put(seed, f"tile.{axis}.{level}", min(size, extents[axis]))
+        for shape in products:
+            name = shape.stage.name
+            self._put(seed, f"prefetch.{name}", 4)
+            self._put(seed, f"unroll.{name}", 4)
+            for operand in shape.operands:
+                if f"pack.{name}.{operand.name}" in self.names:
+                    walked = shape.lanes[0] in operand.axes
+                    seed[f"pack.{name}.{operand.name}"] = "no" if walked else "0"
+        order = [*lanes, *reduced, *rows]
+        outer = " ".join([*self.decisions.outer, *order])
+        if "parallel" in self.names and lanes[0] in self.names["parallel"].domain:
+            seed["parallel"] = lanes[0]
+        return (seed | {"order.1": outer, "order.0": " ".join(order)},)
 
     def _striped(self) -> tuple[dict[str, Value], ...]:
         """For matrix tiles: each thread's rows against panels of lanes, reductions whole."""

@@ -167,6 +167,28 @@ TILEWRIGHT_OWN int64_t tilewright_ensure(int64_t threads) {
   return threads;
 }
 
+/* Moves the caller off the processor of a worker that is to run beside it: the system lets two
+ * threads that never sleep share one for a tenth of a second and more. The caller's rights are as
+ * before; if it is kept from some of the processors that the pool found, it stays. */
+TILEWRIGHT_OWN void tilewright_part(int64_t threads) {
+#ifdef __linux__
+  int cpu = sched_getcpu();
+  if (cpu < 0 || cpu >= 1024) return;
+  int byte = cpu >> 3, bit = 1 << (cpu & 7), rank = 0;
+  for (int i = 0; i < byte; i++) rank += __builtin_popcount(tilewright_cpus[i]);
+  rank += __builtin_popcount(tilewright_cpus[byte] & (bit - 1));
+  if (!(tilewright_cpus[byte] & bit) || rank < 1 || rank >= threads) return;
+  unsigned char mask[128] TILEWRIGHT_LINE = {0};
+  if (sched_getaffinity(0, sizeof mask, (cpu_set_t *)mask)) return;
+  for (int i = 0; i < 128; i++)
+    if (tilewright_cpus[i] & ~mask[i]) return;
+  tilewright_pin(0);
+  sched_setaffinity(0, sizeof mask, (cpu_set_t *)mask);
+#else
+  (void)threads;
+#endif
+}
+
 /* Runs body(thread, threads, args, team) on `threads` threads; the caller is thread 0. */
 TILEWRIGHT_OWN void tilewright_launch(tilewright_body_t body, void **args, int64_t threads) {
   if (threads <= 1) {
@@ -179,6 +201,7 @@ TILEWRIGHT_OWN void tilewright_launch(tilewright_body_t body, void **args, int64
   for (int64_t spins = 0; __atomic_exchange_n(&tilewright_lock, 1, __ATOMIC_ACQUIRE); spins++)
     tilewright_relax(spins);
   threads = tilewright_ensure(threads);
+  tilewright_part(threads);
   tilewright_team.body = body;
   tilewright_team.args = args;
   tilewright_team.running = threads - 1;
