@@ -4,7 +4,8 @@
 
 Draws operands on the host and on the device and compares the bits; times the first full check of
 large workloads; runs seeds and drawn schedules of many operators, and tells the largest share of an
-element's interval that any of them used; makes mutants of what they stored. Those of kernels and launches are in mutants.py.
+element's interval that any of them used; makes mutants of what they
+stored. Those of kernels and launches are in mutants.py.
 """
 
 from __future__ import annotations

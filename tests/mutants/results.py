@@ -231,12 +231,12 @@ def _narrowed(program: Program, dtype: str) -> Program | None:
 
 
 def _narrow_node(program: Program, node: Node, dtype: str) -> Node:
-    sums = isinstance(node.op, Contract) or (isinstance(node.op, Reduce) and node.op.kind == "sum")
-    if not sums or not is_float(node.dtype):
+    if not isinstance(node.op, Contract | Reduce) or not is_float(node.dtype):
         return node
-    if prod(program.axes[axis] for axis in node.op.over) <= _STEP:  # type: ignore[union-attr]
-        return node
-    return replace(node, op=NarrowSum(tuple(node.op.over), node.dtype, dtype))  # type: ignore[union-attr]
+    over = tuple(node.op.over)
+    longer = prod(program.axes[axis] for axis in over) > _STEP
+    sums = isinstance(node.op, Contract) or node.op.kind == "sum"
+    return replace(node, op=NarrowSum(over, node.dtype, dtype)) if sums and longer else node
 
 
 RESULTS: dict[str, Mutant] = {

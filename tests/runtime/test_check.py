@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.check import poison, widen
+from explorer.check import TURNS, Bounds, poison, widen
 from explorer.errors import Uncheckable
 from explorer.expectation import HOST, ExpectationMaker, Means, Recipe, sample_axes
 from ir import (
@@ -25,9 +25,9 @@ from ir import (
     uniform,
     where,
 )
-from ir.dtypes import DTYPES, from_float, numpy_dtype, rounded
+from ir.dtypes import DTYPES, from_float, is_float, numpy_dtype, rounded, to_float
 from ir.inputs import drawn_inputs
-from ir.oracle import evaluate
+from ir.oracle import Answer, evaluate
 from tests.judging import bounds_of, exactly
 from tests.runtime.fake_backend import PROGRAM
 
@@ -208,3 +208,30 @@ def test_programs_that_cannot_be_checked_are_told_so_with_the_fix() -> None:
         Recipe(exponentials.build(n=50), 0).expected(0, HOST)
     tame = Recipe(exponentials.build(n=50, values=1), 0).expected(0, HOST)
     assert tame.bounds["Y"].unbounded == 0
+
+
+@pytest.mark.parametrize("dtype", sorted(DTYPES))
+def test_what_combines_with_what_was_there_is_right_with_one_poison_at_most(dtype: str) -> None:
+    exact = np.ones(8, bool if dtype == "bool" else float)
+    bounds = exactly(exact, dtype)
+    for combine in (np.fmax, np.fmin):
+        rights = 0
+        for turn in range(TURNS):
+            output = np.zeros(8, numpy_dtype(dtype))
+            poison(output, dtype, turn)
+            if dtype == "bool":
+                output = combine(output.view("u1"), 1).astype("u1").view(bool)
+            elif is_float(dtype):
+                there = np.asarray(to_float(output, dtype), np.float64)
+                output = from_float(combine(there, 1.0), dtype)
+            else:
+                output = combine(output, 1).astype(output.dtype)
+            rights += bounds.judge(output).right
+        assert rights < TURNS
+
+
+def test_a_mean_is_compared_as_the_type_holds_it() -> None:
+    exact = np.random.default_rng(0).standard_normal(2000)
+    bounds = Bounds.around(Answer(exact, np.abs(exact).astype(np.float32) / 40), "e4m3")
+    assert bounds.judge(from_float(exact, "e4m3")).right
+    assert "too large in the mean" in bounds.judge(from_float(exact * 1.015, "e4m3")).detail

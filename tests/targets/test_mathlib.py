@@ -17,12 +17,13 @@ from ir.targets.cpu import mathlib
 
 @pytest.mark.parametrize(
     ("series", "bound"),
-    [(mathlib.EXP2, 8.3e-8), (mathlib.EXP2_F16, 2.7e-6), (mathlib.EXP2_BF16, 7.6e-5)],
+    [(mathlib.EXP2, 8.3e-8), (mathlib.EXP2_F16, 3e-6), (mathlib.EXP2_BF16, 8.7e-5)],
 )
 def test_fractions_of_two(series: tuple[float, ...], bound: float) -> None:
     f = np.linspace(0, 1, 4097, endpoint=False)
     error = np.abs(np.polynomial.polynomial.polyval(f, series) / np.exp2(f) - 1)
     assert bound / 1.2 < error.max() < bound
+    assert series[0] == 1  # a state whose maximum stays is rescaled by 1, however often
 
 
 def test_narrow_series_stay_below_half_a_last_place() -> None:

@@ -18,11 +18,11 @@ LN2_LOW = 1.42860682030941723212e-6
 # exp(r) on |r| <= ln2 / 2, relative error 1.1e-7 before rounding
 EXP = (1.0, 1.0, 0.49999233, 0.16667115, 0.04188993, 0.00831244)
 
-# 2^f on 0 <= f < 1, relative errors 8.2e-8, 2.6e-6 and 7.5e-5 before rounding; the first is exact
-# at 0, as e^0 may be truncated to an integer
+# 2^f on 0 <= f < 1, relative errors 8.2e-8, 2.9e-6 and 8.6e-5 before rounding; exact at 0: e^0 may
+# be truncated to an integer, and is what a state is rescaled by whose maximum stays, block by block
 EXP2 = (1.0, 0.693151311, 0.240164458, 0.0557998871, 0.00901706456, 0.00186711491)
-EXP2_F16 = (1.00000259, 0.693003834, 0.241442757, 0.0520114606, 0.0135341679)
-EXP2_BF16 = (0.999925219, 0.695833541, 0.226067155, 0.0780245227)
+EXP2_F16 = (1.0, 0.693044841, 0.241280213, 0.0522424467, 0.0134267015)
+EXP2_BF16 = (1.0, 0.695116758, 0.227645054, 0.0770669878)
 FAR = 2.0**22
 FLATTEST = 1e-33  # below FAR * log2 e / the largest f32
 # by the width of what is stored in the end: well below half a unit of its last place
