@@ -56,6 +56,9 @@ class Settings:
     portion: int = 8  # trials asked for at once, because the second opinion learns from few
     together: int = 4  # seats of evolution beside it that are filled at once
     bred: int = 64  # children that it is shown for each seat
+    turned: float = 0.125  # of its seats, for other names beside the fastest
+    hope: float = 0.25  # of success, below which what fails is not tried again for its name
+    head: int = 256  # of its pool, the rows that a batch is chosen from
     near: int = 3  # of the fastest, whose neighbours it is shown
     opinion: OpinionSettings = field(default_factory=OpinionSettings)
 
@@ -85,6 +88,7 @@ class Evolutionary:
         self._learnt = 0  # kernels that the model was fitted on
         self._opening = Opening(space, rng, self.settings.opening)
         self._owed = 0.0  # seats
+        self._turns = np.zeros(len(space.decisions), dtype=np.int64)  # of decisions, see `_turned`
         self._opinion = SecondOpinion(self.history, self.settings.opinion)
 
     @property
@@ -187,21 +191,50 @@ class Evolutionary:
         """Rows that the second opinion expects to beat the best, of a pool bred for it."""
         opinion = self._opinion
         opinion.learn()
-        pool = self._near_pool(count)
+        fast, _ = self.history.best(self.settings.near)
+        near = [self.history.fresh(self.space.neighbours(row)) for row in fast]
+        batch = self._turned(fast, near, self._stochastic(count * self.settings.turned))
+        pool = self.history.fresh(np.concatenate([*near, self._bred_pool(count)]))
         scores = opinion.score(pool)
         parents = pool[np.argsort(-scores, kind="stable")[: self.settings.elites]]
         both = np.concatenate([pool, self._litter(parents, None, self._bred(count))])
         both = self.history.fresh(both)
         scores = np.concatenate([scores, opinion.score(both[len(pool) :])])
-        return self.history.asked(both[opinion.choose(both, scores, count)])
+        head = both[np.argsort(-scores, kind="stable")[: self.settings.head]]
+        odds = self.guide.odds(head)
+        odds[odds < self.settings.hope] = 0.0  # little is expected of much in the end: odds alone
+        chosen = opinion.choose(head, odds, count - len(batch))  # would not keep it from them
+        return batch + self.history.asked(head[chosen])
 
-    def _near_pool(self, count: int) -> Matrix:
-        """Neighbours and children of the fastest, and strangers; fewer for few seats."""
+    def _turned(self, fast: Matrix, near: Sequence[Matrix], count: int) -> list[Schedule]:
+        """Neighbours of the fastest with another name in one decision, each decision in its turn.
+
+        What is slow wherever it was met may hold the best beside what is fast, and neither opinion
+        goes where most is slow; of what is ordered, steps lead there.
+        """
+        columns = np.concatenate(
+            [(rows != row).argmax(axis=1) for row, rows in zip(fast, near, strict=True)]
+        )
+        rows = np.concatenate(near)
+        apt = ~self.space.shape.ordered[columns]
+        rows, columns = rows[apt], columns[apt]
+        hopeful = self.guide.odds(rows) >= self.settings.hope
+        rows, columns = rows[hopeful], columns[hopeful]
+        batch: list[Schedule] = []
+        while len(batch) < count and len(rows):
+            column = columns[self._turns[columns].argmin()]
+            self._turns[column] += 1
+            here = rows[columns == column]
+            batch += self.history.asked(here[[self._opinion.score(here).argmax()]])
+            rows, columns = rows[columns != column], columns[columns != column]
+        return batch
+
+    def _bred_pool(self, count: int) -> Matrix:
+        """Children of the fastest, and strangers; fewer for few seats."""
         parents, seconds = self.history.best(self.settings.elites)
-        near = [self.space.neighbours(row) for row in parents[: self.settings.near]]
         litter = self._litter(parents, seconds, self._bred(count))
         strangers = self.space.sample(self._rng, self._bred(count) // 2)
-        return self.history.fresh(np.concatenate([*near, litter, strangers]))
+        return np.concatenate([litter, strangers])
 
     def _bred(self, count: int) -> int:
         """Children for `count` seats."""

@@ -35,7 +35,6 @@ class Settings:
     clip: float = 2.0  # slower than this many times the median's distance to the best is equal
     steps: int = 8  # of the ascent, whenever the parameters are fitted again
     refit: float = 0.08  # share by which the told rows have to grow until they are
-    head: int = 256  # of a pool, the rows that are looked at together
     belief: Belief = field(default_factory=Belief)
 
 
@@ -83,23 +82,26 @@ class SecondOpinion:
         means, variances = self.process.predict(self._embedding(pool))
         return expected_improvement(means, variances, self._best)
 
-    def choose(self, pool: Matrix, scores: Scores, count: int) -> NDArray[np.intp]:
-        """Greedy choice of up to `count` rows, each as if those before had come out as expected."""
-        head = np.argsort(-scores, kind="stable")[: self.settings.head]
-        points = self._embedding(np.concatenate([pool[head], self._history.pending]))
-        means, _ = self.process.predict(points[: len(head)])
+    def choose(self, rows: Matrix, odds: Scores, count: int) -> NDArray[np.intp]:
+        """Greedy choice of up to `count` rows, each as if those before had come out as expected.
+
+        What is expected of a row counts by its `odds` to succeed. For a few hundred rows.
+        """
+        total = len(rows)
+        points = self._embedding(np.concatenate([rows, self._history.pending]))
+        means, _ = self.process.predict(points[:total])
         shared = self.process.covariance(points, points)
-        for place in range(len(head), len(points)):
+        for place in range(total, len(points)):
             shared = _assumed(shared, place, self.process.noise)
-        shared = shared[: len(head), : len(head)]
+        shared = shared[:total, :total]
         chosen: list[int] = []
-        for _ in range(min(count, len(head))):
+        for _ in range(min(count, total)):
             variances = np.maximum(np.diag(shared), LEAST_VARIANCE)
-            gains = expected_improvement(means, variances, self._best)
+            gains = odds * expected_improvement(means, variances, self._best)
             gains[chosen] = -1.0
             chosen.append(int(gains.argmax()))
             shared = _assumed(shared, chosen[-1], self.process.noise)
-        return head[chosen]
+        return np.array(chosen, dtype=np.intp)
 
 
 def clipped(seconds: Scores, clip: float) -> Scores:

@@ -90,12 +90,14 @@ def test_what_is_on_its_way_counts_as_chosen() -> None:
     opinion = opinion_of(history)
     opinion.learn()
     pool = history.fresh(SPACE.sample(np.random.default_rng(1), 200))
-    scores = opinion.score(pool)
-    first, second = opinion.choose(pool, scores, 2)
-    assert first == scores.argmax()
+    odds = np.ones(len(pool))
+    first, second = opinion.choose(pool, odds, 2)
+    assert first == opinion.score(pool).argmax()
     history.asked(pool[first][None])
     others = np.delete(np.arange(len(pool)), first)
-    assert others[opinion.choose(pool[others], scores[others], 1)[0]] == second
+    assert others[opinion.choose(pool[others], odds[others], 1)[0]] == second
+    odds[second] = 0.0
+    assert others[opinion.choose(pool[others], odds[others], 1)[0]] != second
 
 
 def test_it_learns_from_the_fastest_of_many_and_from_others() -> None:
