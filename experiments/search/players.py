@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from replayed import BUDGET, Replayed, Times
 
-from explorer.strategies.base import find_strategy
+from explorer.strategies.base import Strategy, find_strategy
+from explorer.strategies.guide import Guided
 from ir.schedule import Schedule, Value
 
 Player = Callable[[Replayed, int], Times]
@@ -32,7 +33,7 @@ def ours(name: str, batch: int = BATCH) -> Player:
         strategy = find_strategy(name)(table.bare, np.random.default_rng(seed), trials=BUDGET)
         times: list[float] = []
         while len(times) < BUDGET:
-            asked = strategy.ask(min(batch, BUDGET - len(times)))
+            asked = strategy.ask(wanted(strategy, min(batch, BUDGET - len(times))))
             if not asked:
                 break
             strategy.tell(asked, [table.outcome(schedule, kernels=False) for schedule in asked])
@@ -42,13 +43,18 @@ def ours(name: str, batch: int = BATCH) -> Player:
     return play
 
 
+def wanted(strategy: Strategy, count: int) -> int:
+    """As a search asks: for no more than the strategy wants at once."""
+    return strategy.portion(count) if isinstance(strategy, Guided) else count
+
+
 def as_shipped(table: Replayed, seed: int) -> Times:
     """Our default: with the backend's seeds, and a kernel that ran before is no evaluation."""
     rng = np.random.default_rng(seed)
     strategy = find_strategy("evolutionary")(table.space, rng, trials=BUDGET)
     times: dict[str, float] = {}
     while len(times) < BUDGET:
-        asked = strategy.ask(min(BATCH, BUDGET - len(times)))
+        asked = strategy.ask(wanted(strategy, min(BATCH, BUDGET - len(times))))
         if not asked:
             break
         outcomes = [table.outcome(schedule, kernels=True) for schedule in asked]

@@ -1,13 +1,14 @@
 """Evolution under a learned model: the default strategy.
 
 A population of measured schedules breeds thousands of children on paper; the model ranks them, a
-diverse batch is measured, and the model is fitted again on what was told. A prior from other
-workloads, if there is one, ranks the first batches and has less and less to say.
+diverse batch is measured, and the model is fitted again on what was told. While little is known,
+most seats are filled by a second opinion, a Gaussian process that is shown a bred pool of its own.
+A prior from other workloads, if there is one, ranks the first batches and has less and less to say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -21,6 +22,8 @@ from explorer.strategies.history import History, SeedQueue, draw_fresh, keys_of
 from explorer.strategies.opening import Opening
 from explorer.strategies.opening import Settings as OpeningSettings
 from explorer.strategies.remembered import RememberedPrior, remembering
+from explorer.strategies.second_opinion import SecondOpinion
+from explorer.strategies.second_opinion import Settings as OpinionSettings
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
 
@@ -49,6 +52,15 @@ class Settings:
     horizon: int = 192  # budget assumed when none is given
     refit: float = 0.08  # share by which the known kernels have to grow until the model is fitted
     model: ModelSettings = field(default_factory=ModelSettings)
+    second: float = 0.75  # seats for the second opinion while it knows all that was told
+    portion: int = 8  # trials asked for at once, because the second opinion learns from few
+    together: int = 4  # seats of evolution beside it that are filled at once
+    bred: int = 64  # children that it is shown for each seat
+    turned: float = 0.125  # of its seats, for other names beside the fastest
+    hope: float = 0.25  # of success, below which what fails is not tried again for its name
+    head: int = 256  # of its pool, the rows that a batch is chosen from
+    near: int = 3  # of the fastest, whose neighbours it is shown
+    opinion: OpinionSettings = field(default_factory=OpinionSettings)
 
 
 class Evolutionary:
@@ -75,6 +87,9 @@ class Evolutionary:
         self._credit = Credit(len(space.decisions))
         self._learnt = 0  # kernels that the model was fitted on
         self._opening = Opening(space, rng, self.settings.opening)
+        self._owed = 0.0  # seats
+        self._turns = np.zeros(len(space.decisions), dtype=np.int64)  # of decisions, see `_turned`
+        self._opinion = SecondOpinion(self.history, self.settings.opinion)
 
     @property
     def model(self) -> CostModel:
@@ -93,7 +108,6 @@ class Evolutionary:
     def ask(self, n: int) -> list[Schedule]:
         batch = self.history.asked(self._seeds(n))
         if len(batch) < n and self.guide.ready:
-            self._learn()
             more = self._breed if self.guide.warm else self._open
             batch += more(n - len(batch))
         if len(batch) < n:
@@ -104,7 +118,10 @@ class Evolutionary:
 
     def portion(self, count: int) -> int:
         """While a prior leads, what a few trials tell of its errors is worth hearing first."""
-        return min(count, self.settings.opening.portion) if self.guide.led else count
+        if self.guide.led:
+            return min(count, self.settings.opening.portion)
+        listens = self.guide.warm and self._opinion.known == 1.0
+        return min(count, self.settings.portion) if listens else count
 
     def _seeds(self, n: int) -> Matrix:
         """Seeds for a batch of `n`. A prior that is trusted ranks the space's own among the rest:
@@ -135,6 +152,7 @@ class Evolutionary:
     def _open(self, n: int) -> list[Schedule]:
         """A batch by the prior; the last seat before the online model speaks is drawn blindly, for
         a prior may be wrong."""
+        self._learn()
         best, _ = self.history.best(self.settings.elites)
         pool = self._opening.pool(best)
         last = len(self.history) + n >= self.settings.warm_up
@@ -145,7 +163,86 @@ class Evolutionary:
         return min(1.0, len(self.history) / self._budget)
 
     def _breed(self, n: int) -> list[Schedule]:
-        """A batch: immigrants, in the last part neighbours of the incumbent, and children."""
+        """A batch: what the second opinion expects most of, and what evolution does, which takes
+        its seats a few at a time: it ranks thousands of rows however few it is asked for."""
+        seats = self._evolved_seats(n)
+        batch = self._expected(n - seats) if seats < n else []
+        return batch + self._evolved(n - len(batch)) if len(batch) < n else batch
+
+    def _evolved_seats(self, n: int) -> int:
+        """Of `n` those for evolution, as soon as it is owed enough of them."""
+        share = self.second_share
+        if not share:
+            return n
+        self._owed += n * (1.0 - share)
+        seats = min(n, int(self._owed)) if self._owed >= self.settings.together else 0
+        self._owed -= seats
+        return seats
+
+    @property
+    def second_share(self) -> float:
+        """The share of the seats that the second opinion has: less where it knows less than the
+        trees, in long searches and beside a prior."""
+        if not self._opinion.ready:
+            return 0.0
+        return self.settings.second * self._opinion.known * (1.0 - self.guide.prior_share)
+
+    def _expected(self, count: int) -> list[Schedule]:
+        """Rows that the second opinion expects to beat the best, of a pool bred for it."""
+        opinion = self._opinion
+        opinion.learn()
+        fast, _ = self.history.best(self.settings.near)
+        near = [self.history.fresh(self.space.neighbours(row)) for row in fast]
+        batch = self._turned(fast, near, self._stochastic(count * self.settings.turned))
+        pool = self.history.fresh(np.concatenate([*near, self._bred_pool(count)]))
+        scores = opinion.score(pool)
+        parents = pool[np.argsort(-scores, kind="stable")[: self.settings.elites]]
+        both = np.concatenate([pool, self._litter(parents, None, self._bred(count))])
+        both = self.history.fresh(both)
+        scores = np.concatenate([scores, opinion.score(both[len(pool) :])])
+        head = both[np.argsort(-scores, kind="stable")[: self.settings.head]]
+        odds = self.guide.odds(head)
+        odds[odds < self.settings.hope] = 0.0  # little is expected of much in the end: odds alone
+        chosen = opinion.choose(head, odds, count - len(batch))  # would not keep it from them
+        return batch + self.history.asked(head[chosen])
+
+    def _turned(self, fast: Matrix, near: Sequence[Matrix], count: int) -> list[Schedule]:
+        """Neighbours of the fastest with another name in one decision, each decision in its turn.
+
+        What is slow wherever it was met may hold the best beside what is fast, and neither opinion
+        goes where most is slow; of what is ordered, steps lead there.
+        """
+        columns = np.concatenate(
+            [(rows != row).argmax(axis=1) for row, rows in zip(fast, near, strict=True)]
+        )
+        rows = np.concatenate(near)
+        apt = ~self.space.shape.ordered[columns]
+        rows, columns = rows[apt], columns[apt]
+        hopeful = self.guide.odds(rows) >= self.settings.hope
+        rows, columns = rows[hopeful], columns[hopeful]
+        batch: list[Schedule] = []
+        while len(batch) < count and len(rows):
+            column = columns[self._turns[columns].argmin()]
+            self._turns[column] += 1
+            here = rows[columns == column]
+            batch += self.history.asked(here[[self._opinion.score(here).argmax()]])
+            rows, columns = rows[columns != column], columns[columns != column]
+        return batch
+
+    def _bred_pool(self, count: int) -> Matrix:
+        """Children of the fastest, and strangers; fewer for few seats."""
+        parents, seconds = self.history.best(self.settings.elites)
+        litter = self._litter(parents, seconds, self._bred(count))
+        strangers = self.space.sample(self._rng, self._bred(count) // 2)
+        return np.concatenate([litter, strangers])
+
+    def _bred(self, count: int) -> int:
+        """Children for `count` seats."""
+        return min(self.settings.children, self.settings.bred * (1 + count))
+
+    def _evolved(self, n: int) -> list[Schedule]:
+        """Immigrants, in the last part neighbours of the incumbent, and children."""
+        self._learn()
         settings = self.settings
         first, last = settings.immigrants_first, settings.immigrants_last
         share = first + (last - first) * self._progress
@@ -173,7 +270,8 @@ class Evolutionary:
         )
 
     def _diverse(self, pool: Matrix, count: int) -> NDArray[np.intp]:
-        """Greedy choice by score, less a penalty for likeness to what is chosen already."""
+        """Greedy choice by score, less a penalty for likeness to what is chosen already, and to
+        what is on its way."""
         if not count:
             return np.empty(0, dtype=np.intp)
         scores = self.guide.score(pool)
@@ -181,6 +279,8 @@ class Evolutionary:
         scores, rows = scores[head].copy(), pool[head][:, self.space.shape.free]
         penalty = self.settings.diversity * float(scores.std())
         likeness = np.zeros(len(head))
+        for other in self.history.pending[:, self.space.shape.free]:
+            likeness = np.maximum(likeness, (rows == other).mean(axis=1))
         chosen: list[int] = []
         for _ in range(count):
             value = scores - penalty * likeness
@@ -206,22 +306,26 @@ class Evolutionary:
             pool = np.concatenate([pool, self._litter(pool[head], None)])
         return pool
 
-    def _litter(self, parents: Matrix, seconds: Scores | None) -> Matrix:
+    def _litter(self, parents: Matrix, seconds: Scores | None, count: int | None = None) -> Matrix:
         """Legal children of `parents`, which stand best first."""
         settings, rng = self.settings, self._rng
+        count = count or settings.children
+        if not len(parents):
+            return parents
         odds = np.exp(-settings.pressure * np.arange(len(parents)) / max(1, len(parents) - 1))
-        mothers, fathers = rng.choice(
-            len(parents), size=(2, settings.children), p=odds / odds.sum()
-        )
+        mothers, fathers = rng.choice(len(parents), size=(2, count), p=odds / odds.sum())
         crossed = self.space.crossover(rng, parents[mothers], parents[fathers])
-        mixed = (rng.random(settings.children) < settings.crossover) & (mothers != fathers)
+        mixed = (rng.random(count) < settings.crossover) & (mothers != fathers)
         children = np.where(mixed[:, None], crossed, parents[mothers])
         mutants = self.space.mutate(rng, children, settings.strength, self._credit.weights)
-        plain = mixed & (rng.random(settings.children) < 0.5)
+        plain = mixed & (rng.random(count) < 0.5)
         children = np.where(plain[:, None], children, mutants)
         legal = self.space.legal(children)
         if seconds is not None:
-            self._credit.note(children[legal], parents[mothers][legal], seconds[mothers][legal])
+            waiting = keys_of(self.history.pending)
+            self._credit.note(
+                children[legal], parents[mothers][legal], seconds[mothers][legal], waiting
+            )
         return children[legal]
 
 
@@ -254,11 +358,15 @@ class Credit:
     def weights(self) -> NDArray[np.float64]:
         return np.asarray(self._wins / self._tries, dtype=np.float64)
 
-    def note(self, children: Matrix, parents: Matrix, seconds: Scores) -> None:
-        """Remember what this litter changed, until it is settled."""
+    def note(
+        self, children: Matrix, parents: Matrix, seconds: Scores, waiting: Iterable[bytes] = ()
+    ) -> None:
+        """Remember what this litter changed until it is settled, and of those before what is
+        `waiting` to be told."""
         changed = children != parents
         times = seconds.tolist()
-        self._parents = {
+        before = {key: self._parents[key] for key in waiting if key in self._parents}
+        self._parents = before | {
             key: (changed[number], times[number]) for number, key in enumerate(keys_of(children))
         }
 

@@ -135,6 +135,13 @@ class Guide:
         """The online model's scores."""
         return self.model.predict(featurise(self.space, matrix)[:, self._varied])
 
+    def odds(self, matrix: Matrix) -> Scores:
+        """How likely rows are to succeed, by the online model; 1 as long as it knows no failure."""
+        if not self.model.ready or not len(matrix) or self.history.ok.all():
+            return np.ones(len(matrix))
+        odds = self.model.validity(featurise(self.space, matrix)[:, self._varied])
+        return odds.astype(np.float64)
+
     def score(self, matrix: Matrix) -> Scores:
         """Scores of rows, higher being better: the prior's, corrected by what was told, until the
         online model speaks; then both opinions in standard deviations."""

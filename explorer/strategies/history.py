@@ -17,6 +17,7 @@ from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
 
 MOST_SEEDS = 24
+MOST_PENDING = 64  # rows asked and not told that are remembered: the last ones
 
 
 class History:
@@ -35,6 +36,7 @@ class History:
         self._trust = Growing(np.float32)
         self._kernels = Growing(np.int32)  # the number of each told row's kernel
         self._numbers: dict[str | bytes, int] = {}  # of kernels, in the order of telling
+        self._pending: dict[bytes, Row] = {}  # in the order of asking
         widest = max((len(decision.domain) for decision in space.decisions), default=0)
         self.tally = np.zeros((len(space.decisions), widest), dtype=np.int64)
 
@@ -70,11 +72,20 @@ class History:
     def ok(self) -> NDArray[np.bool_]:
         return np.isfinite(self.seconds)
 
+    @property
+    def pending(self) -> Matrix:
+        """Rows asked and not told yet, the last `MOST_PENDING`: they may be measured just now."""
+        rows = list(self._pending.values())
+        return np.array(rows, dtype=np.int16).reshape(len(rows), len(self.space.decisions))
+
     def asked(self, matrix: Matrix) -> list[Schedule]:
         """Note that these rows are on their way, and give them as schedules.
 
         `tally` counts what was asked: [decision, index into its domain].
         """
+        self._pending.update(zip(keys_of(matrix), matrix, strict=True))
+        for key in list(self._pending)[:-MOST_PENDING]:
+            del self._pending[key]
         np.add.at(self.tally, (np.arange(len(self.tally)), matrix), 1)
         self._seen.add(self.space.meanings(matrix))
         return [self.space.schedule(row) for row in matrix]
@@ -99,7 +110,10 @@ class History:
         self._seconds.extend(seconds)
         self._trust.extend([trust(outcome) for outcome in outcomes])
         numbers = self._numbers
-        pairs = zip(keys_of(matrix), outcomes, strict=True)
+        keys = list(keys_of(matrix))
+        for key in keys:
+            self._pending.pop(key, None)
+        pairs = zip(keys, outcomes, strict=True)
         kernels = [outcome.kernel_key or key for key, outcome in pairs]
         self._kernels.extend([numbers.setdefault(kernel, len(numbers)) for kernel in kernels])
         return matrix

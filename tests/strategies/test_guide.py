@@ -92,13 +92,13 @@ def test_batches_are_judged_before_they_teach(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(strategy.model, "fit", spy)
     space = strategy.space
-    asked = strategy.ask(8)
+    asked = strategy.ask(16)
     before = len(strategy.quality)
     strategy.tell(asked, outcomes_of(space, asked))
     assert fits == [64]  # fitted by the ask, not again by the tell
     assert len(strategy.quality) == before + 1
     last = strategy.quality[-1]
-    assert (last.trials, last.batch, last.prior) == (64, 8, 0.0)
+    assert (last.trials, last.batch, last.prior) == (64, 16, 0.0)
     assert -1 <= last.correlation <= 1 <= last.regret
 
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from explorer.strategies.contract import FakeOutcome
 from explorer.strategies.evolutionary import Evolutionary
+from explorer.strategies.evolutionary import Settings as EvolutionarySettings
 from explorer.strategies.opening import MOST, Correction, Opening, Settings
 from ir.space import Matrix, Space
 from tests.space.toy import tiling_space, toy_seconds
@@ -48,7 +49,7 @@ def test_a_prior_is_heard_in_portions_until_the_search_has_its_own_model() -> No
     assert strategy.portion(2) == 2
     for _ in range(4):
         assert len(_told(strategy, strategy.portion(16))) == 4
-    assert strategy.portion(16) == 16
+    assert strategy.portion(16) == EvolutionarySettings().portion
     assert Evolutionary(tiling_space(), np.random.default_rng(0)).portion(16) == 16
 
 

@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from explorer.strategies.annealing import Annealing
 from explorer.strategies.base import Strategy, find_strategy, make_strategy
 from explorer.strategies.contract import FakeOutcome, StrategyContract, drive
-from explorer.strategies.evolutionary import Evolutionary
+from explorer.strategies.evolutionary import Evolutionary, Settings
 from explorer.strategies.history import History
 from ir.columns import Columns
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from ir.space import Constraint, Decision, Space
 from tests.space.toy import small_space, tiling_space, toy_seconds
+
+ALONE = Settings(second=0.0)  # evolution without a second opinion
 
 
 class TestRandom(StrategyContract):
@@ -104,7 +106,7 @@ def test_annealing_leaves_failures_behind() -> None:
 
 def test_it_polishes_the_incumbent_at_the_end() -> None:
     space = tiling_space()
-    strategy = Evolutionary(space, np.random.default_rng(0), trials=96)
+    strategy = Evolutionary(space, np.random.default_rng(0), trials=96, settings=ALONE)
     drive(strategy, 80, lambda some: outcomes_of(space, some))
     incumbent = strategy.history.best(2)[0]
     asked = np.array([space.encode(schedule) for schedule in strategy.ask(16)])
@@ -149,7 +151,7 @@ def test_failures_are_avoided_once_known() -> None:
 
 def test_outcomes_of_known_kernels_do_not_fit_the_model_again() -> None:
     space = tiling_space()
-    strategy = Evolutionary(space, np.random.default_rng(0), trials=64)
+    strategy = Evolutionary(space, np.random.default_rng(0), trials=64, settings=ALONE)
     fits = []
     fit = strategy.model.fit
     strategy.model.fit = lambda *given, **named: fits.append(len(given[1])) or fit(*given, **named)  # type: ignore
