@@ -25,6 +25,7 @@ from explorer.errors import Uncheckable, WorkerError
 from explorer.expectation import Expectation, Recipe
 from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
+from explorer.rehearsal import rehearse
 from explorer.runtime.base import get_runtime
 from explorer.runtime.known import RUNTIMES
 from explorer.runtime.process import (
@@ -79,6 +80,11 @@ class Measuring(Protocol):
     @property
     def baseline(self) -> Baseline | None:
         """What is known of the library's time; None as long as it was not asked for."""
+        ...
+
+    @property
+    def examined(self) -> tuple[float, ...]:
+        """Seconds in which each device had a candidate; nothing where there is none."""
         ...
 
     def bounded_by(self, peaks: Mapping[str, Any]) -> None:
@@ -165,6 +171,7 @@ class Measurer:
             for place, number in enumerate(devices.numbers)
         ]
         self._maker: Worker | None = None
+        self._rehearsal: tuple[Worker, ...] = ()
         self._source: Expectation | Recipe | None = None
         self._find_out()
         arguments = (program, backend_name, hardware, self._runtime, cache_dir, devices.spare)
@@ -203,6 +210,8 @@ class Measurer:
         if self._apart:
             self._source = self._recipe
             self._wake()
+            kept = get_runtime(self._runtime).compiled_arrays(self._cache_dir)
+            self._rehearsal = rehearse(self._server, self._runtime, self._recipe, kept)
             return
         place = "explorer.expectation:ExpectationMaker"
         self._maker = Worker(self._server, place, self._recipe, self._folder)
@@ -234,6 +243,7 @@ class Measurer:
     def workers(self) -> tuple[Worker, ...]:
         """The worker processes of this job."""
         found = (self._maker, *(device.worker for device in self._devices), self._alone)
+        found = (*found, *self._rehearsal)
         return (*self._compilers.workers, *(worker for worker in found if worker is not None))
 
     @property

@@ -104,6 +104,7 @@ class Replayer:
         self._ended: deque[tuple[Schedule, Outcome]] = deque()
         self.depth = depth_of(recording.workload.target)
         self.baseline: Baseline | None = None
+        self.examined: tuple[float, ...] = ()
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
 

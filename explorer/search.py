@@ -287,7 +287,9 @@ class Search:
                 self._flow.settle()
             self._asker.close()
             self.measurer.close()
-            self.store.update_job(self.job.id, self.state)
+            examined = [round(seconds, 3) for seconds in self.measurer.examined]
+            options = json.loads(self.job.options) | {"examined": examined}
+            self.store.update_job(self.job.id, self.state, json.dumps(options))
         finally:
             self.sharing.close()
 

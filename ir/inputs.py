@@ -36,11 +36,13 @@ def drawn_inputs(program: Program, seed: int, xp: Any = np) -> dict[str, Array]:
     Narrow ints fill their range unless sums of their products could overflow i32; tensors used as
     indices are drawn within the extent that they index.
     """
-    ranges, depth = _index_ranges(program), _reduction_depth(program)
-    return {
-        spec.name: _draw(spec, ranges.get(spec.name), depth, Draws.named(seed, spec.name, xp=xp))
-        for spec in program.inputs
-    }
+    return {spec.name: drawn(program, spec, seed, xp) for spec in program.inputs}
+
+
+def drawn(program: Program, spec: TensorSpec, seed: int, xp: Any = np) -> Array:
+    """One of `drawn_inputs`; of another shape, if `spec` has one."""
+    bounds = _index_ranges(program).get(spec.name)
+    return _draw(spec, bounds, _reduction_depth(program), Draws.named(seed, spec.name, xp=xp))
 
 
 def _draw(spec: TensorSpec, bounds: tuple[int, int] | None, depth: int, draws: Draws) -> Array:

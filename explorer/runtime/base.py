@@ -121,6 +121,10 @@ class Runtime(Protocol):
         """The array module whose arrays lie where operands do."""
         ...
 
+    def compiled_arrays(self, cache_dir: Path) -> Path:
+        """The folder in which that module keeps what it compiles; one that is not there if none."""
+        ...
+
     def fetch(self, array: Array) -> Array:
         """The array in the host's memory, as numpy's."""
         ...

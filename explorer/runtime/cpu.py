@@ -124,6 +124,9 @@ class CpuRuntime:
     def arrays(self) -> Any:
         return np
 
+    def compiled_arrays(self, cache_dir: Path) -> Path:
+        return cache_dir / "none"
+
     def fetch(self, array: Array) -> Array:
         return array
 

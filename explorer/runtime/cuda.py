@@ -175,6 +175,9 @@ class CudaRuntime:
     def arrays(self) -> Any:
         return cupy()
 
+    def compiled_arrays(self, cache_dir: Path) -> Path:
+        return Path(os.environ.get("CUPY_CACHE_DIR") or cache_dir / "cupy")
+
     def fetch(self, array: Array) -> Array:
         """The array as numpy's."""
         host: Array = cupy().asnumpy(array)

@@ -40,6 +40,7 @@ class ScriptedDevice:
         self.final = final or rule
         self.library, self.contested = library, contested
         self.baseline: Baseline | None = None
+        self.examined: tuple[float, ...] = ()
         self.measured: MutableSequence[Schedule] = []
         self.finalists: list[Schedule] = []
         self.best: float | None = None

@@ -1,0 +1,92 @@
+"""What a device's array library has to compile before it can draw, evaluate and judge, in parts.
+
+CuPy compiles a kernel for every kind of operation that it meets, some sixty before the first
+candidate of a first search on a machine, and keeps them in a folder. Processes that do a part each
+on a few numbers fill that folder in a third of the time. Knows recipes and runtimes; no measuring.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from explorer.check import Bounds
+from explorer.expectation import Recipe, error_model, output_axes
+from explorer.runtime.base import get_runtime
+from explorer.runtime.process import ProcessServer, Worker
+from ir.dtypes import is_float, numpy_dtype
+from ir.inputs import drawn
+from ir.oracle import Answer, answers
+
+PARTS = ("draw", "evaluate", "bound", "judge")
+ENOUGH = 48  # kernels in the folder that show that somebody was here before
+_FEW = 16  # coordinates along an axis
+_DEADLINE = 120.0
+
+
+def rehearse(
+    server: ProcessServer, runtime: str, recipe: Recipe, folder: Path
+) -> tuple[Worker, ...]:
+    """Workers that are at it, one for each part; none where the folder is filled already."""
+    if folder.is_dir() and sum(1 for _ in folder.iterdir()) >= ENOUGH:
+        return ()
+    workers = tuple(Worker(server, f"{__name__}:Rehearsal", recipe, runtime) for _ in PARTS)
+    for worker, part in zip(workers, PARTS, strict=True):
+        worker.post(_DEADLINE, part)
+    return workers
+
+
+class Rehearsal:
+    """The worker's object: one method for each part."""
+
+    def __init__(self, recipe: Recipe, runtime: str) -> None:
+        self._recipe = recipe
+        self._runtime = get_runtime(runtime)
+        self._runtime.prepare()
+
+    @property
+    def _xp(self) -> Any:
+        return self._runtime.arrays()
+
+    def draw(self) -> None:
+        """Inputs of few elements."""
+        for spec in self._recipe.program.inputs:
+            small = replace(spec, shape=tuple(min(extent, _FEW) for extent in spec.shape))
+            drawn(self._recipe.program, small, self._recipe.seed, self._xp)
+
+    def evaluate(self) -> None:
+        """Few outputs of inputs that are all 0, which take no memory."""
+        program, xp = self._recipe.program, self._xp
+        inputs = {
+            spec.name: xp.broadcast_to(xp.zeros(1, numpy_dtype(spec.dtype)), spec.shape)
+            for spec in program.inputs
+        }
+        few = {axis: np.arange(min(program.axes[axis], 2)) for axis in output_axes(program)}
+        model = error_model(program, self._recipe.accumulations)
+        answers(program, inputs, model, few, xp=xp, room=1 << 28)
+
+    def bound(self) -> None:
+        """Intervals of few numbers."""
+        for spec in self._recipe.outputs:
+            shape = tuple(min(extent, _FEW) for extent in spec.shape)
+            exact = np.float64 if is_float(spec.dtype) else np.int64
+            answer = Answer(self._xp.zeros(shape, exact), self._xp.zeros(shape, np.float32))
+            assert Bounds.around(answer, spec.dtype).unbounded == 0
+
+    def judge(self) -> None:
+        """Few outputs, poisoned and judged on the device; the intervals come from the host."""
+        for spec in self._recipe.outputs:
+            shape = tuple(min(extent, _FEW) for extent in spec.shape)
+            output = self._runtime.empty(shape, spec.dtype)
+            self._runtime.poison(output, spec.dtype)
+            zeros = self._xp.zeros(shape, _ends(spec.dtype))
+            self._runtime.judge(Bounds(spec.dtype, zeros, zeros, 1.0), output * 0)
+
+
+def _ends(dtype: str) -> Any:
+    if not is_float(dtype):
+        return numpy_dtype(dtype)
+    return np.float64 if dtype == "f64" else np.float32
