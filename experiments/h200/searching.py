@@ -122,7 +122,8 @@ def rates(caches: Path, seconds: float) -> list[dict[str, Any]]:
         rows.append(
             {
                 "case": f"{name}, {seconds:.0f} s", "goal": f">= {goal:.0f} trials/s, busy >= 60 %",
-                "value": round(found.get("rate", 0.0), 1), "busy": round(min(busy, 1.0), 2), **found,
+                "value": round(found.get("rate", 0.0), 1), "busy": round(min(busy, 1.0), 2),
+                **found,
                 "met": found.get("rate", 0.0) >= goal and busy >= 0.6,
             }
         )  # fmt: skip
