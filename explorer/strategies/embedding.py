@@ -49,7 +49,8 @@ def tables_of(decision: Decision) -> tuple[Table, ...]:
     """Coordinates between 0 and 1 for the values of a decision, one table for each length."""
     count = len(decision.domain)
     if not decision.ordered:
-        return (np.eye(count) / math.sqrt(2) if count > 2 else np.arange(count)[:, None] * 1.0,)
+        corners = np.eye(count) / math.sqrt(2)
+        return (corners if count > 2 else _unit(np.arange(count)),)
     values = np.array([int(value) for value in decision.domain], dtype=np.int64)
     if values[0] < 0:
         return (_unit(np.arange(count)),)

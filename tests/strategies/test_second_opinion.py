@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from explorer.strategies.evolutionary import Evolutionary, Settings
 from explorer.strategies.history import MOST_PENDING, History
 from explorer.strategies.second_opinion import SecondOpinion, clipped
 from explorer.strategies.second_opinion import Settings as OpinionSettings
+from ir.schedule import Schedule
 from ir.space import Decision, Space
 
 SPACE = example_space()
@@ -142,6 +144,29 @@ def test_the_same_answers_give_the_same_proposals_whatever_is_on_its_way() -> No
         return [schedule.key for schedule in [*first, *second, *strategy.ask(8)]]
 
     assert asked() == asked()
+
+
+def test_names_beside_the_fastest_are_turned_each_in_its_turn() -> None:
+    """Packing is slow wherever it is met, and is tried beside the fastest all the same."""
+    sizes = tuple(range(1, 9))
+    space = Space(
+        "toy",
+        (
+            Decision("rows", sizes, "tile", "m", "rows"),
+            Decision("depth", sizes, "tile", "k", "depth"),
+            Decision("pack", (False, True), "layout", "A", "copy"),
+            Decision("unit", ("a", "b"), "tensorize", "c", "instruction"),
+        ),
+    )
+    strategy = Evolutionary(space, np.random.default_rng(0), trials=64)
+
+    def outcomes(some: Sequence[Schedule]) -> list[FakeOutcome]:
+        times = [1.0 + s["rows"] + s["depth"] + 9.0 * (s["pack"] is True) for s in some]  # type: ignore[operator]
+        return [FakeOutcome(seconds=time) for time in times]
+
+    told = drive(strategy, 64, outcomes, batch=8)
+    fast = [schedule for schedule in told if outcomes([schedule])[0].seconds - 9.0 <= 5.0]  # type: ignore[operator]
+    assert any(schedule["pack"] for schedule in fast)
 
 
 def test_it_finds_more_with_few_trials_than_trees_alone() -> None:
