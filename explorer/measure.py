@@ -56,6 +56,7 @@ from ir.target import Hardware, StatesRoundoff
 from records import MEMORIES
 
 _MOST_COMPILERS = 16
+_OTHERS = 2  # processors for the strategy and a device's worker, where compilers run beside them
 _ROOM = 2  # compiled candidates that may wait for a device, for each that one compiler works on
 _BEFORE_LIBRARY = 16  # outcomes after which the library has its turn, if no device is free before
 _ORACLE_DEADLINE = 900.0
@@ -176,7 +177,8 @@ class Measurer:
         self._find_out()
         arguments = (program, backend_name, hardware, self._runtime, cache_dir, devices.spare)
         server = self._compiling_server()
-        count = compilers or min(len(devices.spare) or _cores(), _MOST_COMPILERS)
+        cores = len(devices.spare) or _cores() - (0 if self._exclusive else _OTHERS)
+        count = compilers or max(1, min(cores, _MOST_COMPILERS))
         self._compilers = Compilers(
             [Worker(server, f"{WORKERS}:Compiler", *arguments) for _ in range(count)],
             compile_deadline_s,
@@ -554,10 +556,10 @@ class Measurer:
 
 
 def depth_of(runtime: str) -> int:
-    """How many groups are best under way on a device: one is measured while the next is chosen and,
-    beside a device that computes by itself, another compiled."""
+    """How many groups are best under way on a device: one is measured while the next is chosen;
+    beside a device that computes by itself, others are compiled, which takes longer."""
     known = runtime in RUNTIMES or ":" in runtime
-    return 2 if known and get_runtime(runtime).exclusive else 3
+    return 2 if known and get_runtime(runtime).exclusive else 4
 
 
 def _accumulations(backend_name: str, hardware: Hardware) -> Accumulations:
