@@ -8,6 +8,7 @@ on a few numbers fill that folder in a third of the time. Knows recipes and runt
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from ir.oracle import Answer, answers
 
 PARTS = ("draw", "evaluate", "bound", "judge")
 ENOUGH = 48  # kernels in the folder that show that somebody was here before
-_FEW = 16  # coordinates along an axis
+_FEW = 16  # coordinates along an axis are not made fewer
+_MANY = 1 << 22  # elements: sums of fewer are compiled otherwise
 _DEADLINE = 120.0
 
 
@@ -54,7 +56,7 @@ class Rehearsal:
     def draw(self) -> None:
         """Inputs of few elements."""
         for spec in self._recipe.program.inputs:
-            small = replace(spec, shape=tuple(min(extent, _FEW) for extent in spec.shape))
+            small = replace(spec, shape=_smaller(spec.shape))
             drawn(self._recipe.program, small, self._recipe.seed, self._xp)
 
     def evaluate(self) -> None:
@@ -64,14 +66,14 @@ class Rehearsal:
             spec.name: xp.broadcast_to(xp.zeros(1, numpy_dtype(spec.dtype)), spec.shape)
             for spec in program.inputs
         }
-        few = {axis: np.arange(min(program.axes[axis], 2)) for axis in output_axes(program)}
+        few = {axis: np.arange(min(program.axes[axis], _FEW)) for axis in output_axes(program)}
         model = error_model(program, self._recipe.accumulations)
         answers(program, inputs, model, few, xp=xp, room=1 << 28)
 
     def bound(self) -> None:
         """Intervals of few numbers."""
         for spec in self._recipe.outputs:
-            shape = tuple(min(extent, _FEW) for extent in spec.shape)
+            shape = _smaller(spec.shape)
             exact = np.float64 if is_float(spec.dtype) else np.int64
             answer = Answer(self._xp.zeros(shape, exact), self._xp.zeros(shape, np.float32))
             assert Bounds.around(answer, spec.dtype).unbounded == 0
@@ -79,11 +81,21 @@ class Rehearsal:
     def judge(self) -> None:
         """Few outputs, poisoned and judged on the device; the intervals come from the host."""
         for spec in self._recipe.outputs:
-            shape = tuple(min(extent, _FEW) for extent in spec.shape)
+            shape = _smaller(spec.shape)
             output = self._runtime.empty(shape, spec.dtype)
             self._runtime.poison(output, spec.dtype)
             zeros = self._xp.zeros(shape, _ends(spec.dtype))
             self._runtime.judge(Bounds(spec.dtype, zeros, zeros, 1.0), output * 0)
+
+
+def _smaller(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """As many dimensions, the first ones cut so that few elements are left."""
+    found = list(shape)
+    for place, extent in enumerate(shape):
+        beyond = prod(found) / _MANY
+        if beyond > 1:
+            found[place] = min(extent, max(_FEW, int(extent / beyond)))
+    return tuple(found)
 
 
 def _ends(dtype: str) -> Any:
