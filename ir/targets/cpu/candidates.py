@@ -10,7 +10,7 @@ from ir.space import Space
 from ir.stages import StagedProgram
 from ir.target import Hardware
 from ir.targets.cpu.constraints import Constraints
-from ir.targets.cpu.decisions import Decisions, seeds
+from ir.targets.cpu.decisions import Decisions
 from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.features import Features
 from ir.targets.cpu.instructions import vector_row
@@ -19,6 +19,7 @@ from ir.targets.cpu.lower import Lowering
 from ir.targets.cpu.meaning import Meaning
 from ir.targets.cpu.nest import SCALAR_BYTES
 from ir.targets.cpu.planner import make_plan
+from ir.targets.cpu.seeds import seeds
 from ir.targets.cpu.shape import stage_shapes
 from ir.targets.cpu.splitting import WHOLE, choices, split_program, translated
 
