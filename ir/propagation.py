@@ -243,14 +243,15 @@ def _together(
     value = _real(other.array)
     signs = (1.0, np.sign(one.array)) if bool((one.array < 0).any()) else (1.0,)
     found: Amount = 0.0
-    for sign in signs:
-        alike = _weighed(one, wide * sign, TileArray(other.axes, value), axes, over)
-        found = np.maximum(found, np.abs(alike))
-    squares = _weighed(one, wide * wide, TileArray(other.axes, value * value), axes, over)
-    found = found + SIGMAS * (squares / 3) ** 0.5
+    with np.errstate(all="ignore"):
+        for sign in signs:
+            alike = _weighed(one, wide * sign, TileArray(other.axes, value), axes, over)
+            found = np.maximum(found, np.abs(alike))
+        squares = _weighed(one, wide * wide, TileArray(other.axes, value * value), axes, over)
+        found = found + SIGMAS * (squares / 3) ** 0.5
     if other.error is None:
         return found
-    doubt = TileArray(other.axes, reach(other.error) + 0.0 * value)
+    doubt = TileArray(other.axes, reach(other.error) + np.zeros_like(value))
     return found + _weighed(one, wide, doubt, axes, over)
 
 
