@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
 import sys
 from typing import Any
 
 from explorer.cli.plain import shown_plainly
 
+_BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 EXIT_DONE = 0
 EXIT_USAGE = 2
 EXIT_NOTHING = 3
@@ -23,6 +25,8 @@ EXIT_INTERRUPTED = 130
 
 def main() -> None:
     """Entry point of the `tilewright` command."""
+    for name in _BLAS:  # of this process, which compares few numbers while others measure
+        os.environ.setdefault(name, "1")
     try:
         from explorer.cli.interrupt import ends_at_once, ignored_from_now
         from explorer.cli.streams import open_missing

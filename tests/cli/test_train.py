@@ -134,7 +134,7 @@ def test_a_search_starts_with_the_model_that_is_asked_for(
         with Search(workload, records, trials=32, model=out) as search:
             assert search.prior is not None
             list(search.step(8))
-            assert [quality.prior for quality in search.model_quality] == [1.0]
+            assert {quality.prior for quality in search.model_quality} == {1.0}
             options = json.loads(search.job.options)
             assert options["model"] == search.prior.data["fingerprint"]
         with Search(workload, records, trials=32, model="none") as search:

@@ -23,6 +23,7 @@ from explorer.search import Search
 from explorer.strategies import guide
 from explorer.strategies.guide import lessons
 from explorer.strategies.remembered import RowMemory
+from explorer.strategies.second_opinion import SecondOpinion
 from explorer.workload import Workload
 from ir.schedule import Schedule
 from records import Store
@@ -32,7 +33,8 @@ KERNELS = 256
 WARM, LONG = 48, 176  # trials
 MOST = 1_000  # bytes that a trial may cost, with all copies that it took to find it
 LESSONS = 96
-KEPT = (type, ModuleType, FunctionType, Store, Workload, RowMemory)  # not of a trial's making
+KEPT = (type, ModuleType, FunctionType, Store, Workload, RowMemory, SecondOpinion)
+"""What is not of a trial's making, or learns from so many trials at most."""
 
 
 def few_kernels(schedule: Schedule) -> Outcome:

@@ -39,5 +39,5 @@ class Echo:
 class Nothing:
     """See `explorer.runtime.base.Runtime`; of it only what a server calls."""
 
-    def preload(self, cache_dir: Path) -> None:
+    def preload(self, cache_dir: Path, task: str = "run") -> None:
         pass

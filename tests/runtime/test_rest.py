@@ -124,7 +124,7 @@ def test_the_library_has_the_processors_for_itself(monkeypatch: pytest.MonkeyPat
     done: list[str] = []
     launch = SimpleNamespace(name="lib")
     examiner: Any = object.__new__(Examiner)
-    examiner._inputs, examiner._outputs = [{}, {}], {}
+    examiner._made, examiner._outputs = {0: SimpleNamespace(inputs={})}, {}
     examiner._runtime = SimpleNamespace(
         name="toy",
         prepare_library=lambda: None,
