@@ -79,6 +79,7 @@ class Flow:
         self._answered: deque[Ended] = deque()  # from the past, not given yet
         self._spare: list[Schedule] = []  # asked for, and not measured
         self._widest = 0  # the largest group so far
+        self._seats = 0  # of the next group
         self._given = 0  # trials so far
         self._trials = 0  # in groups that were told
         self._begun = 0  # groups so far
@@ -133,8 +134,12 @@ class Flow:
         return allowed - self._trials - sum(len(group.schedules) for group in self._groups)
 
     def _ask(self, allowed: float, count: int) -> None:
-        """Begin a group with what is there already, else ask for one."""
-        size = int(max(min(self._widest, self._room(allowed)), min(LEAST, self._widest)))
+        """Begin a group with what is there already, else ask for one.
+
+        For a few seats more are asked for, since most may be copies: the others are spare.
+        """
+        self._seats = int(min(self._widest, self._room(allowed)))
+        size = max(self._seats, min(LEAST, self._widest))
         found = self._sharing.left(size)
         self._hear()
         spare, self._spare = self._spare, []
@@ -185,6 +190,8 @@ class Flow:
     def _begin(self, schedules: list[Schedule]) -> None:
         """Have a group measured, but for what the past answers."""
         self._begun += 1
+        schedules, spare = schedules[: self._seats], schedules[self._seats :]
+        self._spare += spare
         group = _Group(self._begun, schedules)
         self._groups.append(group)
         new = []
