@@ -152,13 +152,9 @@ class Suite:
                 continue
             yield what, fault
 
-    def judge_programs(self, each: int = 1, part: tuple[int, int] = (0, 1)) -> None:
-        """Kernels of wrong programs: of what is wrong, `each` of the first that show.
-
-        With `part` (n, of) only every `of`th kind of wrong, from the nth.
-        """
-        start, step = part
-        for what, programs in islice(wrong_programs(self.program), start, None, step):
+    def judge_programs(self, each: int = 1) -> None:
+        """Kernels of wrong programs: of what is wrong, `each` of the first that show."""
+        for what, programs in wrong_programs(self.program):
             for program in islice(self._showing(what, programs), each):
                 self._judge_program(what, program)
 

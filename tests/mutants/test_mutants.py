@@ -43,7 +43,7 @@ def judged(number: int, target: str) -> Found:
     with Suite(built(number), machine(target)) as suite:
         suite.calibrate(1)
         suite.judge_launches()
-        suite.judge_programs(part=(number % 2, 2) if target == "cuda" else (0, 1))
+        suite.judge_programs()
     seen[target] |= set(suite.found.caught)
     ran[target].add(number)
     return suite.found
@@ -68,7 +68,7 @@ def test_mutants_are_of_every_kind() -> None:
     assert KINDS >= 25
     for target, caught in seen.items():
         if len(ran[target]) == len(CASES):
-            assert not {*RESULTS, *LAUNCHES, *PROGRAMS} - caught
+            assert {*RESULTS, *LAUNCHES, *PROGRAMS} - caught == set(), target
 
 
 def test_a_right_kernel_is_no_mutant() -> None:
