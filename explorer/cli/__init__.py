@@ -28,11 +28,13 @@ def main() -> None:
     for name in _BLAS:  # of this process, which compares few numbers while others measure
         os.environ.setdefault(name, "1")
     try:
+        from explorer.cli.boot import boot_for
         from explorer.cli.interrupt import ends_at_once, ignored_from_now
         from explorer.cli.streams import open_missing
 
         ends_at_once()  # until a verb has something to keep
         if open_missing():
+            boot_for(sys.argv[1:])
             code = invoke(sys.argv[1:])
         else:
             code = _failed("standard output is closed; /dev/null takes what none reads", EXIT_USAGE)

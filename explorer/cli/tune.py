@@ -146,8 +146,6 @@ def tune(
     """
     if name is not None and out is None:
         raise UsageError("--name says what is exported; give --out FOLDER too")
-    if operator is not None and replay is None and not resume:
-        _boot(target)
     from explorer import job
     from explorer.budget import Budget
     from explorer.recorded import RecordedKernel
@@ -174,14 +172,6 @@ def tune(
         why = "the kernel was recorded by another tuner, where it ran"
         _refuse_others(given, set(given) - {"target", "threads"}, why)
     return _search(plan, output, recordings=recordings)
-
-
-def _boot(target: str) -> None:
-    """Start what measures, which takes a second: as long as reading in what searches."""
-    from explorer.runtime.process import boot
-    from explorer.settings import cache_dir
-
-    boot(target, cache_dir())
 
 
 @dataclass(frozen=True, slots=True)
