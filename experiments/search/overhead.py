@@ -8,7 +8,8 @@ the second makes one long search and samples the resident memory of its processe
 kept in overhead.json, and the tables in the README; run both on an idle machine. With
 `--target cuda` it measures on the GPU.
 
-Every second of the wall clock counts once, for what the searching thread did or waited for in it.
+Every second of the wall clock counts once, for what the searching thread did or waited for in it;
+proposing counts as far as nothing is compiled or measured beside it.
 The baseline is a kernel that runs: its turns count as those of candidates do.
 """
 
@@ -34,13 +35,12 @@ from table import write  # noqa: E402
 
 import explorer.job  # noqa: E402
 import explorer.search  # noqa: E402
+from explorer.asking import Asker  # noqa: E402
 from explorer.baseline import LibraryTimer  # noqa: E402
 from explorer.measure import Measurer  # noqa: E402
 from explorer.result import Progress  # noqa: E402
 from explorer.search import Search  # noqa: E402
 from explorer.sharing import Sharing  # noqa: E402
-from explorer.strategies.evolutionary import Evolutionary  # noqa: E402
-from explorer.strategies.guide import Guide  # noqa: E402
 from explorer.workload import Workload  # noqa: E402
 from ir.schedule import Schedule  # noqa: E402
 from records import Store  # noqa: E402
@@ -64,23 +64,27 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 LONG_CASE = "matmul 64x64x64, one long search"
 LONG = ("matmul", {"m": 64, "n": 64, "k": 64})
+
+
+def waited(measurer: Measurer) -> str:
+    """What a search waits for: a kernel, else a compiler, else the oracle or a device's start."""
+    if measurer._examining:
+        return "run"
+    return "compile" if measurer._compilers.busy else "start"
+
+
 PARTS = (
     (Search, "__init__", "start"),
-    (Measurer, "__init__", "start"),
-    (Measurer, "_ready_examiner", "start"),
-    (Evolutionary, "ask", "propose"),
-    (Evolutionary, "tell", "tell"),
-    (Guide, "learn", "fit"),
-    (Guide, "score", "score"),
-    (Measurer, "_compile", "compile"),
-    (Measurer, "_outcome", "run"),
+    (Measurer, "_wait", waited),
+    (Measurer, "_compiled", "compile"),
+    (Measurer, "_final", "run"),
+    *((Asker, name, "propose") for name in ("wait", "asked", "settle")),
     *((LibraryTimer, name, "run") for name in ("first", "turn")),
     (Store, "add", "store"),
     *((Sharing, name, "leases") for name in ("left", "take", "wait", "heard", "done")),
 )
 KERNELS = ("lower", "compile", "run")  # phases that are the search's purpose
-PHASES = ("start", "propose", "score", "fit", "tell", "lower", "compile", "run", "store", "leases",
-          "rest")  # fmt: skip
+PHASES = ("start", "propose", "lower", "compile", "run", "store", "leases", "rest")
 
 
 def split(case: str, target: str, trials: int, scratch: Path) -> dict[str, Any]:
@@ -164,9 +168,9 @@ class Memory:
     def _processes(self) -> list[tuple[str, int]]:
         measurer = self._measurers[-1]
         found = [("parent", os.getpid()), ("server", measurer._server.pid)]
-        found += [(f"compiler {n}", w.pid) for n, w in enumerate(measurer._compilers)]
-        examiner = measurer._examiner
-        return found + ([("timing", examiner.pid)] if examiner else [])
+        found += [(f"compiler {n}", w.pid) for n, w in enumerate(measurer._compilers.workers)]
+        timing = measurer._devices[0].worker
+        return found + ([("timing", timing.pid)] if timing else [])
 
     def growth(self) -> dict[str, float]:
         """Megabytes that each process grew by after its first SETTLED trials."""

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-Part = tuple[Any, str, str]  # a class, the name of its method, and the phase that it belongs to
+Phase = str | Callable[[Any], str]  # or what tells it of the object, before the call
+Part = tuple[Any, str, Phase]  # a class, the name of its method, and the phase that it belongs to
 
 
 class Stopwatch:
@@ -38,10 +39,10 @@ class Stopwatch:
                 outer = self._inside[-1]
                 outer[:] = [outer[0] + took[0], outer[1] + took[1]]
 
-    def timed(self, call: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def timed(self, call: Callable[..., Any], name: Phase) -> Callable[..., Any]:
         @functools.wraps(call)
         def wrapped(*arguments: Any, **named: Any) -> Any:
-            with self.phase(name):
+            with self.phase(name if isinstance(name, str) else name(arguments[0])):
                 return call(*arguments, **named)
 
         return wrapped
