@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 
 from explorer.strategies.base import OutcomeLike, Strategy
@@ -33,6 +34,7 @@ class Asker:
         self._told: list[Future[None]] = []
         self._asked: Future[Proposal] | None = None
         self._bell, self._rope = os.pipe()
+        os.set_blocking(self._bell, False)
 
     def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
         """Outcomes of schedules; does not wait."""
@@ -41,6 +43,7 @@ class Asker:
     def ask(self, count: int, whole: bool = False) -> None:
         """Begin to ask for up to `count`, unless `whole` as many as the strategy wants of them."""
         assert self._asked is None
+        self._silence()
         self._asked = self._thread.submit(self._ask, count, whole)
         self._asked.add_done_callback(lambda _: os.write(self._rope, b"."))
 
@@ -68,10 +71,14 @@ class Asker:
         """The answer, waited for."""
         assert self._asked is not None
         found = self._asked.result()
-        os.read(self._bell, 1)
         self._asked = None
         self._check()
         return found
+
+    def _silence(self) -> None:
+        """Take what was rung before, if it was."""
+        with suppress(BlockingIOError):
+            os.read(self._bell, 64)
 
     def wait(self) -> None:
         """Until there is an answer."""

@@ -98,7 +98,7 @@ class Flow:
         while count > 0 and barren < BARREN:
             self._take_asked()
             if self._may_ask(allowed):
-                self._ask(allowed, count)
+                self._ask(allowed)
             elif not self._asker.asking and self._groups and self._groups[0].through:
                 barren = 0 if self._tell() else barren + 1
             elif (ended := self._next()) is not None:
@@ -133,7 +133,7 @@ class Flow:
     def _room(self, allowed: float) -> float:
         return allowed - self._trials - sum(len(group.schedules) for group in self._groups)
 
-    def _ask(self, allowed: float, count: int) -> None:
+    def _ask(self, allowed: float) -> None:
         """Begin a group with what is there already, else ask for one.
 
         For a few seats more are asked for, since most may be copies: the others are spare.
@@ -212,6 +212,7 @@ class Flow:
             return self._answered.popleft()
         pair = self._measurer.ended(self._asker.alarm)
         if pair is None:
+            assert self._asker.asking or not self._groups
             self._asker.wait()
             return None
         schedule, outcome = pair

@@ -146,6 +146,26 @@ def _spread(values: list[float]) -> float:
     return (high - low) / middle
 
 
+def page(found: dict[str, Any]) -> str:
+    """The table of the results."""
+    head, rows = found["header"], found["rows"]
+    lines = [
+        "# Calls of exported modules over recorded times", "",
+        ", ".join(f"{name} {value}" for name, value in head.items()) + ".", "",
+        f"| case | recorded, ms | {' | '.join(PAGES)} |", "|---|---|---|---|",
+    ]  # fmt: skip
+    for case in dict.fromkeys(row["case"] for row in rows):
+        ratios = {row["metric"][10:]: row["ratio"] for row in rows if row["case"] == case}
+        recorded = next(row["peer_value"] for row in rows if row["case"] == case)
+        cells = " | ".join(f"{ratios[kind]:.3f}" for kind in PAGES)
+        lines.append(f"| {case} | {recorded:.4f} | {cells} |")
+    for kind in PAGES:
+        all_of = [row["ratio"] for row in rows if row["metric"].endswith(kind)]
+        told = f"median {statistics.median(all_of):.3f}, worst {max(all_of):.3f}"
+        lines += ["", f"On {kind}: {told}."]
+    return "\n".join([*lines, ""])
+
+
 def main() -> None:
     from report import header, write
 
@@ -166,6 +186,7 @@ def main() -> None:
             told = ", ".join(f"{row['ratio']:.3f} on {row['metric'][10:]}" for row in new)
             print(f"{new[0]['case']}: {new[0]['peer_value']:.4f} ms recorded; {told}", flush=True)
             write(options.out, head, rows)
+    options.out.with_suffix(".md").write_text(page(json.loads(options.out.read_text())))
     for kind in PAGES:
         ratios = [row["ratio"] for row in rows if row["metric"].endswith(kind)]
         middle, worst = statistics.median(ratios), max(ratios)

@@ -41,6 +41,7 @@ from explorer.measure import Measurer  # noqa: E402
 from explorer.result import Progress  # noqa: E402
 from explorer.search import Search  # noqa: E402
 from explorer.sharing import Sharing  # noqa: E402
+from explorer.stages import Compilers, Device  # noqa: E402
 from explorer.workload import Workload  # noqa: E402
 from ir.schedule import Schedule  # noqa: E402
 from records import Store  # noqa: E402
@@ -76,6 +77,8 @@ def waited(measurer: Measurer) -> str:
 PARTS = (
     (Search, "__init__", "start"),
     (Measurer, "_wait", waited),
+    *((Compilers, name, "compile") for name in ("begin", "end")),  # whoever is woken runs at once
+    *((Device, name, "run") for name in ("begin", "end")),
     (Measurer, "_compiled", "compile"),
     (Measurer, "_final", "run"),
     *((Asker, name, "propose") for name in ("wait", "asked", "settle")),
