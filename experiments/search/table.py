@@ -49,13 +49,13 @@ def _helps(found: dict[str, Any]) -> list[str]:
 def _overhead(found: dict[str, Any]) -> list[str]:
     """Shares of the wall clock, and the memory of the long search."""
     rows = [row for row in found["rows"] if "seconds" in row]
-    phases = list(rows[0]["seconds"]) if rows else []
+    phases = list(rows[-1]["seconds"]) if rows else []
     lines = [f"| workload | trials | wall, s | overhead | {' | '.join(phases)} |"]
     lines.append("|---" * (len(phases) + 4) + "|")
     for row in rows:
         known = [word for word in (row["target"], row["note"]) if word not in ("", "cpu")]
         name = row["case"] + (f" ({', '.join(known)})" if known else "")
-        cells = [f"{row['seconds'][phase] / row['wall']:.1%}" for phase in phases]
+        cells = [f"{row['seconds'].get(phase, 0.0) / row['wall']:.1%}" for phase in phases]
         lines.append(
             f"| {name} | {row['trials']} | {row['wall']} | {row['ours']:.1%} | "
             f"{' | '.join(cells)} |"
