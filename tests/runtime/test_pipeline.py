@@ -25,10 +25,12 @@ class BesideRuntime(CpuRuntime):
     exclusive = False
 
 
-def make(cache: Path, runtime: str, devices: Devices = Devices(), **options: float) -> Measurer:  # noqa: B008
+def make(
+    cache: Path, runtime: str, devices: Devices = Devices(), compile_deadline_s: float = 20.0
+) -> Measurer:  # noqa: B008
     return Measurer(
         PROGRAM, PLACE, HARDWARE, cache_dir=cache, runtime=runtime, compilers=2,
-        timing=Timing(budget=0.002), devices=devices, **options,
+        timing=Timing(budget=0.002), devices=devices, compile_deadline_s=compile_deadline_s,
     )  # fmt: skip
 
 
