@@ -16,6 +16,7 @@ from tests.runtime.fake_backend import HARDWARE, PROGRAM, schedule
 
 PLACE = "tests.runtime.fake_backend:FakeBackend"
 HERE = "tests.runtime.test_pipeline"
+ALONE = Devices()
 FIRST = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
 
 
@@ -26,8 +27,8 @@ class BesideRuntime(CpuRuntime):
 
 
 def make(
-    cache: Path, runtime: str, devices: Devices = Devices(), compile_deadline_s: float = 20.0
-) -> Measurer:  # noqa: B008
+    cache: Path, runtime: str, devices: Devices = ALONE, compile_deadline_s: float = 20.0
+) -> Measurer:
     return Measurer(
         PROGRAM, PLACE, HARDWARE, cache_dir=cache, runtime=runtime, compilers=2,
         timing=Timing(budget=0.002), devices=devices, compile_deadline_s=compile_deadline_s,
