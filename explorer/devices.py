@@ -97,7 +97,7 @@ def _groups(numbers: tuple[int, ...] | None, threads: int) -> Devices:
     if max(numbers) >= most:
         raise UsageError(
             f"no device {max(numbers)}: of {len(usable)} processors, {threads} for each kernel, "
-            f"there are {most}; give fewer --threads"
+            f"that makes {most}; give fewer --threads"
         )
     groups = tuple(tuple(usable[n * threads : (n + 1) * threads]) for n in numbers)
     taken = {processor for group in groups for processor in group}

@@ -26,7 +26,7 @@ from typing import Any, Literal
 
 from explorer.errors import ServerLost, WorkerError
 from explorer.runtime import wire
-from explorer.runtime.known import RUNTIMES
+from explorer.runtime.known import RUNTIMES, SHARED
 from explorer.runtime.wire import END, FRAME, SPAWN
 
 BOOT_DEADLINE = 60.0  # seconds until the first answer: a server imports what is slow to import
@@ -66,7 +66,6 @@ class Died:
 
 Reply = Answer | Raised | Died
 Task = Literal["run", "compile"]
-SHARED = ("cpu",)  # runtimes of which one server forks all workers: few processors, one set to boot
 
 
 class ProcessServer:

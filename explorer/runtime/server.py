@@ -36,7 +36,10 @@ def main(arguments: Sequence[str]) -> None:
     facts = json.loads(arguments[1])
     for module in facts["modules"]:
         import_module(module)
-    get_runtime(facts["runtime"]).preload(Path(facts["cache_dir"]), facts["task"])
+    try:
+        get_runtime(facts["runtime"]).preload(Path(facts["cache_dir"]), facts["task"])
+    except OSError as error:  # a full disk, a folder that cannot be written
+        sys.exit(f"{facts['cache_dir']}: {error.strerror}: free some room, or name another folder")
     gc.collect()
     gc.freeze()
     _serve(channel)

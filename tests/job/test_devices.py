@@ -39,7 +39,7 @@ def test_processors_are_divided_and_the_rest_compiles(processors: None) -> None:
 
 
 def test_what_is_no_device_is_refused(processors: None) -> None:
-    with pytest.raises(UsageError, match=r"no device 2: of 5 processors, 2 for each kernel, there"):
+    with pytest.raises(UsageError, match=r"no device 2: of 5 processors, 2 for each kernel, that"):
         devices_of("0,2", with_threads(2))
     for words in ("", "x", "0,", "-1", "1;2", "0,0"):
         with pytest.raises(UsageError, match="devices="):
