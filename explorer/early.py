@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from explorer.measure import Measuring
+from explorer.measuring import Measuring
 
 
 class Early:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from explorer.asking import Asker
 from explorer.interrupted import Acknowledged
-from explorer.measure import Measuring
+from explorer.measuring import Measuring
 from explorer.outcome import Outcome
 from explorer.sharing import Pair, Sharing
 from ir.schedule import Schedule

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from explorer.baseline import Baseline
-from explorer.measure import depth_of
+from explorer.measuring import depth_of
 from explorer.outcome import Outcome
 from explorer.rebuilding import machine_of
 from explorer.recall import Where, verdicts
@@ -97,7 +97,7 @@ class Recording:
 
 
 class Replayer:
-    """See `explorer.measure.Measuring`; what was not recorded is refused as illegal."""
+    """See `explorer.measuring.Measuring`; what was not recorded is refused as illegal."""
 
     def __init__(self, recording: Recording) -> None:
         self._outcomes = recording.outcomes

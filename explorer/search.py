@@ -30,7 +30,8 @@ from explorer.errors import NothingValid
 from explorer.finals import chosen_finalists
 from explorer.flow import Flow
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
-from explorer.measure import Measurer, Measuring
+from explorer.measure import Measurer
+from explorer.measuring import Measuring
 from explorer.outcome import Outcome
 from explorer.rebuilding import PROGRAM
 from explorer.recall import FINAL, HEAT, incumbent, known_trials, to_record

@@ -24,7 +24,7 @@ def by_key(schedule: Schedule) -> Outcome:
 
 
 class ScriptedDevice:
-    """See `explorer.measure.Measuring`; `final` answers in the finals, if it differs.
+    """See `explorer.measuring.Measuring`; `final` answers in the finals, if it differs.
 
     `library` is the baseline of those who ask for one, `contested` what it is after the finals.
     """
