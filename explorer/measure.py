@@ -55,7 +55,7 @@ from ir.schedule import Schedule
 from ir.target import Hardware, StatesRoundoff
 from records import MEMORIES
 
-_MOST_COMPILERS = 16
+_MOST_COMPILERS = 16  # for one device
 _OTHERS = 2  # processors for the strategy and a device's worker, where compilers run beside them
 _ROOM = 2  # compiled candidates that may wait for a device, for each that one compiler works on
 _BEFORE_LIBRARY = 16  # outcomes after which the library has its turn, if no device is free before
@@ -122,7 +122,7 @@ class Measurer:
         arguments = (program, backend_name, hardware, self._runtime, cache_dir, devices.spare)
         server = self._compiling_server()
         cores = len(devices.spare) or _cores() - (0 if self._exclusive else _OTHERS)
-        count = compilers or max(1, min(cores, _MOST_COMPILERS))
+        count = compilers or max(1, min(cores, _MOST_COMPILERS * len(self._devices)))
         self._compilers = Compilers(
             [Worker(server, f"{WORKERS}:Compiler", *arguments) for _ in range(count)],
             compile_deadline_s,
@@ -143,7 +143,7 @@ class Measurer:
         self._alike: dict[str, list[tuple[int, Candidate]]] = {}  # wait for a kernel under way
         self._done: deque[tuple[int, Outcome]] = deque()
         self._seen = 0  # outcomes given
-        self.depth = depth_of(self._runtime)
+        self.depth = depth_of(self._runtime) * len(self._devices)
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
 

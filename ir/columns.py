@@ -5,7 +5,7 @@ A matrix row holds, for each decision, an index into its domain. Nothing here kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,13 +87,14 @@ class Columns(Mapping[str, Column]):
     false. `asked` collects the names of the decisions read so far.
     """
 
-    __slots__ = ("_cache", "_matrix", "_parts", "_tables", "asked")
+    __slots__ = ("_cache", "_derived", "_matrix", "_parts", "_tables", "asked")
 
     def __init__(self, tables: Tables, matrix: Matrix, asked: set[str] | None = None) -> None:
         self._tables = tables
         self._matrix = matrix
         self._cache: dict[str, Column] = {}
         self._parts: dict[str, Columns] = {}
+        self._derived: dict[Hashable, Any] = {}
         self.asked: set[str] = set() if asked is None else asked
 
     @property
@@ -140,6 +141,12 @@ class Columns(Mapping[str, Column]):
         for value, code in table.codes.items():
             numbers[code] = by_value.get(value, 0.0)
         return numbers[self._matrix[:, table.position]]
+
+    def derived(self, key: Hashable, compute: Callable[[Columns], Any]) -> Any:
+        """What `compute` makes of these columns, once for each key: rules share many sizes."""
+        if key not in self._derived:
+            self._derived[key] = compute(self)
+        return self._derived[key]
 
     def where(self, mask: Mask) -> Columns:
         """The rows that `mask` picks."""

@@ -18,7 +18,14 @@ from costmodel.model import CostModel
 from costmodel.model import Settings as ModelSettings
 from explorer.strategies.base import OutcomeLike
 from explorer.strategies.guide import Guide, Prior, Quality
-from explorer.strategies.history import History, SeedQueue, draw_fresh, keys_of
+from explorer.strategies.history import (
+    History,
+    Neighbours,
+    SeedQueue,
+    Strangers,
+    draw_fresh,
+    keys_of,
+)
 from explorer.strategies.opening import Opening
 from explorer.strategies.opening import Settings as OpeningSettings
 from explorer.strategies.remembered import RememberedPrior, remembering
@@ -90,6 +97,8 @@ class Evolutionary:
         self._owed = 0.0  # seats
         self._turns = np.zeros(len(space.decisions), dtype=np.int64)  # of decisions, see `_turned`
         self._opinion = SecondOpinion(self.history, self.settings.opinion)
+        self._strangers = Strangers(self.space, rng)
+        self._neighbours = Neighbours(self.space)
 
     @property
     def model(self) -> CostModel:
@@ -192,7 +201,7 @@ class Evolutionary:
         opinion = self._opinion
         opinion.learn()
         fast, _ = self.history.best(self.settings.near)
-        near = [self.history.fresh(self.space.neighbours(row)) for row in fast]
+        near = [self.history.fresh(rows) for rows in self._neighbours.of(fast)]
         batch = self._turned(fast, near, self._stochastic(count * self.settings.turned))
         pool = self.history.fresh(np.concatenate([*near, self._bred_pool(count)]))
         scores = opinion.score(pool)
@@ -233,7 +242,7 @@ class Evolutionary:
         """Children of the fastest, and strangers; fewer for few seats."""
         parents, seconds = self.history.best(self.settings.elites)
         litter = self._litter(parents, seconds, self._bred(count))
-        strangers = self.space.sample(self._rng, self._bred(count) // 2)
+        strangers = self._strangers.take(self._bred(count) // 2)
         return np.concatenate([litter, strangers])
 
     def _bred(self, count: int) -> int:
@@ -250,7 +259,7 @@ class Evolutionary:
         polish = round(n * settings.polish) if self._progress >= settings.polish_from else 0
         batch = self._offer(self._polish_pool(), polish) if polish else []
         wanted = max(0, n - immigrants - len(batch))
-        strangers = self.space.sample(self._rng, settings.strangers)
+        strangers = self._strangers.take(settings.strangers)
         batch += self._offer(self._children(strangers), wanted)
         return batch + self._offer(strangers, min(immigrants, n - len(batch)), keen=0.5)
 

@@ -16,6 +16,7 @@ from explorer.strategies.seen import Seen
 from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
 
+LOT, DEALS = 1_024, 4  # random rows drawn at once, and how often each is shown
 MOST_SEEDS = 24
 MOST_PENDING = 64  # rows asked and not told that are remembered: the last ones
 
@@ -174,6 +175,44 @@ class SeedQueue:
         seats = seats if own is None else min(own, seats)
         self._given, self._own = given[count:], mine[seats:]
         return np.concatenate([given[:count], mine[:seats]])
+
+
+class Strangers:
+    """Random rows of a space, drawn `LOT` at a time and dealt `DEALS` times in other orders: what
+    was shown and not chosen is as good a stranger as any, and drawing is dear."""
+
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+        self._space, self._rng = space, rng
+        self._drawn = self._left = np.empty((0, len(space.decisions)), dtype=np.int16)
+        self._deals = 0
+
+    def take(self, count: int) -> Matrix:
+        """`count` legal rows."""
+        while count > len(self._left):
+            if self._deals % DEALS == 0:
+                self._drawn = self._space.sample(self._rng, max(LOT, count))
+            self._deals += 1
+            self._left = np.concatenate([self._left, self._rng.permutation(self._drawn)])
+        taken, self._left = self._left[:count], self._left[count:]
+        return taken
+
+
+class Neighbours:
+    """The neighbours of rows, kept for those asked about last."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._known: dict[bytes, Matrix] = {}
+
+    def of(self, rows: Matrix) -> list[Matrix]:
+        """For each row every legal one that differs from it in one decision."""
+        keys = list(keys_of(rows))
+        known = self._known
+        self._known = {
+            key: known[key] if key in known else self._space.neighbours(row)
+            for key, row in zip(keys, rows, strict=True)
+        }
+        return [self._known[key] for key in keys]
 
 
 def keys_of(matrix: Matrix) -> Iterable[bytes]:

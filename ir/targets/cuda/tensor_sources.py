@@ -78,15 +78,24 @@ class TensorSources:
         return self._value(columns, f"tile.{axis}") if known is None else known
 
     def _side(self, columns: Columns, axes: tuple[str, ...]) -> Any:
-        total: Any = np.ones(columns.rows, dtype=np.int64)
-        for axis in axes:
-            total = total * self._tile(columns, axis)
-        return total
+        def product(known: Columns) -> Any:
+            total: Any = np.ones(known.rows, dtype=np.int64)
+            for axis in axes:
+                total = total * self._tile(known, axis)
+            return total
+
+        return columns.derived((self.mark, *axes), product)
 
     def _rows(self, columns: Columns) -> Any:
+        return columns.derived((self.mark, "", "rows"), self._all_rows)
+
+    def _all_rows(self, columns: Columns) -> Any:
         return self._by_swap(columns, lambda roles: self._side(columns, roles.rows))
 
     def _columns(self, columns: Columns) -> Any:
+        return columns.derived((self.mark, "", "columns"), self._all_columns)
+
+    def _all_columns(self, columns: Columns) -> Any:
         return self._by_swap(columns, lambda roles: self._side(columns, roles.columns))
 
     def _consumers(self, columns: Columns, partition: str) -> Any:
