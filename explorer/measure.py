@@ -65,6 +65,7 @@ _FINAL = Timing(
     fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"), once=float("inf"),
     sustained=True,
 )  # fmt: skip
+_FINAL_CALLS = 20  # of a finalist, checks and both operand sets included, for its deadline
 
 
 class Measurer:
@@ -429,7 +430,10 @@ class Measurer:
     def _final(self, device: Device, candidate: Candidate) -> Outcome:
         if candidate.binary is None:
             return candidate.outcome
-        self._ready_device().begin(-1, candidate, None, _FINAL, self._deadline)
+        known = self.kernels.get(candidate.key or "")
+        seconds = known.seconds if known is not None and known.seconds is not None else 0.0
+        deadline = self._deadline + _FINAL_CALLS * seconds
+        self._ready_device().begin(-1, candidate, None, _FINAL, deadline)
         ended = device.end()
         assert isinstance(ended, tuple)
         return self._judged(ended[1])
