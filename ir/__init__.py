@@ -37,6 +37,17 @@ if TYPE_CHECKING:
         where,
     )
     from ir.errors import MissingTarget, ProgramError, Refusal, TilewrightError, UsageError
+    from ir.folding import (
+        argmax,
+        argmin,
+        fold,
+        recur,
+        recurrence,
+        running,
+        scan,
+        scatter,
+        top,
+    )
     from ir.oracle import evaluate, random_inputs
     from ir.program import Program
     from ir.registry import load_operator, operator_names
@@ -76,6 +87,8 @@ __all__ = [
     "Values",
     "absolute",
     "apply",
+    "argmax",
+    "argmin",
     "ascending",
     "carry",
     "cast",
@@ -85,6 +98,7 @@ __all__ = [
     "erf",
     "evaluate",
     "exp",
+    "fold",
     "gelu",
     "get_backend",
     "indices",
@@ -107,15 +121,21 @@ __all__ = [
     "prior",
     "probabilities",
     "random_inputs",
+    "recur",
+    "recurrence",
     "reduce",
     "relu",
     "rsqrt",
+    "running",
+    "scan",
+    "scatter",
     "sigmoid",
     "silu",
     "sqrt",
     "tanh",
     "target_names",
     "to_text",
+    "top",
     "uniform",
     "where",
 ]
@@ -123,6 +143,17 @@ __all__ = [
 _HOMES = {
     "ir.errors": ("MissingTarget", "ProgramError", "Refusal", "TilewrightError", "UsageError"),
     "ir.axes": ("Axis",),
+    "ir.folding": (
+        "argmax",
+        "argmin",
+        "fold",
+        "recur",
+        "recurrence",
+        "running",
+        "scan",
+        "scatter",
+        "top",
+    ),
     "ir.oracle": ("evaluate", "random_inputs"),
     "ir.program": ("Program",),
     "ir.registry": ("load_operator", "operator_names"),

@@ -313,6 +313,31 @@ def reduced(
     return _sum(found, Error(*parts))
 
 
+def running_sum(
+    arg: TileArray, result: TileArray, dtype: str, place: int, backward: bool, model: ErrorModel
+) -> Error | None:
+    """The error of the sums up to each point along dimension `place`, or from there on."""
+    turn = (slice(None),) * place + (slice(None, None, -1 if backward else 1),)
+
+    def summed(amount: Amount) -> Amount:
+        if _none(amount):
+            return 0.0
+        whole = np.zeros_like(arg.array, dtype=np.float64) + amount
+        found: Array = np.cumsum(whole[turn], axis=place)[turn]
+        return found
+
+    found: Error | None = None
+    if is_float(dtype):
+        with np.errstate(all="ignore"):
+            squares = summed(np.square(arg.array))
+        way = model.accumulation(dtype, dtype, dtype)
+        terms = arg.array.shape[place]
+        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+    if arg.error is None:
+        return found
+    return _sum(found, Error(summed(arg.error.wide), summed(arg.error.spread)))
+
+
 def _extreme(kind: str, arg: TileArray, result: TileArray, where: tuple[int, ...]) -> Error | None:
     """Of maxima and minima, also of truth values: between those of both ends of each element."""
     if arg.error is None:
