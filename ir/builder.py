@@ -17,6 +17,8 @@ from ir.errors import ProgramError, UsageError
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.read import Read
+from ir.ops.recur import Before
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Pin, Program
@@ -116,9 +118,37 @@ class Tile:
 
     def __getitem__(self, subscripts: Any) -> Tile:
         raise ProgramError(
-            f"{self.graph.name}: a computed tile has no subscripts; compute it from x[i + 1] of a "
-            "tensor x = g.tensor(...), or store it and read it in a program of its own"
+            f"{self.graph.name}: a computed tile has no subscripts; it is read by its axes, as in "
+            "tile.at(i=i + 1, fill=0)"
         )
+
+    def at(self, *, fill: float | None = None, **places: Operand) -> Tile:
+        """The tile read elsewhere: `x.at(t=t - 1, fill=0)`, `x.at(i=j)`, `x.at(row=index_tile)`.
+
+        An axis that is not named is read at itself. `fill` is the value outside; without it every
+        index has to be inside.
+        """
+        index: list[Index] = []
+        tiles: list[Tile] = []
+        for axis in places:
+            if axis not in self.axes:
+                have = ", ".join(self.axes) or "none"
+                raise ProgramError(
+                    f"{self.graph.name}: read at {axis}: no axis of the tile, whose axes are {have}"
+                )
+        for axis in self.axes:
+            place = places.get(axis)
+            if isinstance(place, Tile):
+                index.append(Index(gather=1 + len(tiles)))
+                tiles.append(place)
+            elif place is None:
+                index.append(Index(((axis, 1),)))
+            else:
+                expression = as_index(place)  # type: ignore[arg-type]
+                index.append(Index(expression.terms, expression.constant))
+        if fill is not None:
+            fill = float(fill) if is_float(self.dtype) else int(fill)
+        return self.graph.add(Read(tuple(index), fill), self, *tiles)
 
 
 Operand = Tile | Number | Axis | IndexExpression
@@ -158,6 +188,7 @@ class Graph:
         self._nodes: list[Node] = []
         self._known: dict[tuple[Op, tuple[int, ...]], int] = {}
         self._pins: dict[str, str | int | bool] = {}
+        self._states = 0
 
     @property
     def name(self) -> str:
@@ -271,6 +302,24 @@ class Graph:
     def pin(self, decision: str, value: str | int | bool) -> None:
         """Fix a decision of the schedule space by name; the search works in the rest."""
         self._pins[decision] = value
+
+    def state(
+        self, along: Axis, axes: tuple[Axis, ...], first: Tile | Number = 0.0, dtype: str = "f32"
+    ) -> Tile:
+        """A state over `axes`, before each step along an axis; `recur` says what a step does.
+
+        `first` is what it is before the first step, a number or a tile over `axes`.
+        """
+        (name,) = axis_names("state", (along,))
+        start = first if isinstance(first, Tile) else self.constant(first, dtype)
+        self._states += 1
+        op = Before(name, axis_names("state", axes), f"s{self._states}")
+        return self.add(op, start)
+
+    def node(self, tile: Tile) -> tuple[Op, tuple[int, ...]]:
+        """The op that made a tile, and the positions of its arguments."""
+        node = self._nodes[tile.position]
+        return node.op, node.args
 
     def type_of(self, tile: Tile) -> TileType:
         return self._nodes[tile.position].type

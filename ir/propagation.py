@@ -56,27 +56,30 @@ def mapped(
     """
     row, axes = scalar_function(function), result.axes
     values = [arg.aligned(axes) for arg in args]
-    twice = {id(arg.array) for arg in args if sum(a.array is arg.array for a in args) > 1}
+    alike = [[p for p, a in enumerate(args) if a.array is arg.array] for arg in args]
     with np.errstate(all="ignore"):
         found = _own(row, values, result.array, dtype, model)
         for place, arg in enumerate(args):
             error = arg.error_over(axes)
-            if error is None:
+            if error is None or place != alike[place][0]:
                 continue
-            if len(arg.axes) < len(axes) or id(arg.array) in twice:
+            if len(arg.axes) < len(axes) or len(alike[place]) > 1:
                 error = shared(error)
-            found = _sum(found, _moved(row, values, place, error, result.array))
+            found = _sum(found, _moved(row, values, alike[place], error, result.array))
     return found
 
 
 def _moved(
-    row: ScalarFunction, values: Sequence[Array], place: int, error: Error, result: Array
+    row: ScalarFunction, values: Sequence[Array], places: Sequence[int], error: Error, result: Array
 ) -> Error:
-    """How far the result moves with one operand, by evaluating the function at both its ends."""
+    """How far the result moves with one operand, by evaluating the function at both its ends.
+
+    `places` are those in which it stands: what is compared with itself stays equal to it."""
     size = reach(error)
     gap: Amount = 0.0
-    for end in _ends(values[place], size):
-        there = row.meaning(*values[:place], end, *values[place + 1 :])
+    for end in _ends(values[places[0]], size):
+        moved = [end if place in places else value for place, value in enumerate(values)]
+        there = row.meaning(*moved)
         gap = np.maximum(gap, _apart(there, result))
     if result.dtype.kind == "b" or _none(error.spread):
         return Error(gap)
@@ -311,6 +314,31 @@ def reduced(
         for amount in (arg.error.wide, arg.error.spread)
     )
     return _sum(found, Error(*parts))
+
+
+def running_sum(
+    arg: TileArray, result: TileArray, dtype: str, place: int, backward: bool, model: ErrorModel
+) -> Error | None:
+    """The error of the sums up to each point along dimension `place`, or from there on."""
+    turn = (slice(None),) * place + (slice(None, None, -1 if backward else 1),)
+
+    def summed(amount: Amount) -> Amount:
+        if _none(amount):
+            return 0.0
+        whole = np.zeros_like(arg.array, dtype=np.float64) + amount
+        found: Array = np.cumsum(whole[turn], axis=place)[turn]
+        return found
+
+    found: Error | None = None
+    if is_float(dtype):
+        with np.errstate(all="ignore"):
+            squares = summed(np.square(arg.array))
+        way = model.accumulation(dtype, dtype, dtype)
+        terms = arg.array.shape[place]
+        found = _accumulated(np.sqrt(squares), np.abs(result.array), terms, way)
+    if arg.error is None:
+        return found
+    return _sum(found, Error(summed(arg.error.wide), summed(arg.error.spread)))
 
 
 def _extreme(kind: str, arg: TileArray, result: TileArray, where: tuple[int, ...]) -> Error | None:

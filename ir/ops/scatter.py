@@ -1,0 +1,151 @@
+"""scatter: combine the elements of a tile at computed positions of another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ir.dtypes import compute_dtype, dtype_of, is_float
+from ir.errors import ProgramError
+from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType, volume
+from ir.ops.load import Index
+from ir.ops.read import is_itself
+from ir.propagation import reach
+from ir.roundoff import ErrorModel
+from ir.scalar import COMBINES
+
+KINDS = ("sum", "max", "min", "or")
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """The tile over `axes` of which each element combines what is sent there.
+
+    The first argument's element at a point is sent to `index` there, one index for each of `axes`;
+    the other arguments are index tiles. What is sent outside is dropped. Where nothing is sent the
+    result is the identity of `kind`: 0, or the lowest or the highest number, or false.
+    """
+
+    kind: str
+    axes: tuple[str, ...]
+    index: tuple[Index, ...]
+    name: ClassVar[str] = "scatter"
+
+    def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
+        what = f"scatter {self.kind}"
+        if self.kind not in KINDS:
+            raise ProgramError(f"{what}: unknown kind: known are {', '.join(KINDS)}")
+        if len(self.index) != len(self.axes) or len(set(self.axes)) != len(self.axes):
+            raise ProgramError(f"{what}: {len(self.index)} indices for axes {self.axes}")
+        if not args:
+            raise ProgramError(f"{what}: nothing to scatter")
+        for axis, index in zip(self.axes, self.index, strict=True):
+            self._check(axis, index, args, scope)
+        if (args[0].dtype == "bool") != (self.kind == "or"):
+            raise ProgramError(
+                f"{what}: of {args[0].dtype}; or is for bool, the others for numbers"
+            )
+        return TileType(self.axes, compute_dtype(args[0].dtype))
+
+    def _check(self, axis: str, index: Index, args: Sequence[TileType], scope: Scope) -> None:
+        what = f"scatter {self.kind} to {axis}"
+        if axis not in scope.extents:
+            raise ProgramError(f"{what}: unknown axis")
+        for name, _ in index.terms:
+            if name not in scope.extents:
+                raise ProgramError(f"{what}: unknown axis {name!r}")
+        if index.gather is not None:
+            if not 0 < index.gather < len(args):
+                raise ProgramError(f"{what}: no argument {index.gather}")
+            if dtype_of(args[index.gather].dtype).kind not in ("int", "uint"):
+                raise ProgramError(
+                    f"{what}: the index tile is {args[index.gather].dtype}, not whole"
+                )
+
+    def sources(self, args: Sequence[TileType]) -> tuple[str, ...]:
+        """The axes of the points that are sent."""
+        found = dict.fromkeys(axis for arg in args for axis in arg.axes)
+        found.update(dict.fromkeys(axis for index in self.index for axis, _ in index.terms))
+        return tuple(found)
+
+    @property
+    def owned(self) -> frozenset[str]:
+        """The axes of which each point is sent to itself."""
+        pairs = zip(self.axes, self.index, strict=True)
+        return frozenset(axis for axis, index in pairs if is_itself(axis, index))
+
+    def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
+        value, _axes, places, inside = self._sent(args, env)
+        shape = tuple(len(env.coordinates[axis]) for axis in self.axes)
+        kind = value.dtype
+        start = COMBINES[self.kind].identity if self.kind != "or" else False
+        if kind.kind == "i" and not np.isfinite(start):
+            bounds = np.iinfo(np.int32)
+            start = bounds.min if start < 0 else bounds.max
+        result = env.xp.full(shape, start, dtype=kind)
+        return TileArray(self.axes, _combined(self.kind, result, places, inside, value))
+
+    def _sent(
+        self, args: Sequence[TileArray], env: Environment
+    ) -> tuple[Array, tuple[str, ...], tuple[Array, ...], Array]:
+        """Elements, their axes, their positions and whether these are inside, all of one shape."""
+        axes = self.sources([TileType(arg.axes, "i64") for arg in args])
+        shape = tuple(len(env.coordinates[axis]) for axis in axes)
+        inside: Array = env.xp.ones(shape, dtype=bool)
+        places = []
+        for axis, index in zip(self.axes, self.index, strict=True):
+            position: Array = env.xp.full((1,) * len(axes), index.constant, dtype=np.int64)
+            for name, coefficient in index.terms:
+                tile = TileArray((name,), env.xp.asarray(env.coordinates[name]))
+                position = position + coefficient * tile.aligned(axes)
+            if index.gather is not None:
+                position = position + args[index.gather].aligned(axes).astype(np.int64)
+            extent = len(env.coordinates[axis])
+            if is_itself(axis, index):  # of these there may be some of the coordinates only
+                position = TileArray((axis,), env.xp.arange(extent)).aligned(axes)
+            inside = inside & (position >= 0) & (position < extent)
+            places.append(env.xp.broadcast_to(env.xp.clip(position, 0, extent - 1), shape))
+        return env.xp.broadcast_to(args[0].aligned(axes), shape), axes, tuple(places), inside
+
+    def error(
+        self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
+        env: Environment, model: ErrorModel,
+    ) -> Error | None:  # fmt: skip
+        """Of a sum by the number of its terms; an index in doubt leaves the whole in doubt."""
+        if any(arg.error is not None and np.any(reach(arg.error) > 0) for arg in args[1:]):
+            return Error(env.xp.full(result.array.shape, np.inf))
+        value, axes, places, inside = self._sent(args, env)
+        own = args[0].error_over(axes)
+        size = 0.0 if own is None else reach(own)
+        moved = env.xp.broadcast_to(env.xp.asarray(size, dtype=np.float64), value.shape)
+        zero = env.xp.zeros(result.array.shape)
+        dtype = compute_dtype(types[0].dtype)
+        if self.kind != "sum":
+            return None if own is None else Error(_combined("max", zero, places, inside, moved))
+        wide = zero if own is None else _combined("sum", zero.copy(), places, inside, moved)
+        if is_float(dtype):
+            count = _combined("sum", zero.copy(), places, inside, env.xp.ones(value.shape))
+            sizes = _combined("sum", zero.copy(), places, inside, np.abs(value))
+            wide = wide + model.unit(dtype) * count * sizes
+        return Error(wide)
+
+    def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
+        return volume(scope, self.sources(args))
+
+
+def _combined(
+    kind: str, result: Array, places: tuple[Array, ...], inside: Array, value: Array
+) -> Array:
+    """`result`, in which the elements inside are combined; in place, in their order."""
+    at = tuple(place[inside] for place in places)
+    function = np.logical_or if kind == "or" else COMBINES[kind].meaning
+    if hasattr(result, "get"):  # an array of a device, whose library scatters by functions
+        import importlib
+
+        library = importlib.import_module(type(result).__module__.partition(".")[0])
+        function = getattr(library, function.__name__)
+    function.at(result, at, value[inside])
+    return result

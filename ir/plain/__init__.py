@@ -1,0 +1,1 @@
+"""Plain kernels: loops over scalars, the way to compute what no other lowering has a form for."""
