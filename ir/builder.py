@@ -118,7 +118,8 @@ class Tile:
 
     def __getitem__(self, subscripts: Any) -> Tile:
         raise ProgramError(
-            f"{self.graph.name}: a computed tile is read by its axes: tile.at(i=i + 1, fill=0)"
+            f"{self.graph.name}: a computed tile has no subscripts; it is read by its axes, as in "
+            "tile.at(i=i + 1, fill=0)"
         )
 
     def at(self, *, fill: float | None = None, **places: Operand) -> Tile:

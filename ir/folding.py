@@ -56,7 +56,7 @@ def _folded(
     )
 
 
-def running(kind: str, value: Tile, along: Axis, *, backward: bool = False) -> Tile:
+def cumulative(kind: str, value: Tile, along: Axis, *, backward: bool = False) -> Tile:
     """Sums (products, maxima, ...) up to each point of `along`."""
     return scan(kind, value, along, backward=backward)[0]
 
@@ -78,9 +78,10 @@ def argmin(value: Tile, over: Axis) -> Tile:
 
 def top(value: Tile, over: Axis, rank: Axis, *, least: bool = False) -> tuple[Tile, Tile]:
     """The `rank.extent` largest (smallest) elements in order, and where they stand (i32)."""
-    names = axis_names("top", (over, rank))
+    axis, ranks = axis_names("top", (over, rank))
     graph = value.graph
-    return graph.add(Top(*names, least), value), graph.add(Top(*names, least, True), value)
+    values = graph.add(Top(axis, ranks, least), value)
+    return values, graph.add(Top(axis, ranks, least, where=True), value)
 
 
 def scatter(kind: str, value: Tile, into: Mapping[Axis, Operand]) -> Tile:

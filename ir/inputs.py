@@ -12,10 +12,13 @@ import numpy as np
 
 from ir.draws import Draws, normal_recipe
 from ir.dtypes import dtype_of, is_float
-from ir.ops.base import Array, TensorSpec
+from ir.ops.base import Array, TensorSpec, volume
+from ir.ops.fold import Fold
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.read import Read
 from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.scatter import Scatter
 from ir.program import Program
 from ir.scalar import scalar_function
 from ir.values import of_range
@@ -70,8 +73,11 @@ def _reduction_depth(program: Program) -> int:
     for node in program.nodes:
         if isinstance(node.op, (Contract, Reduce)):
             depths.append(math.prod(program.axes[axis] for axis in node.op.over))
-        elif isinstance(node.op, Carry):
+        elif isinstance(node.op, (Carry, Fold)):
             depths.append(program.axes[node.op.axis])
+        elif isinstance(node.op, Scatter):
+            sources = node.op.sources([program.nodes[arg].type for arg in node.args])
+            depths.append(volume(program.scope, sources))
     return max(depths)
 
 
@@ -92,9 +98,14 @@ def _index_ranges(program: Program) -> dict[str, tuple[int, int]]:
 def _gathers(program: Program) -> Iterator[tuple[int, int, int]]:
     """The nodes that are used as indices, and what they may be at least and at most."""
     for node in program.nodes:
-        if not isinstance(node.op, Load):
+        if isinstance(node.op, Load):
+            shape = program.scope.tensors[node.op.tensor].shape
+        elif isinstance(node.op, Read):
+            shape = program.scope.shape(program.nodes[node.args[0]].axes)
+        elif isinstance(node.op, Scatter):
+            shape = program.scope.shape(node.op.axes)
+        else:
             continue
-        shape = program.scope.tensors[node.op.tensor].shape
         for index, extent in zip(node.op.index, shape, strict=True):
             if index.gather is not None:
                 low, high = index.bounds(program.scope)

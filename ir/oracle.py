@@ -17,15 +17,18 @@ import numpy as np
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
+from ir.loops import Carried, entangled, loop_at
 from ir.ops.base import Array, Environment, Op, TileArray
 from ir.ops.load import Load
 from ir.ops.map import Cast, Map
+from ir.ops.parts import joined, part_of, without_first
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce, start_of
 from ir.ops.store import Store
 from ir.program import Program
 from ir.propagation import mapped, reach
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES, running_bound
+from ir.steps import first_state, next_state
 
 __all__ = ["Answer", "answers", "evaluate", "random_inputs", "reduced_axes"]
 
@@ -126,14 +129,8 @@ def _check_inputs(program: Program, inputs: Mapping[str, Array]) -> None:
 
 
 def reduced_axes(program: Program) -> frozenset[str]:
-    """Axes that some node combines over."""
-    found: set[str] = set()
-    for node in program.nodes:
-        if isinstance(node.op, (Contract, Reduce)):
-            found.update(node.op.over)
-        elif isinstance(node.op, Carry):
-            found.add(node.op.axis)
-    return frozenset(found)
+    """Axes that some node combines over, or reads elsewhere: each point needs the others."""
+    return frozenset(axis for node in program.nodes for axis in entangled(program, node))
 
 
 def _coordinates(program: Program, restrict: Mapping[str, Array]) -> dict[str, Array]:
@@ -257,8 +254,11 @@ class _Evaluation:
             own = self.axis in node.axes or position in self.running
             if self.parent is not None and not own:
                 return self.parent.value(position)
+            loop = loop_at(self.program, position)
             if isinstance(node.op, Carry):
                 self._stream(position)
+            elif loop is not None:
+                self.known.update(self._step_by_step(loop))
             else:
                 self.known[position] = self._compute(position)
         return self.known[position]
@@ -310,6 +310,24 @@ class _Evaluation:
             return exact
         return TileArray(exact.axes, exact.array, mapped(function, args, exact, dtype, self.model))
 
+    def _step_by_step(self, loop: Carried) -> dict[int, TileArray]:
+        """What others read of a loop: the values at all its points, and the states at the end."""
+        states = {b: first_state(self, b) for b, _ in loop.states}
+        read = [
+            p for p in sorted(loop.inside)
+            if any(user not in loop.nodes for user in self.program.users(p))
+        ]  # fmt: skip
+        points: dict[int, list[TileArray]] = {position: [] for position in read}
+        for point in range(len(self.coordinates[loop.axis])):
+            step = _Step(self, loop, point, states)
+            for position in read:
+                points[position].append(step.value(position))
+            with np.errstate(all="ignore"):
+                states = {b: next_state(step, b, after) for b, after in loop.states}
+        ends = {after: without_first(states[b]) for b, after in loop.states}
+        nodes = self.program.nodes
+        return ends | {p: joined(points[p], loop.axis, nodes[p].axes, self.xp) for p in read}
+
     def _stream(self, position: int) -> None:
         """Evaluate all carries that advance together with the one at `position`."""
         members = chained_carries(self.program, position)
@@ -326,6 +344,31 @@ class _Evaluation:
             states = _advance(child, members, states)
         self.known.update(states)
         self.busy.difference_update(members)
+
+
+class _Step(_Evaluation):
+    """One step of a loop: what is inside at one point of the axis, before which are `states`."""
+
+    def __init__(
+        self, around: _Evaluation, loop: Carried, point: int, states: Mapping[int, TileArray]
+    ) -> None:
+        place = slice(point, point + 1)
+        coordinates = {**around.coordinates, loop.axis: around.coordinates[loop.axis][place]}
+        super().__init__(
+            around.program, around.arrays, coordinates, around.block, around.model, around.xp,
+            around.rounds,
+        )  # fmt: skip
+        self.around, self.loop, self.place = around, loop, place
+        self.known.update(states)
+
+    def value(self, position: int) -> TileArray:
+        if position not in self.known:
+            if position in self.loop.inside:
+                self.known[position] = self._compute(position)
+            else:
+                tile = self.around.value(position)
+                self.known[position] = part_of(tile, self.loop.axis, self.place)
+        return self.known[position]
 
 
 def _advance(

@@ -8,9 +8,26 @@ with what is elementwise before it, which a plain kernel computes. Knows no targ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from ir.program import Program
+from ir.builder import Graph, Tile
+from ir.errors import ProgramError
+from ir.loops import loops_of
+from ir.ops.base import TensorSpec
+from ir.ops.fold import Fold
+from ir.ops.load import Index, Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.read import Read
+from ir.ops.recur import Before, Recur
+from ir.ops.scatter import Scatter
+from ir.ops.store import Store
+from ir.ops.top import Top
+from ir.program import LONGEST_NAME, Node, Program
+
+PLAIN = (Fold, Top, Scatter, Before, Recur)
+_LIGHT = (Load, Map, Cast, Constant, Iota)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +43,243 @@ class Phase:
     plain: bool
 
 
+@lru_cache(maxsize=256)
 def phases_of(program: Program) -> tuple[Phase, ...]:
     """The phases of a program in order; of most there is one, which is the program itself."""
-    raise NotImplementedError
+    if not any(isinstance(node.op, (Read, *PLAIN)) for node in program.nodes):
+        return (Phase(program, False),)
+    return tuple(_Phases(program).run())
+
+
+class _Phases:
+    """Levels: a value that is read elsewhere, or that a plain kernel computes, is one level above
+    what it is made of. Of each level what is not plain is one phase; what is plain follows."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.nodes = program.nodes
+        self.loops = loops_of(program)
+        self._loop = {position: loop for loop in self.loops for position in loop.nodes}
+        self._levels: dict[int, int] = {}
+        self._lights: dict[int, bool] = {}
+        self._waiting: set[int] = set()
+        self.groups = list(self._groups())
+        self.kept = self._kept()
+        self.temps: dict[int, TensorSpec] = {}  # what is in memory by now
+        self._count = 0
+
+    # --- levels -----------------------------------------------------------------------------------
+
+    def is_plain(self, position: int) -> bool:
+        """Whether a plain kernel computes a value."""
+        return position in self._loop or isinstance(self.nodes[position].op, PLAIN)
+
+    def level(self, position: int) -> int:
+        """How many times what a value is made of has to be in memory first."""
+        if position not in self._levels:
+            if position in self._waiting:
+                raise ProgramError(
+                    f"{self.program.name}: a step of a loop needs what the loop gives at its end"
+                )
+            self._waiting.add(position)
+            self._levels[position] = self._level(position)
+            self._waiting.discard(position)
+        return self._levels[position]
+
+    def _level(self, position: int) -> int:
+        node, loop = self.nodes[position], self._loop.get(position)
+        if loop is not None:
+            outside = {a for p in loop.nodes for a in self.nodes[p].args} - loop.nodes
+            return max((self.level(arg) for arg in outside), default=0) + 1
+        found = max((self.level(arg) for arg in node.args), default=0)
+        if isinstance(node.op, PLAIN):
+            return found + 1
+        if isinstance(node.op, Read) and not self.is_plain(node.args[0]):
+            return max(found, self.level(node.args[0]) + 1)
+        return found
+
+    def _groups(self) -> Iterator[tuple[int, ...]]:
+        """Nodes that one plain kernel computes."""
+        known: dict[object, list[int]] = {}
+        for position, node in enumerate(self.nodes):
+            loop = self._loop.get(position)
+            if loop is not None:
+                known.setdefault(loop, []).append(position)
+            elif isinstance(node.op, Fold):
+                known.setdefault((replace(node.op, part=0), node.args), []).append(position)
+            elif isinstance(node.op, Top):
+                known.setdefault((replace(node.op, where=False), node.args), []).append(position)
+            elif isinstance(node.op, Scatter):
+                known[position] = [position]
+        for group in known.values():
+            yield tuple(group)
+
+    # --- what is kept in memory -------------------------------------------------------------------
+
+    def light(self, position: int) -> bool:
+        """Whether a value is elementwise in what is in memory, and so computed where it is used."""
+        if position not in self._lights:
+            node = self.nodes[position]
+            read = isinstance(node.op, Read)
+            args = node.args[1:] if read else node.args
+            light = (read or isinstance(node.op, _LIGHT)) and all(map(self.light, args))
+            self._lights[position] = light or self.is_plain(position)
+        return self._lights[position]
+
+    def _kept(self) -> set[int]:
+        """Values that are not plain and have to be in memory."""
+        found: set[int] = set()
+        for position, node in enumerate(self.nodes):
+            for slot, arg in enumerate(node.args):
+                if self.is_plain(arg):
+                    continue
+                elsewhere = isinstance(node.op, Read) and slot == 0
+                later = self.level(position) > self.level(arg)
+                if elsewhere or (later and not self.light(arg)):
+                    found.add(arg)
+        return found
+
+    # --- programs ---------------------------------------------------------------------------------
+
+    def run(self) -> Iterator[Phase]:
+        direct = {group: self._direct(group) for group in self.groups}
+        plain = {store for stores in direct.values() for store in stores}
+        stores = [p for p, _ in self.program.stores() if p not in plain]
+        for level in range(max(self.level(p) for p in range(len(self.nodes))) + 1):
+            kept = [p for p in sorted(self.kept) if self.level(p) == level]
+            here = [p for p in stores if self.level(p) == level]
+            if kept or here:
+                yield Phase(self._program(kept, here), False)
+            for group in self.groups:
+                if self.level(group[0]) == level + 1:
+                    stored = direct[group]
+                    kept = [p for p in group if self._is_read(p, set(group), stored)]
+                    yield Phase(self._program(kept, stored, frozenset(group)), True)
+
+    def _direct(self, group: tuple[int, ...]) -> list[int]:
+        """Outputs that a plain kernel writes itself: its values as they are, or converted."""
+        found = []
+        for position, store in self.program.stores():
+            source = self.nodes[position].args[0]
+            if isinstance(self.nodes[source].op, Cast) and not self._is_scatter(group):
+                source = self.nodes[source].args[0]
+            alike = set(store.axes) == set(self.nodes[source].axes)
+            if source in group and alike and not isinstance(self.nodes[source].op, Before):
+                found.append(position)
+        return found
+
+    def _is_scatter(self, group: tuple[int, ...]) -> bool:
+        return isinstance(self.nodes[group[0]].op, Scatter)
+
+    def _is_read(self, position: int, group: set[int], stored: list[int]) -> bool:
+        """Whether anything but its own kernel reads a plain value."""
+        own = group | set(stored) | {self.nodes[store].args[0] for store in stored}
+        for user in self.program.users(position):
+            if user not in own or (user not in group and self._is_read_on(user, stored)):
+                return True
+        return False
+
+    def _is_read_on(self, position: int, stored: list[int]) -> bool:
+        """Whether a conversion on the way to an output has other readers."""
+        if isinstance(self.nodes[position].op, Store):
+            return False
+        return any(user not in stored for user in self.program.users(position))
+
+    def _program(
+        self, kept: Iterable[int], stores: Iterable[int], own: frozenset[int] = frozenset()
+    ) -> Program:
+        """The program that writes `kept` to tensors of their own and computes `stores`; `own` are
+        the plain values that it may compute."""
+        new = {position: self._temp(position) for position in kept}
+        roots = [*new, *(self.nodes[store].args[0] for store in stores)]
+        used = self._used(roots, own)
+        tensors = self._tensors(used, own)
+        for store in stores:
+            op = self.nodes[store].op
+            assert isinstance(op, Store)
+            tensors[op.tensor] = self.program.scope.tensors[op.tensor]
+        tensors |= {spec.name: spec for spec in new.values()}
+        axes = {axis for p in (*used, *stores) for axis in self.nodes[p].axes}
+        axes |= {axis for p in used if not self._cut(p, own) for axis in self._around(p)}
+        extents = {name: extent for name, extent in self.program.extents if name in axes}
+        self._count += 1
+        graph = Graph.like(self._name(), extents, tuple(tensors.values()), ())
+        made: dict[int, Tile] = {}
+        for position in sorted(used):
+            made[position] = self._made(graph, position, made, own)
+        for position, spec in new.items():
+            graph.add(Store(spec.name, self.nodes[position].axes), made[position])
+        for store in stores:
+            graph.add(self.nodes[store].op, made[self.nodes[store].args[0]])
+        self.temps |= {p: replace(spec, role="input") for p, spec in new.items()}
+        return graph.program()
+
+    def _name(self) -> str:
+        end = f"_p{self._count - 1}"
+        return f"{self.program.name[: LONGEST_NAME - len(end)]}{end}"
+
+    def _temp(self, position: int) -> TensorSpec:
+        node, name = self.nodes[position], f"v{position}"
+        while name in self.program.scope.tensors:
+            name = f"kept_{name}"
+        return TensorSpec(name, self.program.scope.shape(node.axes), node.dtype, "output")
+
+    def _cut(self, position: int, own: frozenset[int]) -> bool:
+        """Whether a value is loaded in a phase that computes `own`."""
+        return position in self.temps and position not in own
+
+    def _used(self, roots: Iterable[int], own: frozenset[int]) -> set[int]:
+        used: set[int] = set()
+        pending = list(roots)
+        while pending:
+            here = pending.pop()
+            if here in used:
+                continue
+            used.add(here)
+            if not self._cut(here, own):
+                args = self.nodes[here].args
+                pending.extend(args[1:] if self._reads_memory(here, own) else args)
+        return used
+
+    def _reads_memory(self, position: int, own: frozenset[int]) -> bool:
+        """Whether a read is one of a tensor that is there."""
+        node = self.nodes[position]
+        return isinstance(node.op, Read) and self._cut(node.args[0], own)
+
+    def _around(self, position: int) -> tuple[str, ...]:
+        """Axes of a node's arguments, of which it may combine."""
+        return tuple(axis for arg in self.nodes[position].args for axis in self.nodes[arg].axes)
+
+    def _tensors(self, used: set[int], own: frozenset[int]) -> dict[str, TensorSpec]:
+        found: dict[str, TensorSpec] = {}
+        for position in sorted(used):
+            op = self.nodes[position].op
+            spec = None
+            if self._cut(position, own):
+                spec = self.temps[position]
+            elif self._reads_memory(position, own):
+                spec = self.temps[self.nodes[position].args[0]]
+            elif isinstance(op, Load):
+                spec = self.program.scope.tensors[op.tensor]
+            if spec is not None:
+                found[spec.name] = spec
+        return found
+
+    def _made(
+        self, graph: Graph, position: int, made: dict[int, Tile], own: frozenset[int]
+    ) -> Tile:
+        node = self.nodes[position]
+        if self._cut(position, own):
+            index = tuple(Index(((axis, 1),)) for axis in node.axes)
+            return graph.add(Load(self.temps[position].name, index))
+        if self._reads_memory(position, own):
+            return self._loaded(graph, node, made)
+        return graph.add(node.op, *(made[arg] for arg in node.args))
+
+    def _loaded(self, graph: Graph, node: Node, made: dict[int, Tile]) -> Tile:
+        """A read of what is in memory, as a load."""
+        op = node.op
+        assert isinstance(op, Read)
+        index = tuple(i if i.gather is None else replace(i, gather=i.gather - 1) for i in op.index)
+        name = self.temps[node.args[0]].name
+        return graph.add(Load(name, index, op.fill), *(made[arg] for arg in node.args[1:]))

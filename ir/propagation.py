@@ -56,27 +56,30 @@ def mapped(
     """
     row, axes = scalar_function(function), result.axes
     values = [arg.aligned(axes) for arg in args]
-    twice = {id(arg.array) for arg in args if sum(a.array is arg.array for a in args) > 1}
+    alike = [[p for p, a in enumerate(args) if a.array is arg.array] for arg in args]
     with np.errstate(all="ignore"):
         found = _own(row, values, result.array, dtype, model)
         for place, arg in enumerate(args):
             error = arg.error_over(axes)
-            if error is None:
+            if error is None or place != alike[place][0]:
                 continue
-            if len(arg.axes) < len(axes) or id(arg.array) in twice:
+            if len(arg.axes) < len(axes) or len(alike[place]) > 1:
                 error = shared(error)
-            found = _sum(found, _moved(row, values, place, error, result.array))
+            found = _sum(found, _moved(row, values, alike[place], error, result.array))
     return found
 
 
 def _moved(
-    row: ScalarFunction, values: Sequence[Array], place: int, error: Error, result: Array
+    row: ScalarFunction, values: Sequence[Array], places: Sequence[int], error: Error, result: Array
 ) -> Error:
-    """How far the result moves with one operand, by evaluating the function at both its ends."""
+    """How far the result moves with one operand, by evaluating the function at both its ends.
+
+    `places` are those in which it stands: what is compared with itself stays equal to it."""
     size = reach(error)
     gap: Amount = 0.0
-    for end in _ends(values[place], size):
-        there = row.meaning(*values[:place], end, *values[place + 1 :])
+    for end in _ends(values[places[0]], size):
+        moved = [end if place in places else value for place, value in enumerate(values)]
+        there = row.meaning(*moved)
         gap = np.maximum(gap, _apart(there, result))
     if result.dtype.kind == "b" or _none(error.spread):
         return Error(gap)

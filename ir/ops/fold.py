@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,8 +12,6 @@ from ir.dtypes import compute_dtype, is_float
 from ir.errors import ProgramError
 from ir.merges import CAST, NAMED, Merge, merge_of
 from ir.ops.base import (
-    Amount,
-    Array,
     Environment,
     Error,
     Scope,
@@ -23,6 +21,7 @@ from ir.ops.base import (
     volume,
 )
 from ir.ops.map import Cast, Constant, Map
+from ir.ops.parts import first_part, joined, whole, without_first
 from ir.propagation import converted, mapped, reduced, running_sum
 from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
@@ -111,16 +110,16 @@ class Fold:
         axes = (self.axis, *(axis for axis in union if axis != self.axis))
         shape = tuple(len(env.coordinates[axis]) for axis in axes)
         dtypes = [compute_dtype(kind.dtype) for kind in types]
-        states = [_whole(arg, axes, shape, env, model is not None) for arg in args]
+        states = [_over(arg, axes, shape, env, model is not None) for arg in args]
         turn = slice(None, None, -1 if self.backward else 1)
-        states = [_sliced(state, turn) for state in states]
+        states = [first_part(state, turn) for state in states]
         steps = _Steps(self.how, dtypes, env, model)
         if self.keep:
-            found = _sliced(steps.prefixes(states)[self.part], turn)
+            found = first_part(steps.prefixes(states)[self.part], turn)
             return TileArray(union, found.aligned(union), found.error_over(union))
         found = steps.total(states)[self.part]
         order = tuple(axis for axis in union if axis != self.axis)
-        last = _without_first(found)
+        last = without_first(found)
         return TileArray(order, last.aligned(order), last.error_over(order))
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
@@ -141,57 +140,15 @@ def _like(tile: TileArray) -> str:
     return {"f": "f64", "b": "bool"}.get(tile.array.dtype.kind, "i64")
 
 
-def _whole(
+def _over(
     arg: TileArray, axes: tuple[str, ...], shape: tuple[int, ...], env: Environment, errors: bool
 ) -> TileArray:
-    """The tile over all of `axes`, with arrays for its errors."""
+    """The tile over all of `axes`, with its errors if these are wanted."""
     array = env.xp.broadcast_to(arg.aligned(axes), shape)
-    if not errors or arg.error is None:
-        return TileArray(axes, array)
-    error = arg.error_over(axes)
-    assert error is not None
-    return TileArray(axes, array, Error(*(_filled(a, shape, env.xp) for a in _amounts(error))))
-
-
-def _amounts(error: Error) -> tuple[Amount, Amount]:
-    return error.wide, error.spread
-
-
-def _filled(amount: Amount, shape: tuple[int, ...], xp: Any) -> Array:
-    whole: Array = xp.broadcast_to(xp.asarray(amount, dtype=np.float64), shape)
-    return whole
-
-
-def _sliced(tile: TileArray, part: slice) -> TileArray:
-    """Part of a tile along its first axis."""
-    error = tile.error
+    error = arg.error_over(axes) if errors else None
     if error is not None:
-        error = Error(*(a if isinstance(a, float) else a[part] for a in _amounts(error)))
-    return TileArray(tile.axes, tile.array[part], error)
-
-
-def _without_first(tile: TileArray) -> TileArray:
-    """A tile whose first axis has one point, without that axis."""
-    error = tile.error
-    if error is not None:
-        error = Error(*(a if isinstance(a, float) else a[0] for a in _amounts(error)))
-    return TileArray(tile.axes[1:], tile.array[0], error)
-
-
-def _joined(parts: Sequence[TileArray], xp: Any) -> TileArray:
-    """Tiles one behind the other along their first axis."""
-    array = xp.concatenate([part.array for part in parts])
-    errors = [part.error or Error() for part in parts]
-    if all(part.error is None for part in parts):
-        return TileArray(parts[0].axes, array)
-    shapes = [part.array.shape for part in parts]
-    wide, spread = (
-        xp.concatenate(
-            [_filled(_amounts(e)[n], shape, xp) for e, shape in zip(errors, shapes, strict=True)]
-        )
-        for n in range(2)
-    )
-    return TileArray(parts[0].axes, array, Error(wide, spread))
+        error = Error(whole(error.wide, shape, env.xp), whole(error.spread, shape, env.xp))
+    return TileArray(axes, array, error)
 
 
 class _Steps:
@@ -206,11 +163,14 @@ class _Steps:
         """The fold up to each point."""
         count, step = states[0].array.shape[0], 1
         while step < count:
-            left = [_sliced(state, slice(None, count - step)) for state in states]
-            right = [_sliced(state, slice(step, None)) for state in states]
+            left = [first_part(state, slice(None, count - step)) for state in states]
+            right = [first_part(state, slice(step, None)) for state in states]
             both = self.merged(left, right)
-            first = [_sliced(state, slice(None, step)) for state in states]
-            states = [_joined(pair, self.env.xp) for pair in zip(first, both, strict=True)]
+            first = [first_part(state, slice(None, step)) for state in states]
+            states = [
+                joined(pair, pair[0].axes[0], pair[0].axes, self.env.xp)
+                for pair in zip(first, both, strict=True)
+            ]
             step *= 2
         return states
 
@@ -218,22 +178,27 @@ class _Steps:
         """The fold of all, with one point left along the first axis."""
         while (count := states[0].array.shape[0]) > 1:
             even = count - count % 2
-            left = [_sliced(state, slice(0, even, 2)) for state in states]
-            right = [_sliced(state, slice(1, even, 2)) for state in states]
+            left = [first_part(state, slice(0, even, 2)) for state in states]
+            right = [first_part(state, slice(1, even, 2)) for state in states]
             both = self.merged(left, right)
             if count % 2:
-                rest = [_sliced(state, slice(even, None)) for state in states]
-                both = [_joined(pair, self.env.xp) for pair in zip(both, rest, strict=True)]
+                rest = [first_part(state, slice(even, None)) for state in states]
+                both = [
+                    joined(pair, pair[0].axes[0], pair[0].axes, self.env.xp)
+                    for pair in zip(both, rest, strict=True)
+                ]
             states = both
         return states
 
+    def _behind(self, first: Sequence[TileArray], rest: Sequence[TileArray]) -> list[TileArray]:
+        """States one behind the other along the axis."""
+        pairs = zip(first, rest, strict=True)
+        return [joined(pair, pair[0].axes[0], pair[0].axes, self.env.xp) for pair in pairs]
+
     def merged(self, left: Sequence[TileArray], right: Sequence[TileArray]) -> list[TileArray]:
-        pairs = [
-            [(tile, dtype) for tile, dtype in zip(side, self.dtypes, strict=True)]
-            for side in (left, right)
-        ]
+        before, after = (list(zip(side, self.dtypes, strict=True)) for side in (left, right))
         with np.errstate(all="ignore"):
-            found = self.how.merged(*pairs, self._apply, self._number)
+            found = self.how.merged(before, after, self._apply, self._number)
         return [
             self._as(tile, source, dtype)
             for (tile, source), dtype in zip(found, self.dtypes, strict=True)

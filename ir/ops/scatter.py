@@ -12,6 +12,7 @@ from ir.dtypes import compute_dtype, dtype_of, is_float
 from ir.errors import ProgramError
 from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType, volume
 from ir.ops.load import Index
+from ir.ops.read import is_itself
 from ir.propagation import reach
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES
@@ -70,6 +71,12 @@ class Scatter:
         found.update(dict.fromkeys(axis for index in self.index for axis, _ in index.terms))
         return tuple(found)
 
+    @property
+    def owned(self) -> frozenset[str]:
+        """The axes of which each point is sent to itself."""
+        pairs = zip(self.axes, self.index, strict=True)
+        return frozenset(axis for axis, index in pairs if is_itself(axis, index))
+
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         value, _axes, places, inside = self._sent(args, env)
         shape = tuple(len(env.coordinates[axis]) for axis in self.axes)
@@ -97,7 +104,7 @@ class Scatter:
             if index.gather is not None:
                 position = position + args[index.gather].aligned(axes).astype(np.int64)
             extent = len(env.coordinates[axis])
-            if index.terms == ((axis, 1),) and index.gather is None and not index.constant:
+            if is_itself(axis, index):  # of these there may be some of the coordinates only
                 position = TileArray((axis,), env.xp.arange(extent)).aligned(axes)
             inside = inside & (position >= 0) & (position < extent)
             places.append(env.xp.broadcast_to(env.xp.clip(position, 0, extent - 1), shape))

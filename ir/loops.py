@@ -1,0 +1,131 @@
+"""Loops of a program: the states that go along an axis together, and what makes up a step.
+
+Inside a loop is what is computed from a state at the state's own point of the axis. It has values
+at every point, which what is outside may read. Knows no target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ir.errors import ProgramError
+from ir.ops.fold import Fold
+from ir.ops.read import Read
+from ir.ops.recur import Before, Recur
+from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.scatter import Scatter
+from ir.ops.store import Store
+from ir.ops.top import Top
+from ir.program import Node, Program
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """One loop: its axis, the `Before` nodes with their `Recur`, and all nodes inside in order."""
+
+    axis: str
+    states: tuple[tuple[int, int], ...]
+    inside: frozenset[int]
+
+    @property
+    def nodes(self) -> frozenset[int]:
+        """What the loop computes: what is inside, and the states at the end."""
+        return self.inside | {after for _, after in self.states}
+
+
+@lru_cache(maxsize=256)
+def loops_of(program: Program) -> tuple[Carried, ...]:
+    """The loops of a program; raises ProgramError where states and steps do not belong together."""
+    found: list[Carried] = []
+    for before, after in _states(program).items():
+        axis = program.nodes[after].op.axis  # type: ignore[attr-defined]
+        inside = _inside(program, before, axis)
+        if program.nodes[after].args[1] not in inside and _depends(program, before, after):
+            raise ProgramError(
+                f"{program.name}: the step of a state along {axis} needs all steps to be done: it "
+                f"reads what is folded over {axis}, or at other points of it"
+            )
+        joined = [loop for loop in found if loop.axis == axis and loop.inside & inside]
+        states = [(before, after), *(pair for loop in joined for pair in loop.states)]
+        for loop in joined:
+            inside |= loop.inside
+            found.remove(loop)
+        found.append(Carried(axis, tuple(sorted(states)), frozenset(inside)))
+    for loop in found:
+        _refuse_nested(program, loop, found)
+    return tuple(sorted(found, key=lambda loop: min(loop.inside)))
+
+
+def loop_at(program: Program, position: int) -> Carried | None:
+    """The loop that computes a node."""
+    return next((loop for loop in loops_of(program) if position in loop.nodes), None)
+
+
+def _states(program: Program) -> dict[int, int]:
+    """Each state's `Recur`."""
+    found: dict[int, int] = {}
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Recur):
+            before = node.args[0]
+            if not isinstance(program.nodes[before].op, Before) or before in found:
+                raise ProgramError(f"{program.name}: recur takes a state, and each state once")
+            found[before] = position
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Before) and position not in found:
+            raise ProgramError(
+                f"{program.name}: state {node.op.label} along {node.op.axis} has no step: "
+                "recur(state, what it is after each step)"
+            )
+    return found
+
+
+def _inside(program: Program, before: int, axis: str) -> set[int]:
+    found = {before}
+    for position, node in enumerate(program.nodes):
+        if any(arg in found for arg in node.args) and _keeps(program, node, axis):
+            found.add(position)
+    return found
+
+
+def _keeps(program: Program, node: Node, axis: str) -> bool:
+    """Whether a value at one point of the axis needs its arguments at that point alone."""
+    if axis not in node.axes or isinstance(node.op, (Store, Recur, Before, Carry)):
+        return False
+    return axis not in entangled(program, node)
+
+
+def entangled(program: Program, node: Node) -> frozenset[str]:
+    """Axes of a node's arguments of which a point of its value needs more than its own point."""
+    op = node.op
+    if isinstance(op, (Contract, Reduce)):
+        return frozenset(op.over)
+    if isinstance(op, (Carry, Fold, Top, Before, Recur)):
+        return frozenset((op.axis,))
+    if isinstance(op, Read):
+        return op.moved(program.nodes[node.args[0]].axes)
+    if isinstance(op, Scatter):
+        sources = op.sources([program.nodes[arg].type for arg in node.args])
+        return frozenset(sources) - op.owned
+    return frozenset()
+
+
+def _depends(program: Program, before: int, after: int) -> bool:
+    pending, seen = [program.nodes[after].args[1]], set()
+    while pending:
+        here = pending.pop()
+        if here == before:
+            return True
+        if here not in seen:
+            seen.add(here)
+            pending.extend(program.nodes[here].args)
+    return False
+
+
+def _refuse_nested(program: Program, loop: Carried, loops: list[Carried]) -> None:
+    for other in loops:
+        if other is not loop and other.inside & loop.inside:
+            raise ProgramError(
+                f"{program.name}: a step along {loop.axis} holds a loop along {other.axis}; "
+                "one inside the other is not possible"
+            )
