@@ -38,7 +38,9 @@ from ir.plain.meaning import meaning
 PLACE = Name("i")
 
 
-def _kernel(*body: Statement, dtype: str = "f32", points: int = 1, group: bool = True):
+def _kernel(
+    *body: Statement, dtype: str = "f32", points: int = 1, group: bool = True
+) -> PlainKernel:
     tensors = (TensorSpec("x", (4,), dtype), TensorSpec("o", (4,), dtype, "output"))
     arrays = tuple(Array(spec.name, spec.dtype, 4) for spec in tensors)
     arrays += (Array("a", dtype, 4, GROUP),)
@@ -70,7 +72,7 @@ def test_shared_iterations_behind_each_other() -> None:
 
 NEXT = Call("min", (_plus(PLACE, 1), Number(3, "i64")), "i64")
 COPY = Spread(((PLACE, 4),), (Write("a", PLACE, _x(PLACE)),))
-REFUSED = {
+REFUSED: dict[str, tuple[Statement, ...]] = {
     "iterations of a Spread meet in element": (
         COPY,
         Spread(((PLACE, 4),), (Write("a", PLACE, _x(NEXT, "a")),)),
@@ -197,5 +199,5 @@ def test_reductions_of_each_kind_within_a_fold(kind: str, dtype: str) -> None:
     g.output("o", fold("or" if dtype == "bool" else "sum", reduce(kind, x, j), t)[0])
     x_now = from_float(np.random.default_rng(1).integers(0, 2, size=(3, 4)), dtype)
     found = meaning(plain_kernel(g.program()), {"x": x_now})["o"]
-    whole = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}[kind](x_now, axis=0)
+    whole = getattr(x_now, kind)(axis=0)
     assert found == (whole.any() if dtype == "bool" else whole.sum())
