@@ -183,7 +183,12 @@ class Evaluator(Transfers):
         node = self.nodes[position]
         assert isinstance(node.op, Map)
         types = [self.nodes[arg].dtype for arg in node.args]
-        return applied(node.op.function, arguments, types, node.dtype)
+        operand = operand_type(node.op.function, types, node.dtype)
+        logic = node.op.function in ("and", "or", "not")
+        for i, dtype in enumerate(types):
+            if not logic and not (node.op.function == "where" and i == 0):
+                arguments[i] = scalars.convert(arguments[i], dtype, operand)
+        return scalars.apply(node.op.function, node.dtype, arguments, operand)
 
     # -- reductions
 
@@ -362,15 +367,3 @@ def operand_type(function: str, types: Sequence[str], result: str) -> str:
     if function in ("div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf"):
         return found if is_float(found) else result
     return found
-
-
-def applied(
-    function: str, arguments: Sequence[str], types: Sequence[str], result: str
-) -> str:
-    """A map's function on C++ expressions of `types`."""
-    operand = operand_type(function, types, result)
-    found = list(arguments)
-    for i, dtype in enumerate(types):
-        if function not in ("and", "or", "not") and not (function == "where" and i == 0):
-            found[i] = scalars.convert(found[i], dtype, operand)
-    return scalars.apply(function, result, found, operand)

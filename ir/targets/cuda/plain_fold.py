@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ir.plain.code import Accumulate
+from ir.plain.code import Accumulate, Name
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import WARP
-from ir.targets.cuda.plain_scalars import Typed
-from ir.targets.cuda.plain_shape import read
+from ir.targets.cuda.plain_shape import read, written
 
 if TYPE_CHECKING:
     from ir.targets.cuda.plain_text import PlainText
@@ -25,12 +24,12 @@ PLACE = 8  # bytes of a state in shared memory
 
 def scratch_bytes(folds: Sequence[Accumulate], threads: int) -> int:
     """Shared memory in which warps leave their states: twice, so that they meet once a chunk."""
+    return 2 * _slot_bytes(folds, threads) if threads > WARP else 0
+
+
+def _slot_bytes(folds: Sequence[Accumulate], threads: int) -> int:
     most = max((len(fold.states) for fold in folds), default=0)
-    return 2 * _slot_bytes(most, threads) if threads > WARP else 0
-
-
-def _slot_bytes(states: int, threads: int) -> int:
-    return states * (threads // WARP) * PLACE
+    return most * (threads // WARP) * PLACE
 
 
 class SharedFold:
@@ -39,27 +38,27 @@ class SharedFold:
     def __init__(self, text: PlainText, fold: Accumulate, threads: int, run: int) -> None:
         self.text, self.w, self.names, self.fold = text, text.w, text.names, fold
         self.threads, self.run, self.warps = threads, run, threads // WARP
-        self.dtypes = [state.dtype for state in fold.states]
-        self.kinds = [scalars.register_type(dtype) for dtype in self.dtypes]
         self.keeps = bool(fold.keep)
-        self.states = [self.names[state.name] for state in fold.states]
+        self.states = fold.states
         self.total = self._fresh("t")  # of a thread, then of its warp
         self.before = self._fresh("b")  # what comes before a thread's own
         self.prefix = self._fresh("h")  # up to each of a thread's iterations
 
-    def _fresh(self, stem: str) -> list[str]:
-        return [self.names.fresh(stem) for _ in self.kinds]
+    def _fresh(self, stem: str) -> list[Name]:
+        return self.text.fresh(stem, self.fold.states)
 
-    def _typed(self, texts: Sequence[str]) -> list[Typed]:
-        return [Typed(text, dtype) for text, dtype in zip(texts, self.dtypes, strict=True)]
+    def _merge(self, targets: Sequence[Name], left: Sequence[Name], right: Sequence[Name]) -> None:
+        self.text.merge(self.fold, targets, left, right)
 
-    def _merge(self, targets: Sequence[str], left: Sequence[str], right: Sequence[str]) -> None:
-        self.text.merge_into(self.fold, targets, self._typed(left), self._typed(right))
+    def _declare(self, names: Sequence[Name], texts: Sequence[str], constant: bool = False) -> None:
+        for name, text in zip(names, texts, strict=True):
+            self.text.declare(name, text, constant)
 
-    def _declare(self, names: Sequence[str], texts: Sequence[str], constant: bool = False) -> None:
-        word = "const " if constant else ""
-        for kind, name, text in zip(self.kinds, names, texts, strict=True):
-            self.w.line(f"{word}{kind} {name} = {text};")
+    def _declare_zeros(self, names: Sequence[Name]) -> None:
+        self._declare(names, [scalars.literal(0, name.dtype) for name in names])
+
+    def _texts(self, names: Sequence[Name], end: str = "") -> list[str]:
+        return [f"{self.names[name.name]}{end}" for name in names]
 
     def write(self) -> None:
         w, chunk = self.w, self.threads * self.run
@@ -75,9 +74,9 @@ class SharedFold:
             self._across_warps()
             if self.keeps:
                 self._keep()
-        if self.keeps:
+        if self.text.changing & written(self.fold.keep):
             self.text.meet()
-        elif self.text.changing & read(self.fold.body):
+        elif self.text.changing & read((self.fold,)):
             self.text.late = True
 
     @contextmanager
@@ -92,33 +91,34 @@ class SharedFold:
 
     def _own(self) -> None:
         """Fold a thread's own iterations."""
-        w, zeros = self.w, [scalars.literal(0, dtype) for dtype in self.dtypes]
-        self._declare(self.total, zeros)
+        w = self.w
+        self._declare_zeros(self.total)
         if self.keeps:
-            for kind, name in zip(self.kinds, self.prefix, strict=True):
-                w.line(f"{kind} {name}[{self.run}];")
+            for name, text in zip(self.prefix, self._texts(self.prefix), strict=True):
+                w.line(f"{scalars.register_type(name.dtype)} {text}[{self.run}];")
         with w.unrolled("step", self.run):
             with self._iteration("step"):
                 self.text.run(self.fold.body, False)
-                values = [value.text for value in self.text.values(self.fold)]
+                values = self.text.values(self.fold)
                 with w.block("if (step == 0)"):
                     self.text.assign(self.total, values)
                 if self.run > 1:
                     with w.block("else"):
                         self._merge(self.total, self.total, values)
             if self.keeps:
-                self.text.assign([f"{name}[step]" for name in self.prefix], self.total)
+                held, totals = self._texts(self.prefix, "[step]"), self._texts(self.total)
+                for place, total in zip(held, totals, strict=True):
+                    w.line(f"{place} = {total};")
 
     def _across_lanes(self) -> None:
         """Every thread gets its warp's total, and what is before it in the warp."""
         w = self.w
         if self.keeps:
-            self._declare(self.before, [scalars.literal(0, dtype) for dtype in self.dtypes])
+            self._declare_zeros(self.before)
         w.line("#pragma unroll")
         with w.block(f"for (i32 turn = 1; turn < {WARP}; turn *= 2)"):
             other, left, right = self._fresh("o"), self._fresh("l"), self._fresh("r")
-            self._declare(other, [self._shuffled(*one) for one in zip(self.kinds, self.total)],
-                          constant=True)  # fmt: skip
+            self._declare(other, list(map(self._shuffled, self.total)), constant=True)
             w.line("const bool upper = lane & turn;")
             if self.keeps:
                 with w.block("if (upper)"):
@@ -126,17 +126,18 @@ class SharedFold:
                         self._merge(self.before, other, self.before)
                     with w.block("else"):
                         self.text.assign(self.before, other)
-            pairs = list(zip(other, self.total, strict=True))
+            pairs = list(zip(self._texts(other), self._texts(self.total), strict=True))
             self._declare(left, [f"upper ? {o} : {t}" for o, t in pairs], constant=True)
             self._declare(right, [f"upper ? {t} : {o}" for o, t in pairs], constant=True)
             self.text.assign(self.total, left)
             with w.block("if (((thread & ~(turn - 1)) | turn) < live)"):
                 self._merge(self.total, left, right)
 
-    def _shuffled(self, kind: str, name: str) -> str:
+    def _shuffled(self, state: Name) -> str:
+        kind, text = scalars.register_type(state.dtype), self.names[state.name]
         if kind == "bool":
-            return f"tw_shuffle_i32({name}, turn) != 0"
-        return f"tw_shuffle_{kind}({name}, turn)"
+            return f"tw_shuffle_i32({text}, turn) != 0"
+        return f"tw_shuffle_{kind}({text}, turn)"
 
     def _across_warps(self) -> None:
         """The states become those of all up to the end of the chunk."""
@@ -144,25 +145,25 @@ class SharedFold:
         if self.warps == 1:
             self._next_warp("0", self.total)
             return
-        size = _slot_bytes(len(self.kinds), self.threads)
+        size = _slot_bytes(self.text.folds, self.threads)
         w.line(f"u8* scratch = tw_shared_base() + slot * {size};")
         w.line("slot ^= 1;")
         with w.block("if (lane == 0)"):
-            places = [self._place(number, "warp") for number in range(len(self.kinds))]
-            self.text.assign(places, self.total)
+            for place, total in zip(self._places("warp"), self._texts(self.total), strict=True):
+                w.line(f"{place} = {total};")
         w.line("tw_sync();")
         with w.unrolled("turn", self.warps):
             w.line(f"if (turn * {WARP} >= live) break;")
             found = self._fresh("y")
-            places = [self._place(number, "turn") for number in range(len(self.kinds))]
-            self._declare(found, places, constant=True)
+            self._declare(found, self._places("turn"), constant=True)
             self._next_warp("turn", found)
 
-    def _place(self, number: int, warp: str) -> str:
-        start = number * self.warps * PLACE
-        return f"(({self.kinds[number]}*)(scratch + {start}))[{warp}]"
+    def _places(self, warp: str) -> list[str]:
+        """Where a warp leaves its states."""
+        size, kinds = self.warps * PLACE, [scalars.register_type(s.dtype) for s in self.states]
+        return [f"(({kind}*)(scratch + {n * size}))[{warp}]" for n, kind in enumerate(kinds)]
 
-    def _next_warp(self, turn: str, found: Sequence[str]) -> None:
+    def _next_warp(self, turn: str, found: Sequence[Name]) -> None:
         """One warp's total joins the states; its own threads take what was there before."""
         w = self.w
         with w.block(f"if ({turn} > 0 || first > 0)"):
@@ -180,10 +181,8 @@ class SharedFold:
         """What is done with the states up to each iteration."""
         with self.w.unrolled("step", self.run), self._iteration("step"):
             held = self._fresh("k")
-            self._declare(held, [f"{name}[step]" for name in self.prefix])
+            self._declare(held, self._texts(self.prefix, "[step]"))
             with self.w.block("if (mine > 0)"):
                 self._merge(held, self.before, held)
-            self._declare(self.states, held, constant=True)
+            self._declare(self.states, self._texts(held), constant=True)
             self.text.run(self.fold.keep, False)
-
-

@@ -99,9 +99,7 @@ class PlainLowering:
             return
         kind = "i32" if points + self.grid <= MOST_I32 else "i64"
         self.text.begin_again()
-        with w.block(
-            f"for ({kind} point = tw_block_x(); point < {points}; point += {self.grid})"
-        ):
+        with w.block(f"for ({kind} point = tw_block_x(); point < {points}; point += {self.grid})"):
             self._point()
 
     def _threads(self) -> None:

@@ -1,33 +1,19 @@
 """Scalars of plain kernels as C++ expressions: elements widened where they are read, and rounded
-where they are written; merges of states.
+where they are written.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ir.dtypes import NARROW
-from ir.merges import CAST, Merge
-from ir.ops.base import Scope, TileType
-from ir.ops.map import Map
 from ir.plain.code import Array, Call, Convert, Element, Name, Number, Scalar
 from ir.targets.cuda import scalars
-from ir.targets.cuda.evaluate import applied
-from ir.targets.cuda.writer import Writer
 
-_NO_SCOPE = Scope({}, {})
-# what C++ or the text around means something else by
-_TAKEN = frozenset(
-    """alignas alignof and asm auto bitand bitor bool break case catch char class compl const
-    constexpr continue decltype default delete do double else enum explicit export extern false
-    float for friend goto if inline int long mutable namespace new noexcept not nullptr operator or
-    private protected public register return short signed sizeof static struct switch template this
-    throw true try typedef typeid typename union unsigned using virtual void volatile wchar_t while
-    xor u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64 min max abs exp log sqrt erf floor tanh fabs
-    thread point step turn upper lane warp first mine left live slot scratch room""".split()
-)
+# what the text around means something else by
+_TAKEN = ("thread", "point", "step", "turn", "upper", "lane", "warp", "first", "mine", "left",
+          "live", "slot", "scratch", "room", "min", "max", "abs", "exp", "log", "sqrt")  # fmt: skip
 
 
 class Names:
@@ -50,24 +36,23 @@ class Names:
             self._known[name] = found
         return self._known[name]
 
-    def fresh(self, stem: str) -> str:
-        """A name for something that the kernel has none for."""
-        number = 0
+    def new(self, stem: str) -> str:
+        """What the kernel does not call anything yet."""
+        number = 1
         while f"{stem} {number}" in self._known:
             number += 1
-        return self[f"{stem} {number}"]
+        self[f"{stem} {number}"]
+        return f"{stem} {number}"
+
+    def fresh(self, stem: str) -> str:
+        """A C++ name for something that the kernel has none for."""
+        return self[self.new(stem)]
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
-    """A C++ expression and the dtype of what it gives."""
-
-    text: str
-    dtype: str
-
-    def as_dtype(self, dtype: str) -> str:
-        """The expression converted to a compute type or to i64."""
-        return self.text if self.dtype == dtype else scalars.convert(self.text, self.dtype, dtype)
+def widened(text: str, source: str, dtype: str) -> str:
+    """What a register holds of `source` as a compute type or i64."""
+    same = scalars.register_type(source) == scalars.register_type(dtype)
+    return text if same else scalars.convert(text, source, dtype)
 
 
 class PlainScalars:
@@ -89,50 +74,27 @@ class PlainScalars:
             case Convert():
                 return self._converted(scalar)
             case Call():
-                types = [arg.dtype for arg in scalar.args]
                 arguments = [self.text(arg) for arg in scalar.args]
-                return applied(scalar.function, arguments, types, scalar.dtype)
+                of = scalar.args[-1].dtype
+                return scalars.apply(scalar.function, scalar.dtype, arguments, of)
 
     def _element(self, element: Element) -> str:
         dtype = self.dtypes[element.array]
         raw = f"{self.names[element.array]}[{self.text(element.index)}]"
-        return Typed(scalars.from_storage(raw, dtype), dtype).as_dtype(element.dtype)
+        return widened(scalars.from_storage(raw, dtype), dtype, element.dtype)
 
     def _converted(self, convert: Convert) -> str:
         text = scalars.convert(self.text(convert.arg), convert.arg.dtype, convert.to)
         if convert.to in NARROW and convert.to != "tf32":
             text = scalars.from_storage(scalars.to_storage(text, convert.to), convert.to)
-        return Typed(text, convert.to).as_dtype(convert.dtype)
+        return widened(text, convert.to, convert.dtype)
+
+    def given(self, value: Scalar, dtype: str) -> str:
+        """A scalar as one of a compute type, or i64."""
+        return widened(self.text(value), value.dtype, dtype)
 
     def stored(self, array: str, value: Scalar) -> str:
         """A scalar as an element of an array."""
         dtype = self.dtypes[array]
         text = scalars.convert(self.text(value), value.dtype, dtype)
         return scalars.to_storage(text, dtype)
-
-
-def merged(
-    w: Writer, names: Names, merge: Merge, left: Sequence[Typed], right: Sequence[Typed]
-) -> list[str]:
-    """Write the steps of merging two groups of states; expressions for the states of both."""
-
-    def apply(function: str, arguments: list[Typed]) -> Typed:
-        if function.startswith(CAST):
-            dtype = function[len(CAST) :]
-            (argument,) = arguments
-            found = Typed(scalars.convert(argument.text, argument.dtype, dtype), dtype)
-        else:
-            types = [argument.dtype for argument in arguments]
-            dtype = Map(function).infer([TileType((), t) for t in types], _NO_SCOPE).dtype
-            texts = [argument.text for argument in arguments]
-            found = Typed(applied(function, texts, types, dtype), dtype)
-        name = names.fresh("m")
-        w.line(f"const {scalars.register_type(dtype)} {name} = {found.text};")
-        return Typed(name, dtype)
-
-    def number(value: float | int) -> Typed:
-        dtype = "i32" if type(value) is int else "f32"
-        return Typed(scalars.literal(value, dtype), dtype)
-
-    found = merge.merged(left, right, apply, number)
-    return [one.as_dtype(state.dtype) for one, state in zip(found, left, strict=True)]

@@ -5,7 +5,8 @@ Knows no text and no schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from ir.plain.code import (
     THREAD,
@@ -77,6 +78,13 @@ def read(statements: Iterable[Statement]) -> frozenset[str]:
 def written(statements: Iterable[Statement]) -> frozenset[str]:
     """Arrays that statements write anywhere."""
     return frozenset(s.array for s in every(statements) if isinstance(s, Write))
+
+
+def changing(statements: Sequence[Statement]) -> frozenset[str]:
+    """Arrays of which the order of accesses shows: written at several places, or read too."""
+    writes = Counter(s.array for s in every(statements) if isinstance(s, Write))
+    several = {array for array, count in writes.items() if count > 1}
+    return frozenset(several | (set(writes) & read(statements)))
 
 
 def _assigns_outside(statements: Iterable[Statement]) -> bool:

@@ -1,4 +1,4 @@
-"""Statements of a plain kernel as text: for a thread that has a point to itself, or a group of them.
+"""Statements of a plain kernel as text: of a thread that has a point to itself, or of a group.
 
 A group's threads run alike what stands outside `Spread`. There one thread writes for all, and they
 meet wherever one could still read what another one writes. Folds that threads can share are
@@ -26,17 +26,17 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.plain.scalars import merged
 from ir.targets.cuda import scalars
 from ir.targets.cuda.plain_fold import SharedFold
-from ir.targets.cuda.plain_scalars import Names, PlainScalars, Typed, merged
+from ir.targets.cuda.plain_scalars import Names, PlainScalars
 from ir.targets.cuda.plain_shape import (
     arrays_in,
+    changing,
     every,
     folds_of,
     nested,
-    read,
     scalars_of,
-    written,
 )
 from ir.targets.cuda.writer import Writer
 
@@ -59,9 +59,8 @@ class PlainText:
         self.names = Names()
         self.scalars = PlainScalars(kernel.arrays, self.names)
         self.own = frozenset(a.name for a in kernel.arrays if a.place == THREAD)
-        self.read = read(kernel.body)
-        self.changing = (written(kernel.body) & self.read) - self.own
-        self.shared = {id(fold) for fold in folds_of(kernel)} if group else set()
+        self.changing = changing(kernel.body) - self.own
+        self.folds = folds_of(kernel) if group else ()
         self.late = False  # whether a thread may still be at what another one would overwrite
 
     def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:
@@ -75,10 +74,11 @@ class PlainText:
             self.late = True
         match statement:
             case Let():
-                self.declare(statement.name, self.scalars.text(statement.value))
+                text = self.scalars.given(statement.value, statement.name.dtype)
+                self.declare(statement.name, text)
             case Assign():
-                name = self.names[statement.name.name]
-                self.w.line(f"{name} = {self._as(statement.value, statement.name)};")
+                text = self.scalars.given(statement.value, statement.name.dtype)
+                self.w.line(f"{self.names[statement.name.name]} = {text};")
             case Write():
                 self._write(statement, together)
             case If():
@@ -91,12 +91,13 @@ class PlainText:
             case Accumulate():
                 self._fold(statement, together)
 
-    def _as(self, value: Scalar, name: Name) -> str:
-        return Typed(self.scalars.text(value), value.dtype).as_dtype(name.dtype)
-
-    def declare(self, name: Name, text: str) -> None:
+    def declare(self, name: Name, text: str, constant: bool = False) -> None:
         kind = scalars.register_type(name.dtype)
-        self.w.line(f"{kind} {self.names[name.name]} = {text};")
+        self.w.line(f"{'const ' * constant}{kind} {self.names[name.name]} = {text};")
+
+    def fresh(self, stem: str, like: Sequence[Name]) -> list[Name]:
+        """New variables of the same types."""
+        return [Name(self.names.new(stem), name.dtype) for name in like]
 
     # -- meetings
 
@@ -192,8 +193,7 @@ class PlainText:
     def _fold(self, fold: Accumulate, together: bool) -> None:
         for state in fold.states:
             self.declare(state, scalars.literal(0, state.dtype))
-        if together and id(fold) in self.shared:
-            assert self.group is not None
+        if together and self.group and any(fold is one for one in self.folds):
             SharedFold(self, fold, self.group.threads, self.group.run).write()
             return
         first = fold.extent - 1 if fold.backward else 0
@@ -202,43 +202,36 @@ class PlainText:
             if together and self.changing & set(arrays_in(fold.values)):
                 self.late = True
             values = self.values(fold)
-            states = [self.names[state.name] for state in fold.states]
             at = self.names[fold.variable.name]
             with self.w.block(f"if ({at} == {first})"):
-                self.assign(states, [value.text for value in values])
+                self.assign(fold.states, values)
             with self.w.block("else"):
-                self.merge_into(fold, states, self.states(fold), values)
+                self.merge(fold, fold.states, fold.states, values)
             self.run(fold.keep, together)
 
     # -- states of a fold
 
-    def states(self, fold: Accumulate) -> list[Typed]:
-        return [Typed(self.names[state.name], state.dtype) for state in fold.states]
-
-    def values(self, fold: Accumulate) -> list[Typed]:
+    def values(self, fold: Accumulate) -> list[Name]:
         """Declare what an iteration brings to a fold."""
-        found = []
-        for state, value in zip(fold.states, fold.values, strict=True):
-            name = self.names.fresh("x")
-            kind = scalars.register_type(state.dtype)
-            self.w.line(f"const {kind} {name} = {self._as(value, state)};")
-            found.append(Typed(name, state.dtype))
+        found = self.fresh("x", fold.states)
+        for name, value in zip(found, fold.values, strict=True):
+            self.declare(name, self.scalars.given(value, name.dtype), constant=True)
         return found
 
-    def assign(self, targets: Sequence[str], texts: Sequence[str]) -> None:
-        for target, text in zip(targets, texts, strict=True):
-            self.w.line(f"{target} = {text};")
+    def assign(self, targets: Sequence[Name], values: Sequence[Scalar]) -> None:
+        for target, value in zip(targets, values, strict=True):
+            text = self.scalars.given(value, target.dtype)
+            self.w.line(f"{self.names[target.name]} = {text};")
 
-    def merge_into(
-        self, fold: Accumulate, targets: Sequence[str], left: Sequence[Typed],
-        right: Sequence[Typed],
+    def merge(
+        self, fold: Accumulate, targets: Sequence[Name], left: Sequence[Name],
+        right: Sequence[Name],
     ) -> None:  # fmt: skip
-        """Targets become what comes before and after together."""
-        texts = merged(self.w, self.names, fold.merge, left, right)
-        if len(texts) > 1:  # one may be read for the next after it is written
-            held = []
-            for text, state in zip(texts, fold.states, strict=True):
-                held.append(self.names.fresh("m"))
-                self.w.line(f"const {scalars.register_type(state.dtype)} {held[-1]} = {text};")
-            texts = held
-        self.assign(targets, texts)
+        """Targets become what comes before and what comes after together."""
+        found = merged(fold.merge, left, right)
+        if len(found) > 1:  # one may be read for the next after it is written
+            held = self.fresh("m", targets)
+            for name, value in zip(held, found, strict=True):
+                self.declare(name, self.scalars.given(value, name.dtype), constant=True)
+            found = list(held)
+        self.assign(targets, found)
