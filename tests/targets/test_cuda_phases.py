@@ -1,4 +1,4 @@
-"""Programs of several phases on CUDA: what plain kernels mean when emulated, and that they compile."""
+"""Programs of several phases on CUDA: they mean the same when emulated, and compile."""
 
 from __future__ import annotations
 
@@ -213,7 +213,8 @@ MIXED: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("name", MIXED)
 def test_programs_of_several_phases(name: str) -> None:
     program = MIXED[name]()
-    check(program, drawn(program, 3, 1, 2), modes=(0, 9, 15))
+    engine = "fma" if name == "gathered small" else ""
+    check(program, drawn(program, 3, 1, 2, engine), modes=(0, 9, 15))
 
 
 def test_kernels_of_all_phases_are_numbered_as_one_list() -> None:
@@ -232,9 +233,9 @@ def test_kernels_of_all_phases_are_numbered_as_one_list() -> None:
 def test_what_is_cut_in_two_phases_has_two_places() -> None:
     """Each of two phases is cut at the same node; both tensors are in the workspace."""
     g = Graph("twice")
-    m, n, d = g.axes(m=300, n=300, d=300)
+    m, n = g.axes(m=300, n=300)
     value = g.input("x", (m, n), "f32")
-    for number in range(2):
+    for _ in range(2):
         scaled = value / reduce("sum", value * value, over=(m, n))
         value = scan("sum", scaled - reduce("max", scaled, over=n), n)[0]
     g.output("y", value, "f32", (m, n))
