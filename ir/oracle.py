@@ -282,11 +282,12 @@ class _Evaluation:
     def _meant(self, op: Op, positions: Sequence[int]) -> TileArray:
         """An op's meaning at those operands, and how far it may be off."""
         args = [self.value(position) for position in positions]
+        types = [self.program.nodes[position].type for position in positions]
         environment = self._environment()
+        environment.types = types
         exact = op.meaning(args, environment)
         if self.model is None:
             return exact
-        types = [self.program.nodes[position].type for position in positions]
         error = op.error(args, types, exact, environment, self.model)
         return TileArray(exact.axes, exact.array, error)
 

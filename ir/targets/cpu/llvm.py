@@ -20,6 +20,7 @@ from ir.targets.cpu.llvm_words import (
     conversion,
     literal,
     suffix,
+    table_text,
     type_text,
 )
 from ir.targets.cpu.narrow import FORMATS
@@ -49,7 +50,7 @@ class LlvmPrinter(MemoryPrinter):
         header = [f"; {function.name}: SPMD body (thread, threads, args, team)"]
         declares = [f"declare {text}" for _, text in sorted(self.declared.items())]
         nontemporal = ["!0 = !{i32 1}"]
-        return "\n".join([*header, *declares, "", *self.lines, "", *nontemporal, ""])
+        return "\n".join([*header, *declares, *self.tables, "", *self.lines, "", *nontemporal, ""])
 
     # -- structure
 
@@ -140,7 +141,8 @@ class LlvmPrinter(MemoryPrinter):
         if i.op in PLAIN:
             flags = " contract" if i.op in ("fadd", "fsub", "fmul") else ""
             if i.op in ("idiv", "irem", "iadd", "isub", "imul") and i.result.type.lanes == 0:
-                flags = " nsw" if i.op in ("iadd", "isub", "imul") else ""
+                exact = i.op in ("iadd", "isub", "imul") and not i.attrs.get("wraps")
+                flags = " nsw" if exact else ""
             left, right = (self._name(a) for a in i.args)
             self._define(i, f"{PLAIN[i.op]}{flags} {type_text(i.result.type)} {left}, {right}")
         else:
@@ -185,6 +187,12 @@ class LlvmPrinter(MemoryPrinter):
             scalar = SCALARS[type.scalar]
             text = "<" + ", ".join([f"{scalar} {text}"] * type.lanes) + ">"
         self.constants[i.result.id] = text
+
+    def _op_table(self, i: Instruction) -> None:
+        assert i.result is not None
+        name = f"table{i.result.id}"
+        self.tables.append(table_text(name, *i.args))
+        self.constants[i.result.id] = f"@{name}"
 
     def _op_lanes(self, i: Instruction) -> None:
         assert i.result is not None
