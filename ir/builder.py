@@ -234,9 +234,9 @@ class Graph:
         for name, extent in extents.items():
             if name in self._axes:
                 raise ProgramError(f"{self._name}: axis {name} declared twice")
-            if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
+            if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
                 raise UsageError(
-                    f"{self._name}: axis {name}={extent!r}; an extent is a whole number >= 1"
+                    f"{self._name}: axis {name}={extent!r}; an extent is a whole number >= 0"
                 )
             self._axes[name] = extent
         return tuple(Axis(name, extent) for name, extent in extents.items())
@@ -277,9 +277,9 @@ class Graph:
     ) -> TensorSpec:
         if name in self._tensors:
             raise ProgramError(f"{self._name}: tensor {name} declared twice")
-        if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
             sizes = ", ".join(described(size) for size in shape)
-            why = "extents are whole numbers >= 1"
+            why = "extents are whole numbers >= 0"
             raise UsageError(f"{self._name}: {role} {name} has shape ({sizes}); {why}")
         try:
             spec = TensorSpec(name, tuple(shape), dtype_of(dtype).name, role, values)

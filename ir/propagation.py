@@ -300,7 +300,7 @@ def _accumulated(root: Array, total: Array, terms: int, way: Accumulation) -> Er
     instruction that truncates aligns its products and the sum to the largest of them: half a unit
     of that is lost of the sum each time, which does not cancel, and a part of each product.
     """
-    steps = math.ceil(terms / way.terms)
+    steps, terms = math.ceil(terms / way.terms), max(terms, 1)
     with np.errstate(all="ignore"):
         if way.truncates:
             size = _BRIDGE * root + total / 2

@@ -31,6 +31,7 @@ def staged_program(program: Program) -> StagedProgram:
 
 def space_of(program: Program, hardware: Hardware) -> Space:
     """Every decision for `program`; raises UsageError for dtypes that no scalar holds."""
+    program.refuse_empty()
     for spec in program.tensors:
         if scalar_of(spec.dtype) not in SCALAR_BYTES:
             raise UsageError(f"{program.name}: the cpu target has no {spec.dtype} ({spec.name})")
