@@ -388,7 +388,9 @@ def apply(function: str, *operands: Operand) -> Tile:
     """Apply a scalar function to tiles, axes (their coordinate) and numbers."""
     tiles = [value for value in operands if isinstance(value, Tile)]
     if not tiles:
-        raise ProgramError(f"{function}: no tile among the operands")
+        raise ProgramError(
+            f"{function}: no tile among the operands; g.coordinate(...) makes one of an index"
+        )
     graph = tiles[0].graph
     kinds = [compute_dtype(tile.dtype) for tile in tiles if tile.dtype != "bool"]
     alone = "i32" if scalar_function(function).is_whole else "f32"

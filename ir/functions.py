@@ -76,26 +76,27 @@ def lookup(table: Sequence[float], index: Tile, dtype: str = "f32") -> Tile:
     return index.graph.add(Map("lookup", dtype, entries), index)
 
 
-def philox(counter: Tile, stream: Operand = 0, seed: Operand = 0, word: Operand = 0) -> Tile:
+def philox(counter: Operand, stream: Operand = 0, seed: Operand = 0, word: Operand = 0) -> Tile:
     """32 random bits for each counter: the same on every target, whatever the schedule.
 
     Word `word` (0 to 3) of Philox 4x32-10 at the 128-bit counter (counter, stream) under the key
-    `seed`; all three are 64-bit numbers, of which a negative one stands for its bits.
+    `seed`; all three are 64-bit numbers, of which a negative one stands for its bits. One of them
+    is a tile at least: `g.coordinate(i * n + j)` makes one of an index.
     """
-    return apply("philox", counter, *(_wide(counter, one) for one in (stream, seed, word)))
+    return apply("philox", counter, *map(_signed, (stream, seed, word)))
 
 
 def philox_uniform(
-    counter: Tile, stream: Operand = 0, seed: Operand = 0, word: Operand = 0
+    counter: Operand, stream: Operand = 0, seed: Operand = 0, word: Operand = 0
 ) -> Tile:
     """f32 numbers of [0, 1) made of the upper 24 bits of `philox`: exactly the same everywhere."""
     return apply("unit", philox(counter, stream, seed, word))
 
 
-def _wide(beside: Tile, value: Operand) -> Operand:
-    """A number as i64: from 2^63 on as the negative one of the same bits."""
-    if not isinstance(value, int):
+def _signed(value: Operand) -> Operand:
+    """A number of 64 bits, from 2^63 on as the negative one of the same bits."""
+    if not isinstance(value, int) or -(1 << 63) <= value < 1 << 63:
         return value
-    if not -(1 << 63) <= value < 1 << 64:
-        raise ProgramError(f"{beside.graph.name}: philox: {value} has no room in 64 bits")
-    return beside.graph.constant(value - (1 << 64) if value >= 1 << 63 else value, "i64")
+    if not 0 <= value < 1 << 64:
+        raise ProgramError(f"philox: {value} has no room in 64 bits")
+    return value - (1 << 64)
