@@ -211,7 +211,7 @@ def _fill(
 
 
 def _parts(length: int, count: int) -> Iterator[slice]:
-    step = math.ceil(length / count)
+    step = math.ceil(length / max(count, 1)) or 1
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
 
