@@ -6,16 +6,20 @@ Knows exports and checks; not how it was found.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from explorer.errors import ExportError, NothingValid
 from explorer.workload import Workload
+from ir.dtypes import numpy_dtype
 from ir.errors import UsageError
 from ir.kernel import Kernel
+from ir.program import Program
 from ir.schedule import Schedule
 
 _loaded: dict[tuple[object, ...], tuple[Callable[..., Any], object]] = {}
@@ -39,7 +43,7 @@ class Winner:
     @property
     def gflops(self) -> float:
         """Billions of arithmetic operations of the program a second."""
-        return self.workload.program.flops / self.seconds / 1e9
+        return self.workload.program.flops / self.seconds / 1e9 if self.seconds else 0.0
 
     def kernel(self) -> Kernel:
         """The kernel's text in every language of its target."""
@@ -55,6 +59,8 @@ class Winner:
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Run the kernel in this process; raises UsageError, NothingValid, ExportError."""
+        if self.workload.program.is_void:
+            return _empty(self.workload.program, len(arrays), named)
         return self._function()(*arrays, **named)
 
     def _function(self) -> Callable[..., Any]:
@@ -84,6 +90,20 @@ class Winner:
                     f"{self.workload.operator}: the recorded kernel is not right here "
                     f"({outcome.status}: {outcome.detail}); tune it again"
                 )
+
+
+def _empty(program: Program, given: int, named: Mapping[str, Any]) -> Any:
+    """The outputs of a program that has none with an element, as an exported module has them."""
+    names = [spec.name for spec in program.inputs]
+    missing = [name for name in names[given:] if name not in named]
+    if missing or given > len(names):
+        wanted = ", ".join(names)
+        raise UsageError(f"{program.name} takes {wanted}: {given} arrays are given")
+    results = [
+        named.get(spec.name, np.empty(spec.shape, numpy_dtype(spec.dtype)))
+        for spec in program.outputs
+    ]
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def _load(files: Sequence[Path]) -> Callable[..., Any]:

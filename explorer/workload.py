@@ -111,7 +111,9 @@ class Workload:
             raise UsageError(f"the schedule is illegal: {refusal}")
 
     def refuse_unmeasurable(self) -> None:
-        """Raises UsageError if the operands do not fit this machine's memory, checks included."""
+        """Raises UsageError if there is nothing to compute, or if the operands do not fit this
+        machine's memory, checks included."""
+        self.program.refuse_empty()
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         needed = _COPIES * self.program.bytes
         if needed > there:

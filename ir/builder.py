@@ -12,7 +12,7 @@ from numbers import Real
 from typing import Any
 
 from ir.axes import Axis, IndexExpression, as_index, axis_names, described
-from ir.dtypes import compute_dtype, dtype_of, is_float, promote
+from ir.dtypes import compute_dtype, dtype_of, is_float, promote, whole_range
 from ir.errors import ProgramError, UsageError
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Index, Load
@@ -22,6 +22,7 @@ from ir.ops.recur import Before
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Pin, Program
+from ir.scalar import scalar_function
 from ir.values import Values
 
 Number = int | float
@@ -93,14 +94,64 @@ class Tile:
     def __ge__(self, other: Operand) -> Tile:
         return apply("le", other, self)
 
+    def __mod__(self, other: Operand) -> Tile:
+        return remainder(self, other)
+
+    def __rmod__(self, other: Operand) -> Tile:
+        return remainder(other, self)
+
+    def __floordiv__(self, other: Operand) -> Tile:
+        return quotient(self, other)
+
+    def __rfloordiv__(self, other: Operand) -> Tile:
+        return quotient(other, self)
+
+    def __lshift__(self, other: Operand) -> Tile:
+        return apply("shl", self, other)
+
+    def __rlshift__(self, other: Operand) -> Tile:
+        return apply("shl", other, self)
+
+    def __rshift__(self, other: Operand) -> Tile:
+        return apply("shr", self, other)
+
+    def __rrshift__(self, other: Operand) -> Tile:
+        return apply("shr", other, self)
+
     def __and__(self, other: Operand) -> Tile:
-        return apply("and", self, other)
+        return _joined("and", "bitand", self, other)
+
+    __rand__ = __and__
 
     def __or__(self, other: Operand) -> Tile:
-        return apply("or", self, other)
+        return _joined("or", "bitor", self, other)
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Operand) -> Tile:
+        return apply("xor", self, other)
+
+    __rxor__ = __xor__
 
     def __invert__(self) -> Tile:
-        return apply("not", self)
+        return apply("not", self) if self.dtype == "bool" else apply("xor", self, -1)
+
+    def __abs__(self) -> Tile:
+        return apply("abs", self)
+
+    def __round__(self, digits: None = None) -> Tile:
+        if digits is not None:
+            raise ProgramError(f"{self.graph.name}: round(tile, {digits}): to whole numbers only")
+        return apply("round", self)
+
+    def __floor__(self) -> Tile:
+        return apply("floor", self)
+
+    def __ceil__(self) -> Tile:
+        return apply("ceil", self)
+
+    def __trunc__(self) -> Tile:
+        return apply("trunc", self)
 
     def __eq__(self, other: Operand) -> Tile:  # type: ignore[override]
         return apply("eq", self, other)
@@ -214,9 +265,9 @@ class Graph:
         for name, extent in extents.items():
             if name in self._axes:
                 raise ProgramError(f"{self._name}: axis {name} declared twice")
-            if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
+            if isinstance(extent, bool) or not isinstance(extent, int) or extent < 0:
                 raise UsageError(
-                    f"{self._name}: axis {name}={extent!r}; an extent is a whole number >= 1"
+                    f"{self._name}: axis {name}={extent!r}; an extent is a whole number >= 0"
                 )
             self._axes[name] = extent
         return tuple(Axis(name, extent) for name, extent in extents.items())
@@ -257,9 +308,9 @@ class Graph:
     ) -> TensorSpec:
         if name in self._tensors:
             raise ProgramError(f"{self._name}: tensor {name} declared twice")
-        if any(isinstance(size, bool) or not isinstance(size, int) or size < 1 for size in shape):
+        if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
             sizes = ", ".join(described(size) for size in shape)
-            why = "extents are whole numbers >= 1"
+            why = "extents are whole numbers >= 0"
             raise UsageError(f"{self._name}: {role} {name} has shape ({sizes}); {why}")
         try:
             spec = TensorSpec(name, tuple(shape), dtype_of(dtype).name, role, values)
@@ -371,20 +422,55 @@ def _lift(graph: Graph, value: Operand, dtype: str) -> Tile:
             f"{graph.name}: {described(value)} is no operand; tiles, axes and numbers are, and "
             "conditions are comparisons of tiles, as in g.iota(i) < 3"
         )
-    if isinstance(value, float) and not is_float(dtype):
-        dtype = "f32"
-    return graph.constant(value, dtype)
+    if is_float(dtype):
+        return graph.constant(value, dtype)
+    if isinstance(value, float):
+        return graph.constant(value, "f32")
+    for wide in (dtype, "i64"):
+        low, high = whole_range(wide)
+        if low <= value <= high:
+            return graph.constant(value, wide)
+    raise ProgramError(f"{graph.name}: {described(value)} has no room in i64, the widest integer")
 
 
 def apply(function: str, *operands: Operand) -> Tile:
     """Apply a scalar function to tiles, axes (their coordinate) and numbers."""
     tiles = [value for value in operands if isinstance(value, Tile)]
     if not tiles:
-        raise ProgramError(f"{function}: no tile among the operands")
+        raise ProgramError(
+            f"{function}: no tile among the operands; g.coordinate(...) makes one of an index"
+        )
     graph = tiles[0].graph
     kinds = [compute_dtype(tile.dtype) for tile in tiles if tile.dtype != "bool"]
-    dtype = max(kinds, key=lambda name: dtype_of(name).rank, default="f32")
+    alone = "i32" if scalar_function(function).is_whole else "f32"
+    dtype = max(kinds, key=lambda name: dtype_of(name).rank, default=alone)
     return graph.add(Map(function), *(_lift(graph, value, dtype) for value in operands))
+
+
+def _joined(logical: str, bitwise: str, left: Tile, right: Operand) -> Tile:
+    """Of two truth values one, of whole numbers their bits."""
+    truth = all(isinstance(one, Tile) and one.dtype == "bool" for one in (left, right))
+    return apply(logical if truth else bitwise, left, right)
+
+
+def _power(value: Operand) -> int | None:
+    """The exponent of a number that is a power of two."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        return None
+    return value.bit_length() - 1 if value & (value - 1) == 0 else None
+
+
+def remainder(value: Operand, divisor: Operand) -> Tile:
+    """value % divisor of whole numbers, with the divisor's sign as in Python; 0 where that is 0."""
+    if _power(divisor) is not None:
+        return apply("bitand", value, divisor - 1)
+    return apply("mod", value, divisor)
+
+
+def quotient(value: Operand, divisor: Operand) -> Tile:
+    """value // divisor of whole numbers, rounded down as in Python; 0 where the divisor is 0."""
+    power = _power(divisor)
+    return apply("floordiv", value, divisor) if power is None else apply("shr", value, power)
 
 
 def contract(
@@ -435,40 +521,6 @@ def where(condition: Tile, yes: Operand, no: Operand) -> Tile:
 
 def iota(graph: Graph, axis: Axis) -> Tile:
     return graph.iota(axis)
-
-
-def maximum(left: Operand, right: Operand) -> Tile:
-    return apply("max", left, right)
-
-
-def minimum(left: Operand, right: Operand) -> Tile:
-    return apply("min", left, right)
-
-
-def _unary(function: str) -> Callable[[Tile], Tile]:
-    def call(value: Tile) -> Tile:
-        return apply(function, value)
-
-    call.__name__ = function
-    call.__doc__ = f"Elementwise {function}."
-    return call
-
-
-exp, log, sqrt, rsqrt = _unary("exp"), _unary("log"), _unary("sqrt"), _unary("rsqrt")
-tanh, sigmoid, erf, absolute = _unary("tanh"), _unary("sigmoid"), _unary("erf"), _unary("abs")
-
-
-def relu(value: Tile) -> Tile:
-    return maximum(value, 0.0)
-
-
-def silu(value: Tile) -> Tile:
-    return value * sigmoid(value)
-
-
-def gelu(value: Tile) -> Tile:
-    """The exact GELU: x / 2 * (1 + erf(x / sqrt 2))."""
-    return value * 0.5 * (1.0 + erf(value * 0.7071067811865476))
 
 
 UNNAMED = "unnamed"  # what a lambda is called

@@ -34,7 +34,10 @@ _SUMS = ("add", "sub", "neg")
 _WHOLE = ("sum", "max", "min")  # reductions that depend on each of their elements
 _WHOLE_MERGES = tuple(NAMED[name] for name in (*_WHOLE, "argmax", "argmin"))
 # Functions of which no sum is that of the function of sums: a product below one stays a product.
-_CURVED = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "max", "min", "abs")
+_CURVED = (
+    "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "max", "min", "abs", "sin", "cos",
+    "log1p", "expm1",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +137,9 @@ class _Analysis:
         values = [self._nodes[arg].op for arg in args]
         void = op.function == "mul" and any(isinstance(v, Constant) and not v.value for v in values)
         itself = op.function in ("sub", "div") and len(set(args)) == 1
-        numbers = scalar_function(op.function).result in ("promote", "float")
-        return numbers and not void and not itself and op.function not in ("bitand", "shr")
+        row = scalar_function(op.function)
+        numbers = row.result in ("promote", "float") and not row.is_whole
+        return numbers and not void and not itself
 
     @cached_property
     def _masks(self) -> list[bool]:

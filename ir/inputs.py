@@ -3,7 +3,6 @@ overflow, indices inside. The same for a seed on every array library."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -20,12 +19,11 @@ from ir.ops.read import Read
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.scatter import Scatter
 from ir.program import Program
-from ir.scalar import scalar_function
+from ir.ranges import mapped_range
 from ir.values import of_range
 
 _I32_ROOM = 2**31
 _ATTEMPTS = 400  # to narrow the ranges of indices
-_MONOTONE = frozenset({"add", "sub", "mul", "max", "min", "neg", "shr"})  # in each operand
 
 
 def random_inputs(program: Program, rng: np.random.Generator) -> dict[str, Array]:
@@ -146,14 +144,7 @@ def _interval(
         return known[0] if known and not is_float(node.dtype) else None
     if not isinstance(node.op, Map):
         return None
-    if node.op.function == "bitand":  # with a mask, whatever the other is
-        masks = [part[1] for part in known if part[0] >= 0]
-        return (0, min(masks)) if masks else None
-    if len(known) < len(parts) or node.op.function not in _MONOTONE:
-        return None
-    meaning = scalar_function(node.op.function).meaning
-    ends = [int(meaning(*corner)) for corner in itertools.product(*known)]
-    return min(ends), max(ends)
+    return mapped_range(node.op, parts)
 
 
 def _sources(program: Program, position: int) -> Iterator[str]:

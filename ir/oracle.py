@@ -208,7 +208,7 @@ def _fill(
 
 
 def _parts(length: int, count: int) -> Iterator[slice]:
-    step = math.ceil(length / count)
+    step = math.ceil(length / max(count, 1)) or 1
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
 
@@ -265,6 +265,9 @@ class _Evaluation:
 
     def _compute(self, position: int) -> TileArray:
         node = self.program.nodes[position]
+        shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
+        if 0 in shape:
+            return TileArray(node.axes, self.xp.zeros(shape, _exact_dtype(node.dtype)))
         if isinstance(node.op, Reduce):
             return self.reduced(position, node.op.kind, node.op.over)
         meant = self._meant(node.op, node.args)
@@ -282,11 +285,12 @@ class _Evaluation:
     def _meant(self, op: Op, positions: Sequence[int]) -> TileArray:
         """An op's meaning at those operands, and how far it may be off."""
         args = [self.value(position) for position in positions]
+        types = [self.program.nodes[position].type for position in positions]
         environment = self._environment()
+        environment.types = types
         exact = op.meaning(args, environment)
         if self.model is None:
             return exact
-        types = [self.program.nodes[position].type for position in positions]
         error = op.error(args, types, exact, environment, self.model)
         return TileArray(exact.axes, exact.array, error)
 
@@ -337,13 +341,20 @@ class _Evaluation:
         self.busy.update(members)
         running = _running_nodes(self.program, members)
         length = len(self.coordinates[axis])
-        step = self.block or math.ceil(length / 3)
-        states: dict[int, TileArray] = {}
+        step = self.block or max(1, math.ceil(length / 3))
+        states = {} if length else {member: self._untouched(member) for member in members}
         for part in _parts(length, math.ceil(length / step)):
             child = self.narrowed(axis, part, running)
             states = _advance(child, members, states)
         self.known.update(states)
         self.busy.difference_update(members)
+
+    def _untouched(self, member: int) -> TileArray:
+        """The state of a carry along an axis without a point."""
+        node = self.program.nodes[member]
+        value = COMBINES[_carry(self.program, member).kind].identity
+        shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
+        return TileArray(node.axes, self.xp.full(shape, value, _exact_dtype(node.dtype)))
 
 
 class _Step(_Evaluation):

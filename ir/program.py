@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
-from ir.errors import ProgramError
+from ir.errors import ProgramError, UsageError
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Load
 from ir.ops.store import Store
@@ -69,9 +69,9 @@ class Program:
                     f"digits, _ and ., {LONGEST_NAME} at most)"
                 )
         for axis, extent in self.extents:
-            if not 1 <= extent <= LARGEST_EXTENT:
+            if not 0 <= extent <= LARGEST_EXTENT:
                 raise ProgramError(
-                    f"{self.name}: axis {axis} has extent {extent}; needs >= 1, and coordinates "
+                    f"{self.name}: axis {axis} has extent {extent}; needs >= 0, and coordinates "
                     f"are i32: <= {LARGEST_EXTENT}"
                 )
         self._check_tensors()
@@ -129,6 +129,28 @@ class Program:
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         return tuple(spec for spec in self.tensors if spec.role == "output")
+
+    @cached_property
+    def is_void(self) -> bool:
+        """Whether no output has an element."""
+        return all(0 in spec.shape for spec in self.outputs)
+
+    def refuse_empty(self) -> None:
+        """Raises UsageError for a program without work, or of which an axis has no point: numpy
+        evaluates it, kernels are of at least one point of every axis."""
+        empty = next((axis for axis, extent in self.extents if not extent), None)
+        if self.is_void:
+            spec = self.outputs[0]
+            raise UsageError(
+                f"{self.name}: nothing to compute: output {spec.name} has shape {spec.shape}, "
+                "and no output has an element"
+            )
+        if empty is not None:
+            raise UsageError(
+                f"{self.name}: axis {empty} has extent 0, but output "
+                f"{next(s.name for s in self.outputs if 0 not in s.shape)} has elements; kernels "
+                "need extents of at least 1, `evaluate` does not"
+            )
 
     @cached_property
     def graph(self) -> nx.DiGraph:
@@ -197,8 +219,8 @@ def _check_tensor(program: str, spec: TensorSpec) -> None:
     if spec.role not in ("input", "output"):
         raise ProgramError(f"{what} is neither input nor output, but {spec.role!r}")
     size = dtype_of(spec.dtype).bytes * math.prod(spec.shape)
-    if len(spec.shape) > MOST_DIMENSIONS or any(extent < 1 for extent in spec.shape):
-        raise ProgramError(f"{what} has shape {spec.shape}: at most {MOST_DIMENSIONS}, all >= 1")
+    if len(spec.shape) > MOST_DIMENSIONS or any(extent < 0 for extent in spec.shape):
+        raise ProgramError(f"{what} has shape {spec.shape}: at most {MOST_DIMENSIONS}, all >= 0")
     if size > LARGEST_TENSOR:
         raise ProgramError(
             f"{what} has {size} bytes, {LARGEST_TENSOR} at most: choose smaller extents"

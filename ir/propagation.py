@@ -7,7 +7,8 @@ the result. Works on arrays of numpy and of libraries like it. Knows no program 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from ir.ops.product import product_sum
 from ir.roundoff import FLUSHED, FORMATS, SIGMAS, Accumulation, ErrorModel
 from ir.scalar import ScalarFunction, scalar_function
 
-_EXACT = frozenset({"neg", "abs", "max", "min", "where", "floor", "lt", "le", "eq"})
+Meaning = Callable[..., Any]
+_PERIODIC = frozenset({"sin", "cos"})  # as steep as 1 at most, and within 1 of 0
+_REDUCED = 1e5  # up to where they are exact whatever multiple of pi is near
 _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands before
 _BRIDGE = 0.32  # the mean size of a Brownian bridge
 _LARGEST = 3.0  # times the mean size of a product: the largest of one instruction
@@ -48,11 +51,13 @@ def _none(amount: Amount) -> bool:
 
 
 def mapped(
-    function: str, args: Sequence[TileArray], result: TileArray, dtype: str, model: ErrorModel
-) -> Error | None:
+    function: str, args: Sequence[TileArray], result: TileArray, dtype: str, model: ErrorModel,
+    meaning: Meaning | None = None,
+) -> Error | None:  # fmt: skip
     """The error of `function`, of which `result` (of `dtype`) is the exact value.
 
     Moved by an operand as the function is by either end of what that may be; first order in all.
+    `meaning` is the function with its attributes, where it has some.
     """
     row, axes = scalar_function(function), result.axes
     values = [arg.aligned(axes) for arg in args]
@@ -65,22 +70,38 @@ def mapped(
                 continue
             if len(arg.axes) < len(axes) or len(alike[place]) > 1:
                 error = shared(error)
-            found = _sum(found, _moved(row, values, alike[place], error, result.array))
+            places = alike[place]
+            gap = _gap(row, meaning or row.meaning, values, places, reach(error), result.array)
+            found = _sum(found, _moved(gap, error, result.array))
     return found
 
 
-def _moved(
-    row: ScalarFunction, values: Sequence[Array], places: Sequence[int], error: Error, result: Array
-) -> Error:
-    """How far the result moves with one operand, by evaluating the function at both its ends.
+def _gap(
+    row: ScalarFunction, meaning: Meaning, values: Sequence[Array], places: Sequence[int],
+    size: Amount, result: Array,
+) -> Amount:  # fmt: skip
+    """How far the result is at most from those at both ends of one operand, `size` away.
 
     `places` are those in which it stands: what is compared with itself stays equal to it."""
-    size = reach(error)
+    if row.name in _PERIODIC:
+        return np.minimum(size, 2.0)
     gap: Amount = 0.0
-    for end in _ends(values[places[0]], size):
+    first = values[places[0]]
+    for end in _ends(first, size):
         moved = [end if place in places else value for place, value in enumerate(values)]
-        there = row.meaning(*moved)
+        there = meaning(*moved)
         gap = np.maximum(gap, _apart(there, result))
+    if row.jumps:  # nothing is known of what lies between, if something does
+        gap = np.where(size > 1, np.inf, gap)
+    if row.name == "bitcast":  # bits are in the order of floats of one sign
+        one_sign = first.dtype.kind == "f" and np.abs(first) > size
+        gap = np.where((size > 0) & ~np.asarray(one_sign, like=result), np.inf, gap)
+    return gap
+
+
+def _moved(gap: Amount, error: Error, result: Array) -> Error:
+    """The error of a result that moves by `gap` where an operand moves by its own error."""
+    size = reach(error)
     if result.dtype.kind == "b" or _none(error.spread):
         return Error(gap)
     ratio = np.where(np.isfinite(size), gap / np.where(size > 0, size, 1.0), np.inf)
@@ -122,7 +143,10 @@ def _own(
     row: ScalarFunction, values: Sequence[Array], result: Array, dtype: str, model: ErrorModel
 ) -> Error | None:
     """What computing the function adds: a rounding, and the error of its approximation."""
-    if not is_float(dtype) or row.name in _EXACT:
+    if row.name == "bitcast" and values[0].dtype.kind == "f":
+        lost = np.isnan(values[0])  # which NaN it is, is not promised
+        return Error(np.where(lost, np.inf, 0.0)) if lost.any() else None
+    if not is_float(dtype) or row.exact:
         return None
     unit, size = model.unit(dtype), np.abs(result)
     if row.name in _SHIFTED:
@@ -135,6 +159,9 @@ def _own(
     wide = allowed * size + row.floor * unit + FLUSHED.get(dtype, 0.0)
     if row.name == "exp":  # the argument is scaled, and rounded, before
         wide = wide + unit * _times(np.abs(values[0]), size)
+    if row.name in _PERIODIC:  # far out the argument may be rounded once more
+        far = np.abs(values[0])
+        wide = wide + np.where(far > _REDUCED, np.minimum(unit * far, 2.0), 0.0)
     return Error(_bounded(wide, result, dtype))
 
 
@@ -278,7 +305,7 @@ def _accumulated(root: Array, total: Array, terms: int, way: Accumulation) -> Er
     instruction that truncates aligns its products and the sum to the largest of them: half a unit
     of that is lost of the sum each time, which does not cancel, and a part of each product.
     """
-    steps = math.ceil(terms / way.terms)
+    steps, terms = math.ceil(terms / way.terms), max(terms, 1)
     with np.errstate(all="ignore"):
         if way.truncates:
             size = _BRIDGE * root + total / 2

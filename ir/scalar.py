@@ -6,21 +6,29 @@ Targets read the rows; how a function is computed on a machine is the target's b
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ir import wholes
+from ir.counting import WORD, philox, unit
+from ir.dtypes import is_float, promote
 from ir.errors import ProgramError
 
 
 @dataclass(frozen=True, slots=True)
 class ScalarFunction:
-    """`result`: "promote" (type of the operands), "bool", "select" or "float".
+    """`result`: "promote" (type of the operands), "bool", "select", "float", or a dtype's name.
+
+    `operands`: "" (any), "bits" (whole numbers or truth values), "whole" (the same as numbers), or
+    the dtype that they are converted to: of "bool" any, of others no floats. The meaning of a
+    `typed` function is asked with the dtype that it computes in.
 
     A right kernel's result may be off by `ulps` units of roundoff of it, and by `floor` units of
-    roundoff of 1 where it is small beside what it is made of.
+    roundoff of 1 where it is small beside what it is made of; an `exact` one's not at all. Of one
+    that `jumps`, results say nothing of those at operands between theirs.
     """
 
     name: str
@@ -30,6 +38,24 @@ class ScalarFunction:
     result: str = "promote"
     ulps: float = 1.0
     floor: float = 0.0
+    operands: str = ""
+    typed: bool = False
+    exact: bool = False
+    jumps: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is a function of whole numbers, none of floats."""
+        return self.operands not in ("", "bool")
+
+    def operand(self, types: Sequence[str]) -> str:
+        """The dtype in which it computes with operands of `types`."""
+        if self.operands not in ("", "bits", "whole"):
+            return self.operands
+        found = promote(tuple(types[1:] if self.result == "select" else types))
+        if self.result == "float" and not is_float(found):
+            return "f32"
+        return "i32" if self.operands == "whole" and found == "bool" else found
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -43,6 +69,11 @@ def _sigmoid(x: Any) -> Any:
 def _divide(x: Any, y: Any) -> Any:
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.divide(x, y)
+
+
+def _stepwise(function: np.ufunc) -> Callable[..., Any]:
+    """A rounding, which leaves whole numbers what they are."""
+    return lambda x: function(x) if x.dtype.kind == "f" else x
 
 
 def _erf_fast(x: Any) -> Any:
@@ -95,10 +126,10 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ScalarFunction("sub", 2, np.subtract, 1),
         ScalarFunction("mul", 2, np.multiply, 1),
         ScalarFunction("div", 2, _divide, 4, "float", ulps=2),
-        ScalarFunction("neg", 1, np.negative, 1),
-        ScalarFunction("abs", 1, np.abs, 1),
-        ScalarFunction("max", 2, np.maximum, 1),
-        ScalarFunction("min", 2, np.minimum, 1),
+        ScalarFunction("neg", 1, np.negative, 1, exact=True),
+        ScalarFunction("abs", 1, np.abs, 1, exact=True),
+        ScalarFunction("max", 2, np.maximum, 1, exact=True),
+        ScalarFunction("min", 2, np.minimum, 1, exact=True),
         ScalarFunction("exp", 1, np.exp, 10, "float", ulps=6),
         ScalarFunction("log", 1, np.log, 12, "float", ulps=6, floor=8),
         ScalarFunction("sqrt", 1, np.sqrt, 4, "float", ulps=2),
@@ -106,16 +137,33 @@ FUNCTIONS: dict[str, ScalarFunction] = {
         ScalarFunction("tanh", 1, np.tanh, 14, "float", ulps=16),
         ScalarFunction("sigmoid", 1, _sigmoid, 14, "float", ulps=10),
         ScalarFunction("erf", 1, _erf_fast, 16, "float", ulps=8, floor=4),
-        ScalarFunction("floor", 1, np.floor, 1),
-        ScalarFunction("shr", 2, np.right_shift, 1),
-        ScalarFunction("bitand", 2, np.bitwise_and, 1),
-        ScalarFunction("lt", 2, np.less, 1, "bool"),
-        ScalarFunction("le", 2, np.less_equal, 1, "bool"),
-        ScalarFunction("eq", 2, np.equal, 1, "bool"),
-        ScalarFunction("and", 2, np.logical_and, 1, "bool"),
-        ScalarFunction("or", 2, np.logical_or, 1, "bool"),
-        ScalarFunction("not", 1, np.logical_not, 1, "bool"),
-        ScalarFunction("where", 3, np.where, 1, "select"),
+        ScalarFunction("log1p", 1, np.log1p, 16, "float", ulps=8),
+        ScalarFunction("expm1", 1, np.expm1, 16, "float", ulps=8),
+        ScalarFunction("sin", 1, np.sin, 24, "float", ulps=4, floor=1),
+        ScalarFunction("cos", 1, np.cos, 24, "float", ulps=4, floor=1),
+        ScalarFunction("floor", 1, _stepwise(np.floor), 1, exact=True),
+        ScalarFunction("ceil", 1, _stepwise(np.ceil), 1, exact=True),
+        ScalarFunction("trunc", 1, _stepwise(np.trunc), 1, exact=True),
+        ScalarFunction("round", 1, _stepwise(np.rint), 1, exact=True),
+        ScalarFunction("shr", 2, np.right_shift, 1, operands="whole"),
+        ScalarFunction("shl", 2, wholes.shl, 1, operands="whole", typed=True, jumps=True),
+        ScalarFunction("bitand", 2, np.bitwise_and, 1, operands="bits", jumps=True),
+        ScalarFunction("bitor", 2, np.bitwise_or, 1, operands="bits", jumps=True),
+        ScalarFunction("xor", 2, np.bitwise_xor, 1, operands="bits", jumps=True),
+        ScalarFunction("mod", 2, np.remainder, 8, operands="whole", jumps=True),
+        ScalarFunction("floordiv", 2, wholes.floordiv, 8, operands="whole", typed=True, jumps=True),
+        ScalarFunction("popcount", 1, wholes.popcount, 8, operands="whole", typed=True, jumps=True),
+        ScalarFunction("bitcast", 1, wholes.bitcast, 1, exact=True),
+        ScalarFunction("lookup", 1, wholes.lookup, 2, operands="whole", exact=True, jumps=True),
+        ScalarFunction("philox", 4, philox, 100, WORD, operands="i64", jumps=True),
+        ScalarFunction("unit", 1, unit, 3, "f32", operands="i64", exact=True, jumps=True),
+        ScalarFunction("lt", 2, np.less, 1, "bool", exact=True),
+        ScalarFunction("le", 2, np.less_equal, 1, "bool", exact=True),
+        ScalarFunction("eq", 2, np.equal, 1, "bool", exact=True),
+        ScalarFunction("and", 2, np.logical_and, 1, "bool", operands="bool"),
+        ScalarFunction("or", 2, np.logical_or, 1, "bool", operands="bool"),
+        ScalarFunction("not", 1, np.logical_not, 1, "bool", operands="bool"),
+        ScalarFunction("where", 3, np.where, 1, "select", exact=True),
     )
 }
 

@@ -246,14 +246,16 @@ class Evaluation:
         return self._mapped(node, op, args)
 
     def _mapped(self, node: Node, op: Map, args: list[Value]) -> Value:
-        kind = scalar_function(op.function).result
-        into = promote(tuple(arg.dtype for arg in args)) if kind == "bool" else node.dtype
+        given = [arg.dtype for arg in args]
+        if op.function == "bitcast":
+            return Value(node.axes, args[0].array.view(numpy_dtype(node.dtype)), node.dtype)
+        kind, into = scalar_function(op.function).result, op.operand(given)
         types = ["bool" if kind == "select" and n == 0 else into for n in range(len(args))]
         operands = [
             Value(arg.axes, self._wide(arg, dtype), dtype).aligned(node.axes)
             for arg, dtype in zip(args, types, strict=True)
         ]
-        result = self._library.function(op.function)(*operands)
+        result = op.numpy(given, self._library.function(op.function))(*operands)
         return Value(node.axes, result.astype(numpy_dtype(node.dtype), copy=False), node.dtype)
 
     def _cast(self, value: Value, dtype: str) -> Value:

@@ -65,6 +65,7 @@ class Environment:
     model: ErrorModel | None = None
     xp: Any = np
     rounds: bool = False
+    types: Sequence[TileType] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,25 +57,30 @@ class Load:
             raise ProgramError(
                 f"load {self.tensor}: {len(self.index)} indices for {len(spec.shape)} dimensions"
             )
-        for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
-            self._check(dim, index, extent, args, scope)
         axes = dict.fromkeys(axis for index in self.index for axis, _ in index.terms)
         for arg in args:
             axes.update(dict.fromkeys(arg.axes))
+        for axis in axes:
+            if axis not in scope.extents:
+                raise ProgramError(f"load {self.tensor}: unknown axis {axis!r}")
+        reads = all(scope.extents[axis] for axis in axes)
+        for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
+            self._check(dim, index, extent, args, scope, reads)
         return TileType(tuple(axes), spec.dtype)
 
     def _check(
-        self, dim: int, index: Index, extent: int, args: Sequence[TileType], scope: Scope
-    ) -> None:
-        for axis, _ in index.terms:
-            if axis not in scope.extents:
-                raise ProgramError(f"load {self.tensor}: unknown axis {axis!r}")
+        self, dim: int, index: Index, extent: int, args: Sequence[TileType], scope: Scope,
+        reads: bool,
+    ) -> None:  # fmt: skip
+        """Raises ProgramError for an index that is none, or that may be outside where `reads`."""
         if index.gather is not None:
             if dtype_of(args[index.gather].dtype).kind not in ("int", "uint"):
                 raise ProgramError(f"load {self.tensor}: index tile of dimension {dim} is not int")
+            if reads and not extent:
+                raise ProgramError(f"load {self.tensor}: dimension {dim} has extent 0: no index is")
             return
         low, high = index.bounds(scope)
-        if self.fill is None and (low < 0 or high >= extent):
+        if reads and self.fill is None and (low < 0 or high >= extent):
             raise ProgramError(
                 f"load {self.tensor}: index {index} of dimension {dim} spans {low}..{high}, "
                 f"the extent is {extent}; give fill= to read outside"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ir.dtypes import NARROW, dtype_of, is_float, promote, rounded, within
+from ir.dtypes import NARROW, dtype_of, is_float, rounded, within
 from ir.errors import ProgramError
 from ir.ops.base import (
     Environment,
@@ -22,42 +23,96 @@ from ir.ops.base import (
 from ir.propagation import converted, mapped
 from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
+from ir.wholes import refuse_bitcast, refuse_table, table_of
 
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Elementwise `function` (a row of `ir.scalar.FUNCTIONS`)."""
+    """Elementwise `function` (a row of `ir.scalar.FUNCTIONS`).
+
+    `dtype` is that of a bitcast and of the entries of a lookup, `table` these entries.
+    """
 
     function: str
+    dtype: str | None = None
+    table: tuple[float, ...] | None = None
     name: ClassVar[str] = "map"
 
     def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
         row = scalar_function(self.function)
         if len(args) != row.arity:
             raise ProgramError(f"{self.function}: {len(args)} operands, needs {row.arity}")
-        axes = union_axes(args)
-        if row.result == "bool":
-            return TileType(axes, "bool")
-        if row.result == "select":
-            if args[0].dtype != "bool":
-                raise ProgramError(f"{self.function}: the condition is {args[0].dtype}, not bool")
-            return TileType(axes, promote(tuple(arg.dtype for arg in args[1:])))
-        dtype = promote(tuple(arg.dtype for arg in args))
-        if row.result == "float" and not is_float(dtype):
-            dtype = "f32"
-        return TileType(axes, dtype)
+        types = [arg.dtype for arg in args]
+        self._refuse(types)
+        return TileType(union_axes(args), self._result(types))
+
+    def _result(self, types: Sequence[str]) -> str:
+        row = scalar_function(self.function)
+        if self.dtype is not None:
+            return self.dtype
+        return row.operand(types) if row.result in ("promote", "select", "float") else row.result
+
+    def _refuse(self, types: Sequence[str]) -> None:
+        """Raises ProgramError for operands or attributes that the function does not take."""
+        row = scalar_function(self.function)
+        if row.result == "select" and types[0] != "bool":
+            raise ProgramError(f"{self.function}: the condition is {types[0]}, not bool")
+        for number, dtype in enumerate(types):
+            if row.is_whole and is_float(dtype):
+                raise ProgramError(
+                    f"{self.function}: operand {number} is {dtype}; it takes whole numbers, which "
+                    'cast(x, "i32") makes'
+                )
+        if self.function == "lookup":
+            refuse_table(self.table, self.dtype)
+        elif self.function == "bitcast":
+            refuse_bitcast(types[0], self.dtype)
+        elif self.dtype is not None:
+            raise ProgramError(f"{self.function}: a dtype belongs to lookup and bitcast alone")
+        if self.table is not None and self.function != "lookup":
+            raise ProgramError(f"{self.function}: a table belongs to lookup alone")
+
+    def operand(self, types: Sequence[str]) -> str:
+        """The dtype that operands of `types` are converted to, but for a choice's condition."""
+        return (
+            types[0]
+            if self.function == "bitcast"
+            else scalar_function(self.function).operand(types)
+        )
+
+    @property
+    def entries(self) -> tuple[float, ...]:
+        """The table's entries as their dtype has them."""
+        assert self.table is not None
+        assert self.dtype is not None
+        return table_of(self.table, self.dtype)
+
+    def numpy(
+        self, types: Sequence[str], meaning: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
+        """The meaning on arrays of operands of `types`; `meaning` stands for the row's."""
+        row = scalar_function(self.function)
+        meaning = meaning or row.meaning
+        if self.function == "lookup":
+            return partial(meaning, table=self.table, dtype=self.dtype)
+        if self.function == "bitcast":
+            return partial(meaning, source=types[0], target=self.dtype)
+        return partial(meaning, dtype=row.operand(types)) if row.typed else meaning
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         axes = tuple(dict.fromkeys(axis for arg in args for axis in arg.axes))
+        function = self.numpy([kind.dtype for kind in env.types])
         with np.errstate(all="ignore"):
-            result = scalar_function(self.function).meaning(*(a.aligned(axes) for a in args))
+            result = function(*(a.aligned(axes) for a in args))
         return TileArray(axes, result)
 
     def error(
         self, args: Sequence[TileArray], types: Sequence[TileType], result: TileArray,
         env: Environment, model: ErrorModel,
     ) -> Error | None:  # fmt: skip
-        return mapped(self.function, args, result, self.infer(types, env.scope).dtype, model)
+        names = [kind.dtype for kind in types]
+        dtype = self.infer(types, env.scope).dtype
+        return mapped(self.function, args, result, dtype, model, self.numpy(names))
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return scalar_function(self.function).flops * volume(scope, result.axes)

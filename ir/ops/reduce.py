@@ -27,6 +27,13 @@ def _without(axes: tuple[str, ...], over: tuple[str, ...], what: str) -> tuple[s
     return tuple(axis for axis in axes if axis not in over)
 
 
+def _refuse_empty(what: str, kind: str, over: Sequence[str], scope: Scope) -> None:
+    """Sums and products of nothing are 0 and 1; an extreme of nothing is no number."""
+    for axis in over:
+        if kind in ("max", "min") and scope.extents.get(axis) == 0:
+            raise ProgramError(f"{what} {kind}: axis {axis} has extent 0, which has no {kind}")
+
+
 def _terms(over: Sequence[str], env: Environment) -> int:
     return math.prod(len(env.coordinates[axis]) for axis in over)
 
@@ -83,6 +90,7 @@ class Reduce:
                 f"reduce: unknown kind {self.kind!r}: known are {', '.join(COMBINES)}"
             )
         axes = _without(args[0].axes, self.over, f"reduce {self.kind}")
+        _refuse_empty("reduce", self.kind, self.over, scope)
         return TileType(axes, compute_dtype(args[0].dtype))
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
@@ -123,6 +131,7 @@ class Carry:
         if len(args) != 1 + self.factor + self.addend:
             raise ProgramError(f"carry {self.kind}: {len(args)} operands")
         axes = _without(args[0].axes, (self.axis,), f"carry {self.kind}")
+        _refuse_empty("carry", self.kind, (self.axis,), scope)
         for arg in args[1:]:
             if self.axis in arg.axes:
                 raise ProgramError(f"carry {self.kind}: rescaling varies over {self.axis}")

@@ -128,7 +128,9 @@ class _Fold:
         if isinstance(node.op, Cast):
             return args[0] if is_float(node.dtype) else None
         if isinstance(node.op, Map):
-            return _apply(node.op.function, args)
+            row = scalar_function(node.op.function)  # of others a number is not folded
+            plain = not row.is_whole and node.op.dtype is None
+            return _apply(node.op.function, args) if plain else None
         if isinstance(node.op, Contract):
             return _repeated(_apply("mul", args), "sum")
         return _repeated(args[0], node.op.kind)

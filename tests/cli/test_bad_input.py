@@ -26,7 +26,8 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "axis": (("tune", *MATMUL, "bacth=2"), "'bacth' (did you mean 'batch'?)"),
     "word": (("tune", "matmul", "512"), "'512' is not of the form name=value"),
     "word twice": (("tune", *MATMUL, "m=3"), "'m' is given twice"),
-    "extent": (("tune", "matmul", "m=0", "n=4", "k=4"), "m=0"),
+    "extent": (("tune", "matmul", "m=-2", "n=4", "k=4"), "axis m=-2"),
+    "no extent": (("tune", "matmul", "m=0", "n=4", "k=4"), "nothing to compute: output C has"),
     "no number": (("tune", "matmul", "m=4x", "n=4", "k=4"), "m='4x' is not a whole number"),
     "huge": (("tune", "matmul", "m=9999999", "n=9999999", "k=4"), "choose smaller extents"),
     "dtype": (("tune", *MATMUL, "dtype=f17"), "unknown dtype 'f17'"),
@@ -104,8 +105,8 @@ def test_usage_is_one_line_and_code_2(
             "bad.py:f: TypeError: unsupported operand type(s) for +: 'int' and 'str' (bad.py, line",
         ),
         (
-            "from ir import operator\n@operator\ndef f(g, m):\n    g.axis('m', 0)",
-            "f: axis m=0; an extent is a whole number >= 1 (bad.py, line 4)",
+            "from ir import operator\n@operator\ndef f(g, m):\n    g.axis('m', -1)",
+            "f: axis m=-1; an extent is a whole number >= 0 (bad.py, line 4)",
         ),
     ],
 )

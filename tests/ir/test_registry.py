@@ -91,7 +91,7 @@ def test_files_that_do_not_give_an_operator(file: Path, tmp_path: Path) -> None:
         ({"m": "four", "n": 4, "k": 4}, "matmul: m='four' is not a whole number"),
         ({"m": 4.5, "n": 4, "k": 4}, "matmul: m=4.5 is not a whole number"),
         ({"m": True, "n": 4, "k": 4}, "matmul: m=True is not a whole number"),
-        ({"m": 0, "n": 4, "k": 4}, "matmul: axis m=0; an extent is a whole number >= 1"),
+        ({"m": -1, "n": 4, "k": 4}, "matmul: axis m=-1; an extent is a whole number >= 0"),
         ({"m": -3, "n": 4, "k": 4}, "matmul: axis m=-3"),
         ({"m": 4, "n": 4, "k": 4, "ta": "maybe"}, "matmul: ta='maybe' is neither true nor false"),
         ({"m": 4, "n": 4, "k": 4, "dtype": 32}, "matmul: dtype=32 is not a string"),

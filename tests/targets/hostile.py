@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 from explorer.check import Bounds
 from ir import (
     Graph,
+    absolute,
     apply,
     cast,
     gelu,
@@ -121,7 +123,10 @@ SPECIAL = (
     np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.3, -0.3, 1e-6, -1e-6, 1e6, -1e6, 87.0, -87.0,
     88.5, 89.0, -90.0, 30.0, -30.0, 4.5, -4.5, 1e-30, 3e38, -3e38, 300.7, -300.7, 2e9, 3e9, -3e9,
 )  # fmt: skip
-UNARY = ("neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor")
+UNARY = (
+    "neg", "abs", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor", "ceil", "trunc",
+    "round", "log1p", "expm1",
+)  # fmt: skip
 BINARY = ("add", "sub", "mul", "div", "max", "min", "lt", "le", "eq")
 
 
@@ -132,6 +137,9 @@ def every_function(g: Graph, m: int, n: int, dtype: str = "f32") -> None:
     x, y = g.input("X", (nn,), dtype), g.input("Y", (mm,), dtype)
     for name in UNARY:
         g.output(f"{name}_", apply(name, x))
+    far = (absolute(x) > 1e30) & (absolute(x) < math.inf)  # where they may be anything
+    for name in ("sin", "cos"):
+        g.output(f"{name}_", apply(name, where(far, 0.0, x)))
     for name in BINARY:
         g.output(f"{name}_", apply(name, x, y))
     g.output("relu", maximum(x, 0.0))

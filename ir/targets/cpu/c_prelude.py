@@ -23,7 +23,9 @@ _SCALARS = {
     "f32": "float", "f64": "double", "ptr": "char *",
 }  # fmt: skip
 _WIDTHS = {16: "_mm", 32: "_mm256", 64: "_mm512"}
-_MATH = {"fsqrt": "sqrt", "floor": "floor", "round": "nearbyint"}
+_MATH = {
+    "fsqrt": "sqrt", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "round": "nearbyint",
+}  # fmt: skip
 INLINE = "static inline __attribute__((always_inline, unused)) "
 
 
@@ -97,6 +99,11 @@ class Prelude:
     def declare(self, name: str, text: str) -> None:
         """A declaration of something defined elsewhere."""
         self._helpers.setdefault(name, text)
+
+    def table(self, name: str, scalar: str, count: int, items: str) -> str:
+        """A table of constants."""
+        self.declare(name, f"static const {_SCALARS[scalar]} {name}[{count}] = {{{items}}};")
+        return name
 
     # -- memory
 
@@ -306,7 +313,7 @@ class Prelude:
         )  # fmt: skip
 
     def math(self, op: str, type: Type) -> str:
-        """fsqrt, floor or round (to nearest even)."""
+        """fsqrt, floor, ceil, trunc or round (to nearest even)."""
         scalar = f"__builtin_{_MATH[op]}{'f' if type.scalar == 'f32' else ''}"
         if not type.lanes:
             return scalar
@@ -327,7 +334,7 @@ class Prelude:
         if op == "fsqrt":
             return f"return ({self.type(type)}){prefix}_sqrt_{kind}(({register})x);"
         call = "roundscale" if type.bytes == 64 else "round"
-        mode = {"floor": 9, "round": 8}[op]
+        mode = {"floor": 9, "ceil": 10, "trunc": 11, "round": 8}[op]
         return f"return ({self.type(type)}){prefix}_{call}_{kind}(({register})x, {mode});"
 
     def fold(self, kind: str, type: Type) -> str:

@@ -17,7 +17,8 @@ LOOSE, SUM, PRODUCT, UNARY, ATOM = range(5)
 
 _ARITHMETIC = {
     "iadd": ("+", SUM), "isub": ("-", SUM), "imul": ("*", PRODUCT), "idiv": ("/", PRODUCT),
-    "irem": ("%", PRODUCT), "fadd": ("+", SUM), "fsub": ("-", SUM), "fmul": ("*", PRODUCT),
+    "irem": ("%", PRODUCT), "sdiv": ("/", PRODUCT), "srem": ("%", PRODUCT),
+    "fadd": ("+", SUM), "fsub": ("-", SUM), "fmul": ("*", PRODUCT),
     "fdiv": ("/", PRODUCT), "and": ("&", LOOSE), "or": ("|", LOOSE), "xor": ("^", LOOSE),
     "shl": ("<<", LOOSE), "ashr": (">>", LOOSE),
 }  # fmt: skip
@@ -98,7 +99,7 @@ class Values:
             return self._call(self.prelude.extreme(_EXTREMES[i.op], _type(i)), *i.args)
         if i.op in _WHOLE_EXTREMES:
             return self._whole_extreme(_WHOLE_EXTREMES[i.op], i)
-        if i.op in ("fsqrt", "floor", "round"):
+        if i.op in ("fsqrt", "floor", "ceil", "trunc", "round"):
             return self._call(self.prelude.math(i.op, _type(i)), *i.args)
         method: Callable[[Instruction], tuple[str, int]] = getattr(self, f"_op_{i.op}")
         return method(i)
@@ -265,6 +266,13 @@ class Values:
         raise ValueError(f"bitcast of {source} to {target}")
 
     # -- lanes
+
+    def _op_table(self, i: Instruction) -> tuple[str, int]:
+        assert i.result is not None
+        entries, scalar = i.args
+        items = ", ".join(scalar_literal(entry, scalar) for entry in entries)
+        name = self.prelude.table(f"table{i.result.id}", scalar, len(entries), items)
+        return f"(char *){name}", UNARY
 
     def _op_lanes(self, i: Instruction) -> tuple[str, int]:
         return f"{self.prelude.lanes(_type(i))}()", ATOM

@@ -11,15 +11,18 @@ from typing import Protocol
 
 import numpy as np
 
-from ir.dtypes import NARROW, dtype_of, is_float, rounded, whole_range
+from ir.dtypes import NARROW, compute_dtype, dtype_of, is_float, rounded, whole_range
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Now, Prior
 from ir.program import Program
+from ir.ranges import shifts_inside
 from ir.scalar import running_bound, scalar_function
+from ir.targets.cpu import integers
 from ir.targets.cpu.access import Access, Position, Site
-from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
+from ir.targets.cpu.functions import apply_function
+from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic
 from ir.targets.cpu.nest import Builder, Type, Value
 
 SCALARS = {"bool": "i1", "u8": "i8", "tf32": "f32"}
@@ -147,7 +150,7 @@ class Evaluator:
             return cast(self.b, value, op.dtype, self._unsigned(source))
         if isinstance(op, Map):
             short = self._short_exp(node, i, j)
-            return short or self._map(op.function, here.args, i, j)
+            return short or self._map(op, here.args, i, j)
         if isinstance(op, Now):
             carry = self.program.nodes[here.args[0]].op
             assert isinstance(carry, Carry)
@@ -161,31 +164,39 @@ class Evaluator:
             return state
         return self.b.op(f"f{bound[0]}", self.b.constant(bound[1], state.type), state)
 
-    def _map(self, function: str, args: tuple[int, ...], i: int, j: int) -> Value:
-        nodes = self.program.nodes
+    def _map(self, op: Map, args: tuple[int, ...], i: int, j: int) -> Value:
+        nodes, function = self.program.nodes, op.function
         row = scalar_function(function)
         if function == "mul" and self._is_zero(args):
             return self.b.constant(0, Type("f32"))
-        typed = args[1:] if row.result == "select" else args
-        compute = (
-            Map("add" if len(typed) > 1 else "neg")
-            .infer([nodes[a].type for a in typed][:2], self.program.scope)
-            .dtype
-        )
-        if all(nodes[a].dtype == "bool" for a in typed):
-            compute = "bool"
-        if row.result == "float" and compute not in ("f32", "f64"):
-            compute = "f32"
-        scalar = scalar_of(compute)
+        compute = op.operand([nodes[a].dtype for a in args])
         values = []
         for slot, arg in enumerate(args):
             value = self.value(arg, i, j)
-            if row.result != "select" or slot > 0:
-                value = self.convert(value, scalar, self._unsigned(arg))
+            if row.operands == "bool":
+                value = cast(self.b, value, "bool", False)
+            elif row.result != "select" or slot > 0:
+                value = self.convert(value, scalar_of(compute), self._unsigned(arg))
             values.append(value)
         if any(value.type.lanes for value in values):
             values = [v if v.type.lanes else self.b.splat(v, self.lanes) for v in values]
+        if function == "bitcast":
+            return self._bits(values[0], op.infer([nodes[args[0]].type], self.program.scope).dtype)
+        if function == "lookup":
+            assert op.dtype is not None
+            scalar = scalar_of(compute_dtype(op.dtype))
+            return integers.lookup(self.b, values[0], op.entries, scalar)
+        if function in ("shl", "shr"):
+            inside = shifts_inside(self.program, args[1], compute)
+            return integers.shifted(self.b, function, values[0], values[1], inside)
         return apply_function(self.arith, function, values)
+
+    def _bits(self, value: Value, dtype: str) -> Value:
+        """The same bits as a value of `dtype`."""
+        width = f"i{dtype_of(dtype).bits}"
+        if not value.type.is_float:
+            value = self.convert(value, width)
+        return self.b.bitcast(value, value.type.of(scalar_of(dtype)))
 
     def _short_exp(self, node: int, i: int, j: int) -> Value | None:
         """exp(x - row) and exp(c x - row) for narrow outputs, in one operation less or two."""

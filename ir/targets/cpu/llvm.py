@@ -20,6 +20,7 @@ from ir.targets.cpu.llvm_words import (
     conversion,
     literal,
     suffix,
+    table_text,
     type_text,
 )
 from ir.targets.cpu.narrow import FORMATS
@@ -50,7 +51,7 @@ class LlvmPrinter(MemoryPrinter):
         header = [f"; {function.name}: SPMD body (thread, threads, args, team)"]
         declares = [f"declare {text}" for _, text in sorted(self.declared.items())]
         nontemporal = ["!0 = !{i32 1}"]
-        return "\n".join([*header, *declares, "", *self.lines, "", *nontemporal, ""])
+        return "\n".join([*header, *declares, *self.tables, "", *self.lines, "", *nontemporal, ""])
 
     # -- structure
 
@@ -140,8 +141,9 @@ class LlvmPrinter(MemoryPrinter):
         assert i.result is not None
         if i.op in PLAIN:
             flags = " contract" if i.op in ("fadd", "fsub", "fmul") else ""
-            if i.op in ("iadd", "isub", "imul") and i.result.type == I64:
-                flags = "" if i.attrs.get("wraps") else " nsw"
+            if i.op in ("idiv", "irem", "iadd", "isub", "imul") and i.result.type.lanes == 0:
+                exact = i.op in ("iadd", "isub", "imul") and not i.attrs.get("wraps")
+                flags = " nsw" if exact else ""
             left, right = (self._name(a) for a in i.args)
             self._define(i, f"{PLAIN[i.op]}{flags} {type_text(i.result.type)} {left}, {right}")
         else:
@@ -186,6 +188,12 @@ class LlvmPrinter(MemoryPrinter):
             scalar = SCALARS[type.scalar]
             text = "<" + ", ".join([f"{scalar} {text}"] * type.lanes) + ">"
         self.constants[i.result.id] = text
+
+    def _op_table(self, i: Instruction) -> None:
+        assert i.result is not None
+        name = f"table{i.result.id}"
+        self.tables.append(table_text(name, *i.args))
+        self.constants[i.result.id] = f"@{name}"
 
     def _op_lanes(self, i: Instruction) -> None:
         assert i.result is not None

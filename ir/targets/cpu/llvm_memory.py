@@ -19,6 +19,7 @@ class MemoryPrinter:
         self.narrow = NarrowFloats(self._emit, self._declare_row, isa)
         self.lines: list[str] = []
         self.declared: dict[str, str] = {}
+        self.tables: list[str] = []
         self.label = "entry"
         self.labels = 0
         self.constants: dict[int, str] = {}

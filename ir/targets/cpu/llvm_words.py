@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 
 from ir.targets.cpu.narrow import FORMATS, pattern
 from ir.targets.cpu.nest import Type
@@ -27,6 +28,8 @@ PLAIN = {
     "imul": "mul",
     "idiv": "udiv",
     "irem": "urem",
+    "sdiv": "sdiv",
+    "srem": "srem",
     "fadd": "fadd",
     "fsub": "fsub",
     "fmul": "fmul",
@@ -44,6 +47,8 @@ CALLS = {
     "fabs": "fabs",
     "fsqrt": "sqrt",
     "floor": "floor",
+    "ceil": "ceil",
+    "trunc": "trunc",
     "round": "nearbyint",
     "fma": "fma",
 }
@@ -77,6 +82,13 @@ def literal(value: float, scalar: str) -> str:
     if scalar in FORMATS:
         return str(pattern(value, scalar))
     return str(int(value))
+
+
+def table_text(name: str, entries: Sequence[float], scalar: str) -> str:
+    """A table of constants."""
+    word = SCALARS[scalar]
+    items = ", ".join(f"{word} {literal(entry, scalar)}" for entry in entries)
+    return f"@{name} = private unnamed_addr constant [{len(entries)} x {word}] [{items}]"
 
 
 def signed_bytes(type: Type) -> int:

@@ -7,7 +7,6 @@ values go through the same code in f32 precision only where noted.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from ir.targets.cpu.instructions import FRACTION, SCALE
 from ir.targets.cpu.nest import Builder, Type, Value
@@ -226,63 +225,3 @@ ERFC = (
     1.4121492095951604e-06, -6.940579777941258e-07, -1.3014936289364112e-08,
     1.0381307860818794e-07, -2.4388269144247676e-08, -7.437195512716343e-09, 3.433852242035473e-09,
 )  # fmt: skip
-
-_FLOAT = {
-    "add": "fadd",
-    "sub": "fsub",
-    "mul": "fmul",
-    "div": "fdiv",
-    "max": "fmaximum",
-    "min": "fminimum",
-    "neg": "fneg",
-    "abs": "fabs",
-    "sqrt": "fsqrt",
-    "floor": "floor",
-}
-_INT = {
-    "add": "iadd",
-    "sub": "isub",
-    "mul": "imul",
-    "max": "imax",
-    "min": "imin",
-    "shr": "ashr",
-    "bitand": "and",
-}
-_BITS = {"and": "and", "or": "or"}
-
-
-def apply_function(arith: Arithmetic, name: str, args: list[Value]) -> Value:
-    """Emit scalar function `name` on operands of one type; raises KeyError for an unknown one."""
-    b, first = arith.b, args[0]
-    if name in ("lt", "le", "eq"):
-        return b.test(name, *args)
-    if name == "where":
-        return b.select(*args)
-    if name == "not":
-        return b.op("xor", first, b.constant(1, first.type))
-    if first.type.scalar == "i1":
-        return b.op(_BITS[name], *args)
-    if not first.type.is_float:
-        return _integer(arith, name, args)
-    if name in _FLOAT:
-        return b.op(_FLOAT[name], *args)
-    special: dict[str, Callable[[Value], Value]] = {
-        "exp": arith.exp,
-        "sigmoid": arith.sigmoid,
-        "tanh": arith.tanh,
-        "erf": arith.erf,
-        "log": arith.log,
-        "rsqrt": arith.rsqrt,
-    }
-    return special[name](first)
-
-
-def _integer(arith: Arithmetic, name: str, args: list[Value]) -> Value:
-    b, first = arith.b, args[0]
-    if name == "neg":
-        return b.op("isub", b.constant(0, first.type), first)
-    if name == "abs":
-        return b.op("imax", first, b.op("isub", b.constant(0, first.type), first))
-    if name == "floor":
-        return first
-    return b.op(_INT[name], *args)

@@ -316,6 +316,10 @@ class Builder:
         """A literal, splat over the lanes."""
         return self._pure("constant", type, float(value) if type.is_float else int(value))
 
+    def table(self, entries: tuple[float, ...], scalar: str) -> Value:
+        """The address of constants that lie in memory, one after another."""
+        return self._pure("table", PTR, entries, scalar)
+
     def lanes(self, type: Type) -> Value:
         """The vector 0, 1, 2, ..."""
         return self._pure("lanes", type)
@@ -323,6 +327,8 @@ class Builder:
     def op(self, op: str, *args: Value, **attrs: Any) -> Value:
         """Elementwise: fadd fsub fmul fdiv fmax fmin fneg fabs fsqrt floor round fma iadd ... .
 
+        Sums and products of scalar integers must not overflow unless `wraps` is given; sdiv and
+        srem truncate, and the divisor must be neither 0 nor -1.
         fmaximum and fminimum are NaN if either operand is; fmax and fmin, which are one
         instruction, take the second where either is NaN.
         """

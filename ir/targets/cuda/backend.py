@@ -50,6 +50,7 @@ class CudaBackend:
         from ir.targets.cuda.engines import space_of
         from ir.targets.cuda.scalars import STORAGE
 
+        program.refuse_empty()
         for spec in program.tensors:
             if spec.dtype not in STORAGE:
                 raise UsageError(

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-from ir.dtypes import is_float, promote
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.ranges import shifts_inside
 from ir.scalar import COMBINES, running_bound
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda import scalars
@@ -181,14 +181,23 @@ class Evaluator(Transfers):
 
     def _applied(self, position: int, arguments: list[str]) -> str:
         node = self.nodes[position]
-        assert isinstance(node.op, Map)
+        op = node.op
+        assert isinstance(op, Map)
         types = [self.nodes[arg].dtype for arg in node.args]
-        operand = operand_type(node.op.function, types, node.dtype)
-        logic = node.op.function in ("and", "or", "not")
+        operand = op.operand(types)
+        logic = op.function in ("and", "or", "not")
         for i, dtype in enumerate(types):
-            if not logic and not (node.op.function == "where" and i == 0):
+            if not logic and not (op.function == "where" and i == 0):
                 arguments[i] = scalars.convert(arguments[i], dtype, operand)
-        return scalars.apply(node.op.function, node.dtype, arguments, operand)
+        if op.function == "lookup":
+            table = scalars.table_name(op.entries, node.dtype)
+            return f"{table}[tw_inside({arguments[0]}, {len(op.entries)})]"
+        if op.function == "bitcast":
+            return scalars.bitcast(arguments[0], operand, node.dtype)
+        if op.function in ("shl", "shr"):
+            inside = shifts_inside(self.program, node.args[1], operand)
+            return scalars.shift(op.function, arguments[0], arguments[1], inside)
+        return scalars.apply(op.function, node.dtype, arguments, operand)
 
     # -- reductions
 
@@ -355,15 +364,3 @@ class Evaluator(Transfers):
             return 0, False
         self.scratch_registers += count
         return start, not self.looping
-
-
-def operand_type(function: str, types: Sequence[str], result: str) -> str:
-    """The dtype that a map's operands are converted to."""
-    if function == "where":
-        return result
-    if function in ("and", "or", "not"):
-        return "bool"
-    found = promote(tuple(types))
-    if function in ("div", "exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf"):
-        return found if is_float(found) else result
-    return found

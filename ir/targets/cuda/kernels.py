@@ -14,6 +14,7 @@ from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal, UsageError
 from ir.kernel import Argument, Kernel
+from ir.ops.map import Map
 from ir.phases import Phase, phases_of
 from ir.plain.build import plain_kernel
 from ir.program import Program
@@ -29,6 +30,7 @@ from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.plain import PlainCudaKernel
 from ir.targets.cuda.prelude import prelude_text
+from ir.targets.cuda.scalars import table_text
 from ir.targets.cuda.splits import (
     ATOMICS,
     KERNEL,
@@ -339,7 +341,7 @@ def lower_all(
         total += -(-room.bytes // ALIGN) * ALIGN
     zeros = max((sum(size for _, size in launch.zero) for launch in launches), default=0)
     launches = [placed(launch, places) for launch in launches]
-    body = "\n".join(launch.text for launch in launches)
+    body = "\n".join([*_tables(program), *(launch.text for launch in launches)])
     arguments = [Argument(s.name, s.shape, s.dtype, s.role) for s in program.tensors]
     workspace = total + zeros
     if workspace:
@@ -351,6 +353,13 @@ def lower_all(
         program.name, "cuda", tuple(arguments), (("cuda", text), ("launch", plan)),
         launches[0].name, 0, notes,
     )  # fmt: skip
+
+
+def _tables(program: Program) -> list[str]:
+    """Tables of constants, each once."""
+    ops = (node.op for node in program.nodes)
+    tables = [op for op in ops if isinstance(op, Map) and op.table is not None]
+    return list(dict.fromkeys(table_text(op.entries, op.dtype or "") for op in tables))
 
 
 def _split(

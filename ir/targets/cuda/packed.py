@@ -12,12 +12,10 @@ from dataclasses import dataclass
 
 from ir.dtypes import is_float
 from ir.ops.load import Load
-from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.map import Cast, Map
 from ir.program import Program
+from ir.ranges import Range, integer_range
 from ir.targets.cuda.writer import Writer
-
-Range = tuple[int, int]
-LIMITS: Mapping[str, Range] = {"u8": (0, 255), "i8": (-128, 127), "bool": (0, 1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,45 +42,6 @@ class Half:
 
 
 HALVES: Mapping[str, Half] = {"bf16": Half("bf16", 7, 0x4300), "f16": Half("f16", 10, 0x6400)}
-
-
-def integer_range(program: Program, position: int) -> Range | None:
-    """Bounds of an integer's values, where they are known."""
-    node = program.nodes[position]
-    if is_float(node.dtype):
-        return None
-    if isinstance(node.op, Load):
-        return LIMITS.get(node.dtype)
-    if isinstance(node.op, Constant):
-        return int(node.op.value), int(node.op.value)
-    if isinstance(node.op, Iota):
-        return 0, program.axes[node.op.axis] - 1
-    if not isinstance(node.op, Cast | Map):
-        return None
-    known = [integer_range(program, arg) for arg in node.args]
-    parts = [one for one in known if one is not None]
-    if len(parts) < len(known):
-        return None
-    found = parts[0] if isinstance(node.op, Cast) else _mapped(node.op.function, parts)
-    limit = LIMITS.get(node.dtype)
-    inside = found is None or limit is None or (limit[0] <= found[0] and found[1] <= limit[1])
-    return found if inside else limit
-
-
-def _mapped(function: str, parts: list[Range]) -> Range | None:
-    (low, high), (left, right) = parts[0], parts[-1]
-    if function == "add":
-        return low + left, high + right
-    if function == "sub":
-        return low - right, high - left
-    if function == "mul":
-        corners = [a * b for a in (low, high) for b in (left, right)]
-        return min(corners), max(corners)
-    if function == "bitand" and left >= 0:
-        return 0, right
-    if function == "shr" and low >= 0 and left >= 0:
-        return low >> right, high >> left
-    return None
 
 
 @dataclass(frozen=True)

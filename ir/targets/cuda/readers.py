@@ -12,9 +12,10 @@ from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.store import Store
 from ir.program import Program
+from ir.scalar import scalar_function
 from ir.stages import is_reduction
 
-_DECIDING = frozenset({"floor", "lt", "le", "eq", "shr", "bitand"})
+_DECIDING = frozenset({"floor", "ceil", "trunc", "round", "bitcast", "lt", "le", "eq"})
 
 
 def behind_decisions(program: Program) -> frozenset[int]:
@@ -27,7 +28,7 @@ def behind_decisions(program: Program) -> frozenset[int]:
     for position, node in enumerate(program.nodes):
         whole = isinstance(node.op, Cast) and not is_float(node.dtype)
         whole |= isinstance(node.op, Store) and not is_float(node.dtype)
-        deciding = isinstance(node.op, Map) and node.op.function in _DECIDING
+        deciding = isinstance(node.op, Map) and _decides(node.op.function)
         if whole or deciding or isinstance(node.op, Load):
             pending.append(position)
     while pending:
@@ -36,6 +37,11 @@ def behind_decisions(program: Program) -> frozenset[int]:
                 found.add(arg)
                 pending.append(arg)
     return frozenset(found)
+
+
+def _decides(function: str) -> bool:
+    """Whether a function has a step somewhere."""
+    return function in _DECIDING or scalar_function(function).is_whole
 
 
 def read_again(program: Program) -> frozenset[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import struct
 
@@ -53,14 +54,51 @@ def apply(function: str, dtype: str, arguments: list[str], operand: str) -> str:
     words = {
         "neg": "(-{0})", "and": "({0} && {1})", "or": "({0} || {1})", "not": "(!{0})",
         "where": "({0} ? {1} : {2})", "shr": "({0} >> {1})", "bitand": "({0} & {1})",
+        "bitor": "({0} | {1})", "xor": "({0} ^ {1})", "mod": "tw_mod({0}, {1})",
+        "floordiv": "tw_floordiv({0}, {1})", "popcount": "tw_popcount({0})",
+        "philox": "tw_philox({0}, {1}, {2}, {3})", "unit": "tw_unit({0})",
     }  # fmt: skip
     if function in words:
         return words[function].format(*a)
+    if kind not in ("f32", "f64") and function in ("floor", "ceil", "trunc", "round"):
+        return a[0]
     if kind in ("i32", "i64") and function in ("abs", "max", "min"):
         if function == "abs":
             return f"({a[0]} < 0 ? -{a[0]} : {a[0]})"
         return f"{function}({a[0]}, {a[1]})"
     return _real(function, a, kind == "f64")
+
+
+def shift(function: str, value: str, amount: str, inside: bool) -> str:
+    """value << amount or value >> amount; `inside`: amounts are known to be below the width."""
+    if function == "shr" and inside:
+        return f"({value} >> {amount})"
+    return f"tw_{function}({value}, {amount})"
+
+
+def bitcast(expression: str, source: str, target: str) -> str:
+    """The bits of a value of dtype `source` as one of `target`, both in registers."""
+    words = {"f32": "tw_bits({0})", "tf32": "tw_bits({0})", "f64": "tw_bits_64({0})"}
+    bits = words[source].format(expression) if source in words else to_storage(expression, source)
+    if target == "f64":
+        return f"tw_float_64((u64){bits})"
+    if target in ("f32", "tf32"):
+        return f"tw_float((u32){bits})"
+    if target in ("i32", "i64"):
+        return f"({target}){bits}"
+    return from_storage(f"({bits})", target)
+
+
+def table_name(entries: tuple[float, ...], dtype: str) -> str:
+    """What a table of constants is called: by its content, so that kernels share it."""
+    text = repr((register_type(dtype), entries))
+    return f"table_{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def table_text(entries: tuple[float, ...], dtype: str) -> str:
+    """A table of constants in the device's memory."""
+    kind, items = register_type(dtype), ", ".join(literal(entry, dtype) for entry in entries)
+    return f"__device__ static const {kind} {table_name(entries, dtype)}[] = {{{items}}};"
 
 
 def _real(function: str, a: list[str], wide: bool) -> str:
@@ -71,6 +109,8 @@ def _real(function: str, a: list[str], wide: bool) -> str:
             "min": "tw_least({0}, {1})", "exp": "exp({0})", "log": "log({0})", "sqrt": "sqrt({0})",
             "rsqrt": "(1.0 / sqrt({0}))", "tanh": "tanh({0})",
             "sigmoid": "(1.0 / (1.0 + exp(-{0})))", "erf": "erf({0})", "floor": "floor({0})",
+            "ceil": "ceil({0})", "trunc": "trunc({0})", "round": "rint({0})", "sin": "sin({0})",
+            "cos": "cos({0})", "log1p": "log1p({0})", "expm1": "expm1({0})",
         }  # fmt: skip
         return names[function].format(*a)
     names = {
@@ -78,7 +118,9 @@ def _real(function: str, a: list[str], wide: bool) -> str:
         "min": "tw_least({0}, {1})", "exp": f"tw_exp2({{0}} * {LOG2E!r}f)",
         "log": f"(tw_log2({{0}}) * {LN2!r}f)", "sqrt": "tw_sqrt({0})", "rsqrt": "tw_rsqrt({0})",
         "tanh": "tw_tanh({0})", "sigmoid": "tw_sigmoid({0})", "erf": "tw_erf({0})",
-        "floor": "floorf({0})",
+        "floor": "floorf({0})", "ceil": "ceilf({0})", "trunc": "truncf({0})",
+        "round": "rintf({0})", "sin": "sinf({0})", "cos": "cosf({0})", "log1p": "log1pf({0})",
+        "expm1": "expm1f({0})",
     }  # fmt: skip
     return names[function].format(*a)
 

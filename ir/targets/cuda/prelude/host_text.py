@@ -339,6 +339,13 @@ TW_INLINE i64 tw_whole_64(f64 x) {
   const i64 most = 0x7fffffffffffffffll;
   return x >= 0x1p63 ? most : x >= -0x1p63 ? (i64)x : x != x ? 0 : -most - 1;
 }
+//@ tw_popcount
+TW_INLINE i32 tw_popcount(i32 x) { return __builtin_popcount((u32)x); }
+TW_INLINE i64 tw_popcount(i64 x) { return __builtin_popcountll((u64)x); }
+//@ tw_bits_64
+TW_INLINE u64 tw_bits_64(f64 value) { return (u64)__double_as_longlong(value); }
+//@ tw_float_64
+TW_INLINE f64 tw_float_64(u64 bits) { return __longlong_as_double((i64)bits); }
 //@ tw_pack_bf16
 TW_INLINE u32 tw_pack_bf16(f32 low, f32 high) { return rt_pack(low, high, 1); }
 //@ tw_pack_f16

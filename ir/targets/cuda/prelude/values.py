@@ -82,6 +82,70 @@ TW_INLINE i32 tw_whole(f64 x) { return x == x ? __double2int_rz(x) : 0; }
 //@ tw_whole_64
 TW_INLINE i64 tw_whole_64(f32 x) { return x == x ? __float2ll_rz(x) : 0; }
 TW_INLINE i64 tw_whole_64(f64 x) { return x == x ? __double2ll_rz(x) : 0; }
+//@ tw_mod
+// The remainder with the divisor's sign; 0 where that is 0.
+TW_INLINE i32 tw_mod(i32 x, i32 y) {
+  if (y == 0 || y == -1) return 0;
+  i32 r = x % y;
+  return r != 0 && (r ^ y) < 0 ? r + y : r;
+}
+TW_INLINE i64 tw_mod(i64 x, i64 y) {
+  if (y == 0 || y == -1) return 0;
+  i64 r = x % y;
+  return r != 0 && (r ^ y) < 0 ? r + y : r;
+}
+//@ tw_floordiv
+// The quotient rounded down; 0 where the divisor is 0.
+TW_INLINE i32 tw_floordiv(i32 x, i32 y) {
+  if (y == 0) return 0;
+  if (y == -1) return (i32)(0u - (u32)x);
+  i32 r = x % y;
+  return x / y - (r != 0 && (r ^ y) < 0 ? 1 : 0);
+}
+TW_INLINE i64 tw_floordiv(i64 x, i64 y) {
+  if (y == 0) return 0;
+  if (y == -1) return (i64)(0ull - (u64)x);
+  i64 r = x % y;
+  return x / y - (r != 0 && (r ^ y) < 0 ? 1 : 0);
+}
+//@ tw_shl
+// No bit is left where the amount is not below the width.
+TW_INLINE i32 tw_shl(i32 x, i32 n) { return (u32)n < 32u ? (i32)((u32)x << n) : 0; }
+TW_INLINE i64 tw_shl(i64 x, i64 n) { return (u64)n < 64ull ? (i64)((u64)x << n) : 0; }
+//@ tw_shr
+TW_INLINE i32 tw_shr(i32 x, i32 n) { return x >> ((u32)n < 32u ? n : 31); }
+TW_INLINE i64 tw_shr(i64 x, i64 n) { return x >> ((u64)n < 64ull ? n : 63); }
+//@ tw_popcount
+TW_INLINE i32 tw_popcount(i32 x) { return __popc((u32)x); }
+TW_INLINE i64 tw_popcount(i64 x) { return __popcll((u64)x); }
+//@ tw_inside
+// An index moved into a table of `count` entries.
+TW_INLINE i32 tw_inside(i32 i, i32 count) { return i < 0 ? 0 : i < count ? i : count - 1; }
+TW_INLINE i32 tw_inside(i64 i, i32 count) { return i < 0 ? 0 : i < count ? (i32)i : count - 1; }
+//@ tw_philox
+// Philox 4x32-10: word `word` of the block at (counter, stream) under the key `seed`.
+TW_INLINE i64 tw_philox(i64 counter, i64 stream, i64 seed, i64 word) {
+  u32 a = (u32)counter, b = (u32)((u64)counter >> 32);
+  u32 c = (u32)stream, d = (u32)((u64)stream >> 32);
+  u32 k = (u32)seed, l = (u32)((u64)seed >> 32);
+  for (i32 round = 0; round < 10; round++) {
+    u64 low = (u64)0xd2511f53u * a, high = (u64)0xcd9e8d57u * c;
+    a = (u32)(high >> 32) ^ b ^ k;
+    b = (u32)high;
+    c = (u32)(low >> 32) ^ d ^ l;
+    d = (u32)low;
+    k += 0x9e3779b9u;
+    l += 0xbb67ae85u;
+  }
+  return (i64)(word & 2 ? word & 1 ? d : c : word & 1 ? b : a);
+}
+//@ tw_unit
+// The upper 24 bits of a word of 32 as a number of [0, 1).
+TW_INLINE f32 tw_unit(i64 word) { return (f32)((u32)word >> 8) * 5.9604644775390625e-8f; }
+//@ tw_bits_64
+TW_INLINE u64 tw_bits_64(f64 value) { return (u64)__double_as_longlong(value); }
+//@ tw_float_64
+TW_INLINE f64 tw_float_64(u64 bits) { return __longlong_as_double((i64)bits); }
 //@ tw_gelu
 // x * (1 + erf(x / sqrt 2)) / 2 as max(x, 0) - |x| * 2^p(|x|), where 2^p fits the normal tail. Its
 // error is 3.4e-7 at most, and 3.3e-4 of it down to -6: less than that of the formula in f32. The
