@@ -22,17 +22,15 @@ from ir.targets.cpu.access import Access, Position, Site
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
 from ir.targets.cpu.nest import Builder, Type, Value
 
-SCALARS = {"bool": "i1", "u8": "i8", "tf32": "f32"}
+SCALARS = {
+    "bool": "i1", "u8": "i8", "u16": "i16", "u32": "i32", "u4": "i8", "i4": "i8", "i2": "i8",
+    "tf32": "f32",
+}  # fmt: skip
 
 
 def scalar_of(dtype: str) -> str:
     """The nest scalar that holds values of a program dtype."""
     return SCALARS.get(dtype, dtype)
-
-
-def packed_scalar(dtype: str) -> str:
-    """The same for what buffers hold: "i16" too, which exists only as a packed form."""
-    return "i16" if dtype == "i16" else scalar_of(dtype)
 
 
 def accuracy(program: Program) -> str:
@@ -115,7 +113,7 @@ class Evaluator:
         return self.b.convert(value, scalar, unsigned)
 
     def _unsigned(self, node: int) -> bool:
-        return self.program.nodes[node].dtype in ("u8", "bool")
+        return dtype_of(self.program.nodes[node].dtype).kind in ("uint", "bool")
 
     def _compute(self, node: int, i: int, j: int) -> Value:
         here = self.program.nodes[node]
@@ -147,16 +145,26 @@ class Evaluator:
         return self.b.op(f"f{bound[0]}", self.b.constant(bound[1], state.type), state)
 
     def _cast(self, value: Value, dtype: str, unsigned: bool) -> Value:
-        """A float becomes the nearest of a byte's numbers; any but 0 is true."""
+        """A float becomes the nearest of an integer's numbers; any but 0 is true."""
         if value.type.is_float and dtype == "bool":
             value = self.convert(value, "f64" if value.type.scalar == "f64" else "f32")
             return self.b.test("ne", value, self.b.constant(0.0, value.type))
-        if value.type.is_float and dtype_of(dtype).bits == 8 and not is_float(dtype):
+        if value.type.is_float and not is_float(dtype) and dtype not in ("i32", "i64"):
             low, high = whole_range(dtype)
-            value = self.convert(value, "i32")
+            value = self.convert(value, "i64" if dtype == "u32" else "i32")
             least, most = (self.b.constant(each, value.type) for each in (low, high))
             value = self.b.op("imin", self.b.op("imax", value, least), most)
+        elif dtype_of(dtype).per_byte > 1 and not is_float(dtype):
+            value = self._low_bits(self.convert(value, "i32", unsigned), dtype)
         return self.convert(value, scalar_of(dtype), unsigned)
+
+    def _low_bits(self, value: Value, dtype: str) -> Value:
+        """The low bits of an i32, as a number of an integer type narrower than a byte."""
+        row = dtype_of(dtype)
+        if row.kind == "uint":
+            return self.b.op("and", value, self.b.constant((1 << row.bits) - 1, value.type))
+        rest = self.b.constant(32 - row.bits, value.type)
+        return self.b.op("ashr", self.b.op("shl", value, rest), rest)
 
     def _map(self, function: str, args: tuple[int, ...], i: int, j: int) -> Value:
         nodes = self.program.nodes
