@@ -6,16 +6,18 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ir.draws import Draws, normal_recipe
-from ir.dtypes import dtype_of, is_float
+from ir.dtypes import dtype_of, is_float, whole_range
 from ir.ops.base import Array, TensorSpec
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Reduce
+from ir.packs import pack
 from ir.program import Program
 from ir.scalar import scalar_function
 from ir.values import of_range
@@ -46,11 +48,27 @@ def drawn(program: Program, spec: TensorSpec, seed: int, xp: Any = np) -> Array:
 
 
 def _draw(spec: TensorSpec, bounds: tuple[int, int] | None, depth: int, draws: Draws) -> Array:
+    if spec.packs:
+        return pack(_draw(_unpacked(spec), bounds, depth, draws), spec.packs)
     if spec.values is not None:
         return spec.values.draw(spec, draws)
     if is_float(spec.dtype):
         return draws.array(spec.shape, spec.dtype, normal_recipe(spec.dtype))
-    return of_range(spec, *(bounds or _int_range(spec.dtype, depth)), draws)
+    return of_range(spec, *_bounded(bounds, spec.dtype, depth), draws)
+
+
+def _bounded(bounds: tuple[int, int] | None, dtype: str, depth: int) -> tuple[int, int]:
+    """The range of a tensor's integers: what an index may be, as far as the type goes, or any."""
+    if bounds is None:
+        return _int_range(dtype, depth)
+    low, high = whole_range(dtype)
+    return max(low, bounds[0]), min(high, bounds[1])
+
+
+def _unpacked(spec: TensorSpec) -> TensorSpec:
+    """A tensor with a byte for each element of a packed one."""
+    shape = (*spec.shape[:-1], spec.shape[-1] * dtype_of(spec.packs).per_byte)
+    return replace(spec, shape=shape, dtype=spec.packs, packs="")
 
 
 def _int_range(dtype: str, depth: int) -> tuple[int, int]:
@@ -132,7 +150,7 @@ def _interval(
     parts = [_interval(program, arg, ranges) for arg in node.args]
     known = [part for part in parts if part is not None]
     if isinstance(node.op, Cast):
-        return known[0] if known and not is_float(node.dtype) else None
+        return _within(known[0], node.dtype) if known and not is_float(node.dtype) else None
     if not isinstance(node.op, Map):
         return None
     if node.op.function == "bitand":  # with a mask, whatever the other is
@@ -143,6 +161,12 @@ def _interval(
     meaning = scalar_function(node.op.function).meaning
     ends = [int(meaning(*corner)) for corner in itertools.product(*known)]
     return min(ends), max(ends)
+
+
+def _within(interval: tuple[int, int], dtype: str) -> tuple[int, int]:
+    """What a cast makes of integers: those that do not fit may become any."""
+    low, high = whole_range(dtype)
+    return interval if low <= interval[0] and interval[1] <= high else (low, high)
 
 
 def _sources(program: Program, position: int) -> Iterator[str]:

@@ -47,7 +47,7 @@ def test_each_kind_is_what_it_says() -> None:
     assert (drawn(ir.one_hot(), "bf16").sum(1) == 1).all()
 
 
-@pytest.mark.parametrize("dtype", [name for name in WHOLE_BYTES if is_float(name) and name != "e8m0"])
+@pytest.mark.parametrize("dtype", [n for n in WHOLE_BYTES if is_float(n) and n != "e8m0"])
 def test_normal_numbers_are_normal(dtype: str) -> None:
     found = drawn(ir.normal(), dtype, (200, 500))
     assert abs(found.mean()) < 0.02

@@ -53,7 +53,8 @@ def test_one_rounding_is_all_that_is_admitted(dtype: str) -> None:
     bounds, right = exactly(reference, dtype), from_float(reference, dtype)
     assert bounds.judge(right).right
     value = widen(right, dtype).astype(np.float64)
-    step = 2.0 ** {"f64": -51, "f32": -22, "tf32": -9, "f16": -9, "bf16": -6, "e4m3": -2, "e5m2": -1}[dtype]
+    steps = {"f64": -51, "f32": -22, "tf32": -9, "f16": -9, "bf16": -6, "e4m3": -2, "e5m2": -1}
+    step = 2.0 ** steps[dtype]
     other = from_float(value * (1 + step), dtype)
     assert f"{other.size} of {other.size} elements wrong" in bounds.judge(other).detail
 

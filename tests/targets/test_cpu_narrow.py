@@ -85,7 +85,7 @@ def same(have: np.ndarray, want: np.ndarray, dtype: str, form: Operator) -> None
 
 
 def cases(dtype: str) -> list[tuple[np.ndarray, Types, np.ndarray]]:
-    """(given, the types, what is right). Narrower than a byte, a number only comes by on its way."""
+    """(given, the types, what is right). Narrower than a byte, numbers are only on their way."""
     patterns, numbers = every_pattern(dtype), awkward_numbers(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         narrowed = from_float(numbers, dtype)

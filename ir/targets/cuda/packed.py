@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ir.dtypes import is_float
+from ir.dtypes import is_float, whole_range
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.program import Program
 from ir.targets.cuda.writer import Writer
 
 Range = tuple[int, int]
-LIMITS: Mapping[str, Range] = {"u8": (0, 255), "i8": (-128, 127), "bool": (0, 1)}
+LIMITS: Mapping[str, Range] = {
+    name: whole_range(name) for name in ("u8", "i8", "u16", "i16", "u4", "i4", "i2", "bool")
+}
 
 
 @dataclass(frozen=True, slots=True)
