@@ -75,6 +75,12 @@ def _int_range(dtype: str, depth: int) -> tuple[int, int]:
     row = dtype_of(dtype)
     if row.kind == "bool":
         return 0, 1
+    if dtype == "u32":  # i64, which it is computed in, wraps alike everywhere
+        return whole_range(dtype)
+    if row.bits == 16:
+        most = math.isqrt((_I32_ROOM - 1) // depth)
+        low, high = whole_range(dtype)
+        return max(low, -most), min(high, most)
     roomy = 4**row.bits * depth <= _I32_ROOM
     if row.kind == "uint":
         return 0, 2**row.bits - 1 if roomy else 15

@@ -16,7 +16,7 @@ from ir.dtypes import compute_dtype, dtype_of
 from ir.errors import ProgramError, UsageError
 from ir.ops.base import Array, TensorSpec
 from ir.ops.load import Index, Load
-from ir.ops.map import Cast, Map
+from ir.ops.map import Cast, Iota, Map
 
 if TYPE_CHECKING:
     from ir.builder import Graph, Tile
@@ -106,7 +106,18 @@ class _Read:
         if self.inside is None:
             return found
         outside = self.graph.constant(self.fill or 0, compute_dtype(self.row.name))
-        return self.graph.add(Map("where"), self.inside, found, outside)
+        return self.graph.add(Map("where"), self._ordered(self.inside, byte), found, outside)
+
+    def _ordered(self, inside: Tile, byte: Tile) -> Tile:
+        """The condition over the axes of the load in their order, which are then the result's."""
+        if inside.axes == byte.axes[: len(inside.axes)]:
+            return inside
+        known: Tile | None = None
+        for axis in byte.axes:
+            here = self._apply("le", self.graph.constant(0, "i32"), self.graph.add(Iota(axis)))
+            known = here if known is None else self._apply("and", known, here)
+        assert known is not None
+        return self._apply("and", known, inside)
 
     def _apply(self, function: str, left: Tile, right: Tile | int) -> Tile:
         if isinstance(right, int):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ir.dtypes import STEPPED, is_float, rounded, within
+from ir.dtypes import STEPPED, holds, is_float, rounded, within
 from ir.ops.base import Amount, Array, Error, TileArray, TileType
 from ir.ops.product import product_sum
 from ir.roundoff import FLUSHED, FORMATS, SIGMAS, Accumulation, ErrorModel
@@ -152,8 +152,23 @@ def converted(arg: TileArray, result: TileArray, source: str, dtype: str) -> Err
     """The error of a cast on the way, which a kernel may round or not."""
     if dtype in STEPPED or not is_float(dtype):
         return _stepped(arg, result, dtype) if is_float(source) else arg.error
-    narrower = is_float(source) and FORMATS[dtype].precision < FORMATS[source].precision
+    if not is_float(source):
+        return _sum(arg.error, _unheld(arg.array, source, dtype))
+    narrower = FORMATS[dtype].precision < FORMATS[source].precision
     return _sum(arg.error, rounded_to(arg.array, dtype)) if narrower else arg.error
+
+
+def _unheld(value: Array, source: str, dtype: str) -> Error | None:
+    """The error of rounding whole numbers that a float type does not have."""
+    if holds(dtype, source):
+        return None
+    real = _real(value)
+    with np.errstate(all="ignore"):
+        inexact = (rounded(real, dtype) != real) & (np.abs(real) <= FORMATS[dtype].largest)
+    if not inexact.any():
+        return None
+    found = rounded_to(real, dtype)
+    return Error(found.wide, np.where(inexact, found.spread, 0.0))
 
 
 def _stepped(arg: TileArray, result: TileArray, dtype: str) -> Error | None:

@@ -9,14 +9,13 @@ from ir.dtypes import STEPPED, compute_dtype, dtype_of, is_float, whole_range
 
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
-NARROW = {
-    name: f"tw_from_{name}" for name in ("bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0")
-}
+NARROW = {name: f"tw_from_{name}" for name in ("bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0")}
 STORAGE = {
     "bool": "u8", "u8": "u8", "i8": "i8", "u16": "u16", "i16": "i16", "u32": "u32", "i32": "i32",
     "i64": "i64", "bf16": "u16", "f16": "u16", "e4m3": "u8", "e5m2": "u8", "e8m0": "u8",
     "tf32": "f32", "f32": "f32", "f64": "f64", "u4": "u8", "i4": "i8", "i2": "i8", "e2m1": "u8",
 }  # fmt: skip
+ROUNDED = ("e5m2", *STEPPED)  # what casts round in registers too
 
 
 def register_type(dtype: str) -> str:
@@ -93,10 +92,10 @@ def convert(expression: str, source: str, target: str) -> str:
     """A value of dtype `source` as one of `target`, both in registers.
 
     A float that becomes a narrower float keeps its register: rounding happens where it is stored,
-    but of numbers that lie far apart.
+    but of those that lie far apart.
     """
     before, after = register_type(source), register_type(target)
-    if target in STEPPED and source != target:
+    if target in ROUNDED and source != target:
         value = expression if before == "f32" else f"(f32){expression}"
         return f"tw_from_{target}(tw_to_{target}({value}))"
     if is_float(target) or before == after == "bool":
