@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.dtypes import from_float, is_float, numpy_dtype, to_float
+from ir.dtypes import CODES, from_float, is_float, numpy_dtype, to_float
 from ir.oracle import Answer
 from ir.roundoff import FLUSHED, FORMATS, SAFETY
 
@@ -28,6 +28,8 @@ _FLOAT_POISON = {  # a NaN, numbers near the largest of both signs
     "f16": (0x7FDE, 0x7BDE, 0xFBDE),
     "bf16": (0x7FDE, 0x7F5E, 0xFF5E),
     "e4m3": (0x7F, 0x7D, 0xFD),
+    "e5m2": (0x7F, 0x7A, 0xFA),
+    "e8m0": (0xFF, 0xFD, 0x01),  # which has no sign: a number near the least
 }
 TURNS = 3  # patterns of poison, one for each check of a kernel
 _ERROR_SAMPLE = 1 << 14
@@ -242,7 +244,7 @@ def widen(flat: Array, dtype: str) -> Array:
     """Narrow floats as f32, exactly; others as they are."""
     if dtype == "bf16":
         return (flat.astype(np.uint32) << 16).view(np.float32)
-    if dtype == "e4m3":
+    if dtype in CODES:
         return to_float(flat, dtype).astype(np.float32)
     return flat.astype(np.float32) if dtype == "f16" else flat
 

@@ -21,6 +21,7 @@ from ir.ops.read import Read
 from ir.ops.recur import Before
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
+from ir.packs import packed_shape, read_packed
 from ir.program import Node, Pin, Program
 from ir.scalar import scalar_function
 from ir.values import Values
@@ -217,6 +218,9 @@ class TensorHandle:
 
     def __getitem__(self, subscripts: Any) -> Tile:
         parts = subscripts if isinstance(subscripts, tuple) else (subscripts,)
+        if self.spec.packs:
+            plain = [part if isinstance(part, Tile) else as_index(part) for part in parts]
+            return read_packed(self.graph, self.spec, plain, self.fill)
         index: list[Index] = []
         tiles: list[Tile] = []
         for part in parts:
@@ -244,6 +248,10 @@ class Graph:
     @property
     def name(self) -> str:
         return self._name
+
+    @property
+    def extents(self) -> Mapping[str, int]:
+        return self._axes
 
     @classmethod
     def like(
@@ -292,7 +300,10 @@ class Graph:
         fill: float | None = None,
         values: Values | None = None,
     ) -> TensorHandle:
-        """An input tensor to be read by subscripts; `fill` is its value outside."""
+        """An input tensor to be read by subscripts; `fill` is its value outside.
+
+        Elements of less than a byte lie side by side in bytes along the last dimension.
+        """
         spec = self._declare(name, shape, dtype, "input", values)
         if fill is not None:
             fill = float(fill) if is_float(dtype) else int(fill)
@@ -314,12 +325,25 @@ class Graph:
             raise UsageError(f"{self._name}: {role} {name} has shape ({sizes}); {why}")
         try:
             spec = TensorSpec(name, tuple(shape), dtype_of(dtype).name, role, values)
+            if dtype_of(dtype).per_byte > 1:
+                spec = self._packed(spec)
             if values is not None:
                 values.check(spec)
         except ProgramError as error:
             raise ProgramError(f"{self._name}: {role} {name}: {error}") from None
         self._tensors[name] = spec
         return spec
+
+    def _packed(self, spec: TensorSpec) -> TensorSpec:
+        """The bytes that elements of a tensor share; no store writes parts of them."""
+        each = dtype_of(spec.dtype).per_byte
+        if spec.role == "output":
+            raise ProgramError(
+                f"{each} elements of {spec.dtype} share a byte, and a store writes whole bytes; "
+                "put them together in a tile of u8, or store them in a wider type"
+            )
+        shape = packed_shape(f"{self._name}: {spec.role} {spec.name}", spec.shape, spec.dtype)
+        return TensorSpec(spec.name, shape, "u8", spec.role, spec.values, spec.dtype)
 
     def output(
         self, name: str, value: Tile, dtype: str | None = None, dims: tuple[Axis, ...] | None = None

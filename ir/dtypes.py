@@ -1,12 +1,14 @@
 """Element types: their names, sizes, numpy storage, and exact conversions. No arithmetic here.
 
-bf16 and e4m3 have no numpy type; they are stored as uint16 and uint8 bit patterns. tf32 is stored
-as float32, of which products read 10 bits of mantissa.
+bf16 and floats of a byte have no numpy type; they are stored as uint16 and uint8 bit patterns. tf32
+is stored as float32, of which products read 10 bits of mantissa. Types of less than a byte lie side
+by side in the bytes of a tensor; a single element, as values on their way are, takes a byte.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from ir.errors import ProgramError
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """One element type. `bits` is its storage width; `rank` orders promotion.
+    """One element type. `bits` is its width; `rank` orders promotion.
 
     Floats have bits of an `exponent` and of a `mantissa`, whole numbers of a mantissa alone.
     """
@@ -32,7 +34,13 @@ class DType:
 
     @property
     def bytes(self) -> int:
-        return self.bits // 8
+        """Of an element by itself."""
+        return -(-self.bits // 8)
+
+    @property
+    def per_byte(self) -> int:
+        """How many share a byte of a tensor; 1 where an element has bytes of its own."""
+        return max(1, 8 // self.bits)
 
 
 DTYPES: dict[str, DType] = {
@@ -41,8 +49,17 @@ DTYPES: dict[str, DType] = {
         DType("bool", 8, "bool", "bool", 0, 1),
         DType("u8", 8, "uint", "uint8", 1, 8),
         DType("i8", 8, "int", "int8", 1, 7),
+        DType("i2", 2, "int", "int8", 1, 1),
+        DType("u4", 4, "uint", "uint8", 1, 4),
+        DType("i4", 4, "int", "int8", 1, 3),
+        DType("u16", 16, "uint", "uint16", 1, 16),
+        DType("i16", 16, "int", "int16", 1, 15),
         DType("i32", 32, "int", "int32", 2, 31),
+        DType("u32", 32, "uint", "uint32", 2, 32),
         DType("i64", 64, "int", "int64", 3, 63),
+        DType("e2m1", 4, "float", "uint8", 3, 1, 2),
+        DType("e8m0", 8, "float", "uint8", 3, 0, 8),
+        DType("e5m2", 8, "float", "uint8", 3, 2, 5),
         DType("e4m3", 8, "float", "uint8", 3, 3, 4),
         DType("bf16", 16, "float", "uint16", 4, 7, 8),
         DType("f16", 16, "float", "float16", 4, 10, 5),
@@ -52,8 +69,33 @@ DTYPES: dict[str, DType] = {
     )
 }
 
+# types that elements of a tensor have by themselves; others share bytes
+WHOLE_BYTES = tuple(name for name, dtype in DTYPES.items() if dtype.per_byte == 1)
+STEPPED = ("e2m1", "e8m0")  # floats so few that every cast rounds, as one to integers does
+NARROW = ("bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0", "tf32")  # floats whose rounding shows
 
-NARROW = ("bf16", "f16", "e4m3", "tf32")  # floats whose rounding shows
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """How the patterns of a float of at most 8 bits are read.
+
+    Exponents count from `bias`. What is larger than `largest` becomes it, or infinite, the pattern
+    before the NaNs, if the type has that; NaN is the pattern `nan`.
+    """
+
+    bias: int
+    largest: float
+    nan: int
+    infinite: bool = False
+    signed: bool = True
+
+
+CODES = {
+    "e4m3": Code(7, 448.0, 0x7F),
+    "e5m2": Code(15, 57344.0, 0x7E, infinite=True),
+    "e2m1": Code(1, 6.0, 0x7),  # which has no NaN: the largest number stands for it
+    "e8m0": Code(127, 2.0**127, 0xFF, signed=False),
+}
 
 
 def dtype_of(name: str) -> DType:
@@ -74,13 +116,14 @@ def is_float(name: str) -> bool:
 
 
 def compute_dtype(name: str) -> str:
-    """The type in which arithmetic on `name` happens: narrow floats widen to f32, ints to i32."""
+    """The type in which arithmetic on `name` happens: narrow floats widen to f32, ints to i32, and
+    u32 to i64, which has all of its numbers."""
     kind = dtype_of(name).kind
     if kind == "float":
         return "f64" if name == "f64" else "f32"
     if kind == "bool":
         return "bool"
-    return "i64" if name == "i64" else "i32"
+    return "i64" if name in ("i64", "u32") else "i32"
 
 
 def whole_range(name: str) -> tuple[int, int]:
@@ -92,8 +135,9 @@ def whole_range(name: str) -> tuple[int, int]:
 def within(array: NDArray[Any], name: str) -> NDArray[Any]:
     """Numbers with the range of dtype `name`, not rounded to it.
 
-    Floats too large become infinite, or e4m3's largest. A float becomes the nearest whole number
-    on the way to 0 that an integer dtype has, NaN 0; of a whole number the low bits are kept.
+    Floats too large become infinite, or the largest where a type has no infinity. A float becomes
+    the nearest whole number on the way to 0 that an integer dtype has, NaN 0; of a whole number the
+    low bits are kept.
     """
     kind = dtype_of(name).kind
     if kind == "bool":
@@ -102,11 +146,18 @@ def within(array: NDArray[Any], name: str) -> NDArray[Any]:
     if kind != "float":
         return _whole(array, name) if array.dtype.kind == "f" else _low_bits(array, name)
     wide = array.astype(np.float64, copy=False)
-    largest = _E4M3_LARGEST if name == "e4m3" else _overflow(name)
-    over = np.abs(wide) >= largest
-    if not over.any():
-        return wide
-    return np.where(over, np.copysign(largest if name == "e4m3" else np.inf, wide), wide)
+    if name in CODES and not CODES[name].infinite:
+        return _saturated(wide, name)
+    over = np.abs(wide) >= _overflow(name)
+    return np.where(over, np.copysign(np.inf, wide), wide) if over.any() else wide
+
+
+def _saturated(wide: NDArray[Any], name: str) -> NDArray[Any]:
+    """Numbers between the least and the largest of a type without infinity."""
+    code = CODES[name]
+    least = -code.largest if code.signed else 2.0**-code.bias
+    inside: NDArray[Any] = np.clip(wide, least, code.largest)
+    return np.where(np.isnan(wide), code.largest, inside) if name == "e2m1" else inside
 
 
 def _overflow(name: str) -> float:
@@ -128,12 +179,18 @@ def _whole(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 
 def _low_bits(array: NDArray[Any], name: str) -> NDArray[Any]:
-    return array.astype(numpy_dtype(name)).astype(np.int64)
+    row = dtype_of(name)
+    if row.per_byte == 1:
+        return array.astype(numpy_dtype(name)).astype(np.int64)
+    low: NDArray[Any] = array.astype(np.int64) & ((1 << row.bits) - 1)
+    return low - (low >> (row.bits - 1) << row.bits) if row.kind == "int" else low
 
 
 def holds(target: str, source: str) -> bool:
     """Whether float dtype `target` has every number of `source`: a cast to it changes none."""
     to, by = dtype_of(target), dtype_of(source)
+    if "e8m0" in (target, source) and target != source:  # of one sign, without 0
+        return source == "e8m0" and to.exponent >= by.exponent
     if by.kind != "float":
         return to.mantissa + 1 >= by.mantissa
     return to.mantissa >= by.mantissa and to.exponent >= by.exponent
@@ -142,7 +199,8 @@ def holds(target: str, source: str) -> bool:
 def keeps_range(target: str, source: str) -> bool:
     """Whether a cast to float `target` rounds by a share of each number alone, and none of float
     `source` is too large or too small for it."""
-    return is_float(source) and dtype_of(target).exponent >= dtype_of(source).exponent
+    keeps = is_float(source) and dtype_of(target).exponent >= dtype_of(source).exponent
+    return keeps and (target != "e8m0" or source == target)
 
 
 def promote(names: tuple[str, ...]) -> str:
@@ -154,8 +212,10 @@ def to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     """Widen storage of dtype `name` exactly: floats to float64, ints to int64, bool to bool."""
     if name == "bf16":
         return (array.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
-    if name == "e4m3":
-        known: NDArray[Any] = _E4M3[array] if isinstance(array, np.ndarray) else _e4m3_values(array)
+    if name in CODES:
+        known: NDArray[Any] = (
+            _values(name)[array] if isinstance(array, np.ndarray) else _decoded(array, name)
+        )
         return known
     kind = dtype_of(name).kind
     if kind == "bool":
@@ -165,8 +225,8 @@ def to_float(array: NDArray[Any], name: str) -> NDArray[Any]:
 
 def from_float(array: NDArray[Any], name: str) -> NDArray[Any]:
     """Round to dtype `name` (nearest, ties to even) and return its storage."""
-    if name == "e4m3":
-        return _to_e4m3(array)
+    if name in CODES:
+        return _to_exponent(array) if name == "e8m0" else _encoded(array, name)
     if name != "bf16":
         with np.errstate(over="ignore", invalid="ignore"):
             return array.astype(numpy_dtype(name))
@@ -185,26 +245,58 @@ def rounded(array: NDArray[Any], name: str) -> NDArray[Any]:
     return kept.view(np.float32).astype(np.float64)
 
 
-def _e4m3_values(code: NDArray[Any]) -> NDArray[Any]:
-    """The numbers of bytes: 1 sign, 4 exponent (bias 7) and 3 mantissa bits, no infinities."""
-    code = code.astype(np.int64)
-    exponent, mantissa = (code >> 3) & 15, code & 7
-    value = np.where(exponent == 0, mantissa * 2.0**-9, (8 + mantissa) * np.exp2(exponent - 10.0))
-    value = np.where(code & 128, -value, value)
-    return np.where((code & 127) == 127, np.nan, value)
+def _decoded(pattern: NDArray[Any], name: str) -> NDArray[Any]:
+    """The numbers of patterns: sign, exponent and mantissa; without a sign, exponents alone."""
+    row, code = dtype_of(name), CODES[name]
+    bits = pattern.astype(np.int64)
+    if not code.signed:
+        return np.where(bits == code.nan, np.nan, np.exp2((bits - code.bias) * 1.0))
+    size = bits & ((1 << (row.bits - 1)) - 1)
+    exponent, part = size >> row.mantissa, size & ((1 << row.mantissa) - 1)
+    normal = (part + (1 << row.mantissa)) * np.exp2(exponent - 1.0)
+    value = np.where(exponent == 0, part, normal) * 2.0 ** (1 - code.bias - row.mantissa)
+    if code.infinite:
+        special = exponent == (1 << row.exponent) - 1
+        value = np.where(special, np.where(part == 0, np.inf, np.nan), value)
+    elif name == "e4m3":
+        value = np.where(size == code.nan, np.nan, value)
+    return np.where(bits >> (row.bits - 1) & 1, -value, value)
 
 
-_E4M3 = _e4m3_values(np.arange(256))
-_E4M3_LARGEST = 448.0
+@cache
+def _values(name: str) -> NDArray[Any]:
+    """The numbers of all bytes; those of a narrower type lie in the low bits."""
+    return _decoded(np.arange(256), name)
 
 
-def _to_e4m3(array: NDArray[Any]) -> NDArray[Any]:
-    """Round to nearest, ties to even; what is too large becomes the largest number."""
+def _encoded(array: NDArray[Any], name: str) -> NDArray[Any]:
+    """Patterns of the nearest numbers, ties to even."""
+    row, code = dtype_of(name), CODES[name]
     value = array.astype(np.float64)
-    size = np.minimum(np.abs(value), _E4M3_LARGEST)
+    size = np.minimum(np.abs(value), 2 * code.largest if code.infinite else code.largest)
+    lowest = 1 - code.bias
     with np.errstate(divide="ignore", invalid="ignore"):
-        exponent = np.clip(np.floor(np.log2(np.where(size > 0, size, 2.0**-6))), -6, 8)
-    steps = np.rint(size / np.exp2(exponent - 3))
-    code = np.where(np.isnan(value), 127, steps + 8 * (exponent + 6))
-    found: NDArray[Any] = np.where(np.signbit(value), code + 128, code).astype(np.uint8)
+        exponent = np.floor(np.log2(np.where(size > 0, size, 2.0**lowest)))
+    exponent = np.maximum(exponent, lowest)
+    steps = np.rint(size / np.exp2(exponent - row.mantissa))
+    found = steps + (exponent - lowest) * (1 << row.mantissa)
+    if code.infinite:
+        found = np.minimum(found, ((1 << row.exponent) - 1) << row.mantissa)
+    found = np.where(np.isnan(value), code.nan, found)
+    negative = np.signbit(value) & ~(np.isnan(value) & (name == "e2m1"))
+    signed: NDArray[Any] = np.where(negative, found + (1 << (row.bits - 1)), found).astype(np.uint8)
+    return signed
+
+
+def _to_exponent(array: NDArray[Any]) -> NDArray[Any]:
+    """Patterns of the nearest powers of two, ties to an even exponent's pattern.
+
+    What is below the least of them becomes that, zero and negative numbers too.
+    """
+    value, code = array.astype(np.float64), CODES["e8m0"]
+    inside = np.clip(np.where(np.isnan(value), 1.0, value), 2.0**-code.bias, code.largest)
+    part, exponent = np.frexp(inside)  # from 0.5 up to 1
+    pattern = exponent + (code.bias - 1)
+    up = (part > 0.75) | ((part == 0.75) & (pattern & 1 == 1))
+    found: NDArray[Any] = np.where(np.isnan(value), code.nan, pattern + up).astype(np.uint8)
     return found

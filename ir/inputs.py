@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ir.draws import Draws, normal_recipe
-from ir.dtypes import dtype_of, is_float
+from ir.dtypes import dtype_of, is_float, whole_range
 from ir.ops.base import Array, TensorSpec, volume
 from ir.ops.fold import Fold
 from ir.ops.load import Load
@@ -18,6 +19,7 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.scatter import Scatter
+from ir.packs import pack
 from ir.program import Program
 from ir.ranges import mapped_range
 from ir.values import of_range
@@ -47,17 +49,39 @@ def drawn(program: Program, spec: TensorSpec, seed: int, xp: Any = np) -> Array:
 
 
 def _draw(spec: TensorSpec, bounds: tuple[int, int] | None, depth: int, draws: Draws) -> Array:
+    if spec.packs:
+        return pack(_draw(_unpacked(spec), bounds, depth, draws), spec.packs)
     if spec.values is not None:
         return spec.values.draw(spec, draws)
     if is_float(spec.dtype):
         return draws.array(spec.shape, spec.dtype, normal_recipe(spec.dtype))
-    return of_range(spec, *(bounds or _int_range(spec.dtype, depth)), draws)
+    return of_range(spec, *_bounded(bounds, spec.dtype, depth), draws)
+
+
+def _bounded(bounds: tuple[int, int] | None, dtype: str, depth: int) -> tuple[int, int]:
+    """The range of a tensor's integers: what an index may be, as far as the type goes, or any."""
+    if bounds is None:
+        return _int_range(dtype, depth)
+    low, high = whole_range(dtype)
+    return max(low, bounds[0]), min(high, bounds[1])
+
+
+def _unpacked(spec: TensorSpec) -> TensorSpec:
+    """A tensor with a byte for each element of a packed one."""
+    shape = (*spec.shape[:-1], spec.shape[-1] * dtype_of(spec.packs).per_byte)
+    return replace(spec, shape=shape, dtype=spec.packs, packs="")
 
 
 def _int_range(dtype: str, depth: int) -> tuple[int, int]:
     row = dtype_of(dtype)
     if row.kind == "bool":
         return 0, 1
+    if dtype == "u32":  # i64, which it is computed in, wraps alike everywhere
+        return whole_range(dtype)
+    if row.bits == 16:
+        most = math.isqrt((_I32_ROOM - 1) // depth)
+        low, high = whole_range(dtype)
+        return max(low, -most), min(high, most)
     roomy = 4**row.bits * depth <= _I32_ROOM
     if row.kind == "uint":
         return 0, 2**row.bits - 1 if roomy else 15
@@ -141,10 +165,16 @@ def _interval(
     parts = [_interval(program, arg, ranges) for arg in node.args]
     known = [part for part in parts if part is not None]
     if isinstance(node.op, Cast):
-        return known[0] if known and not is_float(node.dtype) else None
+        return _within(known[0], node.dtype) if known and not is_float(node.dtype) else None
     if not isinstance(node.op, Map):
         return None
     return mapped_range(node.op, parts)
+
+
+def _within(interval: tuple[int, int], dtype: str) -> tuple[int, int]:
+    """What a cast makes of integers: those that do not fit may become any."""
+    low, high = whole_range(dtype)
+    return interval if low <= interval[0] and interval[1] <= high else (low, high)
 
 
 def _sources(program: Program, position: int) -> Iterator[str]:

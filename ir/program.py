@@ -18,6 +18,7 @@ from ir.errors import ProgramError, UsageError
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Load
 from ir.ops.store import Store
+from ir.packs import check_packs
 from ir.printable import shortened
 from ir.running import refuse_escapes
 
@@ -218,6 +219,7 @@ def _check_tensor(program: str, spec: TensorSpec) -> None:
     what = f"{program}: tensor {spec.name}"
     if spec.role not in ("input", "output"):
         raise ProgramError(f"{what} is neither input nor output, but {spec.role!r}")
+    check_packs(spec)
     size = dtype_of(spec.dtype).bytes * math.prod(spec.shape)
     if len(spec.shape) > MOST_DIMENSIONS or any(extent < 0 for extent in spec.shape):
         raise ProgramError(f"{what} has shape {spec.shape}: at most {MOST_DIMENSIONS}, all >= 0")

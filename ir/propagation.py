@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.dtypes import is_float, within
+from ir.dtypes import STEPPED, holds, is_float, rounded, within
 from ir.ops.base import Amount, Array, Error, TileArray, TileType
 from ir.ops.product import product_sum
 from ir.roundoff import FLUSHED, FORMATS, SIGMAS, Accumulation, ErrorModel
@@ -180,19 +180,34 @@ def _lost(result: Array, dtype: str) -> Amount:
 
 def converted(arg: TileArray, result: TileArray, source: str, dtype: str) -> Error | None:
     """The error of a cast on the way, which a kernel may round or not."""
-    if not is_float(dtype):
-        return _truncated(arg, result, dtype) if is_float(source) else arg.error
-    narrower = is_float(source) and FORMATS[dtype].precision < FORMATS[source].precision
+    if dtype in STEPPED or not is_float(dtype):
+        return _stepped(arg, result, dtype) if is_float(source) else arg.error
+    if not is_float(source):
+        return _sum(arg.error, _unheld(arg.array, source, dtype))
+    narrower = FORMATS[dtype].precision < FORMATS[source].precision
     return _sum(arg.error, rounded_to(arg.array, dtype)) if narrower else arg.error
 
 
-def _truncated(arg: TileArray, result: TileArray, dtype: str) -> Error | None:
-    """A value just beside a whole number may be truncated to either side of it."""
+def _unheld(value: Array, source: str, dtype: str) -> Error | None:
+    """The error of rounding whole numbers that a float type does not have."""
+    if holds(dtype, source):
+        return None
+    real = _real(value)
+    with np.errstate(all="ignore"):
+        inexact = (rounded(real, dtype) != real) & (np.abs(real) <= FORMATS[dtype].largest)
+    if not inexact.any():
+        return None
+    found = rounded_to(real, dtype)
+    return Error(found.wide, np.where(inexact, found.spread, 0.0))
+
+
+def _stepped(arg: TileArray, result: TileArray, dtype: str) -> Error | None:
+    """A value just beside a step may fall to either side of it."""
     if arg.error is None:
         return None
-    size = reach(arg.error)
+    size, nearest = reach(arg.error), rounded if dtype in STEPPED else within
     with np.errstate(all="ignore"):
-        ends = (within(arg.array + size, dtype), within(arg.array - size, dtype))
+        ends = (nearest(arg.array + size, dtype), nearest(arg.array - size, dtype))
         return Error(np.maximum(*(_apart(end, result.array) for end in ends)))
 
 

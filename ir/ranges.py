@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ir.dtypes import dtype_of, is_float
+from ir.dtypes import dtype_of, is_float, whole_range
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.program import Program
 
 Range = tuple[int, int]
-LIMITS: Mapping[str, Range] = {"u8": (0, 255), "i8": (-128, 127), "bool": (0, 1)}
+LIMITS: Mapping[str, Range] = {
+    name: whole_range(name) for name in ("u8", "i8", "u16", "i16", "u4", "i4", "i2", "bool")
+}
 _MONOTONE = frozenset({"add", "sub", "mul", "max", "min", "neg", "shr", "floordiv"})  # in each
 
 

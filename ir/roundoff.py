@@ -49,6 +49,9 @@ FORMATS: dict[str, FloatFormat] = {
     "f16": FloatFormat(11, -14, 65504.0),
     "bf16": FloatFormat(8, -126, 3.3895313892515355e38),
     "e4m3": FloatFormat(4, -6, 448.0, saturates=True),
+    "e5m2": FloatFormat(3, -14, 57344.0),
+    "e2m1": FloatFormat(2, 0, 6.0, saturates=True),
+    "e8m0": FloatFormat(1, -127, 2.0**127, saturates=True),
 }
 
 

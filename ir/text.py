@@ -13,10 +13,12 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, NamedTuple, get_args, get_type_hints
 
+from ir.dtypes import dtype_of
 from ir.errors import ProgramError
 from ir.ops import OPS
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Index
+from ir.packs import check_packs
 from ir.printable import shortened
 from ir.program import Node, Pin, Program
 from ir.values import Values
@@ -40,8 +42,9 @@ def _lines(program: Program) -> Iterator[str]:
     for axis, extent in program.extents:
         yield f"axis {axis} = {extent}"
     for spec in program.tensors:
-        values = f" values={spec.values}" if spec.values else ""
-        yield f"{spec.role} {spec.name} {spec.dtype}[{', '.join(map(str, spec.shape))}]{values}"
+        more = f" packs={spec.packs}" if spec.packs else ""
+        more += f" values={spec.values}" if spec.values else ""
+        yield f"{spec.role} {spec.name} {spec.dtype}[{', '.join(map(str, spec.shape))}]{more}"
     for name, value in program.pins:
         yield f"pin {name} = {json.dumps(value)}"
     for position, node in enumerate(program.nodes):
@@ -216,7 +219,7 @@ def _located(place: str) -> Iterator[None]:
 _HEADS = {
     "program": re.compile(rf"program ({_WORD})"),
     "axis": re.compile(rf"axis ({_WORD}) = (\d+)"),
-    "tensor": re.compile(rf"(input|output) ({_WORD}) (\w+)\[([\d, ]*)\]( .*)?"),
+    "tensor": re.compile(rf"(input|output) ({_WORD}) (\w+)\[([\d, ]*)\]( packs=\w+)?( .*)?"),
     "pin": re.compile(r"pin ([^\s\"'\\]+) = (.+)"),
     "node": re.compile(rf"%(\d+) = ({_WORD})\((.*)\) -> (\w+)\(([^()]*)\)"),
 }
@@ -250,11 +253,17 @@ class _Parser:
             raise ProgramError(f"axis {name} declared twice")
         self.extents[name] = int(extent)
 
-    def _tensor(self, role: str, name: str, dtype: str, shape: str, values: str | None) -> None:
+    def _tensor(
+        self, role: str, name: str, dtype: str, shape: str, packs: str | None, values: str | None
+    ) -> None:
         if name in self.tensors:
             raise ProgramError(f"tensor {name} declared twice")
         sizes = tuple(int(size) for size in _split(shape))
-        spec = TensorSpec(name, sizes, dtype, role, _read_values(values))
+        if dtype_of(dtype).per_byte > 1:
+            raise ProgramError(f"tensor {name}: {dtype} shares bytes: u8[..] packs={dtype}")
+        held = packs.partition("=")[2] if packs else ""
+        spec = TensorSpec(name, sizes, dtype, role, _read_values(values), held)
+        check_packs(spec)
         if spec.values is not None:
             spec.values.check(spec)
         self.tensors[name] = spec

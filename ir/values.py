@@ -52,9 +52,9 @@ class Values:
     def check(self, spec: TensorSpec) -> None:
         """Raises ProgramError where a tensor of that type and shape cannot have such values."""
         row = _kind(self.kind)
-        have = "float" if is_float(spec.dtype) else "int"
+        have = "float" if is_float(spec.element) else "int"
         if row.of not in ("any", have):
-            raise ProgramError(f"input {spec.name}: {self} are {row.of}s, and it is {spec.dtype}")
+            raise ProgramError(f"input {spec.name}: {self} are {row.of}s, and it is {spec.element}")
         if row.rows and not spec.shape:
             raise ProgramError(f"input {spec.name}: {self} need a dimension, and it is a scalar")
 

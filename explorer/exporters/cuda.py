@@ -35,8 +35,8 @@ _IMPORTED = {"cuda", "cupy", "cupyx", "numpy", "torch"}
 _TORCH = {"bf16": "bfloat16"}  # where torch's word is not numpy's
 # CUtensorMapDataType of cuda.h; signed and boolean bytes are copied as unsigned ones.
 _ELEMENTS = {
-    "bool": 0, "u8": 0, "i8": 0, "u16": 1, "u32": 2, "i32": 3, "u64": 4, "i64": 5,
-    "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11,
+    "bool": 0, "u8": 0, "i8": 0, "e4m3": 0, "e5m2": 0, "e8m0": 0, "u16": 1, "i16": 1, "u32": 2,
+    "i32": 3, "u64": 4, "i64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11,
 }  # fmt: skip
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}

@@ -24,10 +24,16 @@ import numpy as np
 NAME = "$name"
 
 # One row an array: name, shape, dtype, that dtype in numpy's and in torch's words, is an output.
-# bf16 is "bfloat16" of ml_dtypes or, as bit patterns, uint16; e4m3 "float8_e4m3fn" or uint8.
+# bf16 is "bfloat16" of ml_dtypes or, as bit patterns, uint16; e4m3 "float8_e4m3fn" or uint8; alike
+# e5m2 and e8m0.
 ARGUMENTS = $arguments
 
-_PATTERNS = {"bf16": "bfloat16", "e4m3": "float8_e4m3fn"}
+_PATTERNS = {
+    "bf16": "bfloat16",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+    "e8m0": "float8_e8m0fnu",
+}
 _ON_HOST = (1, 3, 13)  # DLPack's numbers of devices: CPU, pinned for CUDA, managed by CUDA
 
 
@@ -158,7 +164,7 @@ def _of_torch(tensor, torch):
     """A tensor's memory as numpy; what numpy has no word for comes as bit patterns."""
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(np.uint16)
-    if tensor.dtype == getattr(torch, "float8_e4m3fn", None):
+    if str(tensor.dtype).rpartition(".")[2] in _PATTERNS.values():
         return tensor.view(torch.uint8).numpy()
     return tensor.numpy()
 

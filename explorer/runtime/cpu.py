@@ -460,5 +460,6 @@ def _innermost(assembly: str) -> frozenset[str]:
 
 def _storage_name(array: Array) -> str:
     names = {"bool": "bool", "uint8": "u8", "int8": "i8", "int32": "i32", "int64": "i64"}
+    names |= {"int16": "i16", "uint32": "u32"}
     names |= {"uint16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
     return names[array.dtype.name]

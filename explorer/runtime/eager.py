@@ -14,7 +14,7 @@ import numpy as np
 
 from explorer.runtime.base import Array
 from explorer.runtime.products import Product, Value, product_at
-from ir.dtypes import dtype_of, from_float, numpy_dtype, promote
+from ir.dtypes import CODES, dtype_of, from_float, numpy_dtype, promote
 from ir.ops.base import Op
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -168,8 +168,9 @@ class Evaluation:
                 node.op, Load | Map | Constant | Iota | Cast | Contract | Reduce | Store
             ):
                 raise Inexpressible(f"array libraries have no {node.op.name}")
-            if self._stored(node) == "e4m3":
-                raise Inexpressible("array libraries have no e4m3")
+            stored = self._stored(node)
+            if stored in CODES or dtype_of(stored).per_byte > 1:
+                raise Inexpressible(f"array libraries have no {stored}")
             if position in self._products:
                 self._library.refuse(self._program, self._products[position])
             if isinstance(node.op, Load) and any(i.gather is not None for i in node.op.index):

@@ -1,4 +1,4 @@
-"""Widths and bit patterns of every element type an instruction knows: ir.dtypes' and a few more.
+"""Widths and bit patterns of every element type: those of ir.dtypes.
 
 Owns the exact meaning of a pattern and the rounding into one. Knows no layout and no instruction.
 """
@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.dtypes import DTYPES
+from ir.dtypes import DTYPES, from_float, to_float
 from ir.layout.errors import LayoutError
 
-EXTRA: dict[str, int] = {"tf32": 32, "e4m3": 8, "e5m2": 8, "i4": 4, "u4": 4}
-WIDTHS: dict[str, int] = {name: dtype.bits for name, dtype in DTYPES.items()} | EXTRA
-INTEGERS = ("bool", "u4", "i4", "u8", "i8", "i32", "i64")
+WIDTHS: dict[str, int] = {name: dtype.bits for name, dtype in DTYPES.items()}
+INTEGERS = tuple(name for name, dtype in DTYPES.items() if dtype.kind != "float")
 REGISTER_BITS = 32
 _TF32_DROPPED = 13
 
@@ -31,7 +30,7 @@ def bits(dtype: str) -> int:
 
 
 def carrier(dtype: str) -> np.dtype[Any]:
-    """The unsigned numpy type that holds one pattern (4-bit types use one byte each)."""
+    """The unsigned numpy type that holds one pattern (types below a byte use one each)."""
     return np.dtype(f"uint{max(8, bits(dtype))}")
 
 
@@ -48,6 +47,8 @@ def decode(patterns: NDArray[Any], dtype: str) -> NDArray[Any]:
     if dtype in ("e4m3", "e5m2"):
         exact: NDArray[Any] = _float8_values(dtype)[raw]
         return exact
+    if dtype in ("e2m1", "e8m0"):
+        return to_float(raw, dtype)
     with np.errstate(invalid="ignore"):  # signalling NaNs become quiet ones
         values: NDArray[np.float64] = _as_float(raw, dtype).astype(np.float64)
         return values
@@ -69,6 +70,8 @@ def encode(values: NDArray[Any], dtype: str) -> NDArray[Any]:
         return _round_bf16(array)
     if dtype == "tf32":
         return _round_tf32(array)
+    if dtype in ("e2m1", "e8m0"):
+        return from_float(array, dtype)
     return _round_float8(array.astype(np.float64), dtype)
 
 
@@ -83,9 +86,11 @@ def pack(patterns: NDArray[Any], dtype: str) -> NDArray[np.uint32]:
             "partial-register",
             f"{count} values of {width} bits are {count * width} bits, not a multiple of 32",
         )
-    if width == 4:
-        low, high = patterns[:, 0::2].astype(np.uint8), patterns[:, 1::2].astype(np.uint8)
-        return np.ascontiguousarray((low & 15) | (high << 4)).view(np.uint32)
+    if width < 8:
+        fields = patterns.astype(np.uint8).reshape(threads, -1, 8 // width) & ((1 << width) - 1)
+        octets = fields << np.arange(0, 8, width, dtype=np.uint8)
+        joined: NDArray[np.uint8] = np.bitwise_or.reduce(octets, axis=-1)
+        return joined.view(np.uint32)
     raw = np.ascontiguousarray(patterns.astype(carrier(dtype), copy=False))
     return raw.view(np.uint32).reshape(threads, -1)
 
@@ -93,10 +98,11 @@ def pack(patterns: NDArray[Any], dtype: str) -> NDArray[np.uint32]:
 def unpack(registers: NDArray[np.uint32], dtype: str) -> NDArray[Any]:
     """[thread, register] 32-bit registers -> [thread, value] patterns; the inverse of `pack`."""
     raw = np.ascontiguousarray(registers, dtype=np.uint32)
-    if bits(dtype) != 4:
+    width = bits(dtype)
+    if width >= 8:
         return raw.view(carrier(dtype))
-    octets = raw.view(np.uint8)
-    return np.stack((octets & 15, octets >> 4), axis=-1).reshape(raw.shape[0], -1)
+    fields = raw.view(np.uint8)[..., None] >> np.arange(0, 8, width, dtype=np.uint8)
+    return (fields & ((1 << width) - 1)).reshape(raw.shape[0], -1)
 
 
 def _as_float(raw: NDArray[Any], dtype: str) -> NDArray[Any]:
@@ -108,12 +114,11 @@ def _as_float(raw: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 def _decode_integer(raw: NDArray[Any], dtype: str) -> NDArray[np.int64]:
-    if dtype in ("i8", "i32", "i64"):
-        return raw.view(f"int{bits(dtype)}").astype(np.int64)
-    wide = raw.astype(np.int64)
-    if dtype == "i4":
-        return ((wide & 15) ^ 8) - 8
-    return wide & 15 if dtype == "u4" else wide
+    width, signed = bits(dtype), DTYPES[dtype].kind == "int"
+    if width >= 8:
+        return (raw.view(f"int{width}") if signed else raw).astype(np.int64)
+    wide, half = raw.astype(np.int64) & ((1 << width) - 1), 1 << (width - 1)
+    return (wide ^ half) - half if signed else wide
 
 
 def _round_bf16(array: NDArray[Any]) -> NDArray[np.uint16]:

@@ -22,7 +22,8 @@ class TensorSpec:
     """A tensor in memory: row-major, `shape` in elements; role is "input" or "output".
 
     `values` says what an input's elements may be, where they are not normal numbers or, of
-    integers, any that the program can use.
+    integers, any that the program can use. The bytes of u8 may each hold several elements of a
+    type that `packs` names.
     """
 
     name: str
@@ -30,6 +31,12 @@ class TensorSpec:
     dtype: str
     role: str = "input"
     values: Values | None = None
+    packs: str = ""
+
+    @property
+    def element(self) -> str:
+        """The dtype of what it holds."""
+        return self.packs or self.dtype
 
 
 @dataclass(frozen=True, slots=True)

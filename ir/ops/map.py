@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ir.dtypes import NARROW, dtype_of, is_float, rounded, within
+from ir.dtypes import NARROW, STEPPED, dtype_of, is_float, rounded, within
 from ir.errors import ProgramError
 from ir.ops.base import (
     Environment,
@@ -170,8 +170,9 @@ class Iota:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """Conversion to `dtype`. The oracle rounds to integers only, what others round is an error; but
-    what `dtype` has no room for is infinite, or its largest number."""
+    """Conversion to `dtype`. The oracle rounds to integers and floats of few numbers only, what
+    others round is an error; but what `dtype` has no room for is infinite, or its largest number.
+    """
 
     dtype: str
     name: ClassVar[str] = "cast"
@@ -184,7 +185,8 @@ class Cast:
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         array = args[0].array
-        if env.rounds and self.dtype in NARROW and array.dtype.kind == "f":
+        rounds = env.rounds and self.dtype in NARROW and array.dtype.kind == "f"
+        if rounds or self.dtype in STEPPED:
             array = rounded(array, self.dtype)
         return TileArray(args[0].axes, within(array, self.dtype))
 

@@ -266,18 +266,22 @@ def converted(expression: str, source: NDArray[Any], out: NDArray[Any]) -> NDArr
         ("bf16", "tw_pack_bf16(x, 0) & 0xffffu"),
         ("f16", "tw_pack_f16(0, x) >> 16"),
         ("e4m3", "tw_to_e4m3(x)"),
+        ("e5m2", "tw_to_e5m2(x)"),
+        ("e2m1", "tw_to_e2m1(x)"),
+        ("e8m0", "tw_to_e8m0(x)"),
         ("tf32", "tw_to_tf32(x)"),
     ],
 )
 def test_conversions_round_as_the_types_do(dtype: str, expression: str) -> None:
     rng = np.random.default_rng(5)
-    limit = {"f16": 65504.0, "e4m3": 448.0}.get(dtype, 1e30)
+    limit = {"f16": 65504.0, "e4m3": 448.0, "e5m2": 57344.0}.get(dtype, 1e30)
     wide = rng.standard_normal(4096) * 2.0 ** rng.integers(-26, 18, 4096)
-    exact = decode(np.arange(256, dtype=carrier("e4m3")), "e4m3")
-    finite = np.where(np.isnan(exact), 0, exact)
+    small_type = dtype if bits(dtype) <= 8 else "e4m3"
+    exact = decode(np.arange(1 << bits(small_type), dtype=np.uint8), small_type)
+    finite = np.where(np.isfinite(exact), exact, 0)
     ties = np.concatenate([finite, (finite[:-1] + finite[1:]) / 2, [0.0]])
     values = np.clip(np.concatenate([wide, ties]), -limit, limit)
-    source = np.resize(values, 4096 + 512).astype(np.float32)
+    source = np.resize(values, 4096 + 640).astype(np.float32)
     out = converted(expression, source, np.zeros(source.size, np.uint32))
     np.testing.assert_array_equal(out, encode(source, dtype).astype(np.uint32))
 
@@ -289,10 +293,13 @@ def test_conversions_round_as_the_types_do(dtype: str, expression: str) -> None:
         ("bf16", "tw_bits(tw_from_bf16(x))"),
         ("f16", "tw_bits(tw_from_f16(x))"),
         ("e4m3", "tw_bits(tw_from_e4m3(x))"),
+        ("e5m2", "tw_bits(tw_from_e5m2(x))"),
+        ("e2m1", "tw_bits(tw_from_e2m1(x))"),
+        ("e8m0", "tw_bits(tw_from_e8m0(x))"),
     ],
 )
 def test_conversions_back_are_exact(dtype: str, expression: str) -> None:
-    patterns = np.arange(1 << bits(dtype), dtype=np.uint32)
+    patterns = np.resize(np.arange(1 << bits(dtype), dtype=np.uint32), max(256, 1 << bits(dtype)))
     out = converted(expression, patterns, np.zeros(patterns.size, np.float32))
     with np.errstate(invalid="ignore"):  # signalling NaNs become quiet ones
         wanted = decode(patterns.astype(carrier(dtype)), dtype).astype(np.float32)

@@ -153,7 +153,7 @@ _ESCAPE = "\x1b[31m"
         (_changed("output C f32[2, 3]", "output C f32[6]"), "(2, 3) elements into (6,)"),
         (_changed("output C f32[2, 3]", "output C f32[2, 3]\noutput D f32[2]"), "stored once"),
         (_changed("input B", "output B"), "load B: no such input"),
-        (_changed("input A f32", "input A f33"), "line 8"),
+        (_changed("input A f32", "input A f33"), "line 5"),
         (_changed("%2, tensor=C", ""), "line 11"),
         (_changed("index=[m, k]", "index=[" * 500), "line 8"),
         (_changed("index=[m, k]", "index=[m, k + [7]]"), "line 8"),

@@ -10,7 +10,7 @@ import pytest
 import ir
 from ir import Graph, Program, ProgramError, operator, parse, reduce, to_text
 from ir.draws import Draws, normal_table
-from ir.dtypes import DTYPES, is_float, to_float
+from ir.dtypes import WHOLE_BYTES, is_float, to_float
 from ir.inputs import drawn_inputs
 from ir.ops.base import TensorSpec
 from ir.values import Values
@@ -47,7 +47,7 @@ def test_each_kind_is_what_it_says() -> None:
     assert (drawn(ir.one_hot(), "bf16").sum(1) == 1).all()
 
 
-@pytest.mark.parametrize("dtype", [name for name in DTYPES if is_float(name)])
+@pytest.mark.parametrize("dtype", [n for n in WHOLE_BYTES if is_float(n) and n != "e8m0"])
 def test_normal_numbers_are_normal(dtype: str) -> None:
     found = drawn(ir.normal(), dtype, (200, 500))
     assert abs(found.mean()) < 0.02

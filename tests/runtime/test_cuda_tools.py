@@ -16,7 +16,7 @@ from explorer.runtime import cuda, nvrtc
 from explorer.runtime.base import CompileError, get_runtime
 from explorer.runtime.cuda import CudaRuntime
 from explorer.runtime.tensor_map import ALIGNMENT, SIZE, encode
-from ir.dtypes import DTYPES, numpy_dtype
+from ir.dtypes import WHOLE_BYTES, numpy_dtype
 from ir.errors import MissingTarget
 from tests.judging import exactly
 from tests.runtime.fake_cuda_backend import kernel
@@ -176,7 +176,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> CudaRuntime:
     return CudaRuntime()
 
 
-@pytest.mark.parametrize("dtype", sorted(DTYPES))
+@pytest.mark.parametrize("dtype", sorted(WHOLE_BYTES))
 def test_poison_is_the_hosts(dtype: str, runtime: CudaRuntime) -> None:
     here, there = (np.zeros((3, 5), numpy_dtype(dtype)) for _ in range(2))
     poison(here, dtype)

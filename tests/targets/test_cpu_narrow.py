@@ -27,33 +27,34 @@ needs_compiler = pytest.mark.skipif(find_linker() is None, reason="no C compiler
 
 
 @operator
-def by_lanes(g: Graph, count: int, source: str, target: str) -> None:
+def by_lanes(g: Graph, count: int, source: str, target: str, way: str = "f32") -> None:
     """Whole vectors and a tail."""
     place = g.axis("place", count)
-    g.output("Y", cast(cast(g.input("X", (place,), source), "f32"), target), target)
+    g.output("Y", cast(cast(g.input("X", (place,), source), way), target), target)
 
 
 @operator
-def one_by_one(g: Graph, count: int, source: str, target: str) -> None:
+def one_by_one(g: Graph, count: int, source: str, target: str, way: str = "f32") -> None:
     """Scalars: each is the sum of itself and zeros in the other lanes."""
     place, lane = g.axis("place", count), g.axis("lane", 16)
-    x = cast(g.input("X", (place,), source), "f32")
+    x = cast(cast(g.input("X", (place,), source), way), "f32")
     g.output("Y", reduce("sum", where(g.iota(lane) < 1, x, 0.0), lane), target)
 
 
+Types = tuple[str, str, str]  # of what is given, of what is made of it on the way, of the result
 FORMS = {by_lanes: "place", one_by_one: "lane"}
 
 
-def kernel_of(form: Operator, source: str, target: str, count: int, machine: str) -> Kernel:
-    program = form.build(count=count, source=source, target=target)
+def kernel_of(form: Operator, types: Types, count: int, machine: str) -> Kernel:
+    program = form.build(count=count, source=types[0], way=types[1], target=types[2])
     schedule = Schedule.of("cpu", {"lane.s0": FORMS[form]})
     return BACKEND.lower(program, schedule, replace(HOST, isa=MACHINES[machine]), full=True)
 
 
 def every_pattern(dtype: str) -> np.ndarray:
     storage = numpy_dtype(dtype)
-    bits = dtype_of(dtype).bits
-    return np.arange(1 << bits, dtype=f"u{bits // 8}").view(storage)
+    row = dtype_of(dtype)
+    return np.arange(1 << row.bits, dtype=f"u{row.bytes}").view(storage)
 
 
 def awkward_numbers(dtype: str) -> np.ndarray:
@@ -83,13 +84,17 @@ def same(have: np.ndarray, want: np.ndarray, dtype: str, form: Operator) -> None
     assert np.array_equal(np.signbit(have[signed]), np.signbit(want[signed]))
 
 
-def cases(dtype: str) -> list[tuple[np.ndarray, str, str, np.ndarray]]:
-    """(given, its dtype, the result's dtype, what is right)"""
+def cases(dtype: str) -> list[tuple[np.ndarray, Types, np.ndarray]]:
+    """(given, the types, what is right). Narrower than a byte, numbers are only on their way."""
     patterns, numbers = every_pattern(dtype), awkward_numbers(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         narrowed = from_float(numbers, dtype)
         widened = to_float(patterns, dtype).astype(np.float32)
-    return [(patterns, dtype, "f32", widened), (numbers, "f32", dtype, narrowed)]
+    if dtype_of(dtype).per_byte > 1:
+        rounded = to_float(narrowed, dtype).astype(np.float32)
+        return [(numbers, ("f32", dtype, "f32"), rounded)]
+    narrow, wide = ("f32", "f32", dtype), (dtype, "f32", "f32")
+    return [(patterns, wide, widened), (numbers, narrow, narrowed)]
 
 
 def run_llvm(kernel: Kernel, given: np.ndarray, target: str, folder: Path) -> np.ndarray:
@@ -114,17 +119,17 @@ def run_c(kernel: Kernel, given: np.ndarray, target: str, machine: str, folder: 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_conversions_are_exact(dtype: str, machine: str, tmp_path: Path) -> None:
-    for given, source, target, want in cases(dtype):
+    for given, types, want in cases(dtype):
         for form in FORMS:
-            kernel = kernel_of(form, source, target, len(given), machine)
-            same(run_llvm(kernel, given, target, tmp_path), want, target, form)
+            kernel = kernel_of(form, types, len(given), machine)
+            same(run_llvm(kernel, given, types[2], tmp_path), want, types[2], form)
 
 
 @needs_compiler
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_c_converts_alike(dtype: str, machine: str, tmp_path: Path) -> None:
-    for given, source, target, want in cases(dtype):
+    for given, types, want in cases(dtype):
         for form in FORMS:
-            kernel = kernel_of(form, source, target, len(given), machine)
-            same(run_c(kernel, given, target, machine, tmp_path), want, target, form)
+            kernel = kernel_of(form, types, len(given), machine)
+            same(run_c(kernel, given, types[2], machine, tmp_path), want, types[2], form)

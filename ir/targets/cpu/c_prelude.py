@@ -20,6 +20,7 @@ _SCALARS = {
     "i1": "int", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
     "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
     "bf16": "uint16_t", "f16": "uint16_t", "e4m3": "uint8_t",
+    "e5m2": "uint8_t", "e2m1": "uint8_t", "e8m0": "uint8_t",
     "f32": "float", "f64": "double", "ptr": "char *",
 }  # fmt: skip
 _WIDTHS = {16: "_mm", 32: "_mm256", 64: "_mm512"}
@@ -397,7 +398,7 @@ class Prelude:
         narrow, f32 = self.type(Type(format.name, lanes)), self.type(Type("f32", lanes))
         if lanes:
             i32, u32 = self.vector("i32", lanes), self.vector("u32", lanes)
-            small = self.vector(f"u{format.bits}", lanes)
+            small = self.vector(f"u{format.width}", lanes)
             body = narrowing(format, i32, u32, f32, small, narrow)
         else:
             bits = self.bits(Type("i32"), Type("f32")), self.bits(Type("f32"), Type("i32"))

@@ -139,10 +139,19 @@ class Values:
     def _arithmetic(self, i: Instruction) -> tuple[str, int]:
         sign, level = _ARITHMETIC[i.op]
         left, right = i.args
+        if "wraps" in i.attrs:
+            return self._wrapping(i, sign)
         # Sums of indices may be regrouped, sums of floats may not.
         tight = level if i.op == "iadd" else level + 1
         low, high = (level, tight) if level > LOOSE else (UNARY, UNARY)
         return f"{self._bare(left, right, low)} {sign} {self._bare(right, left, high)}", level
+
+    def _wrapping(self, i: Instruction, sign: str) -> tuple[str, int]:
+        """Arithmetic of i64 modulo 2^64, which is that of unsigned numbers."""
+        type = _type(i)
+        kind = self.prelude.vector("u64", type.lanes) if type.lanes else "uint64_t"
+        left, right = (f"({kind}){self.operand(a).at(UNARY)}" for a in i.args)
+        return f"({self.prelude.type(type)})({left} {sign} {right})", UNARY
 
     def _op_lshr(self, i: Instruction) -> tuple[str, int]:
         type = _type(i)

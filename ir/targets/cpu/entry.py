@@ -19,14 +19,19 @@ _C_TYPES = {
     "f16": "uint16_t",
     "bf16": "uint16_t",
     "e4m3": "uint8_t",
+    "e5m2": "uint8_t",
+    "e8m0": "uint8_t",
     "i64": "int64_t",
     "i32": "int32_t",
+    "u32": "uint32_t",
+    "i16": "int16_t",
+    "u16": "uint16_t",
     "i8": "int8_t",
     "u8": "uint8_t",
     "bool": "uint8_t",
 }
 
-_PATTERNS = ("f16", "bf16", "e4m3")  # to C they are integers
+_PATTERNS = ("f16", "bf16", "e4m3", "e5m2", "e8m0")  # to C they are integers
 
 _HEADER = """\
 #include <stdint.h>

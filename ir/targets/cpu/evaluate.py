@@ -25,17 +25,15 @@ from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic
 from ir.targets.cpu.nest import Builder, Type, Value
 
-SCALARS = {"bool": "i1", "u8": "i8", "tf32": "f32"}
+SCALARS = {
+    "bool": "i1", "u8": "i8", "u16": "i16", "u32": "i32", "u4": "i8", "i4": "i8", "i2": "i8",
+    "tf32": "f32",
+}  # fmt: skip
 
 
 def scalar_of(dtype: str) -> str:
     """The nest scalar that holds values of a program dtype."""
     return SCALARS.get(dtype, dtype)
-
-
-def packed_scalar(dtype: str) -> str:
-    """The same for what buffers hold: "i16" too, which exists only as a packed form."""
-    return "i16" if dtype == "i16" else scalar_of(dtype)
 
 
 def accuracy(program: Program) -> str:
@@ -45,18 +43,29 @@ def accuracy(program: Program) -> str:
 
 
 def cast(b: Builder, value: Value, dtype: str, unsigned: bool) -> Value:
-    """A value as `dtype` has it: a float becomes the nearest of a byte's numbers, any but 0 is
+    """A value as `dtype` has it: a float becomes the nearest of an integer's numbers, any but 0 is
     true."""
     if dtype == "bool" and value.type.scalar != "i1":
         if value.type.is_float:
             value = b.convert(value, "f64" if value.type.scalar == "f64" else "f32")
         return b.test("ne", value, b.constant(0.0, value.type))
-    if value.type.is_float and dtype_of(dtype).bits == 8 and not is_float(dtype):
+    if value.type.is_float and not is_float(dtype) and dtype not in ("i32", "i64"):
         low, high = whole_range(dtype)
-        value = b.convert(value, "i32")
+        value = b.convert(value, "i64" if dtype == "u32" else "i32")
         least, most = (b.constant(each, value.type) for each in (low, high))
         value = b.op("imin", b.op("imax", value, least), most)
+    elif dtype_of(dtype).per_byte > 1 and not is_float(dtype):
+        value = _low_bits(b, b.convert(value, "i32", unsigned), dtype)
     return b.convert(value, scalar_of(dtype), unsigned)
+
+
+def _low_bits(b: Builder, value: Value, dtype: str) -> Value:
+    """The low bits of an i32, as a number of an integer type narrower than a byte."""
+    row = dtype_of(dtype)
+    if row.kind == "uint":
+        return b.op("and", value, b.constant((1 << row.bits) - 1, value.type))
+    rest = b.constant(32 - row.bits, value.type)
+    return b.op("ashr", b.op("shl", value, rest), rest)
 
 
 class Leaves(Protocol):
@@ -133,7 +142,7 @@ class Evaluator:
         return self.b.convert(value, scalar, unsigned)
 
     def _unsigned(self, node: int) -> bool:
-        return self.program.nodes[node].dtype in ("u8", "bool")
+        return dtype_of(self.program.nodes[node].dtype).kind in ("uint", "bool")
 
     def _compute(self, node: int, i: int, j: int) -> Value:
         here = self.program.nodes[node]

@@ -65,17 +65,18 @@ class DotRow:
 
 # what an operand is packed to: the dtypes that convert to it exactly
 EXACTLY = {
-    "f32": ("f32", "tf32", "bf16", "f16", "e4m3", "i8", "u8"),
-    "bf16": ("bf16", "e4m3", "i8", "u8"),
-    "i16": ("i8", "u8"),
-    "i8": ("i8",),
-    "u8": ("u8",),
-}
+    "f32": ("f32", "tf32", "bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0",
+            "i16", "u16", "i8", "u8", "i4", "u4", "i2"),
+    "bf16": ("bf16", "e4m3", "e5m2", "e2m1", "i8", "u8", "i4", "u4", "i2"),
+    "i16": ("i16", "i8", "u8", "i4", "u4", "i2"),
+    "i8": ("i8", "i4", "u4", "i2"),
+    "u8": ("u8", "u4"),
+}  # fmt: skip
 
 
 def packed_bytes(dtype: str) -> int:
-    """Bytes of one element of a packed operand (i16 exists only as a packed form)."""
-    return 2 if dtype == "i16" else dtype_of(dtype).bytes
+    """Bytes of one element of a packed operand."""
+    return dtype_of(dtype).bytes
 
 
 VECTORS: tuple[VectorRow, ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ir.stages import Accumulator
 from ir.targets.cpu.access import Position, Site
-from ir.targets.cpu.evaluate import packed_scalar
+from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.micro import Accumulators, StageEmitter
 from ir.targets.cpu.nest import Type, Value
 from ir.targets.cpu.plan import main_reduction
@@ -181,14 +181,14 @@ class KeptLanes(StageEmitter):
             )
             bits = self.b.load(Type("i32"), pointer, at)
             self.evaluator.memo[row_key] = self.b.bitcast(
-                self.b.splat(bits, self.lanes), Type(packed_scalar(dot.row), count)
+                self.b.splat(bits, self.lanes), Type(scalar_of(dot.row), count)
             )
         if lane_key not in self.evaluator.memo:
             pointer, at = self.access(lane_term).pointer(
                 self.b, self.evaluator.place(0, j), self.evaluator.inner
             )
             self.evaluator.memo[lane_key] = self.b.load(
-                Type(packed_scalar(dot.lane), count), pointer, at
+                Type(scalar_of(dot.lane), count), pointer, at
             )
         order = (lane_key, row_key) if dot.lane_first else (row_key, lane_key)
         return self.b.intrinsic(

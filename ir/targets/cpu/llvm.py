@@ -26,6 +26,7 @@ from ir.targets.cpu.llvm_words import (
 from ir.targets.cpu.narrow import FORMATS
 from ir.targets.cpu.nest import (
     I64,
+    WRAPPING,
     Block,
     Branch,
     Comment,
@@ -142,8 +143,8 @@ class LlvmPrinter(MemoryPrinter):
         if i.op in PLAIN:
             flags = " contract" if i.op in ("fadd", "fsub", "fmul") else ""
             if i.op in ("idiv", "irem", "iadd", "isub", "imul") and i.result.type.lanes == 0:
-                exact = i.op in ("iadd", "isub", "imul") and not i.attrs.get("wraps")
-                flags = " nsw" if exact else ""
+                sums = i.op in WRAPPING and not i.attrs.get("wraps")
+                flags = " nsw" if sums else ""
             left, right = (self._name(a) for a in i.args)
             self._define(i, f"{PLAIN[i.op]}{flags} {type_text(i.result.type)} {left}, {right}")
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from ir.targets.cpu.instructions import CallRow
 from ir.targets.cpu.llvm_words import literal, type_text
-from ir.targets.cpu.narrow import INFINITE, Format, conversion
+from ir.targets.cpu.narrow import F32_MANTISSA, HALF, INFINITE, Format, conversion
 from ir.targets.cpu.nest import Type
 
 Emit = Callable[[str], str]  # writes `name = text` and returns the name
@@ -86,13 +86,21 @@ class NarrowFloats:
     # -- widening
 
     def _widened(self, value: str, format: Format) -> str:
+        if not format.signed:
+            return self._power(value)
         signed = self._cast("sext", value, format.integer, "i32")
         bits = self._op("shl", signed, format.shift)
         if not format.rescaled:
             return self._cast("bitcast", bits, "i32", "f32")
-        bits = self._op("and", bits, format.moved - (1 << 31))
+        if format.bits < format.width:
+            sign = self._op("and", self._op("shl", signed, 32 - format.bits), -(1 << 31))
+            bits = self._op("or", self._op("and", bits, format.moved), sign)
+        else:
+            bits = self._op("and", bits, format.moved - (1 << 31))
         number = self._cast("bitcast", bits, "i32", "f32")
         number = self._float("fmul", number, format.scale)
+        if not format.undefined:
+            return number
         size = self._op("and", bits, format.moved)
         special = self._test("sge", size, format.special)
         other = self._op("or", bits, INFINITE if format.infinite else INFINITE | 1 << 22)
@@ -100,9 +108,34 @@ class NarrowFloats:
         type = self._type("f32")
         return self.emit(f"select {self._type('i1')} {special}, {type} {other}, {type} {number}")
 
+    def _power(self, value: str) -> str:
+        """A power of two by its exponent: the least is half a step of f32's, the last is NaN."""
+        pattern = self._cast("zext", value, "i8", "i32")
+        ends = self._op("and", self._op("add", pattern, 1), 255)
+        bits = self._op("shl", pattern, F32_MANTISSA)
+        other = self._op("or", bits, HALF)
+        found = self._select(self._test("sle", ends, 1), other, bits)
+        return self._cast("bitcast", found, "i32", "f32")
+
     # -- narrowing
 
+    def _exponent(self, value: str) -> str:
+        """The nearest power of two's exponent, ties to even; the least of what is below it."""
+        bits = self._cast("bitcast", value, "f32", "i32")
+        size = self._op("and", bits, 0x7FFFFFFF)
+        odd = self._op("and", self._op("lshr", size, F32_MANTISSA), 1)
+        up = self._op("add", self._op("add", size, HALF - 1), odd)
+        found = self._op("lshr", up, F32_MANTISSA)
+        above = self._cast("zext", self._test("sgt", size, HALF + HALF // 2), "i1", "i32")
+        found = self._select(self._test("slt", size, 1 << F32_MANTISSA), above, found)
+        found = self._select(self._test("sgt", found, 254), 254, found)
+        found = self._select(self._test("slt", bits, 0), 0, found)
+        found = self._select(self._test("sgt", size, INFINITE), 255, found)
+        return self._cast("trunc", found, "i32", "i8")
+
     def _narrowed(self, value: str, format: Format) -> str:
+        if not format.signed:
+            return self._exponent(value)
         bits = self._cast("bitcast", value, "f32", "i32")
         size = self._op("and", bits, 0x7FFFFFFF)
         found = self._rounded(size, format)
@@ -113,8 +146,11 @@ class NarrowFloats:
             if format.infinite:
                 over = self._test("sge", size, format.largest)
                 found = self._select(over, format.special >> format.shift, found)
-        found = self._select(self._test("sgt", size, INFINITE), format.nan, found)
+        nan = self._test("sgt", size, INFINITE)
+        found = self._select(nan, format.nan, found)
         sign = self._op("and", self._op("lshr", bits, 32 - format.bits), format.sign)
+        if not format.undefined:
+            sign = self._select(nan, 0, sign)
         return self._cast("trunc", self._op("or", found, sign), "i32", format.integer)
 
     def _rounded(self, size: str, format: Format) -> str:

@@ -17,7 +17,7 @@ from ir.stages import Stage
 from ir.targets.cpu import packing
 from ir.targets.cpu.access import Access, Digit
 from ir.targets.cpu.emit import emit_stage
-from ir.targets.cpu.evaluate import packed_scalar, scalar_of
+from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.frame import PAGE, Frame, Room
 from ir.targets.cpu.nest import Index, Type, Value
 from ir.targets.cpu.pads import pads_of
@@ -125,7 +125,7 @@ class Lowering:
 
     def buffer_access(self, buffer: Buffer) -> Access:
         """Access of a buffer at the loops that are open now."""
-        scalar = packed_scalar(buffer.dtype)
+        scalar = scalar_of(buffer.dtype)
         element = Type(scalar).bytes
         digits: dict[str, tuple[Digit, ...]] = {}
         step = element

@@ -3,7 +3,8 @@
 Values of these types are only stored; arithmetic is in f32. Both printers convert by the same
 integer arithmetic where the machine has no instruction: widening shifts a number's bits into those
 of an f32 whose exponent a multiplication then corrects (exact, subnormals included); narrowing
-rounds the bits to nearest even, and numbers below the format's normal ones by an addition.
+rounds the bits to nearest even, and numbers below the format's normal ones by an addition. A format
+without a sign, a scale, is the exponent of an f32 as it is.
 """
 
 from __future__ import annotations
@@ -17,26 +18,35 @@ from ir.targets.cpu.instructions import CONVERSIONS, CallRow
 
 F32_MANTISSA, F32_BIAS = 23, 127
 INFINITE = 0x7F800000  # bits of an infinite f32
+HALF = 1 << 22  # an f32's first bit below the exponent: 2^-127 alone, NaN beside the largest one
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """`mantissa` bits below the exponent, whose value is less by `bias`. `infinite`: whether the
-    largest exponent means infinity and NaN; else only all ones are NaN and results saturate."""
+    largest exponent means infinity and NaN; else results saturate, and only all ones are NaN, or
+    nothing is if not `undefined`. Without a sign it is an exponent alone, which has no 0."""
 
     name: str
     mantissa: int
     bias: int
     infinite: bool = True
+    undefined: bool = True
+    signed: bool = True
 
     @property
     def bits(self) -> int:
         return dtype_of(self.name).bits
 
     @property
+    def width(self) -> int:
+        """Bits of the integer in whose low bits it lies."""
+        return 8 * dtype_of(self.name).bytes
+
+    @property
     def integer(self) -> str:
         """The scalar whose bits it shares."""
-        return f"i{self.bits}"
+        return f"i{self.width}"
 
     @property
     def shift(self) -> int:
@@ -78,7 +88,7 @@ class Format:
         """Bits of the f32 from which on results are infinite, or of the largest number."""
         if self.infinite:
             return (F32_BIAS + 1 + self.bias) << F32_MANTISSA
-        return (self.sign - 2 << self.shift) + self.offset
+        return (self.sign - 1 - self.undefined << self.shift) + self.offset
 
     @property
     def offset(self) -> int:
@@ -96,7 +106,7 @@ class Format:
 
     @property
     def nan(self) -> int:
-        """The pattern of a quiet NaN."""
+        """The pattern of a quiet NaN, or of the number that stands for it."""
         if not self.infinite:
             return self.sign - 1
         return (self.special >> self.shift) | 1 << (self.mantissa - 1)
@@ -108,6 +118,9 @@ FORMATS = {
         Format("bf16", 7, 127),
         Format("f16", 10, 15),
         Format("e4m3", 3, 7, infinite=False),
+        Format("e5m2", 2, 15),
+        Format("e2m1", 1, 1, infinite=False, undefined=False),
+        Format("e8m0", 0, 127, infinite=False, signed=False),
     )
 }
 

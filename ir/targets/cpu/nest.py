@@ -21,6 +21,9 @@ SCALAR_BYTES = {
     "bf16": 2,
     "f16": 2,
     "e4m3": 1,
+    "e5m2": 1,
+    "e2m1": 1,
+    "e8m0": 1,
     "f32": 4,
     "f64": 8,
     "ptr": 8,
@@ -50,7 +53,9 @@ class Type:
         return f"{self.scalar}x{self.lanes}" if self.lanes else self.scalar
 
 
-NARROW_FLOATS = ("bf16", "f16", "e4m3")  # stored and converted, never computed with
+# stored and converted, never computed with
+NARROW_FLOATS = ("bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0")
+WRAPPING = ("iadd", "isub", "imul")
 I64, PTR, BIT = Type("i64"), Type("ptr"), Type("i1")
 
 
@@ -330,8 +335,11 @@ class Builder:
         Sums and products of scalar integers must not overflow unless `wraps` is given; sdiv and
         srem truncate, and the divisor must be neither 0 nor -1.
         fmaximum and fminimum are NaN if either operand is; fmax and fmin, which are one
-        instruction, take the second where either is NaN.
+        instruction, take the second where either is NaN. What does not fit an i64 wraps, which
+        indices are known not to do.
         """
+        if args[0].type.scalar == "i64" and op in WRAPPING:
+            attrs["wraps"] = True
         return self.emit(op, args[0].type, *args, **attrs)
 
     def test(self, predicate: str, left: Value, right: Value) -> Value:

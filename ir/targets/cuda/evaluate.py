@@ -252,6 +252,8 @@ class Evaluator(Transfers):
                 for r in roots
             ]
             value = " * ".join(parts)
+            if len(parts) == 2 and node.dtype == "i64":
+                value = scalars.apply("mul", node.dtype, parts, node.dtype)
             inside = self.inside(axes, point)
             if inside:
                 value = f"({inside} ? {value} : {self.identity(position)})"

@@ -6,15 +6,17 @@ import hashlib
 import math
 import struct
 
-from ir.dtypes import compute_dtype, dtype_of, is_float, whole_range
+from ir.dtypes import STEPPED, compute_dtype, dtype_of, is_float, whole_range
 
 LOG2E = 1.4426950408889634
 LN2 = 0.6931471805599453
-NARROW = {"bf16": "tw_from_bf16", "f16": "tw_from_f16", "e4m3": "tw_from_e4m3"}
+NARROW = {name: f"tw_from_{name}" for name in ("bf16", "f16", "e4m3", "e5m2", "e2m1", "e8m0")}
 STORAGE = {
-    "bool": "u8", "u8": "u8", "i8": "i8", "i32": "i32", "i64": "i64", "bf16": "u16", "f16": "u16",
-    "e4m3": "u8", "tf32": "f32", "f32": "f32", "f64": "f64",
+    "bool": "u8", "u8": "u8", "i8": "i8", "u16": "u16", "i16": "i16", "u32": "u32", "i32": "i32",
+    "i64": "i64", "bf16": "u16", "f16": "u16", "e4m3": "u8", "e5m2": "u8", "e8m0": "u8",
+    "tf32": "f32", "f32": "f32", "f64": "f64", "u4": "u8", "i4": "i8", "i2": "i8", "e2m1": "u8",
 }  # fmt: skip
+ROUNDED = ("e5m2", *STEPPED)  # what casts round in registers too
 
 
 def register_type(dtype: str) -> str:
@@ -48,6 +50,9 @@ def apply(function: str, dtype: str, arguments: list[str], operand: str) -> str:
     """`function` of ir.scalar on C++ expressions; `operand` is the dtype it computes in."""
     a = arguments
     kind = register_type(operand)
+    if kind == "i64" and function in ("add", "sub", "mul"):  # which may wrap
+        sign = {"add": "+", "sub": "-", "mul": "*"}[function]
+        return f"(i64)((u64){a[0]} {sign} (u64){a[1]})"
     simple = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "=="}
     if function in simple:
         return f"({a[0]} {simple[function]} {a[1]})"
@@ -128,18 +133,32 @@ def _real(function: str, a: list[str], wide: bool) -> str:
 def convert(expression: str, source: str, target: str) -> str:
     """A value of dtype `source` as one of `target`, both in registers.
 
-    A float that becomes a narrower float keeps its register: rounding happens where it is stored.
+    A float that becomes a narrower float keeps its register: rounding happens where it is stored,
+    but of those that lie far apart.
     """
     before, after = register_type(source), register_type(target)
+    if target in ROUNDED and source != target:
+        value = expression if before == "f32" else f"(f32){expression}"
+        return f"tw_from_{target}(tw_to_{target}({value}))"
     if is_float(target) or before == after == "bool":
         return expression if before == after else f"({after}){expression}"
     if after == "bool":
         return f"({expression} != 0)"
     if is_float(before):
         return _whole(expression, target)
-    narrow = {"i8": "i8", "u8": "u8"}.get(target)
+    if dtype_of(target).per_byte > 1:
+        return _low_bits(expression if before == "i32" else f"(i32){expression}", target)
+    narrow = target if target in ("i8", "u8", "i16", "u16", "u32") else ""
     cast = f"({after})({narrow})" if narrow else f"({after})"
     return f"{cast}{expression}" if before != after or narrow else expression
+
+
+def _low_bits(expression: str, dtype: str) -> str:
+    """The low bits of an i32 as a number of an integer dtype narrower than a byte."""
+    row = dtype_of(dtype)
+    if row.kind == "uint":
+        return f"({expression} & {(1 << row.bits) - 1})"
+    return f"((i32)((u32){expression} << {32 - row.bits}) >> {32 - row.bits})"
 
 
 def _whole(expression: str, target: str) -> str:
@@ -149,12 +168,14 @@ def _whole(expression: str, target: str) -> str:
     if target == "i32":
         return f"tw_whole({expression})"
     low, high = whole_range(target)
+    if target == "u32":
+        return f"min(max(tw_whole_64({expression}), {low}ll), {high}ll)"
     return f"min(max(tw_whole({expression}), {low}), {high})"
 
 
 def unpack(word: str, place: int, dtype: str) -> str:
     """Element `place` of a 32-bit word of elements of `dtype`, in its register type."""
-    bits = dtype_of(dtype).bits
+    bits = 8 * dtype_of(dtype).bytes
     per_word = 32 // bits
     place %= per_word
     if dtype == "bf16":
@@ -164,9 +185,9 @@ def unpack(word: str, place: int, dtype: str) -> str:
         return f"tw_from_f16({shifted} & 0xffffu)"
     if dtype in ("f32", "tf32"):
         return f"tw_float({word})"
-    if dtype == "i32":
-        return f"(i32){word}"
-    return from_storage(f"({shifted} & 0xffu)", dtype)
+    if dtype in ("i32", "u32"):
+        return f"({register_type(dtype)}){word}"
+    return from_storage(f"({shifted} & {(1 << bits) - 1:#x}u)", dtype)
 
 
 def from_storage(raw: str, dtype: str) -> str:
@@ -175,10 +196,8 @@ def from_storage(raw: str, dtype: str) -> str:
         return f"{NARROW[dtype]}((u32){raw})"
     if dtype == "bool":
         return f"({raw} != 0)"
-    if dtype == "i8":
-        return f"(i32)(i8){raw}"
-    if dtype == "u8":
-        return f"(i32)(u8){raw}"
+    if STORAGE[dtype] in ("i8", "u8", "i16", "u16", "u32"):
+        return f"({register_type(dtype)})({STORAGE[dtype]}){raw}"
     return raw
 
 
@@ -188,8 +207,8 @@ def to_storage(value: str, dtype: str) -> str:
         return f"(u16)tw_pack_bf16({value}, 0.0f)"
     if dtype == "f16":
         return f"(u16)tw_pack_f16({value}, 0.0f)"
-    if dtype == "e4m3":
-        return f"(u8)tw_to_e4m3({value})"
+    if dtype in NARROW:
+        return f"(u8)tw_to_{dtype}({value})"
     if dtype == "bool":
         return f"(u8)({value} ? 1 : 0)"
     return f"({STORAGE[dtype]}){value}"
@@ -201,7 +220,8 @@ def pack_word(values: list[str], dtype: str) -> str:
         return f"tw_pack_{dtype}({values[0]}, {values[1]})"
     if dtype in ("f32", "tf32"):
         return f"tw_bits({values[0]})"
-    if dtype == "i32":
+    if dtype in ("i32", "u32"):
         return f"(u32){values[0]}"
-    parts = [f"((u32){to_storage(value, dtype)} & 0xffu)" for value in values]
-    return " | ".join(f"({p} << {8 * i})" if i else p for i, p in enumerate(parts))
+    bits = 8 * dtype_of(dtype).bytes
+    parts = [f"((u32){to_storage(value, dtype)} & {(1 << bits) - 1:#x}u)" for value in values]
+    return " | ".join(f"({p} << {bits * i})" if i else p for i, p in enumerate(parts))

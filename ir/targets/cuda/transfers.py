@@ -242,7 +242,7 @@ class Transfers(Registers):
         with self.w.block(f"if ({condition})" if condition else ""):
             self.w.line(f"const {kind} {words} = tw_load_{size}{once}({pointer} + ({offset}));")
             for i, target in enumerate(targets):
-                place = i * dtype_of(node.dtype).bits // 32
+                place = i * dtype_of(node.dtype).bytes // 4
                 word = words if kind == "u32" else f"{words}.w[{place}]"
                 self.w.line(f"{target} = {scalars.unpack(word, i, node.dtype)};")
         if condition:

@@ -19,6 +19,7 @@ from ir.targets.cuda.prelude import (
     host_tensor,
     host_text,
     host_types,
+    narrow,
     sections,
     wrapper_names,
 )
@@ -38,7 +39,7 @@ _KINDS = ("bf16", "f16", "tf32", "e4m3", "i8", "u8")
 def host_sections() -> dict[str, str]:
     """Wrapper name -> host text."""
     found: dict[str, str] = {}
-    for part in host_text.TEXT.split("//@ ")[1:]:
+    for part in [*host_text.TEXT.split("//@ ")[1:], *narrow.TEXT.split("//@ ")[1:]]:
         names, _, text = part.partition("\n")
         for name in names.split():
             found[name] = text.replace("NAME", name)

@@ -1,0 +1,50 @@
+"""Text of the prelude that the device and the host share: narrow floats by integer arithmetic.
+
+Formats without an instruction on the machines that this target knows. Sections as in `device`.
+"""
+
+TEXT = r"""
+//@ tw_from_e5m2
+TW_INLINE f32 tw_from_e5m2(u32 bits) { return tw_from_f16((bits & 0xffu) << 8); }
+//@ tw_to_e5m2
+// Below the normal numbers an addition rounds to a multiple of the smallest.
+TW_INLINE u32 tw_to_e5m2(f32 value) {
+  u32 bits = tw_bits(value), size = bits & 0x7fffffffu, sign = bits >> 24 & 0x80u;
+  if (size > 0x7f800000u) return sign | 0x7eu;
+  if (size >= 0x47800000u) return sign | 0x7cu;
+  if (size < 0x38800000u) return sign | (tw_bits(tw_float(size) + 128.0f) - 0x43000000u);
+  return sign | (size - 0x38000000u + 0xfffffu + (size >> 21 & 1u)) >> 21;
+}
+//@ tw_from_e2m1
+// Twice the size is c, 2 c - 4 or 4 c - 16, whichever is largest.
+TW_INLINE f32 tw_from_e2m1(u32 bits) {
+  i32 c = bits & 7u;
+  f32 size = (f32)max(c, max(2 * c - 4, 4 * c - 16)) * 0.5f;
+  return bits & 8u ? -size : size;
+}
+//@ tw_to_e2m1
+// Half way between two numbers the even pattern is taken; 7 stands for NaN.
+TW_INLINE u32 tw_to_e2m1(f32 value) {
+  u32 bits = tw_bits(value);
+  f32 size = tw_float(bits & 0x7fffffffu);
+  if (size != size) return 7u;
+  u32 found = (size > 0.25f) + (size >= 0.75f) + (size > 1.25f) + (size >= 1.75f) + (size > 2.5f);
+  return (found + (size >= 3.5f) + (size > 5.0f)) | (bits >> 28 & 8u);
+}
+//@ tw_from_e8m0
+// The exponent of an f32; the least is half a step of it, the last is NaN.
+TW_INLINE f32 tw_from_e8m0(u32 bits) {
+  bits &= 0xffu;
+  return tw_float(bits << 23 | (((bits + 1u) & 0xffu) <= 1u ? 0x400000u : 0u));
+}
+//@ tw_to_e8m0
+// To nearest, ties to an even exponent; what is below the least power becomes that.
+TW_INLINE u32 tw_to_e8m0(f32 value) {
+  u32 bits = tw_bits(value), size = bits & 0x7fffffffu;
+  if (size > 0x7f800000u) return 255u;
+  if (bits >> 31) return 0u;
+  if (size < 0x800000u) return size > 0x600000u;
+  u32 found = (size + 0x3fffffu + (size >> 23 & 1u)) >> 23;
+  return found < 254u ? found : 254u;
+}
+"""
