@@ -42,7 +42,8 @@ def _scores(x: Inputs, causal: bool, window: int = 0, change: Any = None) -> Arr
 
 def _plain(x: Inputs, causal: bool = False, window: int = 0, scale: float = 0.0, **_: Any) -> Array:
     d = x["Q"].shape[-1]
-    scores = _scores({**x, "Q": x["Q"] * (scale or d**-0.5) * math.sqrt(d)}, causal, window)
+    scaled = {**x, "Q": x["Q"] * (scale or d**-0.5) * math.sqrt(d)}
+    scores = _scores(scaled, causal, window)
     return (_softmax(scores) @ _heads(x)[2]).reshape(*x["Q"].shape[:-1], -1)
 
 
@@ -65,7 +66,7 @@ def _backward(x: Inputs, causal: bool = False, **_: Any) -> Mapping[str, Array]:
 
 
 def _sink(x: Inputs, causal: bool = True, window: int = 0, **_: Any) -> Array:
-    scores, (_, _, v) = _scores(x, causal, window), _heads(x)
+    scores, v = _scores(x, causal, window), _heads(x)[2]
     extra = np.broadcast_to(x["sink"].reshape(scores.shape[1:3])[:, :, None, None],
                             (*scores.shape[:-1], 1))  # fmt: skip
     weights = _softmax(np.concatenate([scores, extra], axis=-1))[..., :-1]
@@ -81,7 +82,8 @@ def _alibi(x: Inputs, causal: bool = True, **_: Any) -> Array:
     def less(scores: Array) -> Array:
         sq, sk = scores.shape[-2:]
         distance = np.abs(np.arange(sk)[None] - np.arange(sk - sq, sk)[:, None])
-        return scores - x["slope"].reshape(scores.shape[1:3])[:, :, None, None] * distance
+        slope = x["slope"].reshape(scores.shape[1:3])[:, :, None, None]
+        return np.asarray(scores - slope * distance)
 
     scores = _scores(x, causal, 0, less)
     return np.asarray(_softmax(scores) @ _heads(x)[2]).reshape(x["Q"].shape)
@@ -91,9 +93,9 @@ def _documents(x: Inputs, causal: bool = True, **_: Any) -> Array:
     """Each document by itself."""
     q, k, v = _heads(x)
     found = np.zeros(q.shape)
-    for b, document in enumerate(x["document"]):
-        for each in np.unique(document):
-            at = document == each
+    for b, ids in enumerate(x["document"]):
+        for each in np.unique(ids):
+            at = ids == each
             scores = q[b][:, :, at] @ np.swapaxes(k[b][:, :, at], -1, -2) / math.sqrt(q.shape[-1])
             inside = _seen(at.sum(), at.sum(), causal)
             found[b][:, :, at] = _softmax(np.where(inside, scores, -np.inf)) @ v[b][:, :, at]

@@ -32,12 +32,12 @@ def _matmul(x: Inputs, ta: bool = False, tb: bool = False, **_: Any) -> Array:
 
 def _bias_act(x: Inputs, activation: str = "gelu", residual: bool = True, **how: Any) -> Array:
     result = _ACTIVATIONS[activation](_matmul(x, **how) + x["bias"])
-    return result + x["residual"] if residual else result
+    return np.asarray(result + x["residual"]) if residual else result
 
 
 def _gated(x: Inputs, tb: bool = False, **_: Any) -> Array:
     w1, w3 = (x[name].T if tb else x[name] for name in ("W1", "W3"))
-    return _ACTIVATIONS["silu"](x["X"] @ w1) * (x["X"] @ w3)
+    return np.asarray(_ACTIVATIONS["silu"](x["X"] @ w1) * (x["X"] @ w3))
 
 
 def _lora(x: Inputs, scale: float = 1.0, **_: Any) -> Array:
