@@ -33,10 +33,7 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`digits` per axis, outermost first; `lows`: the axis value at the base pointer.
-
-    `steps`: bytes between neighbours of each dimension, of a tensor read at looked-up indices.
-    """
+    """`digits` per axis, outermost first; `lows`: the axis value at the base pointer."""
 
     base: Value
     scalar: str
@@ -44,7 +41,6 @@ class Access:
     lows: Mapping[str, Index]
     constant: int = 0
     padded: bool = False  # whole vectors may be read at the edges
-    steps: tuple[int, ...] = ()
 
     def stride(self, axis: str) -> int:
         """Bytes between neighbours on `axis` inside a register tile (0: does not vary)."""

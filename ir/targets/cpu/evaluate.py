@@ -19,7 +19,6 @@ from ir.ops.reduce import Carry, Now, Prior
 from ir.program import Program
 from ir.scalar import running_bound, scalar_function
 from ir.targets.cpu.access import Access, Position, Site
-from ir.targets.cpu.look_up import LookUp
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
 from ir.targets.cpu.nest import Builder, Type, Value
 
@@ -109,14 +108,13 @@ class Evaluator:
 
     def vector(self, node: int, i: int, j: int, scalar: str) -> Value:
         """The value as a whole vector of `scalar`."""
-        value = self.convert(self.value(node, i, j), scalar, self.unsigned(node))
+        value = self.convert(self.value(node, i, j), scalar, self._unsigned(node))
         return value if value.type.lanes else self.b.splat(value, self.lanes)
 
     def convert(self, value: Value, scalar: str, unsigned: bool = False) -> Value:
         return self.b.convert(value, scalar, unsigned)
 
-    def unsigned(self, node: int) -> bool:
-        """Whether a node's whole numbers have no sign."""
+    def _unsigned(self, node: int) -> bool:
         return self.program.nodes[node].dtype in ("u8", "bool")
 
     def _compute(self, node: int, i: int, j: int) -> Value:
@@ -125,13 +123,13 @@ class Evaluator:
         if self.leaves.is_leaf(node):
             return self._read(node, i, j)
         if isinstance(op, Constant):
-            return self.constant(op)
+            return self._constant(op)
         if isinstance(op, Iota):
-            return self.iota(op.axis, i, j)
+            return self._iota(op.axis, i, j)
         if isinstance(op, Cast):
             source = here.args[0]
             value = self.value(source, i, j)
-            return self._cast(value, op.dtype, self.unsigned(source))
+            return self._cast(value, op.dtype, self._unsigned(source))
         if isinstance(op, Map):
             short = self._short_exp(node, i, j)
             return short or self._map(op.function, here.args, i, j)
@@ -180,7 +178,7 @@ class Evaluator:
         for slot, arg in enumerate(args):
             value = self.value(arg, i, j)
             if row.result != "select" or slot > 0:
-                value = self.convert(value, scalar, self.unsigned(arg))
+                value = self.convert(value, scalar, self._unsigned(arg))
             values.append(value)
         if any(value.type.lanes for value in values):
             values = [v if v.type.lanes else self.b.splat(v, self.lanes) for v in values]
@@ -192,7 +190,7 @@ class Evaluator:
         if found is None:
             return None
         x, scale, less = found
-        value = self.convert(self.value(x, i, j), "f32", self.unsigned(x))
+        value = self.convert(self.value(x, i, j), "f32", self._unsigned(x))
         slope, shift = self._line(less, scale, i, j)
         if value.type.lanes and not slope.type.lanes:
             slope, shift = (self.b.splat(each, self.lanes) for each in (slope, shift))
@@ -274,15 +272,14 @@ class Evaluator:
         zero = any(isinstance(op, Constant) and op.value == 0 and op.dtype == "f32" for op in ops)
         return zero and any(isinstance(op, Iota) for op in ops)
 
-    def constant(self, op: Constant) -> Value:
+    def _constant(self, op: Constant) -> Value:
         """Narrow floats as the f32 of the same value: what is stored is converted again."""
         if op.dtype in NARROW:
             value = float(rounded(np.array([op.value]), op.dtype)[0])
             return self.b.constant(value, Type("f32"))
         return self.b.constant(op.value, Type(scalar_of(op.dtype)))
 
-    def iota(self, axis: str, i: int, j: int) -> Value:
-        """The coordinate along an axis, as i32."""
+    def _iota(self, axis: str, i: int, j: int) -> Value:
         position = self.site[axis]
         inner = position.inner
         if axis == self.row:
@@ -314,7 +311,7 @@ class Evaluator:
         access = self.leaves.access(node)
         op = self.program.nodes[node].op
         if isinstance(op, Load) and self.leaves.looks_up(node):
-            return LookUp(self, op, node).value(access, i, j)
+            return self._indirect(node, op, access, i, j)
         pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
         stride = access.stride(self.lane)
         dtype = self.program.nodes[node].dtype
@@ -323,11 +320,9 @@ class Evaluator:
             value = self.b.load(Type(scalar), pointer, at)
         else:
             value = self._lanes(Type(scalar, self.lanes), pointer, at, stride, access.padded, j)
-        return self.truth(value) if dtype == "bool" else value
-
-    def truth(self, value: Value) -> Value:
-        """Bytes as truth values."""
-        return self.b.test("ne", value, self.b.constant(0, value.type))
+        if dtype == "bool":
+            return self.b.test("ne", value, self.b.constant(0, value.type))
+        return value
 
     def _lanes(
         self, type: Type, pointer: Value, at: int, stride: int, padded: bool, j: int
@@ -336,6 +331,43 @@ class Evaluator:
         if stride == type.bytes // type.lanes:
             return self.b.load(type, pointer, at, 0 if padded else mask)
         return self.b.gather(type, pointer, stride, at, mask)
+
+    def _indirect(self, node: int, op: Load, access: Access, i: int, j: int) -> Value:
+        """A load at indices held by tiles: lane offsets added up, then gathered."""
+        spec = self.program.scope.tensors[op.tensor]
+        element = Type(access.scalar).bytes
+        strides = [element] * len(spec.shape)
+        for dim in reversed(range(len(spec.shape) - 1)):
+            strides[dim] = strides[dim + 1] * spec.shape[dim + 1]
+        pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
+        total = self._lane_offsets(access.stride(self.lane)) if self.varies(node) else None
+        for dim, index in enumerate(op.index):
+            if index.gather is None:
+                continue
+            chosen = self.value(self.program.nodes[node].args[index.gather], i, j)
+            offset = self.b.convert(chosen, "i64")
+            offset = self.b.op("imul", offset, self.b.constant(strides[dim], offset.type))
+            if total is not None and not offset.type.lanes:
+                offset = self.b.splat(offset, self.lanes)
+            total = offset if total is None else self.b.op("iadd", total, offset)
+        assert total is not None
+        base = self.b.offset(pointer, at)
+        if total.type.lanes:
+            total = self._inside(total, self.masks.get(j, 0))
+            return self.b.gather_at(Type(access.scalar, self.lanes), base, total)
+        return self.b.load(Type(access.scalar), self.b.offset(base, total))
+
+    def _inside(self, offsets: Value, active: int) -> Value:
+        """Offsets of idle lanes become 0, which is inside the tensor as its first lane is."""
+        if not active:
+            return offsets
+        lanes = self.b.lanes(offsets.type)
+        inside = self.b.test("lt", lanes, self.b.constant(active, lanes.type))
+        return self.b.select(inside, offsets, self.b.constant(0, offsets.type))
+
+    def _lane_offsets(self, stride: int) -> Value:
+        type = Type("i64", self.lanes)
+        return self.b.op("imul", self.b.lanes(type), self.b.constant(stride, type))
 
     def prior(self, node: int) -> bool:
         return isinstance(self.program.nodes[node].op, Prior)

@@ -126,15 +126,15 @@ class Lowering:
             shape, shift = pad.shape, pad.before
         element = dtype_of(spec.dtype).bytes
         strides: dict[str, int] = {}
-        constant, step, steps = 0, element, [0] * len(shape)
+        constant, step = 0, element
         for dim in reversed(range(len(shape))):
-            index, steps[dim] = op.index[dim], step
+            index = op.index[dim]
             for axis, coefficient in index.terms:
                 strides[axis] = strides.get(axis, 0) + coefficient * step
             constant += (index.constant + shift[dim]) * step
             step *= shape[dim]
         digits = {axis: (Digit(1, stride),) for axis, stride in strides.items()}
-        return Access(base, scalar_of(spec.dtype), digits, {}, constant, steps=tuple(steps))
+        return Access(base, scalar_of(spec.dtype), digits, {}, constant)
 
     def output_access(self, tensor: str, axes: tuple[str, ...]) -> Access:
         """Access of an output tensor stored over `axes`."""
