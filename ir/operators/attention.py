@@ -74,6 +74,14 @@ class Heads(NamedTuple):
         return (*self.outer, *self.group, self.queries, self.columns)
 
 
+def sharing(g: Graph, heads: int, kv_heads: int) -> tuple[int, int]:
+    """How many heads keys have (0: as many), and how many of the queries share one of them."""
+    kv_heads = kv_heads or heads
+    if kv_heads < 1 or heads % kv_heads:
+        raise UsageError(f"{g.name}: heads={heads} is no multiple of kv_heads={kv_heads}")
+    return kv_heads, heads // kv_heads
+
+
 def heads_of(
     g: Graph, b: int, heads: int, sq: int, d: int, sk: int, dv: int, kv_heads: int, dtype: str
 ) -> Heads:
@@ -81,12 +89,10 @@ def heads_of(
 
     With fewer kv_heads, Q is (b, kv_heads, group, sq, d), the same bytes.
     """
-    sk, dv, kv_heads = sk or sq, dv or d, kv_heads or heads
-    if kv_heads < 1 or heads % kv_heads:
-        raise UsageError(f"{g.name}: heads={heads} is no multiple of kv_heads={kv_heads}")
+    kv_heads, shared = sharing(g, heads, kv_heads)
     outer = g.axes(b=b, hk=kv_heads)
-    group = g.axes(g=heads // kv_heads) if kv_heads != heads else ()
-    queries, keys, depth, columns = g.axes(sq=sq, sk=sk, d=d, dv=dv)
+    group = g.axes(g=shared) if shared > 1 else ()
+    queries, keys, depth, columns = g.axes(sq=sq, sk=sk or sq, d=d, dv=dv or d)
     q = g.input("Q", (*outer, *group, queries, depth), dtype)
     k = g.input("K", (*outer, keys, depth), dtype)
     v = g.input("V", (*outer, keys, columns), dtype)
@@ -204,6 +210,8 @@ def softcap_attention(
 
     Shapes as of `attention`.
     """
+    if cap <= 0:
+        raise UsageError(f"{g.name}: cap={cap}; scores stay below it, so it is above 0")
     h = heads_of(g, b, heads, sq, d, sk, 0, kv_heads, dtype)
     scores = tanh(contract(h.q, h.k, over=h.depth) * (1 / math.sqrt(d) / cap)) * cap
     scores = masked(g, scores, h.queries, h.keys, causal, window)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ir import Graph, UsageError, contract, operator, where
-from ir.operators.attention import attended, masked
+from ir.operators.attention import attended, masked, sharing
 from ir.values import ascending, indices, lengths
 
 _MLA: dict[str, object] = {"heads": 128, "dtype": "bf16"}
@@ -51,12 +51,9 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
 }  # fmt: skip
 
 
-def _group(g: Graph, heads: int, kv_heads: int) -> tuple[int, int]:
-    """How many heads keys have, and how many of the queries share one of them."""
-    kv_heads = kv_heads or heads
-    if kv_heads < 1 or heads % kv_heads:
-        raise UsageError(f"{g.name}: heads={heads} is no multiple of kv_heads={kv_heads}")
-    return kv_heads, heads // kv_heads
+def _check_queries(g: Graph, sq: int, sk: int) -> None:
+    if sq > sk:
+        raise UsageError(f"{g.name}: sq={sq} > sk={sk} keys: a masked query would see none")
 
 
 @operator
@@ -67,8 +64,8 @@ def decode_attention(
 
     Q is (b, kv_heads, group, d), K and V are (b, kv_heads, sk, d), length is (b) of i32.
     """
-    kv_heads, sharing = _group(g, heads, kv_heads)
-    bb, hk, group, keys, depth, columns = g.axes(b=b, hk=kv_heads, g=sharing, sk=sk, d=d, dv=d)
+    kv_heads, shared = sharing(g, heads, kv_heads)
+    bb, hk, group, keys, depth, columns = g.axes(b=b, hk=kv_heads, g=shared, sk=sk, d=d, dv=d)
     q = g.input("Q", (bb, hk, group, depth), dtype)
     k, v = g.input("K", (bb, hk, keys, depth), dtype), g.input("V", (bb, hk, keys, columns), dtype)
     length = g.input("length", (bb,), "i32", values=lengths(sk, 1))
@@ -87,8 +84,9 @@ def paged_attention(
     Q is (b, kv_heads, group, sq, d); the pools are (slots, page, kv_heads, d), table is (b, pages)
     and length (b) of i32. The last of sq queries sees length[b] keys, each one before it one less.
     """
-    kv_heads, sharing = _group(g, heads, kv_heads)
-    bb, hk, group, queries = g.axes(b=b, hk=kv_heads, g=sharing, sq=sq)
+    kv_heads, shared = sharing(g, heads, kv_heads)
+    _check_queries(g, sq, pages * page)
+    bb, hk, group, queries = g.axes(b=b, hk=kv_heads, g=shared, sq=sq)
     p, o, depth, columns = g.axes(p=pages, o=page, d=d, dv=d)
     q = g.input("Q", (bb, hk, group, queries, depth), dtype)
     pool_k, pool_v = (
@@ -114,8 +112,8 @@ def ragged_attention(
     (tokens, kv_heads, d). Queries lie in blocks of rows of one sequence: Q is (blocks, rows,
     kv_heads, group, d); row r of block i is query place[i] + r of sequence[i].
     """
-    kv_heads, sharing = _group(g, heads, kv_heads)
-    block, row, hk, group = g.axes(i=blocks, r=rows, hk=kv_heads, g=sharing)
+    kv_heads, shared = sharing(g, heads, kv_heads)
+    block, row, hk, group = g.axes(i=blocks, r=rows, hk=kv_heads, g=shared)
     keys, depth, columns = g.axes(j=longest, d=d, dv=d)
     q = g.input("Q", (block, row, hk, group, depth), dtype)
     k, v = (g.tensor(name, (tokens, kv_heads, d), dtype, fill=0) for name in ("K", "V"))
@@ -187,6 +185,7 @@ def mla_decode(
     sk, latent + rope), length (b) of i32, O (b, sq, heads, latent). The last of sq queries sees
     length[b] keys, each one before it one less. d is that of the heads before they were absorbed.
     """
+    _check_queries(g, sq, sk)
     bb, queries, h, keys = g.axes(b=b, sq=sq, h=heads, sk=sk)
     depth, turned, columns = g.axes(c=latent, e=rope, dv=latent)
     q = g.input("Q", (bb, queries, h, depth), dtype)

@@ -6,7 +6,7 @@ import math
 
 from ir import Axis, Graph, Tile, UsageError, cast, contract, operator
 from ir.builder import TensorHandle
-from ir.operators.attention import attended, masked
+from ir.operators.attention import attended, masked, sharing
 from ir.values import uniform
 
 _LLAMA: dict[str, object] = {"b": 1, "heads": 32, "d": 128, "dtype": "bf16"}
@@ -77,13 +77,11 @@ def rotary_attention(
     Q is (b, heads, s, d), K and V are (b, kv_heads, s, d), cos and sin (s, d / 2) as of `rotary`.
     With fewer kv_heads, Q and O are (b, kv_heads, group, s, d), the same bytes.
     """
-    kv_heads = kv_heads or heads
-    if kv_heads < 1 or heads % kv_heads:
-        raise UsageError(f"{g.name}: heads={heads} is no multiple of kv_heads={kv_heads}")
-    bb, hk, group = g.axes(b=b, hk=kv_heads, g=heads // kv_heads)
+    kv_heads, shared = sharing(g, heads, kv_heads)
+    bb, hk, group = g.axes(b=b, hk=kv_heads, g=shared)
     queries, keys, columns = g.axes(sq=s, sk=s, dv=d)
     half, pair = _pairs(g, d)
-    q = g.tensor("Q", (b, kv_heads, heads // kv_heads, s, d), dtype)
+    q = g.tensor("Q", (b, kv_heads, shared, s, d), dtype)
     k = g.tensor("K", (b, kv_heads, s, d), dtype)
     cos, sin = _tables(g, s, d)
     how = half, pair, paired
