@@ -58,7 +58,7 @@ def _grouped(x: Inputs, stride: int = 1, padding: int = 0, groups: int = 1, **_:
 
 def _transposed(x: Inputs, taps: int = 4, stride: int = 2, padding: int = 1, **_: object) -> Array:
     """Every place of X adds its multiple of the filter to what is below."""
-    n, h, w, c = x["X"].shape
+    n, h, w, _ = x["X"].shape
     f = x["W"].shape[-1]
     margin = taps + padding + stride
     whole = np.zeros((n, stride * h + 2 * margin, stride * w + 2 * margin, f))

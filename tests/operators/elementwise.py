@@ -42,7 +42,7 @@ def _bias_residual(x: Inputs, **_: object) -> Array:
 
 
 def _dropout(x: Inputs, rate: float = 0.1, **_: object) -> Array:
-    return x["X"] * x["mask"] / (1 - rate)
+    return np.asarray(x["X"] * x["mask"] / (1 - rate))
 
 
 def _rope(x: Inputs, interleaved: bool = False, **_: object) -> Array:

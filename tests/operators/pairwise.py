@@ -35,7 +35,7 @@ def _matern(x: Inputs, d: int, s: float = 0.0, halves: int = 3, **_: object) -> 
 
 def _distances(x: Inputs, kind: str = "euclidean", **_: object) -> Array:
     if kind == "manhattan":
-        return np.abs(_apart(x)).sum(2)
+        return np.asarray(np.abs(_apart(x)).sum(2))
     return _distance(x) ** (1 if kind == "euclidean" else 2)
 
 

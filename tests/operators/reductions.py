@@ -32,7 +32,7 @@ def _statistics(x: Inputs, **_: object) -> Mapping[str, Array]:
 
 
 def _norm(x: Inputs, order: int = 2, **_: object) -> Array:
-    return np.linalg.norm(x["X"], ord=order or np.inf, axis=1)
+    return np.asarray(np.linalg.norm(x["X"], ord=order or np.inf, axis=1))
 
 
 def _reduction(x: Inputs, kind: str = "sum", over: str = "c", **_: object) -> Array:

@@ -15,7 +15,7 @@ def _hadamard(x: Inputs, n: int, **_: object) -> Array:
     while len(matrix) < n:
         matrix = np.block([[matrix, matrix], [matrix, -matrix]])
     rows = x["X"].reshape(-1, n)
-    return (rows @ matrix / np.sqrt(n)).reshape(x["X"].shape)
+    return np.asarray((rows @ matrix / np.sqrt(n)).reshape(x["X"].shape))
 
 
 def _dft(x: Inputs, **_: object) -> Mapping[str, Array]:
