@@ -1,4 +1,4 @@
-"""Every built-in operator against plain numpy, through the oracle."""
+"""Operators against plain numpy, through the oracle; all of them are in tests/operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ir import UsageError, evaluate, load_operator, operator_names, parse, random_inputs
+from ir import UsageError, evaluate, load_operator, parse, random_inputs
 from ir.dtypes import to_float
 
 Array = np.ndarray[Any, Any]
@@ -158,10 +158,6 @@ def test_the_oracle_agrees_with_plain_numpy(
     assert parse(str(program)) == program
 
 
-def test_every_operator_is_tested_here() -> None:
-    assert {name for name, _, _ in CASES} == set(operator_names())
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
@@ -169,7 +165,7 @@ def test_every_operator_is_tested_here() -> None:
         ("attention", _HEADS | {"kv_heads": 3}, "heads=4 is no multiple of kv_heads=3"),
         ("attention", _HEADS | {"sk": 3, "causal": True}, "sq=5 > sk=3"),
         ("attention", _HEADS | {"window": -1}, "window=-1"),
-        ("conv2d", {"n": 1, "h": 2, "w": 9, "c": 1, "f": 1}, "3x3 filter does not fit 2x9"),
+        ("conv2d", {"n": 1, "h": 2, "w": 9, "c": 1, "f": 1}, "a filter of 3 does not fit 2"),
         ("conv2d", {"n": 1, "h": 9, "w": 9, "c": 1, "f": 1, "stride": 0}, "stride=0"),
     ],
 )

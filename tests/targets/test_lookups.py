@@ -42,6 +42,14 @@ def pointed(g: Graph, m: int, n: int, rows: int, dtype: str) -> None:
     g.output("Y", g.tensor("X", (rows, 3, n), dtype)[row, column, j], dims=(i, j))
 
 
+@operator
+def decoded(g: Graph, m: int, n: int, rows: int, dtype: str) -> None:
+    """Y[i, j] = book[X[i, j]] of a book of 256."""
+    i, j = g.axes(i=m, j=n)
+    code = g.input("X", (i, j), "u8", uniform(0, 255))
+    g.output("Y", g.tensor("book", (256,), dtype, fill=3 if rows else None)[code], dims=(i, j))
+
+
 def _at(x: Array, row: int, column: int, fill: float) -> Any:
     inside = 0 <= row < x.shape[0] and 0 <= column < x.shape[1]
     return x[row, column] if inside else fill
@@ -63,15 +71,20 @@ def _pointed(x: Inputs, **_: object) -> Array:
     return x["X"][x["row"], x["column"]]
 
 
+def _decoded(x: Inputs, **_: object) -> Array:
+    return x["book"][x["X"]]
+
+
 _HERE = f"{__file__}:"
 _SIZES = {"m": 21, "n": 37, "rows": 6}
-_OF = {"beside": _beside, "scattered": _scattered, "pointed": _pointed}
+_OF = {"beside": _beside, "scattered": _scattered, "pointed": _pointed, "decoded": _decoded}
 CASES = [
     Case(f"{_HERE}{name}", _SIZES | {"dtype": dtype}, _OF[name])
     for name, dtypes in (
         ("beside", ("f32", "bf16", "f16", "e4m3", "i8", "u8", "i32", "bool")),
         ("scattered", ("f32", "bf16", "i8")),
         ("pointed", ("f32", "bool", "i8")),
+        ("decoded", ("bf16",)),
     )
     for dtype in dtypes
 ]

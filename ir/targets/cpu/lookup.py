@@ -97,7 +97,9 @@ def _chosen(e: Evaluator, node: int, op: Load, dim: int, at: Point) -> Value:
     """The index that a tile holds for a dimension."""
     gather = op.index[dim].gather
     assert gather is not None
-    return e.b.convert(e.value(e.program.nodes[node].args[gather], *at), "i64")
+    tile = e.program.nodes[node].args[gather]
+    unsigned = e.program.nodes[tile].dtype == "u8"
+    return e.b.convert(e.value(tile, *at), "i64", unsigned)
 
 
 def _steps(e: Evaluator, op: Load, access: Access) -> list[int]:
