@@ -176,14 +176,12 @@ def transposed_conv2d(
     """
     _positions("transposed_conv2d", taps, taps, stride, padding)
     ahead = -(-padding // stride)  # how many places beyond its own a result reads
-    steps = -(-(taps - padding) // stride) + ahead
-    if steps < 1:
-        raise UsageError(f"transposed_conv2d: padding={padding} leaves none of {taps} taps")
+    skipped = padding - ahead * stride
+    steps = -(-(taps - skipped) // stride)
     nn, ff, cc, t, u = g.axes(n=n, f=f, c=c, t=steps, u=steps)
     p, a, q, b = g.axes(p=h, a=stride, q=w, b=stride)
     x = g.tensor("X", (n, h, w, c), dtype, fill=0)
     weights = g.tensor("W", (taps, taps, c, f), dtype, fill=0)
-    skipped = padding - ahead * stride
     taps_at = weights[t * stride + a + skipped, u * stride + b + skipped, cc, ff]
     places = x[nn, p - t + ahead, q - u + ahead, cc]
     _store(g, contract(places, taps_at, over=(t, u, cc)), dtype, out, (nn, p, a, q, b, ff))

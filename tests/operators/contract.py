@@ -28,6 +28,8 @@ from ir.ops.base import Array
 from ir.oracle import Answer, answers, evaluate
 from ir.program import Program
 from ir.registry import load_operator
+from ir.schedule import Schedule
+from ir.space import Space
 from ir.target import get_backend
 from ir.targets.cuda.emulate import MODES, emulate
 from ir.targets.cuda.hardware import known_hardware
@@ -120,26 +122,43 @@ def check_meaning(case: Case) -> None:
 
 def check_cpu(case: Case, count: int = 8) -> None:
     """Kernels of drawn schedules, run by a process of their own in guarded memory."""
-    made, backend = prepared(case), get_backend("cpu")
-    hardware = backend.hardware(_THREADS)
-    space = backend.space(made.program, hardware)
-    rng = np.random.default_rng(len(str(case)))
-    rows = [*space.seed_rows(rng)[:2], *space.sample(rng, count)][:count]
-    for schedule in (space.schedule(row) for row in rows):
-        kernel = backend.lower(made.program, schedule, hardware)
-        assert made.wrong(_run(kernel, made.inputs)) == [], schedule.to_json()
+    assert run_cpu(prepared(case), count, len(str(case))) == []
 
 
 def check_cuda(case: Case, count: int = 2) -> None:
     """Emulated kernels: a seed of the space and drawn ones, in two orders of completion."""
-    made, backend = prepared(case), get_backend("cuda")
+    assert run_cuda(prepared(case), count, len(str(case))) == []
+
+
+def run_cpu(made: Prepared, count: int, seed: int) -> list[str]:
+    """What is wrong with the outputs of `count` kernels, two seeds of the space among them."""
+    backend = get_backend("cpu")
+    hardware = backend.hardware(_THREADS)
+    space = backend.space(made.program, hardware)
+    found = []
+    for schedule in _drawn(space, 2, count, seed):
+        kernel = backend.lower(made.program, schedule, hardware)
+        outputs = _run(kernel, made.inputs)
+        wrong = [outputs] if isinstance(outputs, str) else made.wrong(outputs)
+        found += [f"{problem} {schedule.to_json()}" for problem in wrong]
+    return found
+
+
+def run_cuda(made: Prepared, count: int, seed: int) -> list[str]:
+    """The same of emulated kernels, and their faults; a seed of the space is among them."""
+    backend = get_backend("cuda")
     space = backend.space(made.program, _CARD)
-    rng = np.random.default_rng(len(str(case)))
-    rows = [*space.seed_rows(rng)[:1], *space.sample(rng, count)][:count]
-    for turn, row in enumerate(rows):
-        schedule = space.schedule(row)
+    found = []
+    for turn, schedule in enumerate(_drawn(space, 1, count, seed)):
         kernel = backend.lower(made.program, schedule, _CARD)
-        assert _emulated(made, kernel, turn) == [], schedule.to_json()
+        found += [f"{said} {schedule.to_json()}" for said in _emulated(made, kernel, turn)]
+    return found
+
+
+def _drawn(space: Space, seeds: int, count: int, seed: int) -> list[Schedule]:
+    rng = np.random.default_rng(seed)
+    rows = [*space.seed_rows(rng)[:seeds], *space.sample(rng, count)][:count]
+    return [space.schedule(row) for row in rows]
 
 
 def _emulated(made: Prepared, kernel: Kernel, turn: int) -> list[str]:
@@ -169,10 +188,12 @@ def _worker() -> Worker:
     return Worker(process_server("cpu", folder), "explorer.runtime.workers:Runner", "cpu", folder)
 
 
-def _run(kernel: Kernel, inputs: Inputs) -> dict[str, Array]:
+def _run(kernel: Kernel, inputs: Inputs) -> dict[str, Array] | str:
+    """A kernel's outputs, or how it ended."""
     arrays = _arrays(kernel, inputs)
     reply = _worker().ask(_TIMEOUT, "run", kernel, list(arrays.values()))
-    assert isinstance(reply, Reply), reply
-    _, outputs = reply.value
+    if not isinstance(reply, Reply):
+        return str(reply)
+    assert isinstance(reply.value, tuple)
     names = [argument.name for argument in kernel.arguments if argument.role == "output"]
-    return dict(zip(names, outputs, strict=True))
+    return dict(zip(names, reply.value[1], strict=True))

@@ -92,6 +92,8 @@ CASES = (
     Case("transposed_conv2d", {"n": 1, "h": 5, "w": 6, "c": 7, "f": 5}, _transposed),
     Case("transposed_conv2d", {"n": 2, "h": 4, "w": 3, "c": 5, "f": 3, "taps": 3, "stride": 3,
                                "padding": 2}, _transposed),
+    Case("transposed_conv2d", {"n": 1, "h": 4, "w": 5, "c": 2, "f": 3, "taps": 3, "padding": 5},
+         _transposed),
     Case("causal_conv1d", {"b": 2, "length": 37, "c": 11}, _causal),
     Case("causal_conv1d", {"b": 1, "length": 19, "c": 5, "taps": 3, "activation": False,
                            "dtype": "bf16"}, _causal),

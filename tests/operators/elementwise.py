@@ -38,7 +38,7 @@ def _glu_backward(x: Inputs, **_: object) -> Mapping[str, Array]:
 
 
 def _bias_residual(x: Inputs, **_: object) -> Array:
-    return x["X"] + (x["R"] + x["bias"])
+    return np.asarray(x["X"] + (x["R"] + x["bias"]))
 
 
 def _dropout(x: Inputs, rate: float = 0.1, **_: object) -> Array:
