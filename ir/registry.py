@@ -28,13 +28,16 @@ from ir.errors import UsageError
 
 @cache
 def _built_in() -> Mapping[str, Operator]:
-    found: dict[str, Operator] = {}
-    for module in sorted(info.name for info in pkgutil.iter_modules(operators.__path__)):
-        found.update(_operators_of(import_module(f"{operators.__name__}.{module}")))
-    return found
+    return {name: op for module in built_in_modules() for name, op in operators_of(module).items()}
 
 
-def _operators_of(module: ModuleType) -> dict[str, Operator]:
+def built_in_modules() -> tuple[ModuleType, ...]:
+    """The modules of built-in operators, by name."""
+    names = sorted(info.name for info in pkgutil.iter_modules(operators.__path__))
+    return tuple(import_module(f"{operators.__name__}.{name}") for name in names)
+
+
+def operators_of(module: ModuleType) -> dict[str, Operator]:
     """The operators that a module defines (not those that it imports)."""
     return {
         value.name: value
@@ -62,10 +65,10 @@ def load_operator(spec: str) -> Operator:
     """
     path, colon, name = spec.rpartition(":")
     if colon and path.endswith(".py"):
-        return _pick(_operators_of(_import_file(Path(path))), name, path)
+        return _pick(operators_of(_import_file(Path(path))), name, path)
     if spec.endswith(".py"):
-        return _only(_operators_of(_import_file(Path(spec))), spec)
-    own = _operators_of(sys.modules["__main__"])
+        return _only(operators_of(_import_file(Path(spec))), spec)
+    own = operators_of(sys.modules["__main__"])
     return _pick({**own, **_built_in()}, spec, "the built-in operators")
 
 
@@ -74,14 +77,14 @@ def operators_in(spec: str) -> tuple[Operator, ...]:
     path, colon, _ = spec.rpartition(":")
     if colon and path.endswith(".py"):
         return (load_operator(spec),)
-    return tuple(_operators_of(_import_file(Path(spec))).values())
+    return tuple(operators_of(_import_file(Path(spec))).values())
 
 
 def _pick(found: Mapping[str, Operator], name: str, where: str) -> Operator:
     if name in found:
         return found[name]
     known = ", ".join(sorted(found)) or "none (decorate a function with @operator)"
-    raise UsageError(f"no operator {name!r}{_nearest(name, found)} in {where}: known are {known}")
+    raise UsageError(f"no operator {name!r}{nearest(name, found)} in {where}: known are {known}")
 
 
 def _only(found: Mapping[str, Operator], path: str) -> Operator:
@@ -91,7 +94,8 @@ def _only(found: Mapping[str, Operator], path: str) -> Operator:
     raise UsageError(f"{path}: name one of its operators, as in {path}:NAME; it has {known}")
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A question after the name that was probably meant; empty if none is like it."""
     near = difflib.get_close_matches(name, list(known), 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
@@ -143,8 +147,8 @@ def checked_arguments(operator: Parametric, arguments: Mapping[str, Any]) -> dic
     rest = next((p for p in declared.values() if p.kind is inspect.Parameter.VAR_KEYWORD), None)
     for name in arguments:
         if name not in parameters and rest is None:
-            known = ", ".join(_signature(p) for p in parameters.values())
-            near = _nearest(name, parameters)
+            known = ", ".join(signature(p) for p in parameters.values())
+            near = nearest(name, parameters)
             raise UsageError(f"{operator.name}: unknown argument {name!r}{near}; it takes {known}")
     missing = [
         name
@@ -152,7 +156,7 @@ def checked_arguments(operator: Parametric, arguments: Mapping[str, Any]) -> dic
         if name not in arguments and parameter.default is inspect.Parameter.empty
     ]
     if missing:
-        known = ", ".join(_signature(p) for p in parameters.values())
+        known = ", ".join(signature(p) for p in parameters.values())
         raise UsageError(f"{operator.name}: missing {', '.join(missing)}; it takes {known}")
     return {
         name: _convert(f"{operator.name}: {name}", value, _kind(parameters.get(name, rest)))
@@ -160,7 +164,8 @@ def checked_arguments(operator: Parametric, arguments: Mapping[str, Any]) -> dic
     }
 
 
-def _signature(parameter: inspect.Parameter) -> str:
+def signature(parameter: inspect.Parameter) -> str:
+    """A parameter as a person writes it: with its default, if it has one."""
     if parameter.default is inspect.Parameter.empty:
         return parameter.name
     return f"{parameter.name}={parameter.default!r}"

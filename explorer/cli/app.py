@@ -35,6 +35,7 @@ VERBS = (
     "evaluate",
     "db",
     "layout",
+    "operators",
     "targets",
     "doctor",
 )
@@ -126,7 +127,10 @@ OperatorName = Annotated[
 ]
 Words = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[NAME=VALUE]...", help="its extents and options: m=512 dtype=bf16"),
+    typer.Argument(
+        metavar="[SETTING] [NAME=VALUE]...",
+        help="its extents and options: m=512 dtype=bf16; a setting, as small, names some of them",
+    ),
 ]
 Target = Annotated[
     str, typer.Option(help="what to generate code for", autocompletion=target_starts)
@@ -194,6 +198,17 @@ def pairs(words: list[str] | None, what: str = "argument") -> dict[str, object]:
     return found
 
 
+def arguments_of(operator: str, words: list[str] | None) -> dict[str, object]:
+    """The arguments that words give an operator: those of a setting, if the first is the name of
+    one, and name=value words over them. Raises UsageError."""
+    if not words or "=" in words[0]:
+        return pairs(words)
+    from ir.catalogue import setting
+    from ir.registry import load_operator
+
+    return {**setting(load_operator(operator), words[0]), **pairs(words[1:])}
+
+
 def workload_of(
     operator: str,
     words: list[str] | None,
@@ -209,7 +224,7 @@ def workload_of(
     from explorer.workload import Workload
 
     try:
-        return Workload.of(operator, pairs(words), target, threads, memory)
+        return Workload.of(operator, arguments_of(operator, words), target, threads, memory)
     except UsageError:
         refuse_recorded(operator, what, records)
         raise

@@ -17,10 +17,10 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    arguments_of,
     examples,
     milliseconds,
     operator_starts,
-    pairs,
     print_json,
 )
 
@@ -94,7 +94,9 @@ def _workload(
     from explorer.workload import Workload
 
     where = (target, threads, memory)
-    return None if operator is None else Workload.of(operator, pairs(words), *where)
+    if operator is None:
+        return None
+    return Workload.of(operator, arguments_of(operator, words), *where)
 
 
 def _print_text(found: Contrast) -> None:

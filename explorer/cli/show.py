@@ -12,8 +12,8 @@ from explorer.cli.app import (
     OutputFormat,
     Words,
     app,
+    arguments_of,
     examples,
-    pairs,
     print_json,
 )
 
@@ -34,7 +34,7 @@ def show(
     from explorer.workload import Workload
     from ir.rewrite.streaming import stream, why_not
 
-    program = Workload.of(operator, pairs(words)).program
+    program = Workload.of(operator, arguments_of(operator, words)).program
     apart = why_not(program) if streamed else {}
     shown = stream(program) if streamed else program
     if form is Format.text:

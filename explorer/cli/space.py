@@ -13,6 +13,7 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    arguments_of,
     domain_text,
     examples,
     pairs,
@@ -42,7 +43,7 @@ def space(
 
     from explorer.workload import Workload
 
-    workload = Workload.of(operator, pairs(words), target, threads)
+    workload = Workload.of(operator, arguments_of(operator, words), target, threads)
     summary = workload.space(pairs(pin, "pin")).describe(np.random.default_rng(0))
     if form is Format.json:
         print_json(_as_json(summary))

@@ -24,6 +24,7 @@ from explorer.cli.app import (
     Threads,
     Words,
     app,
+    arguments_of,
     examples,
     operator_starts,
     pairs,
@@ -164,7 +165,8 @@ def tune(
     if operator is None and replay is None:
         raise UsageError("Missing argument 'OPERATOR', or --jobs FILE.toml, or --resume")
     plan, recordings = job.plan_replay(
-        operator, pairs(words), Budget.of(effort, trials, seconds), replay, target=target,
+        operator, arguments_of(operator or "", words), Budget.of(effort, trials, seconds), replay,
+        target=target,
         threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
         model=model, start_from=start_from, baseline=baseline, devices=devices, memory=memory,
     )  # fmt: skip

@@ -165,7 +165,7 @@ def test_the_oracle_agrees_with_plain_numpy(
         ("attention", _HEADS | {"kv_heads": 3}, "heads=4 is no multiple of kv_heads=3"),
         ("attention", _HEADS | {"sk": 3, "causal": True}, "sq=5 > sk=3"),
         ("attention", _HEADS | {"window": -1}, "window=-1"),
-        ("conv2d", {"n": 1, "h": 2, "w": 9, "c": 1, "f": 1}, "3x3 filter does not fit 2x9"),
+        ("conv2d", {"n": 1, "h": 2, "w": 9, "c": 1, "f": 1}, "a filter of 3 does not fit 2"),
         ("conv2d", {"n": 1, "h": 9, "w": 9, "c": 1, "f": 1, "stride": 0}, "stride=0"),
     ],
 )

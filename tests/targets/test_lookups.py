@@ -10,7 +10,7 @@ import pytest
 from ir import Graph, operator, uniform, where
 from ir.ops.base import Array
 from ir.targets.cuda.emulate import compiler
-from tests.operators.contract import Case, Inputs, check_cpu, check_cuda, check_meaning
+from tests.operators.contract import Case, Inputs, Reference, check_cpu, check_cuda, check_meaning
 
 
 @operator
@@ -77,7 +77,12 @@ def _decoded(x: Inputs, **_: object) -> Array:
 
 _HERE = f"{__file__}:"
 _SIZES = {"m": 21, "n": 37, "rows": 6}
-_OF = {"beside": _beside, "scattered": _scattered, "pointed": _pointed, "decoded": _decoded}
+_OF: dict[str, Reference] = {
+    "beside": _beside,
+    "scattered": _scattered,
+    "pointed": _pointed,
+    "decoded": _decoded,
+}
 CASES = [
     Case(f"{_HERE}{name}", _SIZES | {"dtype": dtype}, _OF[name])
     for name, dtypes in (
