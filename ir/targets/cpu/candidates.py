@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ir.errors import UsageError
+from ir.joined import Joined, part_of, prefixes
 from ir.kernel import Kernel
+from ir.ops.base import TensorSpec
+from ir.phases import Phase, phases_of
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.stages import StagedProgram
 from ir.target import Hardware
-from ir.targets.cpu.constraints import Constraints
-from ir.targets.cpu.decisions import Decisions
 from ir.targets.cpu.evaluate import scalar_of
-from ir.targets.cpu.features import Features
-from ir.targets.cpu.instructions import vector_row
+from ir.targets.cpu.frame import PAGE, Frame, bytes_of
 from ir.targets.cpu.llvm import print_llvm
-from ir.targets.cpu.lower import Lowering
-from ir.targets.cpu.meaning import Meaning
 from ir.targets.cpu.nest import SCALAR_BYTES
-from ir.targets.cpu.planner import make_plan
-from ir.targets.cpu.seeds import seeds
-from ir.targets.cpu.shape import stage_shapes
-from ir.targets.cpu.splitting import WHOLE, choices, split_program, translated
+from ir.targets.cpu.parts import PlainPart, StagedPart
+from ir.targets.cpu.phase_features import PhaseFeatures
+from ir.targets.cpu.plan import round_up
+from ir.targets.cpu.splitting import WHOLE, split_program
+
+Part = StagedPart | PlainPart
 
 
 def staged_program(program: Program) -> StagedProgram:
@@ -31,36 +33,69 @@ def staged_program(program: Program) -> StagedProgram:
 
 def space_of(program: Program, hardware: Hardware) -> Space:
     """Every decision for `program`; raises UsageError for dtypes that no scalar holds."""
-    for spec in program.tensors:
+    phases = phases_of(program)
+    for spec in (spec for phase in phases for spec in phase.program.tensors):
         if scalar_of(spec.dtype) not in SCALAR_BYTES:
             raise UsageError(f"{program.name}: the cpu target has no {spec.dtype} ({spec.name})")
-    staged = staged_program(program)
-    vector = vector_row(hardware.isa)
-    shapes = stage_shapes(staged, hardware.isa)
-    decisions = Decisions(
-        staged, shapes, hardware, vector, choices(program, staged, hardware.threads), program
+    parts = parts_of(program, hardware)
+    joined = Joined.of([part.space() for part in parts])
+    ideals = [part.ideal for part in parts] if len(parts) > 1 else []
+    return joined.space(PhaseFeatures(joined, tuple(ideals)))
+
+
+def parts_of(program: Program, hardware: Hardware) -> tuple[Part, ...]:
+    """What computes each phase."""
+    return tuple(
+        PlainPart(phase.program, hardware) if phase.plain else StagedPart(phase.program, hardware)
+        for phase in phases_of(program)
     )
-    found = decisions.all()
-    constraints = Constraints(decisions).all()
-    features = Features(decisions)
-    meaning = Meaning(decisions)
-    return Space("cpu", found, constraints, seeds(decisions), features, meaning=meaning)
 
 
 def lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool = False) -> Kernel:
     """Generate the kernel (with C text too if `full`); raises Refusal."""
-    staged = staged_program(program)
-    choice = str(schedule.get("split", WHOLE))
-    if choice != WHOLE:
-        parted = split_program(program, choice)
-        schedule, staged = translated(schedule, staged, parted, hardware.isa), parted
-    plan = make_plan(staged, schedule, vector_row(hardware.isa), hardware.threads)
     entry = f"{program.name}_body"
-    lowering = Lowering(plan, entry)
-    function = lowering.run()
+    parts = parts_of(program, hardware)
+    own = [part_of(schedule, prefix) for prefix in prefixes(len(parts))]
+    planned = [part.planned(values) for part, values in zip(parts, own, strict=True)]
+    temps = places(program, phases_of(program))
+    rooms = [one.room for one in planned]
+    frame = Frame(entry, program.tensors, temps, rooms, hardware.threads)
+    for number, (part, one) in enumerate(zip(parts, planned, strict=True)):
+        if number:
+            frame.barrier()
+        if len(parts) > 1:
+            frame.b.comment(f"phase {number}: {part.program.name}")
+        one.emit(frame)
+    function = frame.b.function
     texts = [("llvm", print_llvm(function, hardware.isa))]
     if full:
         from ir.targets.cpu.c import print_c
 
         texts.append(("c", print_c(function)))
-    return Kernel(program.name, "cpu", lowering.arguments, tuple(texts), entry, hardware.threads)
+    return Kernel(program.name, "cpu", frame.arguments, tuple(texts), entry, hardware.threads)
+
+
+def places(program: Program, phases: Sequence[Phase]) -> list[tuple[TensorSpec, int]]:
+    """The tensors between phases, and where each lies: those that are needed at a time apart."""
+    own = {spec.name for spec in program.tensors}
+    last = {spec.name: n for n, phase in enumerate(phases) for spec in phase.program.inputs}
+    found: list[tuple[TensorSpec, int]] = []
+    for number, phase in enumerate(phases):
+        for spec in (spec for spec in phase.program.outputs if spec.name not in own):
+            busy = [(at, at + _room(one)) for one, at in found if last[one.name] >= number]
+            found.append((spec, _first_free(sorted(busy), _room(spec))))
+    return found
+
+
+def _room(spec: TensorSpec) -> int:
+    return round_up(bytes_of(spec), PAGE)
+
+
+def _first_free(busy: Sequence[tuple[int, int]], size: int) -> int:
+    """The lowest place for so many bytes beside what is busy (in order)."""
+    place = 0
+    for low, high in busy:
+        if place + size <= low:
+            break
+        place = max(place, high)
+    return place

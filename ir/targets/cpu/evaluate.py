@@ -41,6 +41,21 @@ def accuracy(program: Program) -> str:
     return dtypes.pop() if len(dtypes) == 1 and is_float(min(dtypes)) else "f32"
 
 
+def cast(b: Builder, value: Value, dtype: str, unsigned: bool) -> Value:
+    """A value as `dtype` has it: a float becomes the nearest of a byte's numbers, any but 0 is
+    true."""
+    if dtype == "bool" and value.type.scalar != "i1":
+        if value.type.is_float:
+            value = b.convert(value, "f64" if value.type.scalar == "f64" else "f32")
+        return b.test("ne", value, b.constant(0.0, value.type))
+    if value.type.is_float and dtype_of(dtype).bits == 8 and not is_float(dtype):
+        low, high = whole_range(dtype)
+        value = b.convert(value, "i32")
+        least, most = (b.constant(each, value.type) for each in (low, high))
+        value = b.op("imin", b.op("imax", value, least), most)
+    return b.convert(value, scalar_of(dtype), unsigned)
+
+
 class Leaves(Protocol):
     """What the evaluator asks of the lowering."""
 
@@ -129,7 +144,7 @@ class Evaluator:
         if isinstance(op, Cast):
             source = here.args[0]
             value = self.value(source, i, j)
-            return self._cast(value, op.dtype, self._unsigned(source))
+            return cast(self.b, value, op.dtype, self._unsigned(source))
         if isinstance(op, Map):
             short = self._short_exp(node, i, j)
             return short or self._map(op.function, here.args, i, j)
@@ -145,18 +160,6 @@ class Evaluator:
         if bound is None:
             return state
         return self.b.op(f"f{bound[0]}", self.b.constant(bound[1], state.type), state)
-
-    def _cast(self, value: Value, dtype: str, unsigned: bool) -> Value:
-        """A float becomes the nearest of a byte's numbers; any but 0 is true."""
-        if value.type.is_float and dtype == "bool":
-            value = self.convert(value, "f64" if value.type.scalar == "f64" else "f32")
-            return self.b.test("ne", value, self.b.constant(0.0, value.type))
-        if value.type.is_float and dtype_of(dtype).bits == 8 and not is_float(dtype):
-            low, high = whole_range(dtype)
-            value = self.convert(value, "i32")
-            least, most = (self.b.constant(each, value.type) for each in (low, high))
-            value = self.b.op("imin", self.b.op("imax", value, least), most)
-        return self.convert(value, scalar_of(dtype), unsigned)
 
     def _map(self, function: str, args: tuple[int, ...], i: int, j: int) -> Value:
         nodes = self.program.nodes

@@ -261,6 +261,17 @@ SLOT_NAMES = (
 )  # fmt: skip
 
 
+ESTIMATES = (
+    *(f"total.{name}" for name in (
+        "arithmetic", "entered", "apart", "packing", "meeting", "l1", "l2", "l3", "estimate",
+    )),
+    "seconds.traffic", "joint.live", "joint.uneven", "joint.merging", "joint.speed", "joint.work",
+    *(f"joint.{name}" for level in LEVELS for name in (level, f"{level}.work", f"set.{level}")),
+    "joint.estimate", "joint.alone", "total.serial", "stream",
+    *(f"chunk.{kind}" for kind in ("block", "cyclic", "dynamic")),
+)  # fmt: skip
+
+
 def _log(values: Array | float) -> Array:
     """log2, with what is 0 far below everything."""
     return np.asarray(np.log2(np.maximum(values, 2.0**-20)), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Turns a plan into one nest function: loops, regions, threads, barriers, workspace.
+"""Turns a plan into part of a nest function: loops, regions, barriers, workspace.
 
 Stage bodies are `micro.py`'s and `tile_unit.py`'s; packing is `packing.py`'s.
 """
@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ir.dtypes import dtype_of
-from ir.kernel import Argument
 from ir.ops.load import Load
 from ir.program import Program
 from ir.rewrite.domain import Condition, live_range
@@ -19,7 +18,8 @@ from ir.targets.cpu import packing
 from ir.targets.cpu.access import Access, Digit
 from ir.targets.cpu.emit import emit_stage
 from ir.targets.cpu.evaluate import packed_scalar, scalar_of
-from ir.targets.cpu.nest import Builder, Function, Index, Type, Value
+from ir.targets.cpu.frame import PAGE, Frame, Room
+from ir.targets.cpu.nest import Index, Type, Value
 from ir.targets.cpu.pads import pads_of
 from ir.targets.cpu.plan import (
     Buffer,
@@ -58,58 +58,36 @@ class Blocks:
 class Lowering:
     """State of one lowering. Public attributes are read by the stage emitters."""
 
-    def __init__(self, plan: Plan, name: str) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, frame: Frame) -> None:
+        self.plan, self.frame = plan, frame
         self.program: Program = plan.staged.program
-        self.b = Builder(name)
-        self.thread, self.threads, args, self.team = self.b.function.parameters
+        self.b, self.thread, self.pointers = frame.b, frame.thread, frame.pointers
         self.regions: dict[str, Region] = {}
         self.blocks: dict[str, Blocks] = {}
         self.open: dict[Loop, Index] = {}
-        self.slots = 0
         self.pads = pads_of(self.program)
         self.conditions: Mapping[str, tuple[Condition, ...]] = {
             axis: tuple(live_range(self.program, axis)) for axis in self._reduced()
         }
-        self.arguments = self._arguments()
-        self.pointers = {
-            a.name: self.b.load(Type("ptr"), args, 8 * i) for i, a in enumerate(self.arguments)
-        }
-        for name, pointer in self.pointers.items():
-            pointer.name = name
-        self.shared, self.private = self._workspace()
         self.bases = {id(b): self._base(b) for b in all_buffers(plan)}
         self.pad_bases = self._place_pads()
-        self.tile_scratch = self.b.offset(self.private, self.private_bytes - TILE_SCRATCH)
+        self.tile_scratch = self.b.offset(frame.private, room_of(plan).private - TILE_SCRATCH)
 
     def _reduced(self) -> tuple[str, ...]:
         return tuple({axis for stage in self.plan.staged.stages for axis in stage.reduce})
 
-    # -- arguments and workspace
-
-    def _arguments(self) -> tuple[Argument, ...]:
-        tensors = tuple(Argument(s.name, s.shape, s.dtype, s.role) for s in self.program.tensors)
-        self.private_bytes = workspace_bytes(self.plan, True) + TILE_SCRATCH
-        self.shared_bytes = workspace_bytes(self.plan, False)
-        self.pad_offset = self.shared_bytes
-        self.shared_bytes += sum(round_up(pad.bytes, 4096) for pad in self.pads.values())
-        total = self.shared_bytes + self.private_bytes * self.plan.threads
-        return (*tensors, Argument("workspace", (total,), "u8", "workspace"))
-
-    def _workspace(self) -> tuple[Value, Value]:
-        base = self.pointers["workspace"]
-        own = self.b.add(self.shared_bytes, self.b.mul(self.thread, self.private_bytes))
-        return base, self.b.offset(base, own)
+    # -- workspace
 
     def _base(self, buffer: Buffer) -> Value:
         """Pointer to a buffer: this thread's own copy if it is private."""
-        return self.b.offset(self.private if buffer.private else self.shared, buffer.offset)
+        own = self.frame.private if buffer.private else self.frame.shared
+        return self.b.offset(own, buffer.offset)
 
     def _place_pads(self) -> dict[tuple[str, float | None], Value]:
-        found, offset = {}, self.pad_offset
+        found, offset = {}, workspace_bytes(self.plan, False)
         for key, pad in self.pads.items():
-            found[key] = self.b.offset(self.shared, offset)
-            offset += round_up(pad.bytes, 4096)
+            found[key] = self.b.offset(self.frame.shared, offset)
+            offset += round_up(pad.bytes, PAGE)
         return found
 
     # -- accesses
@@ -168,7 +146,7 @@ class Lowering:
 
     # -- the tree
 
-    def run(self) -> Function:
+    def run(self) -> None:
         """Emit everything."""
         for axis, extent in self.program.axes.items():
             self.regions[axis] = Region(0, extent, extent, True)
@@ -179,7 +157,6 @@ class Lowering:
             if self.pads:
                 self.barrier()
             self._items(self.plan.items, None)
-        return self.b.function
 
     @contextmanager
     def _tile_unit(self) -> Iterator[None]:
@@ -193,8 +170,7 @@ class Lowering:
             tile_unit.release(self)
 
     def barrier(self) -> None:
-        if self.plan.threads > 1:
-            self.b.call("tilewright_barrier", None, self.team)
+        self.frame.barrier()
 
     def _items(self, items: list[Item], parent: Loop | None) -> None:
         serial = parent is None or not parent.in_parallel
@@ -335,7 +311,7 @@ class Lowering:
         total: Index = 1
         for trip in trips:
             total = self.b.mul(total, trip)
-        with self._iterations(loop, total) as ticket:
+        with self.frame.iterations(total, self.plan.chunk, loop.parent is None) as ticket:
             self._unflatten(loops, trips, ticket)
 
     def _trips(self, loop: Loop) -> Index:
@@ -363,41 +339,6 @@ class Lowering:
             lambda: self._unflatten(rest, trips[1:], remainder),
         )
 
-    @contextmanager
-    def _iterations(self, loop: Loop, total: Index) -> Iterator[Index]:
-        """This thread's share of `total` iterations, by the `chunk` decision."""
-        if self.plan.threads == 1:
-            with self.b.loop("task", 0, total, 1) as tasks:
-                yield tasks.variable
-        elif self.plan.chunk == "dynamic" and loop.parent is None and self.slots < 64:
-            slot, self.slots = self.slots, self.slots + 1
-            with self.b.loop("turn", 0, total, 1):
-                ticket = self.b.call("tilewright_ticket", Type("i64"), self.team, slot)
-                mine = self.b.compare("lt", ticket, total)
-                assert isinstance(mine, Value)
-                with self.b.branch(mine):
-                    yield ticket
-        elif self.plan.chunk == "cyclic":
-            with self.dealt("task", 0, total, 1) as task:
-                yield task
-        else:
-            low = self.b.index("idiv", self.b.mul(self.thread, total), self.threads)
-            above = self.b.mul(self.b.add(self.thread, 1), total)
-            high = self.b.index("idiv", above, self.threads)
-            with self.b.loop("task", low, high, 1, runs=False) as tasks:
-                yield tasks.variable
-
-    @contextmanager
-    def dealt(self, name: str, low: Index, high: Index, step: int) -> Iterator[Index]:
-        """Every n-th step of [low, high) for this one of the n threads that really run."""
-        b = self.b
-        count = b.index("idiv", b.add(b.sub(high, low), step - 1), step)
-        spare = b.sub(b.sub(self.threads, 1), self.thread)
-        mine = b.index("idiv", b.add(count, spare), self.threads)
-        with b.loop(name, 0, mine, 1, runs=False) as turns:
-            ticket = b.add(self.thread, b.mul(turns.variable, self.threads))
-            yield b.add(low, b.mul(ticket, step))
-
     # -- what stage emitters ask
 
     def state_flags(self, stage: Stage) -> Blocks:
@@ -412,3 +353,10 @@ class Lowering:
     @property
     def work_buffers(self) -> list[Buffer]:
         return all_buffers(self.plan)
+
+
+def room_of(plan: Plan) -> Room:
+    """The workspace of a plan."""
+    pads = sum(round_up(pad.bytes, PAGE) for pad in pads_of(plan.staged.program).values())
+    shared, private = (workspace_bytes(plan, private) for private in (False, True))
+    return Room(shared + pads, private + TILE_SCRATCH)

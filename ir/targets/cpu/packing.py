@@ -92,7 +92,7 @@ class _Packer(StageEmitter):
         if axis == self.main and self.by_lane:
             high = self.b.add(low, self._padded(axis, step))
         if share and region.size > 1:
-            with self.low.dealt(axis, low, high, step) as here:
+            with self.low.frame.dealt(axis, low, high, step) as here:
                 self._loops(stack, axes[1:], {**site, axis: Position(here)}, False)
             return
         with self.b.loop(axis, low, high, step) as loop:
@@ -115,7 +115,7 @@ class _Packer(StageEmitter):
         step = self.lanes
         for strip in strips(self.b, region, extent, step):
             if share and strip.guard is None and strip.count == step:
-                with self.low.dealt(axis, strip.low, strip.high, step) as here:
+                with self.low.frame.dealt(axis, strip.low, strip.high, step) as here:
                     self._vector(site, here, step)
                 continue
             with strip_loop(self.b, axis, strip) as origin:
@@ -247,7 +247,7 @@ def emit_pad(lowering: Lowering, pad: Pad, base: Value) -> None:
     scalar = Type(_stored(scalar_of(pad.dtype)))
     lanes = 16
     rows = pad.elements // pad.shape[-1]
-    with lowering.dealt("row", 0, rows, 1) as row:
+    with lowering.frame.dealt("row", 0, rows, 1) as row:
         _pad_row(lowering, pad, base, row, scalar, lanes)
 
 

@@ -1,0 +1,63 @@
+"""Plain kernels of programs that hold folds, the top of an axis, a scatter or the states of a loop.
+
+What is elementwise before these is computed where it is read, what is elementwise behind them where
+it is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ir.errors import ProgramError
+from ir.ops.fold import Fold
+from ir.ops.load import Load
+from ir.ops.map import Cast, Map
+from ir.ops.recur import Before
+from ir.ops.scatter import Scatter
+from ir.ops.store import Store
+from ir.ops.top import Top
+from ir.plain.code import PlainKernel
+from ir.plain.folds import fold_kernel
+from ir.plain.scatters import scatter_kernel
+from ir.plain.tops import top_kernel
+from ir.plain.values import Values
+from ir.program import Program
+
+Maker = Callable[[Values, list[int]], PlainKernel]
+_MAKERS: dict[type, Maker] = {Fold: fold_kernel, Top: top_kernel, Scatter: scatter_kernel}
+_KINDS = (Fold, Top, Scatter, Before)
+
+
+def plain_kernel(program: Program) -> PlainKernel:
+    """The kernel of a program with one group of folds, tops or states, or one scatter."""
+    kinds = {
+        kind: [place for place, node in enumerate(program.nodes) if isinstance(node.op, kind)]
+        for kind in _KINDS
+    }
+    found = [kind for kind, places in kinds.items() if places]
+    if len(found) != 1:
+        named = " and ".join(kind.name for kind in found) or "none"
+        raise ProgramError(
+            f"{program.name}: a plain kernel computes either folds, or tops, or a scatter, or "
+            f"states; here are {named}"
+        )
+    (kind,) = found
+    if kind is not Before:
+        _check_behind(program, kinds[kind])
+    return _MAKERS[kind](Values(program), kinds[kind])
+
+
+def _check_behind(program: Program, group: list[int]) -> None:
+    """What is made of the group's results is elementwise."""
+    behind = set(group)
+    for position, node in enumerate(program.nodes):
+        if position in behind or not behind & set(node.args):
+            continue
+        if not isinstance(node.op, Map | Cast | Load | Store):
+            first = program.nodes[group[0]].op.name
+            axes = ", ".join(node.axes) or "no axis"
+            raise ProgramError(
+                f"{program.name}: {node.op.name} over {axes} behind {first}: a plain kernel "
+                "computes what is elementwise there; store it, and go on from what is stored"
+            )
+        behind.add(position)

@@ -1,0 +1,121 @@
+"""Scalars of plain kernels with their types: functions of converted operands, and indices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.dtypes import compute_dtype, is_float, promote
+from ir.merges import CAST, Merge
+from ir.ops.base import Scope, TileType
+from ir.ops.map import Map
+from ir.plain.code import Call, Convert, Number, Scalar
+from ir.scalar import scalar_function
+
+LOGICAL = ("and", "or", "not")
+_OF_TRUTH = {"add": "or", "mul": "and", "max": "or", "min": "and"}  # numpy's meaning on bools
+
+
+def number(value: float | int | bool, dtype: str) -> Number:
+    """A constant of a compute type."""
+    if dtype == "bool":
+        return Number(bool(value), dtype)
+    return Number(float(value) if is_float(dtype) else int(value), dtype)
+
+
+def convert(scalar: Scalar, to: str) -> Scalar:
+    """A scalar of compute type `to`."""
+    if scalar.dtype == to:
+        return scalar
+    if isinstance(scalar, Number) and scalar.dtype in ("i32", "bool") and to != "bool":
+        return number(scalar.value, to)
+    return Convert(scalar, to, to)
+
+
+def cast(scalar: Scalar, source: str, to: str) -> Scalar:
+    """What a tile of dtype `source` has, as dtype `to` has it."""
+    if source == to or scalar.dtype == to:
+        return scalar
+    return Convert(scalar, to, compute_dtype(to))
+
+
+def call(function: str, *args: Scalar) -> Scalar:
+    """A function of scalars, which are converted to what it computes in."""
+    types = [arg.dtype for arg in args]
+    dtype = Map(function).infer([TileType((), kind) for kind in types], Scope({}, {})).dtype
+    row = scalar_function(function)
+    if row.result == "select":
+        return Call(function, (args[0], *(convert(arg, dtype) for arg in args[1:])), dtype)
+    if function in LOGICAL:
+        return Call(function, tuple(convert(arg, "bool") for arg in args), "bool")
+    of = dtype if row.result != "bool" else promote(tuple(types))
+    if of == "bool" and function in _OF_TRUTH:
+        return Call(_OF_TRUTH[function], args, "bool")
+    of = "i32" if of == "bool" else of
+    found = Call(function, tuple(convert(arg, of) for arg in args), _kind(row.result, of))
+    return convert(found, dtype)
+
+
+def _kind(result: str, of: str) -> str:
+    return "bool" if result == "bool" else of
+
+
+def merged(merge: Merge, left: Sequence[Scalar], right: Sequence[Scalar]) -> list[Scalar]:
+    """The states that `merge` makes of those on the left, which came before, and on the right."""
+
+    def apply(function: str, args: list[Scalar]) -> Scalar:
+        if function.startswith(CAST):
+            return cast(args[0], args[0].dtype, function[len(CAST) :])
+        return call(function, *args)
+
+    def constant(value: float | int) -> Scalar:
+        return number(value, "i32" if type(value) is int else "f32")
+
+    found = merge.merged(left, right, apply, constant)
+    return [convert(new, old.dtype) for new, old in zip(found, left, strict=True)]
+
+
+def index(value: int) -> Number:
+    return Number(value, "i64")
+
+
+def plus(left: Scalar, right: Scalar) -> Scalar:
+    """The sum of two indices."""
+    if isinstance(left, Number) and isinstance(right, Number):
+        return index(int(left.value) + int(right.value))
+    if isinstance(left, Number) and left.value == 0:
+        return right
+    if isinstance(right, Number) and right.value == 0:
+        return left
+    return Call("add", (left, right), "i64")
+
+
+def times(left: Scalar, factor: int) -> Scalar:
+    """An index by a number."""
+    if isinstance(left, Number):
+        return index(int(left.value) * factor)
+    return left if factor == 1 else Call("mul", (left, index(factor)), "i64")
+
+
+def flat(places: Sequence[Scalar], shape: Sequence[int]) -> Scalar:
+    """The row-major index of an element."""
+    found: Scalar = index(0)
+    step = 1
+    for place, extent in zip(reversed(places), reversed(shape), strict=True):
+        if extent > 1:
+            found = plus(times(place, step), found)
+        step *= extent
+    return found
+
+
+def inside(place: Scalar, extent: int, low: bool = True, high: bool = True) -> Scalar | None:
+    """Whether an index is not below 0 (if `low`) and below the extent (if `high`)."""
+    above = Call("le", (index(0), place), "bool") if low else None
+    below = Call("lt", (place, index(extent)), "bool") if high else None
+    return both(above, below)
+
+
+def both(left: Scalar | None, right: Scalar | None) -> Scalar | None:
+    """Both of two conditions, of which there may be none."""
+    if left is None or right is None:
+        return left or right
+    return Call("and", (left, right), "bool")

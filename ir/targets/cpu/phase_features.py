@@ -1,0 +1,145 @@
+"""What a learned model sees of a program of several phases: the same columns as of one phase.
+
+Times add up; what is not a time is that of the heaviest phase. A plain kernel has the columns of
+a program without stages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.dtypes import dtype_of
+from ir.joined import Joined
+from ir.program import Program
+from ir.space import Columns
+from ir.target import Hardware
+from ir.targets.cpu.costs import BYTES_PER_CYCLE
+from ir.targets.cpu.features import CLOCK, ESTIMATES, SLOT_NAMES, SLOTS
+from ir.targets.cpu.instructions import vector_row
+from ir.targets.cpu.regions import Array
+
+LOGS = ("seconds.ideal", "seconds.traffic", "program.flops", "program.bytes")
+COUNTS = ("program.stages", "program.products")
+SHARES = ("total.serial", "joint.alone")
+NOT_RELATIVE = ("joint.live", "joint.uneven", "joint.speed", "joint.set.l1", "joint.set.l2",
+                "joint.set.l3", "joint.l1.work", "joint.l2.work", "joint.l3.work")  # fmt: skip
+LEAST = 2.0**-20
+
+
+@dataclass(frozen=True)
+class PhaseFeatures:
+    """Callable: columns -> (names, float32 matrix), of phases whose least cycles are `ideals`."""
+
+    joined: Joined
+    ideals: tuple[float, ...]
+
+    def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+        tables = [
+            self._table(number, columns.part(prefix))
+            for number, prefix in enumerate(self.joined.prefixes)
+        ]
+        names = tuple(tables[0])
+        first = tables[self._main([t["program.stages"].max() > 0 for t in tables])]
+        found = {
+            name: self._combined(name, [t[name] for t in tables], first[name]) for name in names
+        }
+        found["program.intensity"] = found["program.flops"] - found["program.bytes"]
+        matrix = np.empty((columns.rows, len(names)), dtype=np.float32)
+        for place, name in enumerate(names):
+            matrix[:, place] = found[name]
+        return names, matrix
+
+    def _main(self, staged: list[bool]) -> int:
+        """The heaviest phase, of those with stages if there are any."""
+        numbers = [n for n, has in enumerate(staged) if has] or range(len(staged))
+        return max(numbers, key=lambda number: self.ideals[number])
+
+    def _table(self, number: int, columns: Columns) -> dict[str, Array]:
+        features = self.joined.spaces[number].features
+        assert features is not None
+        names, matrix = features(columns)
+        return {name: matrix[:, place].astype(np.float64) for place, name in enumerate(names)}
+
+    def _combined(self, name: str, values: list[Array], first: Array) -> Array:
+        """One column of all phases."""
+        stack = np.stack(values)
+        if name in LOGS:
+            return np.asarray(np.log2(np.exp2(stack).sum(axis=0)))
+        if name in COUNTS:
+            return np.asarray(stack.sum(axis=0))
+        weights = np.array(self.ideals)[:, None] / sum(self.ideals)
+        if name in SHARES:
+            return np.asarray((stack * weights).sum(axis=0))
+        relative = name.startswith(("total.", "joint.")) and name not in NOT_RELATIVE
+        return _log((np.exp2(stack) * weights).sum(axis=0)) if relative else first
+
+
+class PlainFeatures:
+    """Of a plain kernel with so many points: callable as `Features` is."""
+
+    def __init__(self, program: Program, points: int, hardware: Hardware) -> None:
+        self.program, self.points, self.hardware = program, points, hardware
+
+    @cached_property
+    def _moved(self) -> float:
+        return self.program.bytes / BYTES_PER_CYCLE["l3"] / self._busy
+
+    @cached_property
+    def _busy(self) -> int:
+        return min(self.points, self.hardware.threads)
+
+    @cached_property
+    def ideal(self) -> float:
+        """Cycles: one for each operation, of scalars; or those of moving every tensor once."""
+        return max(self.program.flops / self._busy, self._moved, 1.0)
+
+    def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+        table = self._workload() | dict.fromkeys(ESTIMATES, 0.0) | self._estimates()
+        for kind in ("block", "cyclic", "dynamic"):
+            table[f"chunk.{kind}"] = columns.is_("chunk", kind).astype(np.float64)
+        for number in range(SLOTS):
+            table |= {f"stage{number}.{name}": np.nan for name in SLOT_NAMES}
+        matrix = np.empty((columns.rows, len(table)), dtype=np.float32)
+        for place, value in enumerate(table.values()):
+            matrix[:, place] = value
+        return tuple(table), matrix
+
+    def _workload(self) -> dict[str, float | Array]:
+        program, hardware = self.program, self.hardware
+        flops = max(1, program.flops)
+        return {
+            "seconds.ideal": log2(self.ideal / CLOCK),
+            "program.flops": log2(flops),
+            "program.bytes": log2(program.bytes),
+            "program.intensity": log2(flops / program.bytes),
+            "program.stages": 0.0,
+            "program.products": 0.0,
+            "program.narrowest": min(dtype_of(spec.dtype).bytes for spec in program.tensors),
+            "program.heaviest": 1.0,
+            "machine.threads": hardware.threads,
+            "machine.lanes": vector_row(hardware.isa).lanes,
+            "machine.l1": log2(hardware["l1_bytes"]),
+            "machine.l2": log2(hardware["l2_bytes"]),
+        }
+
+    def _estimates(self) -> dict[str, float | Array]:
+        moved = log2(max(self._moved / self.ideal, LEAST))
+        work = log2(max(self.program.flops / self._busy / self.ideal, LEAST))
+        return {
+            "total.arithmetic": work,
+            "total.l3": moved,
+            "seconds.traffic": log2(max(self._moved, LEAST) / CLOCK),
+            "total.serial": float(self._busy == 1),
+            "joint.work": work,
+            "joint.l3": moved,
+            "joint.speed": self._busy,
+        }
+
+
+def _log(values: Array) -> Array:
+    return np.asarray(np.log2(np.maximum(values, LEAST)), dtype=np.float64)

@@ -1,0 +1,291 @@
+"""Emits plain kernels (`ir.plain.code`) as a nest of scalars: threads share the points.
+
+A group is one thread here: `Spread` is loops, and a group's arrays are in a thread's workspace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ir.dtypes import compute_dtype, dtype_of
+from ir.plain.code import (
+    TENSOR,
+    Accumulate,
+    Array,
+    Assign,
+    Convert,
+    Element,
+    If,
+    Let,
+    Loop,
+    Name,
+    Number,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Statement,
+    Write,
+)
+from ir.plain.scalars import merged
+from ir.targets.cpu.evaluate import cast, scalar_of
+from ir.targets.cpu.frame import PAGE, Frame, Room
+from ir.targets.cpu.instructions import VectorRow
+from ir.targets.cpu.mathlib import Arithmetic, apply_function
+from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
+from ir.targets.cpu.plan import round_up
+
+LINE = 64
+_OF_INDICES = {"add": "iadd", "sub": "isub", "mul": "imul", "max": "imax", "min": "imin"}
+_COMPARISONS = ("lt", "le", "eq")
+
+Variables = dict[str, Index]
+
+
+def own_arrays(kernel: PlainKernel) -> list[tuple[Array, int]]:
+    """Arrays of threads and groups, and where each is in a thread's workspace."""
+    found, place = [], 0
+    for array in kernel.arrays:
+        if array.place != TENSOR:
+            found.append((array, place))
+            place += round_up(array.size * dtype_of(array.dtype).bytes, LINE)
+    return found
+
+
+def plain_room(kernel: PlainKernel) -> Room:
+    """The workspace of a plain kernel."""
+    sizes = (
+        place + array.size * dtype_of(array.dtype).bytes for array, place in own_arrays(kernel)
+    )
+    return Room(0, round_up(max(sizes, default=0), PAGE))
+
+
+class PlainLowering:
+    """State of one lowering: where arrays are, and what variables hold in the current block."""
+
+    def __init__(self, kernel: PlainKernel, frame: Frame, vector: VectorRow) -> None:
+        self.kernel, self.frame, self.b = kernel, frame, frame.b
+        self.arith = Arithmetic(frame.b, vector.fma)
+        self.arrays = {array.name: array for array in kernel.arrays}
+        self.bases = {array.name: frame.b.offset(frame.private, at) for array, at in
+                      own_arrays(kernel)}  # fmt: skip
+        for name, base in self.bases.items():
+            base.name = base.name or name
+        tensors = (array.name for array in kernel.arrays if array.place == TENSOR)
+        self.bases |= {name: frame.pointers[name] for name in tensors}
+
+    def run(self, chunk: str) -> None:
+        """Emit the body at every point; a thread's points are as `chunk` says."""
+        total = 1
+        for _, extent in self.kernel.points:
+            total *= extent
+        self.b.comment(f"{self.kernel.name}: {total} points")
+        with self.frame.iterations(total, chunk, True) as point:
+            variables: Variables = {}
+            for name, extent in reversed(self.kernel.points):
+                variables[name.name] = self.b.index("irem", point, extent) if extent > 1 else 0
+                point = self.b.index("idiv", point, extent)
+            self._block(self.kernel.body, variables)
+
+    # --- statements ---------------------------------------------------------------------------
+
+    def _block(self, body: Iterable[Statement], variables: Variables) -> None:
+        for statement in body:
+            self._statement(statement, variables)
+
+    def _statement(self, s: Statement, variables: Variables) -> None:
+        if isinstance(s, Let | Assign):
+            variables[s.name.name] = self.scalar(s.value, variables)
+        elif isinstance(s, Write):
+            self._write(s, variables)
+        elif isinstance(s, If):
+            self._if(s, variables)
+        elif isinstance(s, Loop):
+            self._loop(s, variables)
+        elif isinstance(s, Spread):
+            body: tuple[Statement, ...] = s.body
+            for name, extent in reversed(s.variables):
+                body = (Loop(name, extent, body),)
+            self._block(body, variables)
+        else:
+            self._accumulate(s, variables)
+
+    def _write(self, s: Write, variables: Variables) -> None:
+        array = self.arrays[s.array]
+        value = self.value(s.value, variables)
+        value = cast(self.b, value, array.dtype, _unsigned(s.value.dtype))
+        value = self.b.convert(value, scalar_of(array.dtype))
+        if value.type == BIT:
+            value = self.b.convert(value, "i8", True)
+        self.b.store(value, self._address(array, s.index, variables))
+
+    def _if(self, s: If, variables: Variables) -> None:
+        changed = [name for name in assigned((*s.body, *s.other)) if name in variables]
+        with self.b.branch(self.value(s.condition, variables)) as branch:
+            branch.then.yields = self._inner(s.body, variables, changed)
+            self.b.otherwise(branch)
+            branch.other.yields = self._inner(s.other, variables, changed)
+        variables.update(zip(changed, branch.results, strict=True))
+
+    def _inner(
+        self, body: Iterable[Statement], variables: Variables, changed: Iterable[str]
+    ) -> tuple[Index, ...]:
+        """Emit a block of its own; what it leaves in the variables `changed`."""
+        inner = dict(variables)
+        self._block(body, inner)
+        return tuple(inner[name] for name in changed)
+
+    def _loop(self, s: Loop, variables: Variables) -> None:
+        if s.extent == 1:
+            changed = [name for name in assigned(s.body) if name in variables]
+            here = {**variables, s.variable.name: 0}
+            variables.update(zip(changed, self._inner(s.body, here, changed), strict=True))
+            return
+        changed = [name for name in assigned(s.body) if name in variables]
+        initial = [variables[name] for name in changed]
+        with self.b.loop(s.variable.name, 0, s.extent, 1, initial) as loop:
+            here = {**variables, **dict(zip(changed, loop.carried, strict=True))}
+            here[s.variable.name] = self._turned(loop.variable, s.extent, s.backward)
+            loop.block.yields = self._inner(s.body, here, changed)
+        variables.update(zip(changed, loop.results, strict=True))
+
+    def _turned(self, variable: Index, extent: int, backward: bool) -> Index:
+        return self.b.sub(extent - 1, variable) if backward else variable
+
+    # --- folds --------------------------------------------------------------------------------
+
+    def _accumulate(self, s: Accumulate, variables: Variables) -> None:
+        """The first iteration stands before the loop; in it, flagged, where there are loops."""
+        names = [state.name for state in s.states]
+        changed = [name for name in assigned((*s.body, *s.keep)) if name in variables]
+        changed += [name for name in names if name not in changed]
+        peeled = s.extent == 1 or not any(map(_has_loops, (*s.body, *s.keep)))
+        start = dict(variables)
+        if peeled:
+            first = self._turned(0, s.extent, s.backward)
+            found = self._step(s, {**start, s.variable.name: first}, True, changed)
+            start.update(zip(changed, found, strict=True))
+        else:
+            start |= {n.name: self.b.constant(0, Type(scalar_of(n.dtype))) for n in s.states}
+        if not peeled or s.extent > 1:
+            initial = [start[name] for name in changed]
+            with self.b.loop(s.variable.name, int(peeled), s.extent, 1, initial) as loop:
+                here = {**start, **dict(zip(changed, loop.carried, strict=True))}
+                here[s.variable.name] = self._turned(loop.variable, s.extent, s.backward)
+                first_here = False if peeled else self.b.compare("eq", loop.variable, 0)
+                loop.block.yields = self._step(s, here, first_here, changed)
+            start.update(zip(changed, loop.results, strict=True))
+        variables.update((name, start[name]) for name in changed)
+
+    def _step(
+        self, s: Accumulate, here: Variables, first: Value | bool, changed: Sequence[str]
+    ) -> tuple[Index, ...]:
+        """One iteration; what it leaves in the variables `changed`."""
+        self._block(s.body, here)
+        values = [self.value(value, here) for value in s.values]
+        if first is not True:
+            given = [Name(f"{state.name}'", state.dtype) for state in s.states]
+            here.update((name.name, value) for name, value in zip(given, values, strict=True))
+            known: dict[int, Index] = {}
+            results = [self.value(new, here, known) for new in merged(s.merge, s.states, given)]
+            if isinstance(first, Value):
+                pairs = zip(values, results, strict=True)
+                results = [self.b.select(first, value, result) for value, result in pairs]
+            values = results
+        here.update((state.name, value) for state, value in zip(s.states, values, strict=True))
+        self._block(s.keep, here)
+        return tuple(here[name] for name in changed)
+
+    # --- scalars ------------------------------------------------------------------------------
+
+    def value(
+        self, s: Scalar, variables: Mapping[str, Index], known: dict[int, Index] | None = None
+    ) -> Value:
+        """A scalar as a value of the nest."""
+        found = self.scalar(s, variables, known)
+        return found if isinstance(found, Value) else self.b.constant(found, I64)
+
+    def scalar(
+        self, s: Scalar, variables: Mapping[str, Index], known: dict[int, Index] | None = None
+    ) -> Index:
+        """A scalar, of which an index may be a number; each object in `known` is made once."""
+        known = {} if known is None else known
+        if id(s) not in known:
+            known[id(s)] = self._scalar(s, variables, known)
+        return known[id(s)]
+
+    def _scalar(self, s: Scalar, variables: Mapping[str, Index], known: dict[int, Index]) -> Index:
+        if isinstance(s, Name):
+            return variables[s.name]
+        if isinstance(s, Number):
+            kind = Type(scalar_of(s.dtype))
+            return int(s.value) if s.dtype == "i64" else self.b.constant(s.value, kind)
+        if isinstance(s, Element):
+            return self._element(s, variables)
+        if isinstance(s, Convert):
+            return self._converted(s, self.value(s.arg, variables, known))
+        args = [self.scalar(arg, variables, known) for arg in s.args]
+        if all(arg.dtype == "i64" for arg in s.args):
+            found = self._of_indices(s.function, args)
+            if found is not None:
+                return found
+        whole = [a if isinstance(a, Value) else self.b.constant(a, I64) for a in args]
+        return apply_function(self.arith, s.function, whole)
+
+    def _of_indices(self, function: str, args: Sequence[Index]) -> Index | None:
+        """Index arithmetic, which folds; None for other functions."""
+        if function in _OF_INDICES:
+            return self.b.index(_OF_INDICES[function], *args)
+        if function in _COMPARISONS:
+            found = self.b.compare(function, *args)
+            return found if isinstance(found, Value) else self.b.constant(found, BIT)
+        return None
+
+    def _converted(self, s: Convert, value: Value) -> Value:
+        found = cast(self.b, value, s.to, _unsigned(s.arg.dtype))
+        return self.b.convert(found, scalar_of(s.dtype), _unsigned(s.to))
+
+    def _element(self, s: Element, variables: Mapping[str, Index]) -> Value:
+        array = self.arrays[s.array]
+        scalar = "i8" if array.dtype == "bool" else scalar_of(array.dtype)
+        value = self.b.load(Type(scalar), self._address(array, s.index, variables))
+        if array.dtype == "bool":
+            return self.b.test("ne", value, self.b.constant(0, value.type))
+        return self.b.convert(value, scalar_of(compute_dtype(array.dtype)), _unsigned(array.dtype))
+
+    def _address(self, array: Array, index: Scalar, variables: Mapping[str, Index]) -> Value:
+        place = self.b.mul(self.scalar(index, variables), dtype_of(array.dtype).bytes)
+        return self.b.offset(self.bases[array.name], place)
+
+
+def _unsigned(dtype: str) -> bool:
+    return dtype_of(dtype).kind in ("uint", "bool")
+
+
+def assigned(body: Iterable[Statement]) -> list[str]:
+    """Variables from before a block that it assigns, in order."""
+    found: dict[str, None] = {}
+    own: set[str] = set()
+    for s in body:
+        if isinstance(s, Let):
+            own.add(s.name.name)
+        elif isinstance(s, Assign):
+            found |= {} if s.name.name in own else {s.name.name: None}
+        else:
+            found |= {name: None for name in _assigned_within(s) if name not in own}
+        if isinstance(s, Accumulate):
+            own |= {state.name for state in s.states}
+    return list(found)
+
+
+def _assigned_within(s: Statement) -> list[str]:
+    if isinstance(s, If):
+        return assigned(s.body) + assigned(s.other)
+    if isinstance(s, Loop | Spread):
+        return assigned(s.body)
+    return assigned((*s.body, *s.keep)) if isinstance(s, Accumulate) else []
+
+
+def _has_loops(s: Statement) -> bool:
+    if isinstance(s, If):
+        return any(map(_has_loops, (*s.body, *s.other)))
+    return isinstance(s, Loop | Spread | Accumulate)
