@@ -50,14 +50,16 @@ class Cut:
 
 
 def cut_program(
-    program: Program, everywhere: bool = False, engine: str = WGMMA
-) -> tuple[Program, ...]:
+    program: Program, everywhere: bool = False, engine: str = WGMMA,
+    taken: frozenset[str] = frozenset(),
+) -> tuple[Program, ...]:  # fmt: skip
     """Kernels in order of execution. With `everywhere`, every reduction gets its own.
 
-    What `engine` cannot take as it is goes through memory.
+    What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
     nodes = _boundaries(program, engine) if not everywhere else _every(program)
-    cuts = [_cut(program, node) for node in sorted(nodes)]
+    taken |= {spec.name for spec in program.tensors}
+    cuts = [_cut(program, node, taken) for node in sorted(nodes)]
     return tuple(_kernels(program, cuts))
 
 
@@ -207,7 +209,7 @@ def _boundary(program: Program, position: int) -> int:
         position = users[0]
 
 
-def _cut(program: Program, position: int) -> Cut:
+def _cut(program: Program, position: int, taken: frozenset[str]) -> Cut:
     node = program.nodes[position]
     over: dict[str, None] = {}
     for user in program.users(position):
@@ -220,18 +222,18 @@ def _cut(program: Program, position: int) -> Cut:
     if shape:
         unit = max(1, STRIDE_UNIT // dtype_of(dtype).bytes)
         shape[-1] = -(-shape[-1] // unit) * unit
-    spec = TensorSpec(_free_name(program, f"t{position}"), tuple(shape), dtype, "output")
+    spec = TensorSpec(_free_name(taken, f"t{position}"), tuple(shape), dtype, "output")
     return Cut(position, spec, tuple(axes))
 
 
-def _free_name(program: Program, name: str) -> str:
-    """`name`, or one like it that no tensor of the program has."""
-    while name in program.scope.tensors:
+def _free_name(taken: frozenset[str], name: str) -> str:
+    """`name`, or one like it that no tensor has."""
+    while name in taken:
         name = f"cut_{name}"
     return name
 
 
-def _part_name(program: Program, number: int) -> str:
+def part_name(program: Program, number: int) -> str:
     """A part's name: the program's, short enough for what is added."""
     end = f"_{number}"
     return f"{program.name[: LONGEST_NAME - len(end)]}{end}"
@@ -248,13 +250,13 @@ def _kernels(program: Program, cuts: list[Cut]) -> list[Program]:
     known: dict[int, Cut] = {}
     found = []
     for number, cut in enumerate(cuts):
-        name = _part_name(program, number)
+        name = part_name(program, number)
         found.append(_subprogram(program, name, known, cut))
         known[cut.node] = cut
     stores = [p for p, node in enumerate(program.nodes) if isinstance(node.op, Store)]
     for number, group in enumerate(_store_groups(program, stores)):
         whole = not cuts and not number
-        name = program.name if whole else _part_name(program, len(cuts) + number)
+        name = program.name if whole else part_name(program, len(cuts) + number)
         found.append(_rebuild(program, name, known, group, None))
     return found
 

@@ -21,6 +21,8 @@ from ir.targets.cuda.kernels import AnyKernel
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_costs import MmaCosts
 from ir.targets.cuda.overlap import NAME
+from ir.targets.cuda.plain import PlainCudaKernel
+from ir.targets.cuda.plain_costs import PlainCosts
 from ir.targets.cuda.tensor import TensorKernel
 
 SLOTS = 2
@@ -50,14 +52,16 @@ class Features:
         self.kernels = tuple(sorted(kernels, key=lambda kernel: -_weight(kernel.program)))
 
     @cached_property
-    def costs(self) -> tuple[TensorCosts | MmaCosts | BlockCosts, ...]:
+    def costs(self) -> tuple[TensorCosts | MmaCosts | BlockCosts | PlainCosts, ...]:
         return tuple(self._costs(kernel) for kernel in self.kernels)
 
-    def _costs(self, kernel: AnyKernel) -> TensorCosts | MmaCosts | BlockCosts:
+    def _costs(self, kernel: AnyKernel) -> TensorCosts | MmaCosts | BlockCosts | PlainCosts:
         if isinstance(kernel, TensorKernel):
             return TensorCosts(kernel)
         if isinstance(kernel, MmaKernel):
             return MmaCosts(kernel)
+        if isinstance(kernel, PlainCudaKernel):
+            return PlainCosts(kernel)
         return BlockCosts(kernel, self.hardware)
 
     @cached_property

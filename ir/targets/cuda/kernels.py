@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -13,17 +14,20 @@ from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.errors import Refusal, UsageError
 from ir.kernel import Argument, Kernel
+from ir.phases import Phase, phases_of
+from ir.plain.build import plain_kernel
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.cluster_rules import exchange_fits
-from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program
+from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program, part_name
 from ir.targets.cuda.few_rows import few_rows_seeds
 from ir.targets.cuda.launch import placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
+from ir.targets.cuda.plain import PlainCudaKernel
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.splits import (
     ATOMICS,
@@ -41,7 +45,7 @@ from ir.targets.cuda.splits import (
 from ir.targets.cuda.tensor import RegisterKernel, TensorKernel
 from ir.targets.cuda.tensor_rules import CLUSTERS
 
-AnyKernel = BlockKernel | TensorKernel | MmaKernel
+AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
     WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel,
 }  # fmt: skip
@@ -60,17 +64,53 @@ def kernels_of(
 
     `engine` computes the products; by default the first one that can.
     """
-    problem = ""
     engine = engine or engines_of(program, hardware)[0]
+    phases = phases_of(program)
+    found: list[AnyKernel] = []
+    taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
+    for phase in phases:
+        first = len(found) if len(phases) > 1 else None
+        found += _phase_kernels(program, phase, first, taken, hardware, engine)
+        taken |= {spec.name for kernel in found for spec in kernel.program.tensors}
+    return tuple(found)
+
+
+def _phase_kernels(
+    program: Program, phase: Phase, first: int | None, taken: frozenset[str], hardware: Hardware,
+    engine: str,
+) -> tuple[AnyKernel, ...]:  # fmt: skip
+    """The kernels of one phase; `first`: how many come before, None where there is no other phase.
+
+    What is cut gets names that are not `taken`.
+    """
+    if phase.plain:
+        part = phase.program if first is None else _named(program, phase.program, first)
+        return (PlainCudaKernel(part, plain_kernel(part), _mark(first, 0), hardware),)
+    problem = ""
     for everywhere in (False, True):
-        parts = cut_program(program, everywhere, engine)
+        parts = cut_program(phase.program, everywhere, engine, taken)
+        start = 0 if first is None and len(parts) > 1 else first
+        if first is not None:
+            parts = tuple(_named(program, part, first + n) for n, part in enumerate(parts))
         try:
+            marks = [_mark(start, number) for number in range(len(parts))]
             return tuple(
-                _kernel(part, n, len(parts), hardware, engine) for n, part in enumerate(parts)
+                _kernel(part, mark, hardware, engine)
+                for part, mark in zip(parts, marks, strict=True)
             )
         except Refusal as refusal:
             problem = str(refusal)
     raise UsageError(f"{program.name}: the cuda target cannot compute it: {problem}")
+
+
+def _mark(first: int | None, number: int) -> str:
+    """What ends the names of a kernel's decisions: nothing where it is the only one."""
+    return "" if first is None else f".{first + number}"
+
+
+def _named(program: Program, part: Program, number: int) -> Program:
+    """Kernels of several phases are numbered as one list."""
+    return replace(part, name=part_name(program, number))
 
 
 @lru_cache(maxsize=256)
@@ -110,8 +150,7 @@ def is_light(program: Program) -> bool:
     return program.flops <= LIGHT * program.bytes
 
 
-def _kernel(part: Program, number: int, count: int, hardware: Hardware, engine: str) -> AnyKernel:
-    mark = f".{number}" if count > 1 else ""
+def _kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel:
     if engine in KINDS:
         try:
             return _with_schedules(KINDS[engine](part, mark, hardware))
@@ -330,7 +369,7 @@ def _split(
 
 
 @lru_cache(maxsize=1024)
-def _legal_seed(kernel: BlockKernel) -> tuple[tuple[str, Value], ...]:
+def _legal_seed(kernel: AnyKernel) -> tuple[tuple[str, Value], ...]:
     space = _space_of(kernel)
     rows = space.seed_rows(np.random.default_rng(0))
     if not len(rows):
@@ -338,7 +377,7 @@ def _legal_seed(kernel: BlockKernel) -> tuple[tuple[str, Value], ...]:
     return tuple(space.schedule(rows[0]).as_dict().items())
 
 
-def first_legal(kernel: BlockKernel) -> dict[str, Value]:
+def first_legal(kernel: AnyKernel) -> dict[str, Value]:
     """The first seed of a block kernel that is legal."""
     return dict(_legal_seed(kernel))
 

@@ -1,0 +1,122 @@
+"""The text of one plain kernel: its arrays, its points handed to threads or blocks, its body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ir.plain.code import Array
+from ir.schedule import Value
+from ir.targets.cuda import scalars
+from ir.targets.cuda.frame import WARP
+from ir.targets.cuda.launch import Launch, Parameter, Room
+from ir.targets.cuda.overlap import await_kernel_before, starts_early
+from ir.targets.cuda.plain import RUN, THREADS, PlainCudaKernel, array_bytes
+from ir.targets.cuda.plain_fold import scratch_bytes
+from ir.targets.cuda.plain_text import MOST_I32, Group, PlainText
+from ir.targets.cuda.writer import Writer
+
+
+class PlainLowering:
+    """One schedule of a plain kernel on its way to text."""
+
+    def __init__(self, kernel: PlainCudaKernel, values: Mapping[str, Value], name: str) -> None:
+        self.kernel, self.name, self.w = kernel, name, Writer()
+        self.threads = int(values[kernel.name(THREADS)])
+        self.grouped = kernel.is_grouped(values)
+        self.grid = kernel.grid(self.threads, self.grouped)
+        self.early = starts_early(values)
+        group = Group(self.threads, int(values.get(kernel.name(RUN), 1))) if self.grouped else None
+        self.text = PlainText(kernel.plain, self.w, group)
+        self.tensors = [self.text.names[spec.name] for spec in kernel.plain.tensors]
+
+    def run(self) -> Launch:
+        w = self.w
+        w.line("const i32 thread = tw_thread();")
+        shared, room = self._arrays()
+        await_kernel_before(w, self.early)
+        if self.grouped:
+            self._blocks()
+        else:
+            self._threads()
+        names = [spec.name for spec in self.kernel.plain.tensors]
+        rooms = (Room(f"{self.name}.room", room * self.grid),) if room else ()
+        names += [one.argument for one in rooms]
+        text = f"{self._head(bool(room))} {{\n{w.text}}}\n"
+        return Launch(
+            self.name, text, self.grid, self.threads, shared, tuple(map(Parameter, names)),
+            rooms=rooms, early=self.early,
+        )  # fmt: skip
+
+    def _head(self, room: bool) -> str:
+        parameters = []
+        for spec, name in zip(self.kernel.plain.tensors, self.tensors, strict=True):
+            constness = "const " if spec.role == "input" else ""
+            parameters.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {name}")
+        parameters += ["u8* room"] if room else []
+        bounds = f"__launch_bounds__({self.threads})"
+        return f"TW_KERNEL {bounds} {self.name}({', '.join(parameters)})"
+
+    # -- memory
+
+    def _arrays(self) -> tuple[int, int]:
+        """Declare arrays that are no tensors; bytes of shared memory, and of a block's room."""
+        kernel = self.kernel
+        if not self.grouped:
+            for array in (*kernel.shared, *kernel.spilled, *kernel.local):
+                self._declare_local(array)
+            return 0, 0
+        start = scratch_bytes(kernel.folds, self.threads)
+        shared = self._declare(kernel.shared, "tw_shared_base()", start)
+        room = sum(map(array_bytes, kernel.spilled))
+        self._declare(kernel.spilled, f"room + (i64)tw_block_x() * {room}", 0)
+        for array in kernel.local:
+            self._declare_local(array)
+        return shared, room
+
+    def _declare(self, arrays: Sequence[Array], base: str, start: int) -> int:
+        """Arrays one behind the other; where the last one ends."""
+        for array in arrays:
+            kind, name = scalars.STORAGE[array.dtype], self.text.names[array.name]
+            self.w.line(f"{kind}* {name} = ({kind}*)({base} + {start});")
+            start += array_bytes(array)
+        return start
+
+    def _declare_local(self, array: Array) -> None:
+        kind, name = scalars.STORAGE[array.dtype], self.text.names[array.name]
+        self.w.line(f"{kind} {name}[{array.size}];")
+
+    # -- points
+
+    def _blocks(self) -> None:
+        """A block for each point, or for several, one after the other."""
+        w, points = self.w, self.kernel.points
+        if self.kernel.folds:
+            w.line(f"const i32 lane = thread % {WARP}, warp = thread / {WARP};")
+            w.line("i32 slot = 0;" if self.threads > WARP else "")
+        if self.grid == points:
+            w.line("const i32 point = tw_block_x();")
+            self._point()
+            return
+        kind = "i32" if points + self.grid <= MOST_I32 else "i64"
+        self.text.begin_again()
+        with w.block(f"for ({kind} point = tw_block_x(); point < {points}; point += {self.grid})"):
+            self._point()
+
+    def _threads(self) -> None:
+        """A thread for each point, or for several."""
+        points, together = self.kernel.points, self.grid * self.threads
+        kind = "i32" if points + together <= MOST_I32 else "i64"
+        start = f"tw_block_x() * {self.threads} + thread"
+        start = f"(i64){start}" if kind == "i64" else start
+        if together >= points:
+            self.w.line(f"const {kind} point = {start};")
+            with self.w.block(f"if (point < {points})"):
+                self._point()
+            return
+        head = f"for ({kind} point = {start}; point < {points}; point += {together})"
+        with self.w.block(head):
+            self._point()
+
+    def _point(self) -> None:
+        self.text.coordinates(self.kernel.plain.points, "point")
+        self.text.run(self.kernel.plain.body)

@@ -1,0 +1,127 @@
+"""What the statements of a plain kernel read, write and assign, and which folds a group can share.
+
+Knows no text and no schedule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from ir.plain.code import (
+    THREAD,
+    Accumulate,
+    Assign,
+    Call,
+    Convert,
+    Element,
+    If,
+    Let,
+    Loop,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Statement,
+    Write,
+)
+
+SHORT = 64  # iterations up to which a fold is not worth a group's meetings
+
+
+def nested(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
+    """The blocks inside a statement."""
+    if isinstance(statement, If):
+        return statement.body, statement.other
+    if isinstance(statement, Loop | Spread):
+        return (statement.body,)
+    if isinstance(statement, Accumulate):
+        return statement.body, statement.keep
+    return ()
+
+
+def scalars_of(statement: Statement) -> tuple[Scalar, ...]:
+    """The scalars that a statement itself evaluates, without those of its blocks."""
+    if isinstance(statement, Let | Assign):
+        return (statement.value,)
+    if isinstance(statement, Write):
+        return statement.index, statement.value
+    if isinstance(statement, If):
+        return (statement.condition,)
+    return statement.values if isinstance(statement, Accumulate) else ()
+
+
+def every(statements: Iterable[Statement]) -> Iterator[Statement]:
+    """All statements, those inside others too."""
+    for statement in statements:
+        yield statement
+        for block in nested(statement):
+            yield from every(block)
+
+
+def arrays_in(scalars: Iterable[Scalar]) -> Iterator[str]:
+    """Arrays that scalars read."""
+    for scalar in scalars:
+        if isinstance(scalar, Element):
+            yield scalar.array
+            yield from arrays_in((scalar.index,))
+        elif isinstance(scalar, Call):
+            yield from arrays_in(scalar.args)
+        elif isinstance(scalar, Convert):
+            yield from arrays_in((scalar.arg,))
+
+
+def read(statements: Iterable[Statement]) -> frozenset[str]:
+    """Arrays that statements read anywhere."""
+    return frozenset(a for s in every(statements) for a in arrays_in(scalars_of(s)))
+
+
+def written(statements: Iterable[Statement]) -> frozenset[str]:
+    """Arrays that statements write anywhere."""
+    return frozenset(s.array for s in every(statements) if isinstance(s, Write))
+
+
+def changing(statements: Sequence[Statement]) -> frozenset[str]:
+    """Arrays of which the order of accesses shows: written at several places, or read too."""
+    writes = Counter(s.array for s in every(statements) if isinstance(s, Write))
+    several = {array for array, count in writes.items() if count > 1}
+    return frozenset(several | (set(writes) & read(statements)))
+
+
+def _assigns_outside(statements: Iterable[Statement]) -> bool:
+    """Whether a variable that is not defined here is changed."""
+    found = tuple(every(statements))
+    own = {s.name.name for s in found if isinstance(s, Let)}
+    own |= {state.name for s in found if isinstance(s, Accumulate) for state in s.states}
+    return any(isinstance(s, Assign) and s.name.name not in own for s in found)
+
+
+def can_share(kernel: PlainKernel, fold: Accumulate) -> bool:
+    """Whether threads may take iterations of a fold each: nothing but its states goes on from one
+    to the next."""
+    inside = (*fold.body, *fold.keep)
+    own = {array.name for array in kernel.arrays if array.place == THREAD}
+    return not (
+        written(fold.body)
+        or written(inside) & own
+        or written(fold.keep) & read(inside)
+        or _assigns_outside(fold.body)
+        or _assigns_outside(fold.keep)
+        or any(isinstance(s, Spread) for s in every(inside))
+    )
+
+
+def folds_of(kernel: PlainKernel) -> tuple[Accumulate, ...]:
+    """The folds that a group would share: those that all of its threads come to together."""
+    found = []
+
+    def look(statements: tuple[Statement, ...]) -> None:
+        for statement in statements:
+            if isinstance(statement, Accumulate):
+                if statement.extent > SHORT and can_share(kernel, statement):
+                    found.append(statement)
+            elif isinstance(statement, If | Loop):
+                for block in nested(statement):
+                    look(block)
+
+    look(kernel.body)
+    return tuple(found)
