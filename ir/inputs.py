@@ -136,6 +136,8 @@ def _interval(
     node = program.nodes[position]
     if isinstance(node.op, Load):
         return ranges.get(node.op.tensor)
+    if is_float(node.dtype) or not isinstance(node.op, (Constant, Iota, Cast, Map)):
+        return None
     if isinstance(node.op, Constant):
         return int(node.op.value), int(node.op.value)
     if isinstance(node.op, Iota):
@@ -143,9 +145,8 @@ def _interval(
     parts = [_interval(program, arg, ranges) for arg in node.args]
     known = [part for part in parts if part is not None]
     if isinstance(node.op, Cast):
-        return known[0] if known and not is_float(node.dtype) else None
-    if not isinstance(node.op, Map):
-        return None
+        return known[0] if known else None
+    assert isinstance(node.op, Map)
     if node.op.function == "bitand":  # with a mask, whatever the other is
         masks = [part[1] for part in known if part[0] >= 0]
         return (0, min(masks)) if masks else None

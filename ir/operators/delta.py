@@ -129,9 +129,7 @@ def gated_delta_net_chunked(
     g.output("O", o * (1 / math.sqrt(d)), dtype, (bb, c, i, head, dvv))
 
 
-def _decoded(
-    g: Graph, b: int, heads: int, d: int, dv: int, dtype: str, gated: bool
-) -> None:
+def _decoded(g: Graph, b: int, heads: int, d: int, dv: int, dtype: str, gated: bool) -> None:
     bb, head, dd, dvv = axes = g.axes(b=b, h=heads, d=d, dv=dv or d)
     q, k, v, beta = _inputs(g, (bb, head), dd, dvv, dtype)
     before = g.input("S", axes, "f32")

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from ir import Axis, Graph, Tile, contract, near_identity, operator, recur, reduce, rsqrt, sqrt, where
+from ir import (
+    Axis,
+    Graph,
+    Tile,
+    contract,
+    near_identity,
+    operator,
+    recur,
+    reduce,
+    rsqrt,
+    sqrt,
+    where,
+)
 
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "triangular_solve": {

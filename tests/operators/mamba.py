@@ -89,9 +89,7 @@ CASES = (
     Case("mamba2_chunk_state", _SMALL | {"chunk": 4}, _chunk_state),
     Case("mamba2_chunk_scan", _SMALL | {"chunk": 4, "dtype": "f16"}, _chunk_scan),
     Case("mamba2_chunk_scan", _SMALL | {"chunk": 6}, _chunk_scan),
-    Case(
-        "mamba2_state_passing", {"b": 2, "chunks": 7, "heads": 3, "p": 4, "n": 5}, _passing
-    ),
+    Case("mamba2_state_passing", {"b": 2, "chunks": 7, "heads": 3, "p": 4, "n": 5}, _passing),
     Case("mamba2_decode", {"b": 3, "heads": 4, "p": 3, "n": 5, "groups": 2}, _decode),
     Case("mamba2_decode", {"b": 3, "heads": 2, "p": 3, "n": 5, "dtype": "bf16"}, _decode),
 )
