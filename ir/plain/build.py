@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ir.errors import ProgramError
+from ir.ops.base import Op
 from ir.ops.fold import Fold
 from ir.ops.load import Load
 from ir.ops.map import Cast, Map
@@ -19,27 +20,34 @@ from ir.ops.top import Top
 from ir.plain.code import PlainKernel
 from ir.plain.folds import fold_kernel
 from ir.plain.scatters import scatter_kernel
+from ir.plain.states import state_kernel
 from ir.plain.tops import top_kernel
 from ir.plain.values import Values
 from ir.program import Program
 
 Maker = Callable[[Values, list[int]], PlainKernel]
-_MAKERS: dict[type, Maker] = {Fold: fold_kernel, Top: top_kernel, Scatter: scatter_kernel}
-_KINDS = (Fold, Top, Scatter, Before)
+_MAKERS: dict[type[Op], Maker] = {
+    Before: state_kernel,
+    Fold: fold_kernel,
+    Top: top_kernel,
+    Scatter: scatter_kernel,
+}
 
 
 def plain_kernel(program: Program) -> PlainKernel:
     """The kernel of a program with one group of folds, tops or states, or one scatter."""
     kinds = {
         kind: [place for place, node in enumerate(program.nodes) if isinstance(node.op, kind)]
-        for kind in _KINDS
+        for kind in _MAKERS
     }
     found = [kind for kind, places in kinds.items() if places]
+    if Before in found:
+        found = [Before]  # whose steps may hold others
     if len(found) != 1:
         named = " and ".join(kind.name for kind in found) or "none"
         raise ProgramError(
-            f"{program.name}: a plain kernel computes either folds, or tops, or a scatter, or "
-            f"states; here are {named}"
+            f"{program.name}: a plain kernel computes states, folds, tops or a scatter, and "
+            f"one of these; here are {named}"
         )
     (kind,) = found
     if kind is not Before:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ir.dtypes import compute_dtype, is_float, whole_range
 from ir.errors import ProgramError
+from ir.ops.fold import Fold
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
@@ -24,7 +26,19 @@ from ir.plain.code import (
     Scalar,
     Write,
 )
-from ir.plain.scalars import both, call, cast, convert, flat, index, inside, number, plus, times
+from ir.plain.scalars import (
+    both,
+    call,
+    cast,
+    convert,
+    flat,
+    index,
+    inside,
+    merged,
+    number,
+    plus,
+    times,
+)
 from ir.program import Node, Program
 from ir.scalar import COMBINES
 
@@ -110,7 +124,12 @@ class Values:
             return self._read(block, node, op, at)
         if isinstance(op, Contract | Reduce):
             return self._reduced(block, node, op, at)
-        raise ProgramError(f"{self.program.name}: a plain kernel computes no {_described(node)}")
+        if isinstance(op, Fold) and not op.keep:
+            return self._folded(block, node, op, at)
+        raise ProgramError(
+            f"{self.program.name}: a plain kernel computes no {_described(node)} where it is read; "
+            "store it, and read what is stored"
+        )
 
     # --- reads ------------------------------------------------------------------------------------
 
@@ -173,6 +192,33 @@ class Values:
 
         self.looped(block, op.over, at, term)
         return total
+
+    def _folded(self, block: Block, node: Node, op: Fold, at: Point) -> Scalar:
+        """A fold among other things, of which other parts may be read at the same point."""
+        key = (replace(op, part=0), node.args, tuple(at[axis] for axis in node.axes))
+        known = block.find((key, op.part))
+        if known is not None:
+            return known
+        states = self._merged(block, node, op, at)
+        for part, state in enumerate(states):
+            block.keep((key, part), state)
+        return states[op.part]
+
+    def _merged(self, block: Block, node: Node, op: Fold, at: Point) -> list[Name]:
+        """The first elements, and with these one after the other."""
+        rest = self.program.axes[op.axis] - 1
+        first = {**at, op.axis: index(rest if op.backward else 0)}
+        states = [block.let(self.value(block, arg, first), "state") for arg in node.args]
+        if not rest:
+            return states
+        variable, inner = block.variable(op.axis), block.inner()
+        there = {**at, op.axis: variable if op.backward else plus(variable, index(1))}
+        right = [inner.named(self.value(inner, arg, there)) for arg in node.args]
+        new = [inner.let(scalar, "new") for scalar in merged(op.how, states, right)]
+        for state, scalar in zip(states, new, strict=True):
+            inner.assign(state, scalar)
+        block.add(Loop(variable, rest, inner.body, op.backward))
+        return states
 
     def looped(
         self, block: Block, axes: Sequence[str], at: Point, make: Callable[[Block, Point], None]

@@ -1,0 +1,247 @@
+"""Loops of states: step by step, what a step keeps and what its states become."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from ir.dtypes import dtype_of
+from ir.errors import ProgramError
+from ir.loops import Carried, loops_of
+from ir.ops.fold import Fold
+from ir.ops.scatter import Scatter
+from ir.ops.top import Top
+from ir.plain.block import Block
+from ir.plain.code import (
+    GROUP,
+    THREAD,
+    Array,
+    Element,
+    Loop,
+    Name,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Write,
+)
+from ir.plain.scalars import flat, index
+from ir.plain.steps import Steps, steps_of
+from ir.plain.values import Given, Point, Values
+from ir.program import Program
+
+_MANY = 1024  # points for each of which there may be one thread
+_NARROW = 32  # iterations that are too few for a group to share
+_ROOM = 4096  # bytes of arrays that one thread may have
+
+
+def state_kernel(values: Values, group: list[int]) -> PlainKernel:
+    """All states of one loop, and what its steps store."""
+    program = values.program
+    loops = loops_of(program)
+    if len(loops) != 1:
+        axes = ", ".join(loop.axis for loop in loops)
+        raise ProgramError(
+            f"{program.name}: {len(loops)} loops, along {axes}: a plain kernel computes one"
+        )
+    (loop,) = loops
+    _check_inside(program, loop)
+    steps = steps_of(program, loop)
+    maker = _Scalars if _is_scalar(program, loop, steps) else _Arrays
+    return maker(values, loop, steps).kernel()
+
+
+def _is_scalar(program: Program, loop: Carried, steps: Steps) -> bool:
+    """Whether each state is one number at each point."""
+    return not any(steps.group(program.nodes[before].axes) for before, _ in loop.states)
+
+
+def _check_inside(program: Program, loop: Carried) -> None:
+    for position in sorted(loop.inside):
+        op = program.nodes[position].op
+        if isinstance(op, Top | Scatter) or (isinstance(op, Fold) and op.keep):
+            axes = ", ".join(op.axes) if isinstance(op, Scatter) else op.axis
+            raise ProgramError(
+                f"{program.name}: a step of a state along {loop.axis} holds a {op.name} over "
+                f"{axes}: in a step are sums, folds without prefixes, reads and what is elementwise"
+            )
+
+
+class _Loop:
+    """What both ways to run a loop share."""
+
+    def __init__(self, values: Values, loop: Carried, steps: Steps) -> None:
+        self.values, self.loop, self.steps = values, loop, steps
+        self.program = values.program
+        nodes = self.program.nodes
+        first = nodes[loop.states[0][0]].axes
+        self.points = values.points([axis for axis in first if axis in steps.points])
+        self.variable = Name(values.names.fresh(f"i_{loop.axis}"))
+        self.here: Point = {**self.points, loop.axis: self.variable}
+        self.block = Block(values.names)
+
+    def finals(self) -> list[int]:
+        """The outputs that are written when all steps are done."""
+        stores = [position for position, _ in self.program.stores()]
+        return [position for position in stores if position not in self.steps.histories]
+
+    def close(self, step: Block) -> None:
+        """The loop around a step."""
+        extent = self.program.axes[self.loop.axis]
+        self.block.add(Loop(self.variable, extent, step.body))
+
+
+class _Scalars(_Loop):
+    """States that are one number at each point: variables."""
+
+    def kernel(self) -> PlainKernel:
+        nodes, values, step = self.program.nodes, self.values, self.block.inner()
+        states = []
+        for before, after in self.loop.states:
+            first = values.value(self.block, nodes[before].args[0], self.points)
+            state = self.block.let(first, "state")
+            states.append(state)
+            values.given[before] = values.given[after] = _variable(state)
+        for position in sorted(self.loop.inside):
+            if not self.steps.group(nodes[position].axes):
+                values.value(step, position, self.here)
+        for position in self.steps.histories:
+            values.store(step, position, self.here)
+        new = [
+            step.let(values.value(step, nodes[after].args[1], self.here), "new")
+            for _, after in self.loop.states
+        ]
+        for state, found in zip(states, new, strict=True):
+            step.assign(state, found)
+        self.close(step)
+        for position in self.finals():
+            values.store(self.block, position, self.points)
+        return values.kernel(self.points, self.block)
+
+
+class _Arrays(_Loop):
+    """States that are arrays: of a group of threads, or of each, where there are many points and
+    little to share."""
+
+    def __init__(self, values: Values, loop: Carried, steps: Steps) -> None:
+        super().__init__(values, loop, steps)
+        nodes = self.program.nodes
+        kept = [(position, "kept") for position in steps.kept]
+        kept += [(before, "state") for before, _ in loop.states]
+        sizes = {position: self._size(nodes[position].axes) for position, _ in kept}
+        waiting = sum(self._bytes(position, sizes[position]) for position in steps.early)
+        room = waiting + sum(self._bytes(position, size) for position, size in sizes.items())
+        many = math.prod(self.program.axes[axis] for axis in self.points) >= _MANY
+        self.shared = not (many and min(sizes.values()) < _NARROW and room <= _ROOM)
+        self.place = GROUP if self.shared else THREAD
+        self.arrays = {
+            position: values.array(stem, values.dtype(position), sizes[position], self.place)
+            for position, stem in kept
+        }
+
+    def _size(self, axes: Sequence[str]) -> int:
+        return math.prod(self.program.axes[axis] for axis in self.steps.group(axes))
+
+    def _bytes(self, position: int, size: int) -> int:
+        return dtype_of(self.values.dtype(position)).bytes * size
+
+    def kernel(self) -> PlainKernel:
+        nodes, values = self.program.nodes, self.values
+        step = self.block.inner()
+        for before, _ in self.loop.states:
+            made = _Made(nodes[before].args[0], before, self.arrays[before])
+            self._write(self.block, [made], self.points)
+        for before, _ in self.loop.states:
+            values.given[before] = self._element(before, self.arrays[before])
+        for position in self.steps.kept:
+            self._write(step, [_Made(position, position, self.arrays[position])], self.here)
+            values.given[position] = self._element(position, self.arrays[position])
+        for position in self.steps.histories:
+            self._store(step, position, self.here)
+        self._advance(step)
+        self.close(step)
+        for before, after in self.loop.states:
+            values.given[after] = self._element(after, self.arrays[before])
+        for position in self.finals():
+            self._store(self.block, position, self.points)
+        return values.kernel(self.points, self.block, self.shared)
+
+    def _advance(self, step: Block) -> None:
+        """New states: first those that have to wait, then those that take the place of the old
+        ones, those of the same axes at once; then the first ones move."""
+        nodes, moves = self.program.nodes, []
+        rest: dict[frozenset[str], list[_Made]] = {}
+        for before, after in self.loop.states:
+            made = _Made(nodes[after].args[1], before, self.arrays[before])
+            if before in self.steps.early:
+                array = self.arrays[before]
+                new = self.values.array("new", array.dtype, array.size, self.place)
+                self._write(step, [replace(made, array=new)], self.here)
+                moves.append((made, new))
+            else:
+                rest.setdefault(frozenset(nodes[before].axes), []).append(made)
+        for together in rest.values():
+            self._write(step, together, self.here)
+        for made, new in moves:
+            self._move(step, made, new)
+
+    def _write(self, block: Block, together: Sequence[_Made], at: Point) -> None:
+        """Arrays of values with the same axes; all elements at a point are known before one of
+        them is written."""
+
+        def write(inner: Block, there: Point) -> None:
+            found = [self.values.value(inner, made.source, there) for made in together]
+            if len(found) > 1:
+                found = [inner.let(value) for value in found]
+            for value, made in zip(found, together, strict=True):
+                inner.add(Write(made.array.name, self._index(made.like, there), value))
+
+        self._spread(block, self.program.nodes[together[0].like].axes, at, write)
+
+    def _move(self, block: Block, made: _Made, new: Array) -> None:
+        def move(inner: Block, there: Point) -> None:
+            where = self._index(made.like, there)
+            inner.add(Write(made.array.name, where, Element(new.name, where, new.dtype)))
+
+        self._spread(block, self.program.nodes[made.like].axes, self.here, move)
+
+    def _store(self, block: Block, position: int, at: Point) -> None:
+        def store(inner: Block, there: Point) -> None:
+            self.values.store(inner, position, there)
+
+        self._spread(block, self.program.nodes[position].axes, at, store)
+
+    def _index(self, position: int, at: Point) -> Scalar:
+        axes = self.steps.group(self.program.nodes[position].axes)
+        return flat([at[axis] for axis in axes], self.program.scope.shape(axes))
+
+    def _element(self, position: int, array: Array) -> Given:
+        return lambda _, at: Element(array.name, self._index(position, at), array.dtype)
+
+    def _spread(
+        self, block: Block, axes: Sequence[str], at: Point, make: Callable[[Block, Point], None]
+    ) -> None:
+        """What `make` does at the points of an array, by the group or by each thread alone."""
+        axes, inner = self.steps.group(axes), block.inner()
+        if not self.shared:
+            self.values.looped(inner, axes, at, make)
+            block.statements.extend(inner.statements)
+            return
+        extents = self.program.axes
+        wide = {axis: block.variable(axis) for axis in axes if extents[axis] > 1}
+        make(inner, {**at, **dict.fromkeys(axes, index(0)), **wide})
+        variables = tuple((name, extents[axis]) for axis, name in wide.items())
+        block.add(Spread(variables, inner.body))
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """The values of node `source`, in an array with the axes of node `like`."""
+
+    source: int
+    like: int
+    array: Array
+
+
+def _variable(name: Name) -> Given:
+    return lambda block, at: name

@@ -1,0 +1,126 @@
+"""What a step of a loop of states computes: which values are kept in arrays, and in which order.
+
+A value is kept if it is evaluated more often than it has elements: read at other points, summed
+with others, or used by several statements. What else there is, is computed where it is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ir.loops import Carried, entangled
+from ir.ops.fold import Fold
+from ir.ops.read import Read
+from ir.ops.recur import Before
+from ir.ops.reduce import Contract, Reduce
+from ir.program import Node, Program
+
+Place = tuple[int, ...]  # a statement, and the reads and sums within it that lead to a value
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The plan of a step.
+
+    `points` are axes along which nothing meets, so that a kernel runs a loop for each of them.
+    `kept` are the nodes with arrays, in order; of the states, `early` are those whose new values
+    have to wait in arrays of their own until all of a step is done.
+    """
+
+    axis: str
+    points: frozenset[str]
+    kept: tuple[int, ...]
+    early: frozenset[int]
+    histories: tuple[int, ...]
+
+    def group(self, axes: Sequence[str]) -> tuple[str, ...]:
+        """Of the axes of a value those that its array has."""
+        return tuple(axis for axis in axes if axis != self.axis and axis not in self.points)
+
+
+def steps_of(program: Program, loop: Carried) -> Steps:
+    """Plan the steps of a loop."""
+    points = independent(program, loop)
+    histories = tuple(p for p, _ in program.stores() if program.nodes[p].args[0] in loop.inside)
+    empty = Steps(loop.axis, points, (), frozenset(), histories)
+    counts = _Evaluations(program, loop, empty)
+    early = {before for before, _ in loop.states if counts.waits(before)}
+    return Steps(loop.axis, points, tuple(counts.kept), frozenset(early), histories)
+
+
+def independent(program: Program, loop: Carried) -> frozenset[str]:
+    """Axes of all states along which every value of a step needs its own point alone."""
+    states = [program.nodes[before].axes for before, _ in loop.states]
+    found = set(states[0]).intersection(*states) - {loop.axis}
+    for position in loop.inside:
+        found -= entangled(program, program.nodes[position])
+    return frozenset(found)
+
+
+class _Evaluations:
+    """How often a step evaluates each value, at which places, if nothing but `kept` is kept."""
+
+    def __init__(self, program: Program, loop: Carried, steps: Steps) -> None:
+        self.program, self.loop, self.steps = program, loop, steps
+        self.places: dict[int, dict[Place, int]] = {position: {} for position in loop.inside}
+        self._after = {after: before for before, after in loop.states}
+        self.kept: list[int] = []
+        for store in steps.histories:
+            self._read(program.nodes[store].args[0], {(store,): self._size(program.nodes[store])})
+        for before, after in loop.states:
+            size = self._size(program.nodes[before])
+            self._read(program.nodes[after].args[1], {(after,): size})
+        for position in sorted(loop.inside, reverse=True):
+            self._visit(position)
+        self.kept.reverse()
+
+    def _size(self, node: Node) -> int:
+        """Elements of a value at one point of the loop."""
+        return math.prod(self.program.axes[axis] for axis in self.steps.group(node.axes))
+
+    def _read(self, position: int, places: dict[Place, int]) -> None:
+        if position in self.places:
+            self.places[position].update(places)
+
+    def _visit(self, position: int) -> None:
+        node, places = self.program.nodes[position], self.places[position]
+        if isinstance(node.op, Before):
+            return
+        if not isinstance(node.op, Read) and sum(places.values()) > self._size(node):
+            self.kept.append(position)
+            places = {(position,): self._size(node)}
+        inner = {(*place, self._first_alike(position)): times for place, times in places.items()}
+        if isinstance(node.op, Contract | Reduce | Fold):
+            over = (node.op.axis,) if isinstance(node.op, Fold) else node.op.over
+            terms = math.prod(self.program.axes[axis] for axis in over)
+            inner = {place: times * terms for place, times in inner.items()}
+        elif not isinstance(node.op, Read):
+            inner = places
+        for slot, arg in enumerate(node.args):
+            self._read(arg, places if isinstance(node.op, Read) and slot else inner)
+
+    def _first_alike(self, position: int) -> int:
+        """The first of the parts of a fold, which are evaluated at once."""
+        node = self.program.nodes[position]
+        if not isinstance(node.op, Fold):
+            return position
+        fold = replace(node.op, part=0)
+        return min(
+            place
+            for place in self.program.users(node.args[0])
+            if isinstance(op := self.program.nodes[place].op, Fold)
+            and (replace(op, part=0), self.program.nodes[place].args) == (fold, node.args)
+        )
+
+    def waits(self, before: int) -> bool:
+        """Whether a new state is made while other points of the old one are still read: unless all
+        that make new states read it at their own points, and have its axes."""
+        for place in self.places[before]:
+            if place[0] not in self._after:
+                continue
+            reader = self.program.nodes[self._after[place[0]]]
+            if len(place) > 1 or set(reader.axes) != set(self.program.nodes[before].axes):
+                return True
+        return False
