@@ -41,7 +41,7 @@ def loops_of(program: Program) -> tuple[Carried, ...]:
     for before, after in _states(program).items():
         axis = program.nodes[after].op.axis  # type: ignore[attr-defined]
         inside = _inside(program, before, axis)
-        if program.nodes[after].args[1] not in inside and _depends(program, before, after):
+        if _needs_the_end(program, before, {*inside, after}):
             raise ProgramError(
                 f"{program.name}: the step of a state along {axis} needs all steps to be done: it "
                 f"reads what is folded over {axis}, or at other points of it"
@@ -110,16 +110,13 @@ def entangled(program: Program, node: Node) -> frozenset[str]:
     return frozenset()
 
 
-def _depends(program: Program, before: int, after: int) -> bool:
-    pending, seen = [program.nodes[after].args[1]], set()
-    while pending:
-        here = pending.pop()
-        if here == before:
-            return True
-        if here not in seen:
-            seen.add(here)
-            pending.extend(program.nodes[here].args)
-    return False
+def _needs_the_end(program: Program, before: int, loop: set[int]) -> bool:
+    """Whether a step reads what is made of the state but not at its own point of the axis."""
+    made = {before}
+    for position, node in enumerate(program.nodes):
+        if any(arg in made for arg in node.args):
+            made.add(position)
+    return any(arg in made - loop for position in loop for arg in program.nodes[position].args)
 
 
 def _refuse_nested(program: Program, loop: Carried, loops: list[Carried]) -> None:

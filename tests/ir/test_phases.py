@@ -1,0 +1,141 @@
+"""Programs of several phases: run one after the other they compute what the whole does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ir import (
+    Graph,
+    Program,
+    ProgramError,
+    argmax,
+    cast,
+    contract,
+    cumulative,
+    evaluate,
+    exp,
+    parse,
+    random_inputs,
+    recur,
+    recurrence,
+    reduce,
+    scatter,
+    top,
+)
+from ir.dtypes import from_float, to_float
+from ir.loops import loops_of
+from ir.ops.fold import Fold
+from ir.ops.read import Read
+from ir.phases import PLAIN, phases_of
+from tests.ir.programs import streamed
+
+
+def routed() -> Program:
+    g = Graph("routed")
+    t, h, e, k, f = g.axes(t=6, h=8, e=4, k=2, f=5)
+    x, w = g.input("X", (t, h), "f32"), g.input("W", (e, h), "f32")
+    values, chosen = top(contract(x, w, over=h), e, k)
+    p = exp(values - reduce("max", values, over=k))
+    gates = p / reduce("sum", p, over=k)
+    experts = g.tensor("E", (4, 5, 8), "f32")
+    up = contract(x, experts[chosen, f, h], over=h) * gates
+    g.output("Y", reduce("sum", up, over=k))
+    g.output("Chosen", chosen)
+    g.output("Load", scatter("sum", cast(gates * 0.0 + 1.0, "i32"), {e: chosen}))
+    return g.program()
+
+
+def delta() -> Program:
+    g = Graph("delta")
+    b, t, d, c, o = g.axes(b=2, t=5, d=3, c=4, o=4)
+    q, k = g.input("Q", (b, t, d), "f32"), g.input("K", (b, t, d), "f32")
+    v, w = g.input("V", (b, t, c), "f32"), g.input("W", (c, o), "f32")
+    projected = contract(v, w, over=c)
+    state = g.state(t, (b, d, o))
+    after = state * 0.5 + k * (projected - contract(state, k, over=d))
+    g.output("O", cast(contract(after, q, over=d), "bf16"), dims=(b, t, o))
+    g.output("S", recur(state, after))
+    g.output("History", after.at(t=t - 1, fill=0.0))
+    return g.program()
+
+
+def chained() -> Program:
+    """Reads of reads, folds of what folds gave, outputs of every kind."""
+    g = Graph("chained")
+    t, c = g.axes(t=7, c=3)
+    x = g.input("X", (t, c), "f32")
+    first = cumulative("sum", x, t)
+    second = recurrence(first.at(t=t - 1, fill=0.5) * 0.1, x, t)
+    g.output("First", first)
+    g.output("Narrow", cast(second, "f16"))
+    total = reduce("sum", second * second, over=t)
+    g.output("Total", total)
+    g.output("Far", total.at(c=argmax(total, c)) - total)
+    g.output("Turned", x.at(t=6 - t) + second)
+    return g.program()
+
+
+def stencil() -> Program:
+    g = Graph("stencil")
+    steps, x = g.axes(n=4, x=9)
+    start = g.input("U", (x,), "f32")
+    u = g.state(steps, (x,), start)
+    after = (u.at(x=x - 1, fill=0.0) + u.at(x=x + 1, fill=0.0)) * 0.5
+    g.output("V", recur(u, after))
+    return g.program()
+
+
+PROGRAMS = {"routed": routed, "delta": delta, "chained": chained, "stencil": stencil}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_phases_compute_what_the_whole_does(name: str) -> None:
+    program = PROGRAMS[name]()
+    inputs = random_inputs(program, np.random.default_rng(3))
+    memory = dict(inputs)
+    for phase in phases_of(program):
+        part = phase.program
+        assert parse(str(part)) == part
+        found = evaluate(part, {spec.name: memory[spec.name] for spec in part.inputs})
+        memory |= {s.name: from_float(found[s.name], s.dtype) for s in part.outputs}
+    for key, expected in evaluate(program, inputs).items():
+        dtype = program.scope.tensors[key].dtype
+        near = {"bf16": 1e-2, "f16": 2e-3}.get(dtype, 1e-5)
+        found_here = to_float(memory[key], dtype)
+        np.testing.assert_allclose(found_here, expected, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_phase_is_plain_or_free_of_what_is_plain(name: str) -> None:
+    for phase in phases_of(PROGRAMS[name]()):
+        ops = [node.op for node in phase.program.nodes]
+        assert any(isinstance(op, PLAIN) for op in ops) == phase.plain
+        if not phase.plain:
+            assert not any(isinstance(op, Read) for op in ops)
+
+
+def test_a_program_without_such_ops_is_its_only_phase() -> None:
+    program = streamed()
+    (phase,) = phases_of(program)
+    assert phase.program is program
+    assert not phase.plain
+
+
+def test_states_of_one_fold_share_a_kernel() -> None:
+    kinds = [
+        sum(isinstance(node.op, Fold) for node in phase.program.nodes)
+        for phase in phases_of(chained())
+        if phase.plain
+    ]
+    assert sum(kinds) == 3
+
+
+def test_a_step_that_needs_the_end_is_refused() -> None:
+    g = Graph("round")
+    t, c = g.axes(t=4, c=3)
+    x = g.input("X", (t, c), "f32")
+    state = g.state(t, (c,))
+    g.output("Y", recur(state, state + x + reduce("sum", state * x, over=t)))
+    with pytest.raises(ProgramError, match="needs all steps"):
+        loops_of(g.program())

@@ -1,0 +1,245 @@
+"""Loops of states by plain kernels: matrices, stencils, several states, and steps drawn at random.
+
+A run scalar by scalar refuses what threads of a group would trip over.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ir.axes import Axis
+from ir.builder import Graph, Tile, cast, contract, reduce, sqrt, tanh, where
+from ir.dtypes import to_float
+from ir.errors import ProgramError
+from ir.folding import argmax, cumulative, recur, scatter, top
+from ir.inputs import drawn_inputs
+from ir.plain.build import plain_kernel
+from ir.plain.code import PlainKernel
+from ir.plain.meaning import meaning
+from ir.program import Program
+from tests.plain.judge import judge
+
+
+def _places(kernel: PlainKernel) -> dict[str, int]:
+    return {array.name: array.size for array in kernel.arrays if array.place != "tensor"}
+
+
+def _delta_rule(b: int, t: int, k: int, v: int) -> Program:
+    """S = S + beta k (v - k S), and o = q S of the new S."""
+    g = Graph("delta_rule")
+    b_, t_, k_, v_ = g.axes(b=b, t=t, k=k, v=v)
+    keys, queries = g.input("K", (b_, t_, k_), "bf16"), g.input("Q", (b_, t_, k_), "bf16")
+    values, beta = g.input("V", (b_, t_, v_), "bf16"), g.input("beta", (b_, t_), "f32")
+    state = g.state(t_, (b_, k_, v_))
+    error = values - contract(keys, state, k_)
+    after = state + beta * keys * error
+    final = recur(state, after)
+    g.output("O", contract(queries, after, k_), "bf16", dims=(b_, t_, v_))
+    g.output("S", final)
+    return g.program()
+
+
+def test_a_state_that_is_a_matrix() -> None:
+    program = _delta_rule(2, 5, 3, 4)
+    inputs = drawn_inputs(program, 1)
+    found = judge(program, inputs)
+    keys, queries, values = (to_float(inputs[name], "bf16") for name in "KQV")
+    for b in range(2):
+        state = np.zeros((3, 4))
+        for t in range(5):
+            key = keys[b, t]
+            state = state + inputs["beta"][b, t] * np.outer(key, values[b, t] - key @ state)
+            out = to_float(found["O"], "bf16")[b, t]
+            np.testing.assert_allclose(out, queries[b, t] @ state, rtol=2**-7, atol=1e-2)
+        np.testing.assert_allclose(found["S"][b], state, rtol=1e-4, atol=1e-4)
+
+
+def test_columns_that_do_not_meet_are_points() -> None:
+    kernel = plain_kernel(_delta_rule(2, 5, 3, 4))
+    assert sorted(extent for _, extent in kernel.points) == [2, 4]
+    assert kernel.cooperative
+    assert sorted(_places(kernel).values()) == [1, 3, 3]  # an error, a state, and what it becomes
+
+
+def test_many_points_with_little_to_share_have_threads_of_their_own() -> None:
+    program = _delta_rule(512, 2, 2, 2)
+    kernel = plain_kernel(program)
+    assert not kernel.cooperative
+    assert {array.place for array in kernel.arrays} == {"tensor", "thread"}
+    judge(program)
+
+
+def test_cholesky_reads_the_state_at_the_step() -> None:
+    """Column after column, each taken out of what is left."""
+    g = Graph("cholesky")
+    b, t, r, c = g.axes(b=2, t=4, r=4, c=4)
+    left = g.state(t, (b, r, c), g.input("A", (b, r, c), "f64"), "f64")
+    pivot = left.at(c=t)
+    column = where(g.iota(r) < t, 0.0, pivot / sqrt(pivot.at(r=t)))
+    g.output("L", column, dims=(b, r, t))
+    g.output("rest", recur(left, left - column * column.at(r=c)))
+    x = np.random.default_rng(2).normal(size=(2, 4, 6))
+    a = x @ x.transpose(0, 2, 1)
+    found = judge(g.program(), {"A": a})
+    np.testing.assert_allclose(found["L"], np.linalg.cholesky(a), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found["rest"], 0.0, atol=1e-9)
+
+
+@pytest.mark.parametrize("fill", [0.0, 2.0])
+def test_a_stencil_reads_its_neighbours(fill: float) -> None:
+    g = Graph("heat")
+    t, b, i = g.axes(t=6, b=2, i=5)
+    u = g.state(t, (b, i), g.input("u", (b, i), "f32"))
+    after = u + 0.25 * (u.at(i=i - 1, fill=fill) + u.at(i=i + 1, fill=fill) - 2.0 * u)
+    g.output("o", recur(u, after))
+    program = g.program()
+    inputs = drawn_inputs(program, 0)
+    found = judge(program, inputs)
+    wanted = inputs["u"].astype(np.float64)
+    for _ in range(6):
+        wide = np.pad(wanted, ((0, 0), (1, 1)), constant_values=fill)
+        wanted = wanted + 0.25 * (wide[:, :-2] + wide[:, 2:] - 2 * wanted)
+    np.testing.assert_allclose(found["o"], wanted, rtol=1e-5, atol=1e-5)
+    assert sorted(_places(plain_kernel(program)).values()) == [5, 5]
+
+
+def test_states_of_one_number_are_variables() -> None:
+    """Oscillators: each state's step reads the other's old value."""
+    g = Graph("oscillators")
+    t, b = g.axes(t=7, b=3)
+    x, y = g.state(t, (b,), g.input("x", (b,), "f32")), g.state(t, (b,), 1.0)
+    rate = g.input("rate", (t,), "f32")
+    g.output("xs", x + y, dims=(b, t))
+    g.output("x_end", recur(x, x - rate * y) * 2.0, "bf16")
+    g.output("y_end", recur(y, y + rate * x))
+    kernel = plain_kernel(g.program())
+    assert not kernel.cooperative
+    assert not _places(kernel)
+    judge(g.program())
+
+
+def test_viterbi_folds_within_a_step() -> None:
+    g = Graph("viterbi")
+    b, t, s, r = g.axes(b=2, t=5, s=3, r=3)
+    emitted, moves = g.input("emitted", (b, t, s), "f32"), g.input("moves", (r, s), "f32")
+    score = g.state(t, (b, s))
+    paths = score.at(s=r) + moves
+    g.output("back", argmax(paths, r), dims=(b, t, s))
+    g.output("score", recur(score, reduce("max", paths, r) + emitted))
+    program = g.program()
+    inputs = drawn_inputs(program, 4)
+    found = meaning(plain_kernel(program), inputs)
+    score_now = np.zeros((2, 3))
+    for step in range(5):
+        paths_now = score_now[:, :, None] + inputs["moves"]
+        assert (found["back"][:, step] == paths_now.argmax(axis=1)).all()
+        score_now = paths_now.max(axis=1) + inputs["emitted"][:, step]
+    np.testing.assert_allclose(found["score"], score_now, rtol=1e-5)
+
+
+def test_states_of_the_same_axes_change_at_once() -> None:
+    """Two that read each other's old elements need no second arrays; a third one that reads
+    neighbours does."""
+    g = Graph("three")
+    t, i = g.axes(t=3, i=4)
+    x = g.state(t, (i,), g.input("x", (i,), "f32"))
+    y, z = g.state(t, (i,), 1.0), g.state(t, (i,), 2.0)
+    for name, end in {
+        "x": recur(x, x + 0.5 * y),
+        "y": recur(y, y - 0.5 * x),
+        "z": recur(z, z.at(i=i - 1, fill=0.0) + x),
+    }.items():
+        g.output(f"o{name}", end)
+    assert len(_places(plain_kernel(g.program()))) == 4
+    judge(g.program())
+
+
+def test_a_state_along_an_axis_of_one_step_and_narrow_values() -> None:
+    g = Graph("short")
+    t, b, i = g.axes(t=1, b=1, i=3)
+    s = g.state(t, (b, i), g.input("s", (b, i), "bf16"))
+    x = g.input("x", (t, b, i), "i8")
+    g.output("o", recur(s, cast(s + cast(x, "f32"), "bf16")), "bf16")
+    g.output("before", s, "bf16")
+    judge(g.program())
+
+
+# --- steps at random ------------------------------------------------------------------------------
+
+
+@st.composite
+def loops(draw: st.DrawFn) -> Program:
+    """One to three states, steps of two to five values made of them and of each other."""
+    g = Graph("drawn")
+    b, t, i, j = g.axes(
+        b=draw(st.integers(1, 2)), t=draw(st.integers(1, 3)),
+        i=draw(st.sampled_from((1, 3))), j=draw(st.sampled_from((1, 3))),
+    )  # fmt: skip
+    x = g.input("x", (t, i), "f64")
+    shapes = st.sampled_from([(b,), (i,), (b, i), (i, j), (j, b, i), ()])
+    states = [g.state(t, draw(shapes), draw(st.sampled_from((0.5, 1.0))), "f64")
+              for _ in range(draw(st.integers(1, 3)))]  # fmt: skip
+    made = list(states)
+    for _ in range(draw(st.integers(2, 5))):
+        made.append(_drawn(draw, made, x, (b, i, j), t))
+    for number, state in enumerate(states):
+        fitting = [tile for tile in made if set(tile.axes) <= set(state.axes)]
+        step = tanh(draw(st.sampled_from(fitting)) + 0.25 * state)
+        g.output(f"end{number}", recur(state, step))
+    for number, tile in enumerate(draw(st.lists(st.sampled_from(made), max_size=2, unique=True))):
+        g.output(f"o{number}", tile)
+    return g.program()
+
+
+def _drawn(draw: st.DrawFn, made: list[Tile], x: Tile, axes: tuple[Axis, ...], t: Axis) -> Tile:
+    """A value made of one or two of those that there are."""
+    one, two = draw(st.sampled_from(made)), draw(st.sampled_from(made))
+    have = [axis for axis in axes if axis.name in one.axes]
+    kind = draw(st.sampled_from(("map", "load", "shift", "turn", "sum", "max", "product", "step")))
+    _b, i, j = axes
+    if kind == "map" or not have:
+        return 0.5 * one - two
+    if kind == "load":
+        return one * x
+    axis = draw(st.sampled_from(have))
+    if kind == "shift":
+        return one.at(**{axis.name: axis + draw(st.sampled_from((-1, 1)))}, fill=0.25)
+    if kind == "turn" and i.extent == j.extent and {"i", "j"} <= set(one.axes):
+        return one.at(i=j, j=i)
+    if kind == "step":
+        return one.at(**{axis.name: t - 1}, fill=0.5)
+    if kind == "product" and axis.name in two.axes:
+        return 0.3 * contract(one, two, axis)
+    return reduce("max" if kind == "max" else "sum", 0.3 * one, axis)
+
+
+@settings(max_examples=80, deadline=None)
+@given(loops(), st.integers(0, 5))
+def test_steps_at_random(program: Program, seed: int) -> None:
+    judge(program, seed=seed)
+
+
+# --- refusals -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["top", "scan", "scatter", "two"])
+def test_what_a_step_may_not_hold(kind: str) -> None:
+    g = Graph("refused")
+    t, u, i, r = g.axes(t=3, u=3, i=4, r=2)
+    state = g.state(t, (i,))
+    if kind == "top":
+        step, wanted = state + reduce("sum", top(state, i, r)[0], r), "a top over i"
+    elif kind == "scan":
+        step, wanted = cumulative("sum", state, i), "a fold over i"
+    elif kind == "scatter":
+        step = state + reduce("sum", scatter("sum", state, {t: t, r: g.iota(i)}), r)
+        wanted = "a scatter over t, r"
+    else:
+        other = g.state(u, (i,))
+        step, wanted = state + recur(other, other + 1.0), "2 loops, along"
+    g.output("o", recur(state, step))
+    with pytest.raises(ProgramError, match=wanted):
+        plain_kernel(g.program())
