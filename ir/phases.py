@@ -166,6 +166,8 @@ class _Phases:
             alike = set(store.axes) == set(self.nodes[source].axes)
             if source in group and alike and not isinstance(self.nodes[source].op, Before):
                 found.append(position)
+        if self._is_scatter(group) and list(self.program.users(group[0])) != found:
+            return []  # a scatter is stored once; the rest is copied from there
         return found
 
     def _is_scatter(self, group: tuple[int, ...]) -> bool:

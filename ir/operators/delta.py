@@ -104,7 +104,7 @@ def gated_delta_net(
 def gated_delta_net_chunked(
     g: Graph, b: int, t: int, heads: int, d: int, chunk: int, dv: int = 0, dtype: str = "f32"
 ) -> None:
-    """O[t] = Q[t] S[t] / sqrt(d), S[t] = S' + beta K (V - K^T S')^T, S' = exp(G) S[t - 1], by chunks.
+    """O[t] = Q[t] S[t] / sqrt(d), S[t] = S' + beta K (V - K^T S')^T, S' = exp(G) S[t - 1]; chunked.
 
     With A the sums of G inside a chunk, its corrections U solve (I + L) U = beta (V - exp(A) K S),
     L[i, j] = beta[i] exp(A[i] - A[j]) K[i] . K[j] for j < i, S the state before it; U = Y - W S
@@ -155,7 +155,7 @@ def delta_rule_decode(
 def gated_delta_net_decode(
     g: Graph, b: int, heads: int, d: int, dv: int = 0, dtype: str = "f32"
 ) -> None:
-    """O = Q S' / sqrt(d), S' = exp(G) S + beta K (V - K^T exp(G) S)^T: a position of every sequence.
+    """O = Q S' / sqrt(d), S' = exp(G) S + beta K (V - K^T exp(G) S)^T: one position of each.
 
     Q and K are (b, heads, d), V and O (b, heads, dv), S and S' (b, heads, d, dv) in f32.
     """

@@ -1,7 +1,7 @@
 """Mamba 2: a state of head by state dimension that decays by one number for each head and step.
 
 From the recurrence; in chunks as one program; the parts of that by themselves, as libraries launch
-them: the states that chunks add, their sum from chunk to chunk, and the outputs; a step of decoding.
+them: what chunks add to the state, the states between chunks, the outputs; a step of decoding.
 Heads are (group, head of the group): the same bytes as one axis; B and C are shared by a group.
 """
 
@@ -174,7 +174,7 @@ def mamba2_chunk_scan(
 
 @operator
 def mamba2_state_passing(g: Graph, b: int, chunks: int, heads: int, p: int, n: int) -> None:
-    """before[c] = exp(a[c - 1]) before[c - 1] + S[c - 1], from 0; `last` is the one behind them all.
+    """before[c] = exp(a[c - 1]) before[c - 1] + S[c - 1], from 0; `last` is behind them all.
 
     S is what chunks add, (b, chunks, heads, p, n), a (b, heads, chunks) the sum of dt A of a chunk.
     """

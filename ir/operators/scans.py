@@ -110,7 +110,7 @@ def welford(g: Graph, m: int, n: int, dtype: str = "f32") -> None:
 
 @operator
 def running_statistics(g: Graph, m: int, n: int, dtype: str = "f32") -> None:
-    """mean[m, n] = the mean of X[m, 0..n], variance[m, n] = the mean of (X - mean)^2 up to there."""
+    """mean[m, n] = the mean of X[m, 0..n], variance[m, n] = the mean of (X - mean)^2."""
     mm, nn = g.axes(m=m, n=n)
     count, mean, square = scanned(_joined, _statistics(g.input("X", (mm, nn), dtype)), nn)
     g.output("mean", mean, "f32", (mm, nn))

@@ -6,7 +6,6 @@ from ir import Graph, UsageError, apply, operator, reduce, where
 from ir import scatter as scattered
 from ir.values import ascending, indices
 
-
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "histogram": {
         "small": {"m": 3, "n": 101, "bins": 16},

@@ -84,7 +84,7 @@ def triangular_inverse(g: Graph, batch: int, n: int, dtype: str = "f32") -> None
 
 @operator
 def cholesky(g: Graph, batch: int, n: int, dtype: str = "f32") -> None:
-    """A = L L^T for positive definite matrices A (batch, n, n); of A only the lower triangle counts.
+    """A = L L^T for positive definite A (batch, n, n), of which only the lower triangle counts.
 
     Column by column: each, divided by the root of its pivot, is a column of L, and its product
     with itself is taken off what is left.
