@@ -194,6 +194,7 @@ class _Phases:
         the plain values that it may compute."""
         new = {position: self._temp(position) for position in kept}
         roots = [*new, *(self.nodes[store].args[0] for store in stores)]
+        roots += [position for position in own if isinstance(self.nodes[position].op, Recur)]
         used = self._used(roots, own)
         tensors = self._tensors(used, own)
         for store in stores:
