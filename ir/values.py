@@ -221,8 +221,9 @@ def _near_identity(values: Values, spec: TensorSpec, draws: Draws) -> Array:
 
     def recipe(draws: Draws, start: int, count: int) -> Array:
         place = draws.xp.arange(start, start + count, dtype=np.int64)
-        found: Array = draws.normal(start, count, True) * scale
-        return found + (place % columns == place // columns % rows)
+        on_diagonal = place % columns == place // columns % rows
+        found: Array = draws.normal(start, count, True) * scale + on_diagonal
+        return found
 
     return _elementwise(spec, draws, recipe)
 

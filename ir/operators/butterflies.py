@@ -31,8 +31,8 @@ def fft(g: Graph, m: int, n: int) -> None:
     """Y[m, f] = sum over t of (X_re + i X_im)[m, t] exp(-2 pi i t f / n), n a power of two.
 
     The fast Fourier transform of rows (Stockham, 1966): after step s, x[q, p] is frequency p of the
-    2^s elements q, q + n / 2^s, ... X is (m, n, 1), Y_re and Y_im are (m, 1, n), the same bytes; cos
-    and sin are tables of the angles 2 pi t / n.
+    2^s elements q, q + n / 2^s, ... X is (m, n, 1), Y_re and Y_im are (m, 1, n), the same bytes.
+    cos and sin are tables of the angles 2 pi t / n.
     """
     bits = _bits("fft", n)
     mm, q, p = g.axes(m=m, q=n, p=1)
@@ -42,15 +42,11 @@ def fft(g: Graph, m: int, n: int) -> None:
         half = 1 << step
         rest, frequency = g.axes(**{f"q{step}": n // (2 * half), f"p{step}": 2 * half})
         same = apply("bitand", g.iota(frequency), half - 1)
-        first = {q: rest, p: same}
-        second = {q: rest + rest.extent, p: same}
-        turn = frequency * rest.extent
-        c, s = cosine[turn], sine[turn]
-        re, im = real.at(second), imaginary.at(second)
-        real, imaginary = (
-            real.at(first) + re * c + im * s,
-            imaginary.at(first) + im * c - re * s,
-        )
+        even_re, even_im = (x.at({q: rest, p: same}) for x in (real, imaginary))
+        odd_re, odd_im = (x.at({q: rest + rest.extent, p: same}) for x in (real, imaginary))
+        c, s = (table[frequency * rest.extent] for table in (cosine, sine))
+        real = even_re + odd_re * c + odd_im * s
+        imaginary = even_im + odd_im * c - odd_re * s
         q, p = rest, frequency
     g.output("Y_re", real, dims=(mm, q, p))
     g.output("Y_im", imaginary, dims=(mm, q, p))

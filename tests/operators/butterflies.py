@@ -16,7 +16,8 @@ def _transform(x: Array, turns: Array) -> Array:
     if n == 1:
         return x
     even, odd = (_transform(x[..., part::2], turns[::2]) for part in (0, 1))
-    return np.concatenate([even, even], -1) + np.concatenate([odd, odd], -1) * turns
+    found: Array = np.concatenate([even, even], -1) + np.concatenate([odd, odd], -1) * turns
+    return found
 
 
 def _fft(x: Inputs, n: int, **_: object) -> Mapping[str, Array]:

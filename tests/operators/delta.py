@@ -10,7 +10,7 @@ from ir.ops.base import Array
 from tests.operators.contract import Case, Inputs
 
 
-def _step(state: Array, k: Array, v: Array, beta: float, gate: float) -> Array:
+def _step(state: Array, k: Array, v: Array, beta: Array, gate: Array) -> Array:
     """(I - beta k k^T) gate S + beta k v^T."""
     turned = np.eye(len(k)) - beta * np.outer(k, k)
     return np.asarray(turned @ (gate * state) + beta * np.outer(k, v))
@@ -41,7 +41,7 @@ def _chunked(x: Inputs, chunk: int, **extents: int) -> Array:
 def _decode(x: Inputs, b: int, heads: int, d: int, **_: object) -> Mapping[str, Array]:
     after, out = np.zeros_like(x["S"]), np.zeros_like(x["V"])
     for at in np.ndindex(b, heads):
-        gate = np.exp(x["G"][at]) if "G" in x else 1.0
+        gate = np.exp(x["G"][at]) if "G" in x else np.ones(())
         after[at] = _step(x["S"][at], x["K"][at], x["V"][at], x["beta"][at], gate)
         out[at] = x["Q"][at] @ after[at] / np.sqrt(d)
     return {"O": out, "S_next": after}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from ir.ops.base import Array
 from tests.operators.contract import Case, Inputs
 
-_STEP = {
+_STEP: dict[str, Callable[[float, float], float]] = {
     "sum": lambda a, b: a + b,
     "prod": lambda a, b: a * b,
     "max": max,
