@@ -34,8 +34,12 @@ _MAKERS: dict[type[Op], Maker] = {
 }
 
 
-def plain_kernel(program: Program) -> PlainKernel:
-    """The kernel of a program with one group of folds, tops or states, or one scatter."""
+def plain_kernel(program: Program, owners: int = 1) -> PlainKernel:
+    """The kernel of a program with one group of folds, tops or states, or one scatter.
+
+    `owners` is how many points a scatter may make where its axes give fewer: each goes through all
+    that is sent, so that many pay where threads are many.
+    """
     kinds = {
         kind: [place for place, node in enumerate(program.nodes) if isinstance(node.op, kind)]
         for kind in _MAKERS
@@ -52,6 +56,8 @@ def plain_kernel(program: Program) -> PlainKernel:
     (kind,) = found
     if kind is not Before:
         _check_behind(program, kinds[kind])
+    if kind is Scatter:
+        return scatter_kernel(Values(program), kinds[kind], owners)
     return _MAKERS[kind](Values(program), kinds[kind])
 
 

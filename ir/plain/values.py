@@ -274,11 +274,15 @@ class Values:
         return {axis: Name(self.names.fresh(f"i_{axis}")) for axis in order}
 
     def kernel(
-        self, points: Mapping[str, Name], block: Block, cooperative: bool = False
+        self,
+        points: Mapping[str, Name],
+        block: Block,
+        cooperative: bool = False,
+        more: tuple[tuple[Name, int], ...] = (),
     ) -> PlainKernel:
-        """The kernel that runs a block at each point."""
+        """The kernel that runs a block at each point, of axes and of what has no axis (`more`)."""
         program = self.program
-        where = tuple((name, program.axes[axis]) for axis, name in points.items())
+        where = (*((name, program.axes[axis]) for axis, name in points.items()), *more)
         arrays = tuple(self.arrays)
         return PlainKernel(program.name, program.tensors, arrays, where, block.body, cooperative)
 

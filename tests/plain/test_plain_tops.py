@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir.builder import Graph, cast, exp
+from ir.axes import Axis
+from ir.builder import Graph, Operand, cast, exp
 from ir.dtypes import from_float, is_float, numpy_dtype, to_float
 from ir.errors import ProgramError
 from ir.folding import scatter, top
 from ir.plain.build import plain_kernel
 from ir.plain.meaning import meaning
 from ir.program import Program
+from tests.judging import bounds_of
 from tests.plain.judge import judge
 
 # --- top ------------------------------------------------------------------------------------------
@@ -97,7 +101,7 @@ def test_duplicates_and_places_outside(
     i, t, k = g.axes(**dict(zip("itk", extents, strict=True)))
     x = g.input("x", (i, t), dtype)
     where = g.input("where", (t,), "i32")
-    into = {i: i, k: where} if owned else {k: where}
+    into: dict[Axis, Operand] = {i: i, k: where} if owned else {k: where}
     g.output("o", scatter(kind, x, into))
     rng = np.random.default_rng(seed)
     shape = extents[:2]
@@ -142,6 +146,28 @@ def test_an_affine_place_and_a_transposed_output() -> None:
         wanted[2 * place : 2 * place + 3] += x_now[:, place].T
     np.testing.assert_allclose(meaning(kernel, {"x": x_now})["y"], wanted, rtol=1e-5, atol=1e-6)
     assert [extent for _, extent in kernel.points] == [2]
+
+
+@pytest.mark.parametrize("owners", [1, 2, 4, 6, 100])
+def test_an_output_that_is_shared_out(owners: int) -> None:
+    """Each share combines what is sent there, in the same order."""
+    g = Graph("shares")
+    i, t, k, m = g.axes(i=2, t=9, k=5, m=2)
+    x, places = g.input("x", (i, t), "f32"), g.input("places", (t,), "i32")
+    g.output("o", scatter("sum", x, {m: g.iota(t) - 3, i: i, k: places}))
+    rng = np.random.default_rng(5)
+    inputs = {
+        "x": rng.normal(size=(2, 9)).astype(np.float32),
+        "places": rng.integers(-1, 6, size=9).astype(np.int32),
+    }
+    program = g.program()
+    kernel = plain_kernel(program, owners)
+    shares = {1: 1, 2: 1, 4: 2, 6: 3, 100: 5}[owners]
+    assert math.prod(extent for _, extent in kernel.points) == 2 * shares
+    for name, bounds in bounds_of(program, inputs).items():
+        found = meaning(kernel, inputs)[name]
+        assert bounds.judge(found).right
+        assert (found == meaning(plain_kernel(program), inputs)[name]).all()
 
 
 def _rounded_each_time() -> Program:

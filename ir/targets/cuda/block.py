@@ -285,7 +285,7 @@ class BlockKernel:
             if self._sums_across
         ]  # fmt: skip
         found += [
-            (self._seed(threads, own, whole), changed)
+            (self._wide_seed(threads, own, whole), changed)
             for threads, own, whole, changed in (
                 (128, 8, True, {}), (256, 16, True, {}), (128, 32, True, {}),
                 (256, 32, True, {LOADS: NEEDED}), (512, 16, True, {}),
@@ -344,6 +344,14 @@ class BlockKernel:
         fits = space.legal(np.array(rows)).reshape(len(tries), -1)
         fits[:, -1] = True  # what is left when nothing fits
         return [ways[first] for ways, first in zip(tries, fits.argmax(axis=1), strict=True)]
+
+    def _wide_seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
+        """A seed of at least a warp: of small tiles each thread owns less."""
+        values = self._seed(threads, own, whole)
+        while own > 1 and self.threads(values) < WARP:
+            own //= 2
+            values = self._seed(threads, own, whole)
+        return values
 
     def _seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
         lane = self.shape.lanes[0]
