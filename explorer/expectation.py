@@ -21,8 +21,8 @@ from explorer.errors import Uncheckable
 from ir.dtypes import dtype_of, is_float
 from ir.ops.base import TensorSpec
 from ir.ops.load import Load
-from ir.ops.reduce import Carry, Contract, Reduce
-from ir.program import Node, Program
+from ir.ops.reduce import Contract
+from ir.program import Program
 from ir.roundoff import FORMATS, Accumulations, ErrorModel
 
 Array = NDArray[Any]
@@ -206,18 +206,13 @@ def _file(folder: str, number: int, name: str, part: str = "value") -> Path:
 
 
 def output_axes(program: Program) -> tuple[str, ...]:
-    """Axes along which every output varies and nothing is summed: those that can be sampled."""
+    """Axes along which every output varies and each point stands alone: they can be sampled."""
+    from ir.oracle import reduced_axes
+
     stores = [store.axes for _, store in program.stores()]
-    summed = {axis for node in program.nodes for axis in _summed(node)}
+    summed = reduced_axes(program)
     shared = (axis for axis in stores[0] if all(axis in axes for axes in stores))
     return tuple(axis for axis in shared if axis not in summed)
-
-
-def _summed(node: Node) -> tuple[str, ...]:
-    """The axes that one node combines over."""
-    if isinstance(node.op, Contract | Reduce):
-        return tuple(node.op.over)
-    return (node.op.axis,) if isinstance(node.op, Carry) else ()
 
 
 def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dict[str, Array]:
