@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ir.axes import Axis
 from ir.builder import Graph, Tile, absolute, cast, exp, maximum, reduce
 from ir.dtypes import is_float, to_float
 from ir.errors import ProgramError
@@ -78,7 +81,7 @@ def test_every_merge(
 
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("find", [argmax, argmin])
-def test_nan_counts_and_the_first_wins(find, backward: bool) -> None:
+def test_nan_counts_and_the_first_wins(find: Callable[[Tile, Axis], Tile], backward: bool) -> None:
     g = Graph("nan")
     i, t = g.axes(i=3, t=5)
     g.output("o", find(g.input("x", (i, t), "f32"), t))
@@ -126,7 +129,7 @@ def test_what_is_elementwise_before_and_behind() -> None:
     (total,) = fold("sum", shifted * g.iota(t), t)
     g.output("total", total * 2.0, "bf16")
     g.output("shares", shifted / total, "f32", dims=(t, i))
-    inputs = {
+    inputs: dict[str, Array] = {
         "x": np.arange(0x3F80, 0x3F80 + 21, dtype=np.uint16).reshape(7, 3),
         "w": np.array([0, 1, -2], np.int32),
     }
@@ -156,7 +159,7 @@ def test_gathered_rows_and_fills_read_nothing_outside() -> None:
     rows = g.input("rows", (i,), "i32")
     x = g.tensor("x", (3, 5), "f32", fill=-1.0)
     g.output("o", fold("sum", x[rows, t - 2], t)[0])
-    inputs = {
+    inputs: dict[str, Array] = {
         "rows": np.array([0, 7, -1, 2], np.int32),
         "x": np.arange(15, dtype=np.float32).reshape(3, 5),
     }

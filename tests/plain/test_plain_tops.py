@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir.builder import Graph, cast, exp
+from ir.axes import Axis
+from ir.builder import Graph, Operand, cast, exp
 from ir.dtypes import from_float, is_float, numpy_dtype, to_float
 from ir.errors import ProgramError
 from ir.folding import scatter, top
@@ -100,7 +101,7 @@ def test_duplicates_and_places_outside(
     i, t, k = g.axes(**dict(zip("itk", extents, strict=True)))
     x = g.input("x", (i, t), dtype)
     where = g.input("where", (t,), "i32")
-    into = {i: i, k: where} if owned else {k: where}
+    into: dict[Axis, Operand] = {i: i, k: where} if owned else {k: where}
     g.output("o", scatter(kind, x, into))
     rng = np.random.default_rng(seed)
     shape = extents[:2]
