@@ -19,16 +19,20 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from ir.dtypes import dtype_of
+from ir.merges import NAMED
 from ir.ops.base import volume
+from ir.ops.fold import Fold
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.reduce import Contract, Reduce
 from ir.ops.store import Store
+from ir.ops.top import Top
 from ir.program import Node, Program
 from ir.scalar import scalar_function
 
 _SUMS = ("add", "sub", "neg")
 _WHOLE = ("sum", "max", "min")  # reductions that depend on each of their elements
+_WHOLE_MERGES = tuple(NAMED[name] for name in (*_WHOLE, "argmax", "argmin"))
 # Functions of which no sum is that of the function of sums: a product below one stays a product.
 _CURVED = ("exp", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "max", "min", "abs")
 
@@ -117,6 +121,9 @@ class _Analysis:
         elif isinstance(op, Reduce):
             known_early = self._nodes[args[0]].dtype == "bool"  # one may decide
             yield from args if op.kind in _WHOLE and not known_early else ()
+        elif isinstance(op, Fold | Top):
+            first = self._nodes[args[0]]
+            yield from args[:1] if _decides(op) and first.dtype != "bool" else ()
         elif isinstance(op, Contract) or (isinstance(op, Map) and self._depends(op, args)):
             masked = [self._masks[arg] for arg in args]
             yield from (a for n, a in enumerate(args) if not any(masked[:n] + masked[n + 1 :]))
@@ -270,6 +277,11 @@ class _Analysis:
                 ):
                     return True
         return False
+
+
+def _decides(op: Fold | Top) -> bool:
+    """Whether each element of the first argument decides a result."""
+    return isinstance(op, Top) or op.merge in _WHOLE_MERGES
 
 
 def _is_plain(op: Load) -> bool:

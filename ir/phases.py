@@ -164,6 +164,8 @@ class _Phases:
             if isinstance(self.nodes[source].op, Cast) and not self._is_scatter(group):
                 source = self.nodes[source].args[0]
             alike = set(store.axes) == set(self.nodes[source].axes)
+            if self._is_scatter(group) and len(self.program.users(source)) > 1:
+                continue  # it combines in one tensor
             if source in group and alike and not isinstance(self.nodes[source].op, Before):
                 found.append(position)
         if self._is_scatter(group) and list(self.program.users(group[0])) != found:

@@ -24,6 +24,7 @@ from ir.targets.cpu.llvm_words import (
 )
 from ir.targets.cpu.narrow import FORMATS
 from ir.targets.cpu.nest import (
+    I64,
     Block,
     Branch,
     Comment,
@@ -139,8 +140,8 @@ class LlvmPrinter(MemoryPrinter):
         assert i.result is not None
         if i.op in PLAIN:
             flags = " contract" if i.op in ("fadd", "fsub", "fmul") else ""
-            if i.op in ("idiv", "irem", "iadd", "isub", "imul") and i.result.type.lanes == 0:
-                flags = " nsw" if i.op in ("iadd", "isub", "imul") else ""
+            if i.op in ("iadd", "isub", "imul") and i.result.type == I64:
+                flags = "" if i.attrs.get("wraps") else " nsw"
             left, right = (self._name(a) for a in i.args)
             self._define(i, f"{PLAIN[i.op]}{flags} {type_text(i.result.type)} {left}, {right}")
         else:

@@ -222,8 +222,11 @@ class Builder:
         self._cse[-1][key] = value
         return value
 
-    def index(self, op: str, left: Index, right: Index) -> Index:
-        """`op`: iadd, isub, imul, imin, imax, idiv or irem (no negative operands for these two)."""
+    def index(self, op: str, left: Index, right: Index, wraps: bool = False) -> Index:
+        """`op`: iadd, isub, imul, imin, imax, idiv or irem (no negative operands for these two).
+
+        With `wraps` it may leave the range of i64, and keeps the low bits.
+        """
         if isinstance(left, int) and isinstance(right, int):
             return int(_FOLD[op](left, right))
         if right == 0 and op in ("iadd", "isub"):
@@ -238,7 +241,7 @@ class Builder:
             return right
         if op in ("imin", "imax") and left is right:
             return left
-        return self._pure(op, I64, left, right)
+        return self._pure(op, I64, left, right, **({"wraps": True} if wraps else {}))
 
     def add(self, left: Index, right: Index) -> Index:
         return self.index("iadd", left, right)
