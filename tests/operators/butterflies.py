@@ -26,7 +26,6 @@ def _fft(x: Inputs, n: int, **_: object) -> Mapping[str, Array]:
     return {"Y_re": found.real, "Y_im": found.imag}
 
 
-
 def _hadamard(x: Inputs, n: int, **_: object) -> Array:
     matrix = np.ones((1, 1))
     while len(matrix) < n:
