@@ -24,6 +24,17 @@ if TYPE_CHECKING:
         where,
     )
     from ir.errors import MissingTarget, ProgramError, Refusal, TilewrightError, UsageError
+    from ir.folding import (
+        argmax,
+        argmin,
+        cumulative,
+        fold,
+        recur,
+        recurrence,
+        scan,
+        scatter,
+        top,
+    )
     from ir.functions import (
         absolute,
         bitcast,
@@ -51,17 +62,6 @@ if TYPE_CHECKING:
         tanh,
         trunc,
     )
-    from ir.folding import (
-        argmax,
-        argmin,
-        cumulative,
-        fold,
-        recur,
-        recurrence,
-        scan,
-        scatter,
-        top,
-    )
     from ir.oracle import evaluate, random_inputs
     from ir.program import Program
     from ir.registry import load_operator, operator_names
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         decay,
         indices,
         lengths,
+        near_identity,
         normal,
         offsets,
         one_hot,
@@ -110,15 +111,15 @@ __all__ = [
     "ceil",
     "constant",
     "contract",
-    "cumulative",
     "cos",
+    "cumulative",
     "decay",
     "erf",
     "evaluate",
     "exp",
-    "fold",
     "expm1",
     "floor",
+    "fold",
     "gelu",
     "get_backend",
     "indices",
@@ -130,6 +131,7 @@ __all__ = [
     "lookup",
     "maximum",
     "minimum",
+    "near_identity",
     "normal",
     "now",
     "offsets",
@@ -219,6 +221,7 @@ _HOMES = {
         "decay",
         "indices",
         "lengths",
+        "near_identity",
         "normal",
         "offsets",
         "one_hot",

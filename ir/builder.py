@@ -18,7 +18,7 @@ from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
-from ir.ops.recur import Before
+from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.packs import packed_shape, read_packed
@@ -174,12 +174,17 @@ class Tile:
             "tile.at(i=i + 1, fill=0)"
         )
 
-    def at(self, *, fill: float | None = None, **places: Operand) -> Tile:
+    def at(
+        self, by_axis: Mapping[Axis, Operand] | None = None, *, fill: float | None = None,
+        **places: Operand,
+    ) -> Tile:  # fmt: skip
         """The tile read elsewhere: `x.at(t=t - 1, fill=0)`, `x.at(i=j)`, `x.at(row=index_tile)`.
 
         An axis that is not named is read at itself. `fill` is the value outside; without it every
-        index has to be inside.
+        index has to be inside. `x.at({i: j})` is for axes whose names the caller does not know.
         """
+        if by_axis:
+            places.update(zip(axis_names("read at", tuple(by_axis)), by_axis.values(), strict=True))
         index: list[Index] = []
         tiles: list[Tile] = []
         for axis in places:
@@ -425,12 +430,16 @@ class Graph:
         return Program(self._name, extents, tuple(self._tensors.values()), self._live(), pins)
 
     def _live(self) -> tuple[Node, ...]:
-        """The nodes that an output depends on, renumbered."""
+        """The nodes that an output depends on, the steps of the states among them, renumbered."""
+        steps = {n.args[0]: p for p, n in enumerate(self._nodes) if isinstance(n.op, Recur)}
+        pending = [p for p, node in enumerate(self._nodes) if isinstance(node.op, Store)]
         needed: set[int] = set()
-        for position in range(len(self._nodes) - 1, -1, -1):
-            node = self._nodes[position]
-            if isinstance(node.op, Store) or position in needed:
-                needed.update((position, *node.args))
+        while pending:
+            position = pending.pop()
+            if position not in needed:
+                needed.add(position)
+                pending.extend(self._nodes[position].args)
+                pending.extend([steps[position]] if position in steps else [])
         new = {old: position for position, old in enumerate(sorted(needed))}
         kept = (self._nodes[old] for old in new)
         return tuple(Node(n.op, tuple(new[arg] for arg in n.args), n.type) for n in kept)

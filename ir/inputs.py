@@ -158,6 +158,8 @@ def _interval(
     node = program.nodes[position]
     if isinstance(node.op, Load):
         return ranges.get(node.op.tensor)
+    if is_float(node.dtype) or not isinstance(node.op, (Constant, Iota, Cast, Map)):
+        return None
     if isinstance(node.op, Constant):
         return int(node.op.value), int(node.op.value)
     if isinstance(node.op, Iota):
@@ -165,7 +167,7 @@ def _interval(
     parts = [_interval(program, arg, ranges) for arg in node.args]
     known = [part for part in parts if part is not None]
     if isinstance(node.op, Cast):
-        return _within(known[0], node.dtype) if known and not is_float(node.dtype) else None
+        return _within(known[0], node.dtype) if known else None
     if not isinstance(node.op, Map):
         return None
     return mapped_range(node.op, parts)

@@ -264,6 +264,13 @@ class _Evaluation:
         return self.known[position]
 
     def _compute(self, position: int) -> TileArray:
+        """The value of a node that neither streams nor steps, its axes in the order of its type."""
+        found, axes = self._found(position), self.program.nodes[position].axes
+        if found.axes == axes or set(found.axes) != set(axes):
+            return found
+        return TileArray(axes, found.aligned(axes), found.error_over(axes))
+
+    def _found(self, position: int) -> TileArray:
         node = self.program.nodes[position]
         shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
         if 0 in shape:

@@ -164,8 +164,12 @@ class _Phases:
             if isinstance(self.nodes[source].op, Cast) and not self._is_scatter(group):
                 source = self.nodes[source].args[0]
             alike = set(store.axes) == set(self.nodes[source].axes)
+            if self._is_scatter(group) and len(self.program.users(source)) > 1:
+                continue  # it combines in one tensor
             if source in group and alike and not isinstance(self.nodes[source].op, Before):
                 found.append(position)
+        if self._is_scatter(group) and list(self.program.users(group[0])) != found:
+            return []  # a scatter is stored once; the rest is copied from there
         return found
 
     def _is_scatter(self, group: tuple[int, ...]) -> bool:
@@ -192,6 +196,7 @@ class _Phases:
         the plain values that it may compute."""
         new = {position: self._temp(position) for position in kept}
         roots = [*new, *(self.nodes[store].args[0] for store in stores)]
+        roots += [position for position in own if isinstance(self.nodes[position].op, Recur)]
         used = self._used(roots, own)
         tensors = self._tensors(used, own)
         for store in stores:

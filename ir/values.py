@@ -213,6 +213,21 @@ def _one_hot(values: Values, spec: TensorSpec, draws: Draws) -> Array:
     return _stored(hot.astype(np.float64), spec.dtype).reshape(spec.shape)
 
 
+def _near_identity(values: Values, spec: TensorSpec, draws: Draws) -> Array:
+    if len(spec.shape) < 2:
+        raise ProgramError(f"input {spec.name}: {values} is for matrices; it has {spec.shape}")
+    rows, columns = spec.shape[-2:]
+    scale = values.number("scale", 0.25) / math.sqrt(columns)
+
+    def recipe(draws: Draws, start: int, count: int) -> Array:
+        place = draws.xp.arange(start, start + count, dtype=np.int64)
+        on_diagonal = place % columns == place // columns % rows
+        found: Array = draws.normal(start, count, True) * scale + on_diagonal
+        return found
+
+    return _elementwise(spec, draws, recipe)
+
+
 _KINDS: dict[str, _Kind] = {
     "uniform": _Kind(("low", "high"), 2, "any", False, _uniform),
     "normal": _Kind(("scale", "mean"), 0, "float", False, _normal),
@@ -227,6 +242,7 @@ _KINDS: dict[str, _Kind] = {
     "permutation": _Kind((), 0, "int", True, _permutation),
     "offsets": _Kind(("total", "skew"), 1, "int", True, _offsets),
     "one_hot": _Kind((), 0, "any", True, _one_hot),
+    "near_identity": _Kind(("scale",), 0, "float", True, _near_identity),
 }
 
 
@@ -293,6 +309,11 @@ def offsets(total: int, skew: int = 0) -> Values:
 def one_hot() -> Values:
     """Rows with a single 1."""
     return Values("one_hot")
+
+
+def near_identity(scale: float = 0.25) -> Values:
+    """Matrices with 1 on the diagonal, and small numbers everywhere: solves of them stay tame."""
+    return Values("near_identity", (scale,))
 
 
 def of_range(spec: TensorSpec, low: int, high: int, draws: Draws) -> Array:

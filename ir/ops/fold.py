@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from ir.ops.base import (
 )
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.parts import first_part, joined, whole, without_first
-from ir.propagation import converted, mapped, reduced, running_sum
+from ir.propagation import converted, reduced, running_sum
 from ir.roundoff import ErrorModel
 from ir.scalar import scalar_function
 
@@ -211,10 +211,11 @@ class _Steps:
             return self._as(tiles[0], dtypes[0], dtype), dtype
         op = Map(function)
         dtype = op.infer([TileType((), dtype) for dtype in dtypes], self.env.scope).dtype
-        exact = op.meaning(tiles, self.env)
+        types = [TileType((), dtype) for dtype in dtypes]
+        exact = op.meaning(tiles, replace(self.env, types=types))
         if self.model is None:
             return exact, dtype
-        error = mapped(function, tiles, exact, dtype, self.model)
+        error = op.error(tiles, types, exact, self.env, self.model)
         return TileArray(exact.axes, exact.array, error), dtype
 
     def _number(self, value: float | int) -> _Typed:

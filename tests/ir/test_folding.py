@@ -294,3 +294,43 @@ def test_a_scan_of_pairs_gives_every_state() -> None:
     g.output("Where", where_at)
     inputs, found = results(g)
     assert found["Where"].tolist() == [int(np.argmax(inputs["X"][: n + 1])) for n in range(5)]
+
+
+def test_an_axis_that_has_no_name_here_is_read_elsewhere() -> None:
+    g = Graph("op")
+    i, j = g.axes(i=4, j=4)
+    x = g.input("X", (i, j), "f64")
+    g.output("Y", x.at({i: j, j: i}), dims=(i, j))
+    inputs, found = results(g)
+    np.testing.assert_array_equal(found["Y"], inputs["X"].T)
+    with pytest.raises(ProgramError, match="read at: 'i' is not an axis"):
+        x.at({"i": j})  # type: ignore[dict-item]
+
+
+def test_a_state_is_stepped_though_nothing_reads_its_end() -> None:
+    g = Graph("op")
+    t, c = g.axes(t=5, c=3)
+    x = g.input("X", (t, c), "f64")
+    state = g.state(t, (c,), dtype="f64")
+    recur(state, state * 0.5 + x)
+    g.output("Before", state, dims=(t, c))
+    unused = g.state(t, (c,))
+    recur(unused, unused + 1.0)
+    inputs, found = results(g)
+    expected = np.zeros((5, 3))
+    for step in range(4):
+        expected[step + 1] = expected[step] * 0.5 + inputs["X"][step]
+    np.testing.assert_allclose(found["Before"], expected)
+    assert str(g.program()).count("recur") == 1
+
+
+def test_a_product_is_read_in_the_order_of_its_axes() -> None:
+    """Whatever order the product itself has been computed in."""
+    g = Graph("op")
+    i, h, d, j = g.axes(i=4, h=3, d=5, j=4)
+    k = g.input("K", (i, h, d), "f64")
+    products = contract(k, k.at(i=j), over=d)
+    g.output("Y", products.at(h=2, j=3 - j), dims=(i, j))
+    inputs, found = results(g)
+    keys = inputs["K"][:, 2]
+    np.testing.assert_allclose(found["Y"], (keys @ keys.T)[:, ::-1])

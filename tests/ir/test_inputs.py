@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
-from ir import Graph, load_operator, operator
+from ir import Graph, load_operator, operator, top, where
 from ir.dtypes import to_float
 from ir.inputs import random_inputs
 
@@ -43,3 +45,12 @@ def test_arithmetic_on_indices_stays_inside(rows: int) -> None:
     assert place.min() >= 0
     assert place.max() + 3 < rows
     assert rows < 100 or len(np.unique(place)) > 20
+
+
+def test_an_index_that_floats_decide_is_left_alone() -> None:
+    g = Graph("op")
+    n, k = g.axes(n=9, k=3)
+    ranking = where(g.input("M", (n,), "i32") > 0, g.input("X", (n,), "f32"), -math.inf)
+    table = g.tensor("T", (9,), "f32")
+    g.output("Y", table[top(ranking, n, k)[1]])
+    assert set(random_inputs(g.program(), np.random.default_rng(1))) == {"M", "X", "T"}

@@ -86,7 +86,27 @@ def stencil() -> Program:
     return g.program()
 
 
-PROGRAMS = {"routed": routed, "delta": delta, "chained": chained, "stencil": stencil}
+def unread() -> Program:
+    """A scatter that is an output and is read too; a loop of which nothing reads the end."""
+    g = Graph("unread")
+    t, e = g.axes(t=9, e=4)
+    count = scatter("sum", g.constant(1, "i32"), {e: g.input("expert", (t,), "i32")})
+    g.output("Count", count)
+    g.output("Before", cumulative("sum", count, e) - count)
+    x = g.input("X", (e,), "f32")
+    state = g.state(t, (e,), x)
+    recur(state, state * 0.5 + count)
+    g.output("Steps", state * 2.0)
+    return g.program()
+
+
+PROGRAMS = {
+    "routed": routed,
+    "delta": delta,
+    "chained": chained,
+    "stencil": stencil,
+    "unread": unread,
+}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

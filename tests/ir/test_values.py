@@ -45,6 +45,9 @@ def test_each_kind_is_what_it_says() -> None:
     assert drawn(ir.indices(7), "i32").max() == 6
     assert drawn(ir.indices(1000, 3), "i32").mean() < 350 < drawn(ir.indices(1000), "i32").mean()
     assert (drawn(ir.one_hot(), "bf16").sum(1) == 1).all()
+    matrices = drawn(ir.near_identity(0.5), "f32", (40, 8, 8))
+    np.testing.assert_allclose(matrices.mean(0), np.eye(8), atol=0.15)
+    assert abs((matrices - np.eye(8)).std() * np.sqrt(8) - 0.5) < 0.05
 
 
 @pytest.mark.parametrize("dtype", [n for n in WHOLE_BYTES if is_float(n) and n != "e8m0"])

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from explorer.runtime.once import run_once
+from explorer.runtime.process import Answer, Worker, process_server
+from ir import Graph, cumulative, operator
 from ir.dtypes import numpy_dtype
 from ir.kernel import Kernel
 from ir.oracle import random_inputs
 from ir.phases import phases_of
 from ir.program import Program
 from ir.registry import load_operator
+from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import get_backend
 from ir.targets.cpu.candidates import places
@@ -63,21 +65,32 @@ def kernels(program: Program, threads: int, count: int, full: bool = False) -> l
     return [BACKEND.lower(program, space.schedule(row), hardware, full) for row in rows]
 
 
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A process that runs kernels."""
+    folder = tmp_path_factory.mktemp("objects")
+    found = Worker(process_server("cpu", folder), "explorer.runtime.workers:Runner", "cpu", folder)
+    yield found
+    found.close()
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(("name", "arguments"), CASES, ids=lambda value: str(value)[:60])
 def test_drawn_schedules_are_right(
-    name: str, arguments: dict[str, Any], threads: int, tmp_path: Path
+    name: str, arguments: dict[str, Any], threads: int, worker: Worker
 ) -> None:
     program = built(name, arguments)
     inputs = random_inputs(program, np.random.default_rng(0))
     bounds = bounds_of(program, inputs)
-    for kernel in kernels(program, threads, 2):
+    for kernel in kernels(program, threads, threads):
         operands = [a for a in kernel.arguments if a.role != "workspace"]
         arrays = [
             inputs[a.name] if a.role == "input" else np.full(a.shape, 0x5A, numpy_dtype(a.dtype))
             for a in operands
         ]
-        _, found = run_once(kernel, arrays, cache_dir=tmp_path)
+        reply = worker.ask(60.0, "run", kernel, arrays)
+        assert isinstance(reply, Answer), reply
+        _, found = reply.value
         outputs = [a.name for a in operands if a.role == "output"]
         for output, have in zip(outputs, found, strict=True):
             assert bounds[output].judge(have).detail == "", output
@@ -98,7 +111,7 @@ def test_one_phase_keeps_its_names() -> None:
 
 def test_names_tell_phases_apart() -> None:
     program = built("mixture", {"m": 7, "n": 29, "k": 13})
-    assert [phase.plain for phase in phases_of(program)][0] is False
+    assert not phases_of(program)[0].plain
     space = space_of(program)
     assert {name.partition(".")[0] for name in space.names} == {
         f"p{n}" for n in range(len(phases_of(program)))
@@ -113,11 +126,9 @@ def test_a_refusal_names_the_phase_and_its_numbers() -> None:
     rng = np.random.default_rng(0)
     values = space.schedule(space.any_legal(rng)).as_dict()
     broken = {**values, "p1.row.s0": "", "p1.rows.s0": 8}
-    from ir.schedule import Schedule
-
     refusal = space.refusal(Schedule.of("cpu", broken))
     assert refusal is not None
-    assert refusal.rule.startswith("p1.")
+    assert refusal.constraint.startswith("p1.")
 
 
 def test_what_is_told_apart_is_all_that_matters() -> None:
@@ -179,7 +190,6 @@ def test_times_of_phases_add_up() -> None:
 
 def test_tensors_between_phases_share_room_when_one_is_done() -> None:
     """Those that are needed at a time lie apart; a long chain needs no more than two."""
-    from ir import Graph, cumulative, operator
 
     @operator
     def chain(g: Graph, n: int, steps: int) -> None:

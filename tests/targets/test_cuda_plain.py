@@ -140,6 +140,7 @@ def test_a_loop_around_what_is_shared(threads: int) -> None:
     row, one = Array("row_1", "f32", SIZE, GROUP), Array("one_1", "f32", 1, GROUP)
     old, zero = Name("old_1", "f32"), whole(0)
     left = call("sub", AT, whole(1))
+    sums = call("add", f32("y", place()), f32("y", place(left)))
     x, y = ran(
         kernel(
             spread(Write("row_1", AT, f32("x", place()))),
@@ -149,8 +150,7 @@ def test_a_loop_around_what_is_shared(threads: int) -> None:
                 Write("one_1", zero, call("add", old, f32("row_1", whole(7)))),
                 spread(Write("y", place(), call("add", f32("one_1", zero), f32("row_1", AT)))),
                 spread(
-                    If(call("lt", whole(0), AT),
-                       (Write("row_1", AT, call("add", f32("y", place()), f32("y", place(left)))),)),
+                    If(call("lt", whole(0), AT), (Write("row_1", AT, sums),)),
                 ),
             )),
             arrays=(row, one),

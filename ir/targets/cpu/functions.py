@@ -41,6 +41,8 @@ def apply_function(arith: Arithmetic, name: str, args: list[Value]) -> Value:
     """Emit scalar function `name` on operands of one type; raises KeyError for an unknown one."""
     b, first = arith.b, args[0]
     if name in ("lt", "le", "eq"):
+        if first is args[1] and not first.type.is_float:  # of floats it tells NaN
+            return b.constant(name != "lt", first.type.of("i1"))
         return b.test(name, *args)
     if name == "where":
         return b.select(*args)

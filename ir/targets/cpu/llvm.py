@@ -25,7 +25,6 @@ from ir.targets.cpu.llvm_words import (
 )
 from ir.targets.cpu.narrow import FORMATS
 from ir.targets.cpu.nest import (
-    I64,
     WRAPPING,
     Block,
     Branch,

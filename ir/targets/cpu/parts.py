@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 from ir.columns import Decision
@@ -91,13 +91,8 @@ class PlainPart:
     program: Program
     hardware: Hardware
 
-    @cached_property
-    def _kernel(self) -> PlainKernel:
-        return plain_kernel(self.program)
-
-    @cached_property
-    def _points(self) -> int:
-        return prod(extent for _, extent in self._kernel.points)
+    def _points(self, owners: int = 1) -> int:
+        return prod(extent for _, extent in _plain_kernel(self.program, owners).points)
 
     @property
     def ideal(self) -> float:
@@ -106,23 +101,33 @@ class PlainPart:
 
     @cached_property
     def _features(self) -> PlainFeatures:
-        return PlainFeatures(self.program, self._points, self.hardware)
+        return PlainFeatures(self.program, self._points(), self.hardware)
 
     def space(self) -> Space:
-        shared = self.hardware.threads > 1 and self._points > 1
+        threads = self.hardware.threads
+        points, most = self._points(), self._points(threads)
         dealt = Decision(
             "chunk",
-            ("block", "cyclic", "dynamic") if shared else ("block",),
+            ("block", "cyclic", "dynamic") if threads > 1 and most > 1 else ("block",),
             "binding",
             "program",
-            f"how {self._points} points are dealt out to threads",
+            f"how {points} points are dealt out to threads",
             "block",
         )
-        return Space("cpu", (dealt,), features=self._features)
+        found = [dealt]
+        if most > points:
+            why = f"threads that go through all that is sent: {points} points alone, or {most}"
+            found.append(Decision("owners", (1, threads), "binding", "program", why, 1))
+        return Space("cpu", tuple(found), features=self._features)
 
     def planned(self, schedule: Schedule) -> Planned:
-        kernel, vector = self._kernel, vector_row(self.hardware.isa)
-        chunk = str(schedule.get("chunk", "block"))
+        kernel = _plain_kernel(self.program, int(schedule.get("owners") or 1))
+        vector, chunk = vector_row(self.hardware.isa), str(schedule.get("chunk", "block"))
         return Planned(
             plain_room(kernel), lambda frame: PlainLowering(kernel, frame, vector).run(chunk)
         )
+
+
+@lru_cache(maxsize=256)
+def _plain_kernel(program: Program, owners: int) -> PlainKernel:
+    return plain_kernel(program, owners)

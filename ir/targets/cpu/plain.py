@@ -234,7 +234,7 @@ class PlainLowering:
     def _of_indices(self, function: str, args: Sequence[Index]) -> Index | None:
         """Index arithmetic, which folds; None for other functions."""
         if function in _OF_INDICES:
-            return self.b.index(_OF_INDICES[function], *args, wraps=True)
+            return self.b.index(_OF_INDICES[function], args[0], args[1], wraps=True)
         if function in _COMPARISONS:
             found = self.b.compare(function, *args)
             return found if isinstance(found, Value) else self.b.constant(found, BIT)

@@ -1,0 +1,281 @@
+"""Plain kernels as nests: statements drawn at random leave what they mean, by both printers."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from explorer.exporter import find_linker, source_text
+from explorer.runtime.process import Answer, Worker, process_server
+from ir.dtypes import numpy_dtype
+from ir.kernel import Kernel
+from ir.merges import NAMED, merge_of
+from ir.ops.base import TensorSpec
+from ir.plain.code import (
+    GROUP,
+    THREAD,
+    Accumulate,
+    Array,
+    Assign,
+    Call,
+    Convert,
+    Element,
+    If,
+    Let,
+    Loop,
+    Name,
+    Number,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Statement,
+    Write,
+)
+from ir.plain.meaning import meaning
+from ir.target import get_backend
+from ir.targets.cpu.c import print_c
+from ir.targets.cpu.frame import Frame
+from ir.targets.cpu.instructions import vector_row
+from ir.targets.cpu.llvm import print_llvm
+from ir.targets.cpu.plain import PlainLowering, plain_room
+from ir.targets.cpu.standalone import C_FLAGS, standalone
+from tests.targets.test_c_printer import needs_compiler
+
+TYPES = ("f32", "i32", "i64", "bool")
+STORED = ("f32", "bf16", "f16", "e4m3", "i8", "u8", "i32", "i64", "f64", "bool")
+HOST = get_backend("cpu").hardware(2)
+WIDTH = 6  # elements of each array that a point has for itself
+
+
+class Drawn:
+    """Statements over variables in scope; whole numbers of few bits, so that all is exact."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.count = 0
+
+    def pick(self, choices: Any) -> Any:
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def fresh(self, dtype: str) -> Name:
+        self.count += 1
+        return Name(f"x{self.count}", dtype)
+
+    def scalar(self, dtype: str, scope: list[Name], depth: int = 3) -> Scalar:
+        """A scalar of a type, made of the variables of a scope."""
+        alike = [name for name in scope if name.dtype == dtype]
+        way = self.pick(("leaf", "leaf", "call", "call", "where", "convert", "read"))
+        if depth == 0 or way == "leaf":
+            if alike and self.rng.random() < 0.8:
+                return self.pick(alike)
+            value = int(self.rng.integers(-3, 4))
+            return Number(bool(value > 0) if dtype == "bool" else value, dtype)
+        if way == "read" and dtype in ("f32", "i32"):
+            array = {"f32": "H", "i32": "B"}[dtype]
+            return Element(array, self.place(scope), dtype)
+        if way == "where":
+            condition = self.scalar("bool", scope, depth - 1)
+            sides = tuple(self.scalar(dtype, scope, depth - 1) for _ in range(2))
+            return Call("where", (condition, *sides), dtype)
+        if way == "convert":
+            return self.converted(dtype, scope, depth)
+        return self.call(dtype, scope, depth)
+
+    def call(self, dtype: str, scope: list[Name], depth: int) -> Scalar:
+        if dtype == "bool":
+            function = self.pick(("lt", "le", "eq", "and", "or", "not"))
+            of = self.pick(TYPES[:3]) if function in ("lt", "le", "eq") else "bool"
+            args = tuple(self.scalar(of, scope, depth - 1) for _ in range(1 + (function != "not")))
+            return Call(function, args, "bool")
+        function = self.pick(("add", "sub", "mul", "max", "min", "neg", "abs"))
+        count = 1 if function in ("neg", "abs") else 2
+        made = Call(
+            function, tuple(self.scalar(dtype, scope, depth - 1) for _ in range(count)), dtype
+        )
+        if dtype != "f32":
+            return made  # whole numbers wrap
+        low = Call("max", (made, Number(-64.0, dtype)), dtype)
+        return Call("min", (low, Number(64.0, dtype)), dtype)
+
+    def converted(self, dtype: str, scope: list[Name], depth: int) -> Scalar:
+        source = self.scalar(self.pick(TYPES), scope, depth - 1)
+        narrow = {"f32": ("f32", "bf16", "f16", "e4m3"), "i32": ("i32", "i8", "u8")}
+        if dtype == "f32" and source.dtype in ("i32", "i64"):  # others are not exact
+            source = Convert(source, "i8", "i32")
+        return Convert(source, self.pick(narrow.get(dtype, (dtype,))), dtype)
+
+    def place(self, scope: list[Name]) -> Scalar:
+        """An index within the point's own elements: clamped."""
+        free = self.scalar("i64", scope, 1)
+        clamped = Call("min", (Call("max", (free, Number(0, "i64")), "i64"), Number(5, "i64")),
+                       "i64")  # fmt: skip
+        return Call("add", (Call("mul", (Name("p"), Number(WIDTH, "i64")), "i64"), clamped), "i64")
+
+    def block(self, scope: list[Name], depth: int, quiet: bool = False) -> tuple[Statement, ...]:
+        """Some statements; `quiet` ones write nothing."""
+        here, found = list(scope), []
+        for _ in range(int(self.rng.integers(1, 5))):
+            kinds = ["let", "assign", "assign"] + ([] if quiet else ["write"])
+            kinds += ["if", "loop", "accumulate"] if depth else []
+            statement = self.statement(self.pick(kinds), here, depth, quiet)
+            found.append(statement)
+            if isinstance(statement, Let):
+                here.append(statement.name)
+            elif isinstance(statement, Accumulate):
+                here += statement.states
+        return tuple(found)
+
+    def statement(self, kind: str, scope: list[Name], depth: int, quiet: bool) -> Statement:
+        own = [name for name in scope if name.name.startswith("x")]
+        if kind == "let" or (kind == "assign" and not own):
+            name = self.fresh(self.pick(TYPES))
+            return Let(name, self.scalar(name.dtype, scope))
+        if kind == "assign":
+            name = self.pick(own)
+            return Assign(name, self.scalar(name.dtype, scope))
+        if kind == "write":
+            array = self.pick(("T", *(f"Y{dtype}" for dtype in STORED)))
+            dtype = "f32" if array == "T" else array[1:]
+            kind = {"f32": "f32", "f64": "f32", "i64": "i64", "bool": "bool"}.get(dtype, "")
+            kind = kind or ("f32" if dtype in ("bf16", "f16", "e4m3") else "i32")
+            value = self.scalar(kind, scope)
+            value = Convert(value, "f64", "f64") if dtype == "f64" else value
+            place = Number(2, "i64") if array == "T" else self.place(scope)
+            return Write(array, place, value)
+        if kind == "if":
+            condition = self.scalar("bool", scope)
+            other = self.block(scope, depth - 1, quiet) if self.rng.random() < 0.5 else ()
+            return If(condition, self.block(scope, depth - 1, quiet), other)
+        return self.loop(kind, scope, depth, quiet)
+
+    def loop(self, kind: str, scope: list[Name], depth: int, quiet: bool) -> Statement:
+        variable, extent = self.fresh("i64"), int(self.rng.integers(1, 5))
+        variable = Name(variable.name.replace("x", "n"))
+        backward = bool(self.rng.random() < 0.5)
+        if kind == "loop":
+            body = self.block([*scope, variable], depth - 1, quiet)
+            return Loop(variable, extent, body, backward)
+        states = (self.fresh("i32"), self.fresh("i32"))
+        inside = [*scope, variable]
+        body = self.block(inside, depth - 1, quiet=True)
+        inside += [s.name for s in body if isinstance(s, Let)]
+        values = tuple(self.scalar("i32", inside) for _ in states)
+        keep = () if quiet else self.block([*scope, variable, *states], 0)
+        merge = merge_of(self.pick((NAMED["affine"], NAMED["argmax"])))
+        return Accumulate(variable, extent, backward, body, values, states, merge, keep)
+
+
+def drawn_kernel(seed: int) -> PlainKernel:
+    """Three points; each fills its elements of all arrays, then does what is drawn."""
+    draws, size = Drawn(seed), 3 * WIDTH
+    specs = [TensorSpec("H", (size,), "f16", "input"), TensorSpec("B", (size,), "u8", "input")]
+    specs += [TensorSpec(f"Y{dtype}", (size,), dtype, "output") for dtype in STORED]
+    arrays = [Array(spec.name, spec.dtype, size) for spec in specs]
+    arrays += [Array("T", "bf16", 3, THREAD), Array("G", "i32", 5, GROUP)]
+    column = Name("c")
+    place = Call("add", (Call("mul", (Name("p"), Number(WIDTH, "i64")), "i64"), column), "i64")
+    clear = tuple(
+        Write(spec.name, place, Number(_zero(spec.dtype), _kind(spec.dtype))) for spec in specs[2:]
+    )
+    start: tuple[Statement, ...] = (
+        Write("T", Number(2, "i64"), Number(0.0, "f32")),
+        Loop(column, WIDTH, clear),
+        Spread(((Name("g"), 5),), (Write("G", Name("g"), Convert(Name("g"), "i32", "i32")),)),
+    )
+    first = [Let(draws.fresh(dtype), Number(_zero(dtype), dtype)) for dtype in TYPES]
+    scope = [Name("p"), *(let.name for let in first)]
+    body = draws.block(scope, 3)
+    last = [
+        Write("Yf32", _own(0), Element("T", Number(2, "i64"), "f32")),
+        Write("Yi32", _own(1), Element("G", Number(4, "i64"), "i32")),
+        *(Write(f"Y{let.name.dtype}", _own(2), let.name) for let in first),
+    ]
+    return PlainKernel(
+        "drawn", tuple(specs), tuple(arrays), ((Name("p"), 3),), (*start, *first, *body, *last)
+    )
+
+
+def _own(column: int) -> Scalar:
+    return Call("add", (Call("mul", (Name("p"), Number(WIDTH, "i64")), "i64"),
+                        Number(column, "i64")), "i64")  # fmt: skip
+
+
+def _kind(dtype: str) -> str:
+    return {"bool": "bool", "i64": "i64", "f64": "f64"}.get(
+        dtype, "i32" if dtype[0] in "iu" else "f32"
+    )
+
+
+def _zero(dtype: str) -> float | int | bool:
+    return {"bool": False}.get(_kind(dtype), 0 if dtype[0] in "iu" else 0.0)
+
+
+def lowered(plain: PlainKernel) -> Kernel:
+    frame = Frame("drawn_body", plain.tensors, (), [plain_room(plain)], HOST.threads)
+    PlainLowering(plain, frame, vector_row(HOST.isa)).run("block")
+    texts = ("llvm", print_llvm(frame.b.function, HOST.isa)), ("c", print_c(frame.b.function))
+    return Kernel("drawn", "cpu", frame.arguments, texts, "drawn_body", HOST.threads)
+
+
+def inputs_of(plain: PlainKernel, seed: int) -> dict[str, np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    return {
+        spec.name: rng.integers(0, 9, spec.shape).astype(numpy_dtype(spec.dtype))
+        for spec in plain.tensors
+        if spec.role == "input"
+    }
+
+
+@pytest.fixture(scope="module")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+    """A process that runs kernels."""
+    folder = tmp_path_factory.mktemp("objects")
+    found = Worker(process_server("cpu", folder), "explorer.runtime.workers:Runner", "cpu", folder)
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_statements_do_what_they_mean(seed: int, worker: Worker) -> None:
+    plain = drawn_kernel(seed)
+    inputs = inputs_of(plain, seed)
+    want = meaning(plain, inputs)
+    kernel = lowered(plain)
+    outputs = [np.empty(s.shape, numpy_dtype(s.dtype)) for s in plain.tensors if s.role == "output"]
+    reply = worker.ask(60.0, "run", kernel, [*inputs.values(), *outputs])
+    assert isinstance(reply, Answer), reply
+    for (name, array), have in zip(want.items(), reply.value[1], strict=True):
+        np.testing.assert_array_equal(have, array, name)
+
+
+@needs_compiler
+def test_c_does_the_same(tmp_path: Path) -> None:
+    """Many kernels in one library."""
+    for seed in range(10):
+        plain = drawn_kernel(seed)
+        inputs = inputs_of(plain, seed)
+        want = meaning(plain, inputs)
+        kernel = lowered(plain)
+        source, library = tmp_path / f"{seed}.c", tmp_path / f"{seed}.so"
+        source.write_text(source_text(kernel, standalone(kernel), {}))
+        flags = C_FLAGS.replace("-O3", "-O1").split()
+        command = [find_linker() or "cc", *flags]
+        done = subprocess.run(
+            [*command, "-o", str(library), str(source)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[:2000]
+        outputs = {
+            s.name: np.empty(s.shape, numpy_dtype(s.dtype))
+            for s in plain.tensors
+            if s.role == "output"
+        }
+        function = getattr(ctypes.CDLL(str(library)), standalone(kernel).symbol)
+        function(*(ctypes.c_void_p(a.ctypes.data) for a in (*inputs.values(), *outputs.values())))
+        for name, array in want.items():
+            np.testing.assert_array_equal(outputs[name], array, f"{seed} {name}")
