@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from ir.merges import Merge
 from ir.ops.base import TensorSpec
+from ir.ops.map import Map
 
 TENSOR, GROUP, THREAD = "tensor", "group", "thread"  # where an array is
 
@@ -38,11 +39,17 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function of `ir.scalar`, of scalars of one type (`where`: behind a condition)."""
+    """A function of `ir.scalar`, of scalars of one type (`where`: behind a condition).
+
+    `like` is the function with its attributes, where it has some; `source` the dtype whose bits a
+    bitcast takes.
+    """
 
     function: str
     args: tuple[Scalar, ...]
     dtype: str
+    like: Map | None = None
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import numpy as np
 from ir.dtypes import compute_dtype, from_float, is_float, numpy_dtype, rounded, to_float, within
 from ir.errors import ProgramError
 from ir.ops.base import Array as Numbers
+from ir.ops.map import Map
 from ir.plain.code import (
     GROUP,
     TENSOR,
@@ -37,7 +38,6 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.scalars import merged
-from ir.scalar import scalar_function
 
 _TYPES: dict[str, type] = {
     "f32": np.float32,
@@ -260,7 +260,9 @@ class _Run:
             return self.value(scalar.args[1] if self.value(scalar.args[0]) else scalar.args[2])
         if len({arg.dtype for arg in scalar.args}) > 1:
             raise ProgramError(f"{scalar.function} of {[arg.dtype for arg in scalar.args]}")
-        found = scalar_function(scalar.function).meaning(*(self.value(arg) for arg in scalar.args))
+        op = scalar.like or Map(scalar.function)
+        types = [scalar.source] if scalar.source else [arg.dtype for arg in scalar.args]
+        found = op.numpy(types)(*(np.asarray(self.value(arg)) for arg in scalar.args))
         return _TYPES[scalar.dtype](found)
 
     def _element(self, scalar: Element) -> Any:

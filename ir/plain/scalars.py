@@ -55,6 +55,12 @@ def call(function: str, *args: Scalar) -> Scalar:
     return convert(found, dtype)
 
 
+def special(op: Map, arg: Scalar, source: str) -> Scalar:
+    """A function with attributes (lookup, bitcast) of a tile of dtype `source`."""
+    assert op.dtype is not None
+    return Call(op.function, (arg,), compute_dtype(op.dtype), op, source)
+
+
 def _kind(result: str, of: str) -> str:
     return "bool" if result == "bool" else of
 

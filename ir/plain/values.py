@@ -110,7 +110,10 @@ class Values:
         if position in self.given:
             return self.given[position](block, at)
         if isinstance(op, Map):
-            return call(op.function, *(self.value(block, arg, at) for arg in node.args))
+            args = [self.value(block, arg, at) for arg in node.args]
+            if op.dtype is not None:
+                return special(op, args[0], self.program.nodes[node.args[0]].dtype)
+            return call(op.function, *args)
         if isinstance(op, Cast):
             (arg,) = node.args
             return cast(self.value(block, arg, at), self.program.nodes[arg].dtype, op.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ir.dtypes import compute_dtype, dtype_of
+from ir.ops.map import Map
 from ir.plain.code import (
     TENSOR,
     Accumulate,
@@ -27,10 +28,12 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.scalars import merged
+from ir.targets.cpu import integers
 from ir.targets.cpu.evaluate import cast, scalar_of
 from ir.targets.cpu.frame import PAGE, Frame, Room
+from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
-from ir.targets.cpu.mathlib import Arithmetic, apply_function
+from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
 from ir.targets.cpu.plan import round_up
 
@@ -229,7 +232,20 @@ class PlainLowering:
             if found is not None:
                 return found
         whole = [a if isinstance(a, Value) else self.b.constant(a, I64) for a in args]
+        if s.like is not None:
+            return self._special(s, s.like, whole[0])
+        if s.function in ("shl", "shr"):
+            return integers.shifted(self.b, s.function, whole[0], whole[1], False)
         return apply_function(self.arith, s.function, whole)
+
+    def _special(self, s: Call, op: Map, value: Value) -> Value:
+        """A lookup, or the bits of a value."""
+        assert op.dtype is not None
+        if s.function == "lookup":
+            return integers.lookup(self.b, value, op.entries, scalar_of(s.dtype))
+        value = self.b.convert(value, scalar_of(s.source))
+        found = self.b.bitcast(value, Type(scalar_of(op.dtype)))
+        return self.b.convert(found, scalar_of(s.dtype), _unsigned(op.dtype))
 
     def _of_indices(self, function: str, args: Sequence[Index]) -> Index | None:
         """Index arithmetic, which folds; None for other functions."""

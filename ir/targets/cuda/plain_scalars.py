@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ir.dtypes import NARROW
+from ir.ops.map import Map
 from ir.plain.code import Array, Call, Convert, Element, Name, Number, Scalar
 from ir.targets.cuda import scalars
 
@@ -76,7 +77,21 @@ class PlainScalars:
             case Call():
                 arguments = [self.text(arg) for arg in scalar.args]
                 of = scalar.args[-1].dtype
+                if scalar.like is not None:
+                    return self._special(scalar, scalar.like, arguments[0])
+                if scalar.function in ("shl", "shr"):
+                    return scalars.shift(scalar.function, arguments[0], arguments[1], False)
                 return scalars.apply(scalar.function, scalar.dtype, arguments, of)
+
+    @staticmethod
+    def _special(call: Call, op: Map, argument: str) -> str:
+        """A lookup, or the bits of a value."""
+        assert op.dtype is not None
+        if call.function == "lookup":
+            last = len(op.entries) - 1
+            name = scalars.table_name(op.entries, op.dtype)
+            return f"{name}[min(max({argument}, 0), {last})]"
+        return widened(scalars.bitcast(argument, call.source, op.dtype), op.dtype, call.dtype)
 
     def _element(self, element: Element) -> str:
         dtype = self.dtypes[element.array]
