@@ -167,6 +167,27 @@ def test_a_state_along_an_axis_of_one_step_and_narrow_values() -> None:
     judge(g.program())
 
 
+def test_what_needs_the_end_of_a_loop_is_behind_it() -> None:
+    g = Graph("shares")
+    t, i = g.axes(t=3, i=4)
+    state = g.state(t, (i,), 1.0)
+    after = state * 0.5 + g.input("x", (t, i), "f32")
+    g.output("o", after * recur(state, after), dims=(t, i))
+    g.output("p", after / reduce("sum", after, t), dims=(t, i))
+    g.output("q", after - after.at(t=t - 1, fill=0.0), dims=(t, i))
+    judge(g.program())
+
+
+def test_a_step_that_needs_the_end_is_refused() -> None:
+    g = Graph("circle")
+    t, i = g.axes(t=3, i=4)
+    one, two = g.state(t, (i,)), g.state(t, (i,))
+    end = recur(one, one + 0.5 * two)
+    g.output("o", recur(two, two + end))
+    with pytest.raises(ProgramError, match="needs all steps to be done"):
+        plain_kernel(g.program())
+
+
 # --- steps at random ------------------------------------------------------------------------------
 
 
