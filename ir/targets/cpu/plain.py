@@ -14,6 +14,7 @@ from ir.plain.code import (
     Accumulate,
     Array,
     Assign,
+    Call,
     Convert,
     Element,
     If,

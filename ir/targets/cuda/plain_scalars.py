@@ -88,9 +88,8 @@ class PlainScalars:
         """A lookup, or the bits of a value."""
         assert op.dtype is not None
         if call.function == "lookup":
-            last = len(op.entries) - 1
             name = scalars.table_name(op.entries, op.dtype)
-            return f"{name}[min(max({argument}, 0), {last})]"
+            return f"{name}[tw_inside({argument}, {len(op.entries)})]"
         return widened(scalars.bitcast(argument, call.source, op.dtype), op.dtype, call.dtype)
 
     def _element(self, element: Element) -> str:
