@@ -108,17 +108,20 @@ def _keeps(program: Program, node: Node, axis: str) -> bool:
 
 
 def entangled(program: Program, node: Node) -> frozenset[str]:
-    """Axes of a node's arguments of which a point of its value needs more than its own point."""
+    """Axes along which a point of a node's value does not stand alone: it needs other points of the
+    arguments, or its place among all of them."""
     op = node.op
     if isinstance(op, (Contract, Reduce)):
         return frozenset(op.over)
-    if isinstance(op, (Carry, Fold, Top, Before, Recur)):
+    if isinstance(op, Top):
+        return frozenset((op.axis, op.rank))
+    if isinstance(op, (Carry, Fold, Before, Recur)):
         return frozenset((op.axis,))
     if isinstance(op, Read):
         return op.moved(program.nodes[node.args[0]].axes)
     if isinstance(op, Scatter):
         sources = op.sources([program.nodes[arg].type for arg in node.args])
-        return frozenset(sources) - op.owned
+        return frozenset((*sources, *op.axes)) - op.owned
     return frozenset()
 
 

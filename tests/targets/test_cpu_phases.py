@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from explorer.expectation import output_axes
 from explorer.runtime.process import Answer, Worker, process_server
 from ir import Graph, cumulative, operator
 from ir.dtypes import numpy_dtype
@@ -212,3 +213,17 @@ def test_tensors_between_phases_share_room_when_one_is_done() -> None:
                 assert apart, (one.name, other.name)
     assert len(found) == 5
     assert len({at for _, at in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "free"),
+    [
+        ("counted", {"n": 9, "bins": 4}, set()),
+        ("sent", {"m": 3, "n": 5}, {"i"}),
+        ("largest", {"m": 3, "n": 5, "k": 2}, {"i"}),
+    ],
+)
+def test_only_points_that_stand_alone_are_sampled(
+    name: str, arguments: dict[str, Any], free: set[str]
+) -> None:
+    assert set(output_axes(built(name, arguments))) == free
