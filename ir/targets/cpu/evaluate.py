@@ -346,11 +346,6 @@ class Evaluator:
 
     def _indirect(self, node: int, op: Load, access: Access, i: int, j: int) -> Value:
         """A load at indices held by tiles: lane offsets added up, then gathered."""
-        spec = self.program.scope.tensors[op.tensor]
-        element = Type(access.scalar).bytes
-        strides = [element] * len(spec.shape)
-        for dim in reversed(range(len(spec.shape) - 1)):
-            strides[dim] = strides[dim + 1] * spec.shape[dim + 1]
         pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
         total = self._lane_offsets(access.stride(self.lane)) if self.varies(node) else None
         for dim, index in enumerate(op.index):
@@ -358,7 +353,7 @@ class Evaluator:
                 continue
             chosen = self.value(self.program.nodes[node].args[index.gather], i, j)
             offset = self.b.convert(chosen, "i64")
-            offset = self.b.op("imul", offset, self.b.constant(strides[dim], offset.type))
+            offset = self.b.op("imul", offset, self.b.constant(access.steps[dim], offset.type))
             if total is not None and not offset.type.lanes:
                 offset = self.b.splat(offset, self.lanes)
             total = offset if total is None else self.b.op("iadd", total, offset)
