@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import explorer
@@ -45,6 +45,7 @@ def mixture(g: Graph, m: int, n: int, k: int) -> None:
     g.output("factors", reduce("prod", b, j))
 
 
+@settings(deadline=None, max_examples=40)
 @given(SIZES, SIZES, SIZES)
 def test_sums_of_nothing_are_numpys(m: int, n: int, k: int) -> None:
     program = mixture.build(m=m, n=n, k=k)

@@ -33,7 +33,8 @@ class Digit:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`digits` per axis, outermost first; `lows`: the axis value at the base pointer."""
+    """`digits` per axis, outermost first; `lows`: the axis value at the base pointer; `steps`: the
+    bytes between neighbours along each dimension of a tensor, or of its padded copy."""
 
     base: Value
     scalar: str
@@ -41,6 +42,7 @@ class Access:
     lows: Mapping[str, Index]
     constant: int = 0
     padded: bool = False  # whole vectors may be read at the edges
+    steps: tuple[int, ...] = ()
 
     def stride(self, axis: str) -> int:
         """Bytes between neighbours on `axis` inside a register tile (0: does not vary)."""

@@ -104,15 +104,16 @@ class Lowering:
             shape, shift = pad.shape, pad.before
         element = dtype_of(spec.dtype).bytes
         strides: dict[str, int] = {}
-        constant, step = 0, element
+        constant, step, steps = 0, element, [0] * len(shape)
         for dim in reversed(range(len(shape))):
-            index = op.index[dim]
+            index, steps[dim] = op.index[dim], step
             for axis, coefficient in index.terms:
                 strides[axis] = strides.get(axis, 0) + coefficient * step
             constant += (index.constant + shift[dim]) * step
             step *= shape[dim]
         digits = {axis: (Digit(1, stride),) for axis, stride in strides.items()}
-        return Access(base, scalar_of(spec.dtype), digits, {}, constant)
+        scalar = scalar_of(spec.dtype)
+        return Access(base, scalar, digits, {}, constant, steps=tuple(steps))
 
     def output_access(self, tensor: str, axes: tuple[str, ...]) -> Access:
         """Access of an output tensor stored over `axes`."""
