@@ -88,7 +88,9 @@ class Lowering:
     # -- arguments and workspace
 
     def _arguments(self) -> tuple[Argument, ...]:
-        tensors = tuple(Argument(s.name, s.shape, s.dtype, s.role) for s in self.program.tensors)
+        tensors = tuple(
+            Argument(s.name, s.shape, s.dtype, s.role, s.packs) for s in self.program.tensors
+        )
         self.private_bytes = workspace_bytes(self.plan, True) + TILE_SCRATCH
         self.shared_bytes = workspace_bytes(self.plan, False)
         self.pad_offset = self.shared_bytes
