@@ -64,7 +64,12 @@ def test_what_the_arguments_are_is_said(folder: Path) -> None:
     header = (folder / "many_types.h").read_text()
     assert "W: input, u8 of packed i4, 5 x 7" in header
     assert "scale: input, e8m0, as bit patterns, 5" in header
-    for parameter in ("const uint16_t *a", "const int16_t *b", "const uint32_t *c", "uint32_t *wide"):
+    for parameter in (
+        "const uint16_t *a",
+        "const int16_t *b",
+        "const uint32_t *c",
+        "uint32_t *wide",
+    ):
         assert parameter in header
     inputs = random_inputs(many_types.build(m=5, n=14), np.random.default_rng(0))
     wrong = {**inputs, "scale": inputs["scale"].astype(np.float32)}
