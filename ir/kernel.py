@@ -11,12 +11,21 @@ from ir.dtypes import dtype_of
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One pointer argument. `role` is "input", "output" or "workspace"; shape in elements."""
+    """One pointer argument. `role` is "input", "output" or "workspace"; shape in elements.
+
+    Bytes of u8 may each hold several elements of a type that `packs` names.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     role: str
+    packs: str = ""
+
+    @property
+    def holds(self) -> str:
+        """The dtype, in words."""
+        return f"{self.dtype} of packed {self.packs}" if self.packs else self.dtype
 
     @property
     def bytes(self) -> int:

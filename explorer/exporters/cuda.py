@@ -123,7 +123,7 @@ def source_text(kernel: Kernel, plan: Plan, facts: Mapping[str, object]) -> str:
 def _words(argument: Argument) -> str:
     if argument.role == "workspace":
         return f"{argument.name}: {argument.bytes:,} bytes of scratch memory"
-    return f"{argument.name}: {argument.dtype}{list(argument.shape)}, {argument.role}"
+    return f"{argument.name}: {argument.holds}{list(argument.shape)}, {argument.role}"
 
 
 def _launch_lines(launch: Mapping[str, Any]) -> list[str]:

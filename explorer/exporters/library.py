@@ -271,4 +271,4 @@ def _row(argument: Argument) -> tuple[object, ...]:
 
 def _words(argument: Argument) -> str:
     extents = " x ".join(map(str, argument.shape)) or "one value"
-    return f"{argument.role}, {argument.dtype}, {extents}"
+    return f"{argument.role}, {argument.holds}, {extents}"

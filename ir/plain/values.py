@@ -27,7 +27,6 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.scalars import (
-    special,
     both,
     call,
     cast,
@@ -38,6 +37,7 @@ from ir.plain.scalars import (
     merged,
     number,
     plus,
+    special,
     times,
 )
 from ir.program import Node, Program

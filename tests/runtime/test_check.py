@@ -31,7 +31,7 @@ from ir.oracle import Answer, evaluate
 from tests.judging import bounds_of, exactly
 from tests.runtime.fake_backend import PROGRAM
 
-FLOATS = ("f64", "f32", "tf32", "f16", "bf16", "e4m3")
+FLOATS = ("f64", "f32", "tf32", "f16", "bf16", "e4m3", "e5m2")
 
 
 @pytest.mark.parametrize("dtype", FLOATS)

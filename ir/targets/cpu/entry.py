@@ -202,7 +202,7 @@ def _described(argument: Argument, name: str) -> str:
     """One operand in words, for the header."""
     extents = " x ".join(map(str, argument.shape)) or "one value"
     bits = ", as bit patterns" if argument.dtype in _PATTERNS else ""
-    return f"{name}: {argument.role}, {argument.dtype}{bits}, {extents}"
+    return f"{name}: {argument.role}, {argument.holds}{bits}, {extents}"
 
 
 def _c_names(kernel: Kernel, symbol: str) -> dict[str, str]:

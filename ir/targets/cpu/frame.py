@@ -53,7 +53,7 @@ class Frame:
         private = max(room.private for room in rooms)
         total = max(behind + private * count, PAGE)
         self.arguments = (
-            *(Argument(s.name, s.shape, s.dtype, s.role) for s in tensors),
+            *(Argument(s.name, s.shape, s.dtype, s.role, s.packs) for s in tensors),
             Argument("workspace", (total,), "u8", "workspace"),
         )
         self.pointers = {

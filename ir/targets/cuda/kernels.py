@@ -342,7 +342,7 @@ def lower_all(
     zeros = max((sum(size for _, size in launch.zero) for launch in launches), default=0)
     launches = [placed(launch, places) for launch in launches]
     body = "\n".join([*_tables(program), *(launch.text for launch in launches)])
-    arguments = [Argument(s.name, s.shape, s.dtype, s.role) for s in program.tensors]
+    arguments = [Argument(s.name, s.shape, s.dtype, s.role, s.packs) for s in program.tensors]
     workspace = total + zeros
     if workspace:
         arguments.append(Argument("workspace", (workspace,), "u8", "workspace"))
