@@ -28,6 +28,7 @@ from ir import (
 )
 from ir.oracle import answers
 from ir.roundoff import ErrorModel
+from ir.target import Hardware
 
 SIZES = st.sampled_from((0, 1, 2, 3, 5))
 
@@ -103,7 +104,7 @@ def test_a_space_needs_points(target: str) -> None:
         backend.space(partly, _hardware(target))
 
 
-def _hardware(target: str) -> object:
+def _hardware(target: str) -> Hardware:
     from ir.targets.cuda.hardware import known_hardware
 
     return known_hardware("h200") if target == "cuda" else get_backend("cpu").hardware(1)

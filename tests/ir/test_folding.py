@@ -140,7 +140,9 @@ def test_a_scatter_combines_in_place_and_drops_what_is_outside(kind: str, n: int
     g.output("Y", scatter(kind, x, {bin_: where_to, column: column}))
     program = g.program()
     rng = np.random.default_rng(n)
-    inputs = {"X": rng.normal(size=(n, 3)), "I": rng.integers(-1, 6, n).astype(np.int32)}
+    inputs: Arrays = {
+        "X": rng.normal(size=(n, 3)), "I": rng.integers(-1, 6, n).astype(np.int32),
+    }  # fmt: skip
     expected = np.full((4, 3), {"sum": 0.0, "max": -np.inf, "min": np.inf}[kind])
     function = {"sum": np.add, "max": np.maximum, "min": np.minimum}[kind]
     for place, row in zip(inputs["I"], inputs["X"], strict=True):

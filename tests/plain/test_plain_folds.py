@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ir import Graph, Tile, absolute, cast, exp, maximum, reduce
 from ir.axes import Axis
-from ir.builder import Graph, Tile, absolute, cast, exp, maximum, reduce
 from ir.dtypes import is_float, to_float
 from ir.errors import ProgramError
 from ir.folding import Merging, argmax, argmin, fold, recurrence, scan, top

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ir import Graph, Tile, cast, contract, reduce, sqrt, tanh, where
 from ir.axes import Axis
-from ir.builder import Graph, Tile, cast, contract, reduce, sqrt, tanh, where
 from ir.dtypes import to_float
 from ir.errors import ProgramError
 from ir.folding import argmax, cumulative, recur, scatter, top
@@ -242,11 +242,11 @@ def _drawn(draw: st.DrawFn, made: list[Tile], x: Tile, axes: tuple[Axis, ...], t
         return one * x
     axis = draw(st.sampled_from(have))
     if kind == "shift":
-        return one.at(**{axis.name: axis + draw(st.sampled_from((-1, 1)))}, fill=0.25)
+        return one.at({axis: axis + draw(st.sampled_from((-1, 1)))}, fill=0.25)
     if kind == "turn" and i.extent == j.extent and {"i", "j"} <= set(one.axes):
         return one.at(i=j, j=i)
     if kind == "step":
-        return one.at(**{axis.name: t - 1}, fill=0.5)
+        return one.at({axis: t - 1}, fill=0.5)
     if kind == "product" and axis.name in two.axes:
         return 0.3 * contract(one, two, axis)
     return reduce("max" if kind == "max" else "sum", 0.3 * one, axis)

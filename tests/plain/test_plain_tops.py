@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ir import Graph, cast, exp
 from ir.axes import Axis
-from ir.builder import Graph, Operand, cast, exp
+from ir.builder import Operand
 from ir.dtypes import from_float, is_float, numpy_dtype, to_float
 from ir.errors import ProgramError
 from ir.folding import scatter, top

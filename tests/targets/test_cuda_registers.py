@@ -14,11 +14,12 @@ from ir.dtypes import from_float
 from ir.errors import MissingTarget
 from ir.inputs import random_inputs
 from ir.program import Program
+from ir.ranges import integer_range
 from ir.schedule import Schedule
 from ir.targets.cuda.cut import RS
 from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.packed import HALVES, integer_range
+from ir.targets.cuda.packed import HALVES
 from ir.targets.cuda.tensor import RegisterKernel
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
