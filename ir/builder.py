@@ -18,7 +18,7 @@ from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.read import Read
-from ir.ops.recur import Before
+from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Pin, Program
@@ -350,12 +350,20 @@ class Graph:
         return Program(self._name, extents, tuple(self._tensors.values()), self._live(), pins)
 
     def _live(self) -> tuple[Node, ...]:
-        """The nodes that an output depends on, renumbered."""
+        """The nodes that an output depends on, steps of its states among them, renumbered."""
+        steps: dict[int, list[int]] = {}
+        pending: list[int] = []
+        for position, node in enumerate(self._nodes):
+            if isinstance(node.op, Recur):
+                steps.setdefault(node.args[0], []).append(position)
+            elif isinstance(node.op, Store):
+                pending.append(position)
         needed: set[int] = set()
-        for position in range(len(self._nodes) - 1, -1, -1):
-            node = self._nodes[position]
-            if isinstance(node.op, Store) or position in needed:
-                needed.update((position, *node.args))
+        while pending:
+            position = pending.pop()
+            if position not in needed:
+                needed.add(position)
+                pending.extend((*self._nodes[position].args, *steps.get(position, ())))
         new = {old: position for position, old in enumerate(sorted(needed))}
         kept = (self._nodes[old] for old in new)
         return tuple(Node(n.op, tuple(new[arg] for arg in n.args), n.type) for n in kept)
