@@ -46,6 +46,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("outer_states", {"t": 7, "d": 5, "e": 3}),
     ("outer_states", {"t": 1, "d": 1, "e": 1}),
     ("shifted", {"m": 17, "n": 19, "k": 23}),
+    ("looked_up", {"m": 5, "n": 19, "k": 3}),
     ("mixture", {"m": 7, "n": 29, "k": 13}),
 )
 
