@@ -13,6 +13,7 @@ import explorer
 from explorer.errors import NothingValid
 from ir import (
     Graph,
+    Hardware,
     Program,
     ProgramError,
     UsageError,
@@ -103,7 +104,7 @@ def test_a_space_needs_points(target: str) -> None:
         backend.space(partly, _hardware(target))
 
 
-def _hardware(target: str) -> object:
+def _hardware(target: str) -> Hardware:
     from ir.targets.cuda.hardware import known_hardware
 
     return known_hardware("h200") if target == "cuda" else get_backend("cpu").hardware(1)

@@ -99,7 +99,7 @@ def test_in_c(dtype: str, tmp_path: Path) -> None:
     for a in operands:
         array = inputs.get(a.name, np.zeros(a.shape, numpy_dtype(a.dtype)))
         np.save(tmp_path / f"{a.name}.npy", array)
-    command = [sys.executable, "-c", _RUN_C, library, standalone(kernel).symbol, tmp_path]
+    command = [sys.executable, "-c", _RUN_C, str(library), standalone(kernel).symbol, str(tmp_path)]
     subprocess.run([*command, *(a.name for a in operands)], check=True)
     found = {spec.name: np.load(tmp_path / f"{spec.name}.npy") for spec in program.outputs}
     assert wrong(program, inputs, found) == []
