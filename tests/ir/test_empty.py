@@ -13,6 +13,7 @@ import explorer
 from explorer.errors import NothingValid
 from ir import (
     Graph,
+    Hardware,
     Program,
     ProgramError,
     UsageError,

@@ -13,7 +13,6 @@ import numpy as np
 
 from ir.dtypes import NARROW, compute_dtype, dtype_of, is_float, rounded, whole_range
 from ir.errors import Refusal
-from ir.ops.load import Index as LoadIndex
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Now, Prior
