@@ -29,7 +29,6 @@ from ir import (
 )
 from ir.oracle import answers
 from ir.roundoff import ErrorModel
-from ir.target import Hardware
 
 SIZES = st.sampled_from((0, 1, 2, 3, 5))
 
