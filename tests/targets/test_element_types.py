@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from explorer.runtime import nvrtc
 from ir import Graph, parse
-from ir.errors import ProgramError, UsageError
+from ir.errors import MissingTarget, ProgramError, UsageError
 from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.program import Program
@@ -211,3 +213,19 @@ def test_texts_of_packed_tensors(line: str, message: str) -> None:
     assert str(parse(text)) == text
     with pytest.raises(ProgramError, match=message):
         parse(text.replace("input W u8[6, 24] packs=i4", line))
+
+
+@pytest.mark.parametrize("number", [2, 5, 10, 13, 16], ids=lambda number: IDS[number])
+def test_kernels_of_cuda_compile(number: int) -> None:
+    """One each of the ways that types are widened, rounded and packed."""
+    try:
+        nvrtc.version()
+    except MissingTarget as missing:
+        pytest.skip(str(missing))
+    program = built(*CASES[number])
+    space = CUDA.space(program, HARDWARE)
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    kernel = CUDA.lower(program, schedule, HARDWARE)
+    plan = json.loads(kernel.text("launch"))
+    code, _ = nvrtc.compile_text(kernel.text("cuda"), plan["arch"], tuple(plan["options"]))
+    assert code
