@@ -10,6 +10,7 @@ from ir.ops.base import TensorSpec
 from ir.program import Program
 
 _INDEX = "README.md"
+_WIDTH = 100
 _MADE = "<!-- Made by `tilewright operators --pages docs/operators` from the operators' code. -->"
 
 _HEAD = """# Operators
@@ -108,15 +109,22 @@ def _tensor(spec: TensorSpec, axes: tuple[str, ...]) -> str:
 
 def _python(operator: Operator, setting: Setting, program: Program) -> str:
     """Its meaning in numpy: what a test of the pages runs."""
-    given = ", ".join(f"{name}={value!r}" for name, value in setting.items())
+    given = ", ".join(f"{name}={_literal(value)}" for name, value in setting.items())
+    build = f'program = load_operator("{operator.name}").build({given})'
+    if len(build) > _WIDTH:
+        build = build.replace(f"({given})", f"(\n    {given}\n)")
     output = program.outputs[0]
     return "\n".join([
         "```python",
-        f'program = load_operator("{operator.name}").build({given})',
+        build,
         "outputs = evaluate(program, random_inputs(program, np.random.default_rng(0)))",
         f'assert outputs["{output.name}"].shape == {output.shape}',
         "```",
     ])  # fmt: skip
+
+
+def _literal(value: object) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def _escaped(text: str) -> str:

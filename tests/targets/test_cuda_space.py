@@ -190,3 +190,16 @@ def test_other_cards_get_kernels_without_wgmma() -> None:
     older = replace(HARDWARE, name="older", isa=("sm_80",), facts=facts)
     program = built("matmul", {"m": 64, "n": 64, "k": 64, "dtype": "bf16"})
     assert [k.kind for k in kernels_of(program, older)] == ["mma"]
+
+
+def test_a_contiguous_operand_is_not_tiled_along_several_free_axes() -> None:
+    """A transposed convolution's filter has three: only one is contiguous, beside the sum."""
+    sizes = {"n": 8, "h": 32, "w": 32, "c": 512, "f": 256, "dtype": "bf16"}
+    space = BACKEND.space(built("transposed_conv2d", sizes), HARDWARE)
+    seed = space.schedule(space.seed_rows(np.random.default_rng(0))[0]).as_dict()
+    tiles = {"n": 1, "p": 1, "q": 16, "a": 1, "b": 2, "f": 64, "c": 32}
+    values = {**seed, "engine": "wgmma", "swap": True, "consumers": 1, "partition": "rows"}
+    values |= {f"tile.{axis}": tile for axis, tile in tiles.items()}
+    assert str(space.refusal(Schedule.of("cuda", values))).startswith("beside: ")
+    values |= {"tile.b": 1}
+    assert not str(space.refusal(Schedule.of("cuda", values))).startswith("beside: ")

@@ -159,6 +159,11 @@ class TensorKernel(TensorStreams):
         rules = (
             ("rows", f"whole groups of {ROWS} rows for every consumer", self._rows_fit),
             ("columns", "columns that the instruction has", self._columns_fit),
+            (
+                "beside",
+                "tiles contiguous along rows or columns have the sum alone beside these",
+                self._beside_lines_fit,
+            ),
             ("walk", "lines of 32, 64 or 128 bytes", self._walk_fits),
             ("whole", "a tile holds the axes that results are combined over", self._holds_whole),
             ("accumulators", "accumulators fit the registers", self._registers_fit),

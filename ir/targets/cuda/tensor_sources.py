@@ -127,6 +127,19 @@ class TensorSources:
             groups += [(axis, *(inside if c == 1 else ())) for axis, c in d.index.terms]
         return [self._side(columns, group) for group in groups]
 
+    def _beside_lines_fit(self, columns: Columns) -> Any:
+        """Whether operands whose lines are not summed along are tiled along one other axis."""
+
+        def one(roles: Roles) -> Any:
+            fine: Any = np.ones(columns.rows, dtype=bool)
+            for operand, over in self._operands(roles):
+                if operand in roles.raw or self._run(columns, operand)[1][0] in over:
+                    continue
+                fine &= sum((p > 1) * 1 for p in self._lines(columns, operand)) <= 1
+            return fine
+
+        return self._by_swap(columns, one)
+
     def _raw_line_fits(self, columns: Columns, operand: int) -> Any:
         """Lines of a raw tile: 32 or 64 bytes, or whole panels."""
         width = self._run(columns, operand)[0] * dtype_of(self.program.nodes[operand].dtype).bytes
