@@ -355,16 +355,20 @@ class Graph:
         return Program(self._name, extents, tuple(self._tensors.values()), self._live(), pins)
 
     def _live(self) -> tuple[Node, ...]:
-        """The nodes that an output depends on, the steps of the states among them, renumbered."""
-        steps = {n.args[0]: p for p, n in enumerate(self._nodes) if isinstance(n.op, Recur)}
-        pending = [p for p, node in enumerate(self._nodes) if isinstance(node.op, Store)]
+        """The nodes that an output depends on, steps of its states among them, renumbered."""
+        steps: dict[int, list[int]] = {}
+        pending: list[int] = []
+        for position, node in enumerate(self._nodes):
+            if isinstance(node.op, Recur):
+                steps.setdefault(node.args[0], []).append(position)
+            elif isinstance(node.op, Store):
+                pending.append(position)
         needed: set[int] = set()
         while pending:
             position = pending.pop()
             if position not in needed:
                 needed.add(position)
-                pending.extend(self._nodes[position].args)
-                pending.extend([steps[position]] if position in steps else [])
+                pending.extend((*self._nodes[position].args, *steps.get(position, ())))
         new = {old: position for position, old in enumerate(sorted(needed))}
         kept = (self._nodes[old] for old in new)
         return tuple(Node(n.op, tuple(new[arg] for arg in n.args), n.type) for n in kept)

@@ -6,7 +6,7 @@ at every point, which what is outside may read. Knows no target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ir.errors import ProgramError
@@ -40,18 +40,14 @@ def loops_of(program: Program) -> tuple[Carried, ...]:
     found: list[Carried] = []
     for before, after in _states(program).items():
         axis = program.nodes[after].op.axis  # type: ignore[attr-defined]
-        inside = _inside(program, before, axis)
-        if _needs_the_end(program, before, {*inside, after}):
-            raise ProgramError(
-                f"{program.name}: the step of a state along {axis} needs all steps to be done: it "
-                f"reads what is folded over {axis}, or at other points of it"
-            )
+        inside, _ = _cut(program, {before}, axis)
         joined = [loop for loop in found if loop.axis == axis and loop.inside & inside]
         states = [(before, after), *(pair for loop in joined for pair in loop.states)]
         for loop in joined:
             inside |= loop.inside
             found.remove(loop)
         found.append(Carried(axis, tuple(sorted(states)), frozenset(inside)))
+    found = [_checked(program, loop) for loop in found]
     for loop in found:
         _refuse_nested(program, loop, found)
     return tuple(sorted(found, key=lambda loop: min(loop.inside)))
@@ -80,12 +76,28 @@ def _states(program: Program) -> dict[int, int]:
     return found
 
 
-def _inside(program: Program, before: int, axis: str) -> set[int]:
-    found = {before}
+def _cut(program: Program, states: set[int], axis: str) -> tuple[set[int], set[int]]:
+    """What is made of states at their own point of the axis, and what needs more than that."""
+    inside, behind = set(states), set[int]()
     for position, node in enumerate(program.nodes):
-        if any(arg in found for arg in node.args) and _keeps(program, node, axis):
-            found.add(position)
-    return found
+        if not behind.isdisjoint(node.args):
+            behind.add(position)
+        elif not inside.isdisjoint(node.args):
+            (inside if _keeps(program, node, axis) else behind).add(position)
+    return inside, behind
+
+
+def _checked(program: Program, loop: Carried) -> Carried:
+    """A loop without what needs all of its steps; raises ProgramError if one of these does."""
+    inside, behind = _cut(program, {before for before, _ in loop.states}, loop.axis)
+    for _, after in loop.states:
+        if program.nodes[after].args[1] in behind:
+            raise ProgramError(
+                f"{program.name}: the step of a state along {loop.axis} needs all steps to be "
+                f"done: it reads what is folded over {loop.axis}, or at other points of it, or a "
+                "state at the end"
+            )
+    return replace(loop, inside=frozenset(inside))
 
 
 def _keeps(program: Program, node: Node, axis: str) -> bool:
@@ -96,27 +108,21 @@ def _keeps(program: Program, node: Node, axis: str) -> bool:
 
 
 def entangled(program: Program, node: Node) -> frozenset[str]:
-    """Axes of a node's arguments of which a point of its value needs more than its own point."""
+    """Axes along which a point of a node's value does not stand alone: it needs other points of the
+    arguments, or its place among all of them."""
     op = node.op
     if isinstance(op, (Contract, Reduce)):
         return frozenset(op.over)
-    if isinstance(op, (Carry, Fold, Top, Before, Recur)):
+    if isinstance(op, Top):
+        return frozenset((op.axis, op.rank))
+    if isinstance(op, (Carry, Fold, Before, Recur)):
         return frozenset((op.axis,))
     if isinstance(op, Read):
         return op.moved(program.nodes[node.args[0]].axes)
     if isinstance(op, Scatter):
         sources = op.sources([program.nodes[arg].type for arg in node.args])
-        return frozenset(sources) - op.owned
+        return frozenset((*sources, *op.axes)) - op.owned
     return frozenset()
-
-
-def _needs_the_end(program: Program, before: int, loop: set[int]) -> bool:
-    """Whether a step reads what is made of the state but not at its own point of the axis."""
-    made = {before}
-    for position, node in enumerate(program.nodes):
-        if any(arg in made for arg in node.args):
-            made.add(position)
-    return any(arg in made - loop for position in loop for arg in program.nodes[position].args)
 
 
 def _refuse_nested(program: Program, loop: Carried, loops: list[Carried]) -> None:

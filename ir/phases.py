@@ -195,8 +195,8 @@ class _Phases:
         """The program that writes `kept` to tensors of their own and computes `stores`; `own` are
         the plain values that it may compute."""
         new = {position: self._temp(position) for position in kept}
-        roots = [*new, *(self.nodes[store].args[0] for store in stores)]
-        roots += [position for position in own if isinstance(self.nodes[position].op, Recur)]
+        ends = (p for p in own if isinstance(self.nodes[p].op, Recur))
+        roots = [*new, *(self.nodes[store].args[0] for store in stores), *ends]
         used = self._used(roots, own)
         tensors = self._tensors(used, own)
         for store in stores:

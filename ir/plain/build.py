@@ -11,18 +11,15 @@ from collections.abc import Callable
 from ir.errors import ProgramError
 from ir.ops.base import Op
 from ir.ops.fold import Fold
-from ir.ops.load import Load
-from ir.ops.map import Cast, Map
 from ir.ops.recur import Before
 from ir.ops.scatter import Scatter
-from ir.ops.store import Store
 from ir.ops.top import Top
 from ir.plain.code import PlainKernel
 from ir.plain.folds import fold_kernel
 from ir.plain.scatters import scatter_kernel
 from ir.plain.states import state_kernel
 from ir.plain.tops import top_kernel
-from ir.plain.values import Values
+from ir.plain.values import Values, refuse_behind
 from ir.program import Program
 
 Maker = Callable[[Values, list[int]], PlainKernel]
@@ -55,23 +52,7 @@ def plain_kernel(program: Program, owners: int = 1) -> PlainKernel:
         )
     (kind,) = found
     if kind is not Before:
-        _check_behind(program, kinds[kind])
+        refuse_behind(program, kinds[kind])
     if kind is Scatter:
         return scatter_kernel(Values(program), kinds[kind], owners)
     return _MAKERS[kind](Values(program), kinds[kind])
-
-
-def _check_behind(program: Program, group: list[int]) -> None:
-    """What is made of the group's results is elementwise."""
-    behind = set(group)
-    for position, node in enumerate(program.nodes):
-        if position in behind or not behind & set(node.args):
-            continue
-        if not isinstance(node.op, Map | Cast | Load | Store):
-            first = program.nodes[group[0]].op.name
-            axes = ", ".join(node.axes) or "no axis"
-            raise ProgramError(
-                f"{program.name}: {node.op.name} over {axes} behind {first}: a plain kernel "
-                "computes what is elementwise there; store it, and go on from what is stored"
-            )
-        behind.add(position)

@@ -11,6 +11,7 @@ from ir.errors import ProgramError
 from ir.loops import Carried, loops_of
 from ir.ops.fold import Fold
 from ir.ops.scatter import Scatter
+from ir.ops.store import Store
 from ir.ops.top import Top
 from ir.plain.block import Block
 from ir.plain.code import (
@@ -27,7 +28,7 @@ from ir.plain.code import (
 )
 from ir.plain.scalars import flat, index
 from ir.plain.steps import Steps, steps_of
-from ir.plain.values import Given, Point, Values
+from ir.plain.values import Given, Point, Values, refuse_behind
 from ir.program import Program
 
 _MANY = 1024  # points for each of which there may be one thread
@@ -46,6 +47,7 @@ def state_kernel(values: Values, group: list[int]) -> PlainKernel:
         )
     (loop,) = loops
     _check_inside(program, loop)
+    refuse_behind(program, [after for _, after in loop.states])
     steps = steps_of(program, loop)
     maker = _Scalars if _is_scalar(program, loop, steps) else _Arrays
     return maker(values, loop, steps).kernel()
@@ -57,6 +59,7 @@ def _is_scalar(program: Program, loop: Carried, steps: Steps) -> bool:
 
 
 def _check_inside(program: Program, loop: Carried) -> None:
+    """Raises ProgramError for what no step computes, and for what needs more than one step."""
     for position in sorted(loop.inside):
         op = program.nodes[position].op
         if isinstance(op, Top | Scatter) or (isinstance(op, Fold) and op.keep):
@@ -64,6 +67,14 @@ def _check_inside(program: Program, loop: Carried) -> None:
             raise ProgramError(
                 f"{program.name}: a step of a state along {loop.axis} holds a {op.name} over "
                 f"{axes}: in a step are sums, folds without prefixes, reads and what is elementwise"
+            )
+    for position, node in enumerate(program.nodes):
+        if position in loop.nodes or isinstance(node.op, Store):
+            continue
+        if not loop.inside.isdisjoint(node.args):
+            raise ProgramError(
+                f"{program.name}: {node.op.name} of what is inside the loop along {loop.axis} and "
+                "needs all of its steps; store it, and go on from what is stored"
             )
 
 

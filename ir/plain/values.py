@@ -287,6 +287,21 @@ class Values:
         return PlainKernel(program.name, program.tensors, arrays, where, block.body, cooperative)
 
 
+def refuse_behind(program: Program, group: Sequence[int]) -> None:
+    """Raises ProgramError where what is made of a group's results is not elementwise."""
+    behind = set(group)
+    for position, node in enumerate(program.nodes):
+        if position in behind or behind.isdisjoint(node.args):
+            continue
+        if not isinstance(node.op, Map | Cast | Load | Store):
+            raise ProgramError(
+                f"{program.name}: {_described(node)} behind {program.nodes[group[0]].op.name}: a "
+                "plain kernel computes what is elementwise there; store it, and go on from what "
+                "is stored"
+            )
+        behind.add(position)
+
+
 def _guarded(
     block: Block,
     within: Scalar | None,

@@ -10,7 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 
-from ir import Graph, cast, contract, exp, maximum, operator, reduce, where
+from ir import (
+    Graph,
+    argmax,
+    cast,
+    contract,
+    cumulative,
+    exp,
+    maximum,
+    operator,
+    reduce,
+    scatter,
+    top,
+    where,
+)
 from ir.compulsory import Compulsory, compulsory
 from ir.dtypes import dtype_of, is_float
 from ir.oracle import evaluate, random_inputs
@@ -285,3 +298,27 @@ def test_what_counts_as_read_decides_a_result(program: Program) -> None:
 
 def _width(program: Program, name: str) -> int:
     return dtype_of(program.scope.tensors[name].dtype).bytes
+
+
+def test_scans_and_tops_read_all_and_scatters_nothing_for_sure() -> None:
+    def prefixes(g: Graph, m: int, n: int) -> None:
+        i, j = g.axes(i=m, j=n)
+        x = g.input("X", (i, j), "f32")
+        g.output("S", cumulative("sum", x, j))
+        g.output("A", argmax(x, i))
+
+    def places(g: Graph, m: int, n: int) -> None:
+        i, j, r = g.axes(i=m, j=n, r=2)
+        g.output("P", top(g.input("X", (i, j), "f32"), j, r)[1])
+
+    def sent(g: Graph, m: int, n: int) -> None:
+        i, j = g.axes(i=m, j=n)
+        at = g.input("I", (i,), "i32")
+        g.output("Y", scatter("sum", g.input("X", (i,), "f32"), {j: at}))
+
+    found = _of(prefixes, m=M, n=N)
+    assert (found.read, found.written) == (4 * M * N, 4 * M * N + 4 * N)
+    found = _of(places, m=M, n=N)
+    assert (found.read, found.written) == (4 * M * N, 4 * M * 2)
+    found = _of(sent, m=M, n=N)
+    assert (found.read, found.written) == (0, 4 * N)

@@ -167,6 +167,40 @@ def test_a_state_along_an_axis_of_one_step_and_narrow_values() -> None:
     judge(g.program())
 
 
+def test_what_needs_the_end_of_a_loop_is_behind_it() -> None:
+    g = Graph("shares")
+    t, i = g.axes(t=3, i=4)
+    state = g.state(t, (i,), 1.0)
+    after = state * 0.5 + g.input("x", (t, i), "f32")
+    g.output("o", after * recur(state, after), dims=(t, i))
+    g.output("p", after / reduce("sum", after, t), dims=(t, i))
+    g.output("q", after - after.at(t=t - 1, fill=0.0), dims=(t, i))
+    judge(g.program())
+
+
+def test_states_of_which_only_the_steps_are_stored() -> None:
+    """The second state is read by the first one alone."""
+    g = Graph("histories")
+    t, i = g.axes(t=4, i=3)
+    one, two = g.state(t, (i,)), g.state(t, (i,), 1.0)
+    after = one + two * g.input("x", (t, i), "f32")
+    recur(one, after)
+    recur(two, two.at(i=i - 1, fill=0.5) * 0.5)
+    g.output("o", after)
+    g.output("p", after.at(t=t - 1, fill=0.0) * 2.0)
+    judge(g.program())
+
+
+def test_a_step_that_needs_the_end_is_refused() -> None:
+    g = Graph("circle")
+    t, i = g.axes(t=3, i=4)
+    one, two = g.state(t, (i,)), g.state(t, (i,))
+    end = recur(one, one + 0.5 * two)
+    g.output("o", recur(two, two + end))
+    with pytest.raises(ProgramError, match="needs all steps to be done"):
+        plain_kernel(g.program())
+
+
 # --- steps at random ------------------------------------------------------------------------------
 
 
@@ -188,7 +222,9 @@ def loops(draw: st.DrawFn) -> Program:
     for number, state in enumerate(states):
         fitting = [tile for tile in made if set(tile.axes) <= set(state.axes)]
         step = tanh(draw(st.sampled_from(fitting)) + 0.25 * state)
-        g.output(f"end{number}", recur(state, step))
+        end = recur(state, step)
+        if number == 0 or draw(st.booleans()):
+            g.output(f"end{number}", end)
     for number, tile in enumerate(draw(st.lists(st.sampled_from(made), max_size=2, unique=True))):
         g.output(f"o{number}", tile)
     return g.program()
@@ -243,3 +279,24 @@ def test_what_a_step_may_not_hold(kind: str) -> None:
     g.output("o", recur(state, step))
     with pytest.raises(ProgramError, match=wanted):
         plain_kernel(g.program())
+
+
+@pytest.mark.parametrize("kind", ["whole", "end", "history"])
+def test_what_may_not_stand_behind_a_loop(kind: str) -> None:
+    """Sums over steps or over points, which would find one point's values for all."""
+    g = Graph("behind")
+    t, i, j = g.axes(t=3, i=4, j=4)
+    state = g.state(t, (i,))
+    after = state + g.input("x", (t, i), "f32")
+    end = recur(state, after)
+    if kind == "whole":
+        value, wanted = after * end, "map of what is inside the loop along t"
+    elif kind == "end":
+        value, wanted = reduce("sum", end * 2.0, i), "reduce over no axis behind recur"
+    else:
+        value, wanted = after.at(t=j, i=j, fill=0.0), "read of what is inside the loop along t"
+    g.output("o", value)
+    program = g.program()
+    with pytest.raises(ProgramError, match=wanted):
+        plain_kernel(program)
+    judge(program)

@@ -134,3 +134,14 @@ def mixture(g: Graph, m: int, n: int, k: int) -> None:
     g.output("S", scatter("sum", p, {i: i, to: at}))
     g.output("M", argmax(p * 2.0, j))
     g.output("D", cumulative("sum", p, i) - p)
+
+
+@operator
+def looked_up(g: Graph, m: int, n: int, k: int) -> None:
+    """Rows of a product and elements of tables at places that tiles tell, some of them outside."""
+    i, j, inner = g.axes(i=m, j=n, k=k)
+    c = contract(g.input("A", (i, inner), "f32"), g.input("B", (inner, j), "f32"), inner)
+    at = g.input("I", (i,), "i32", values=indices(m + 2)) - 1
+    g.output("Y", c.at(i=at, fill=0.5) * 2.0)
+    g.output("T", g.tensor("N", (m, n + 3), "bf16", fill=2.0)[at, j + 2])
+    g.output("F", g.tensor("M", (n, m), "bool", fill=1)[j, at])

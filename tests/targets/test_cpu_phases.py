@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from explorer.expectation import output_axes
 from explorer.runtime.process import Answer, Worker, process_server
 from ir import Graph, cumulative, operator
 from ir.dtypes import numpy_dtype
@@ -45,6 +46,7 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("outer_states", {"t": 7, "d": 5, "e": 3}),
     ("outer_states", {"t": 1, "d": 1, "e": 1}),
     ("shifted", {"m": 17, "n": 19, "k": 23}),
+    ("looked_up", {"m": 5, "n": 19, "k": 3}),
     ("mixture", {"m": 7, "n": 29, "k": 13}),
 )
 
@@ -212,3 +214,17 @@ def test_tensors_between_phases_share_room_when_one_is_done() -> None:
                 assert apart, (one.name, other.name)
     assert len(found) == 5
     assert len({at for _, at in found}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "free"),
+    [
+        ("counted", {"n": 9, "bins": 4}, set()),
+        ("sent", {"m": 3, "n": 5}, {"i"}),
+        ("largest", {"m": 3, "n": 5, "k": 2}, {"i"}),
+    ],
+)
+def test_only_points_that_stand_alone_are_sampled(
+    name: str, arguments: dict[str, Any], free: set[str]
+) -> None:
+    assert set(output_axes(built(name, arguments))) == free

@@ -73,7 +73,8 @@ class Drawn:
         way = self.pick(("leaf", "leaf", "call", "call", "where", "convert", "read"))
         if depth == 0 or way == "leaf":
             if alike and self.rng.random() < 0.8:
-                return self.pick(alike)
+                found: Name = self.pick(alike)
+                return found
             value = int(self.rng.integers(-3, 4))
             return Number(bool(value > 0) if dtype == "bool" else value, dtype)
         if way == "read" and dtype in ("f32", "i32"):

@@ -13,6 +13,7 @@ import numpy as np
 
 from ir.dtypes import NARROW, dtype_of, is_float, rounded, whole_range
 from ir.errors import Refusal
+from ir.ops.load import Index as LoadIndex
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Now, Prior
@@ -20,7 +21,7 @@ from ir.program import Program
 from ir.scalar import running_bound, scalar_function
 from ir.targets.cpu.access import Access, Position, Site
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
-from ir.targets.cpu.nest import Builder, Type, Value
+from ir.targets.cpu.nest import NARROW_FLOATS, Builder, Type, Value
 
 SCALARS = {"bool": "i1", "u8": "i8", "tf32": "f32"}
 
@@ -337,6 +338,8 @@ class Evaluator:
 
     def _indirect(self, node: int, op: Load, access: Access, i: int, j: int) -> Value:
         """A load at indices held by tiles: lane offsets added up, then gathered."""
+        if op.fill is not None:
+            return self._filled(node, op, access, i, j)
         spec = self.program.scope.tensors[op.tensor]
         element = Type(access.scalar).bytes
         strides = [element] * len(spec.shape)
@@ -359,6 +362,55 @@ class Evaluator:
             total = self._inside(total, self.masks.get(j, 0))
             return self.b.gather_at(Type(access.scalar, self.lanes), base, total)
         return self.b.load(Type(access.scalar), self.b.offset(base, total))
+
+    def _filled(self, node: int, op: Load, access: Access, i: int, j: int) -> Value:
+        """A load at indices held by tiles that may be outside, where it reads another element and
+        takes the fill value."""
+        assert op.fill is not None
+        spec = self.program.scope.tensors[op.tensor]
+        zero = self.b.constant(0, Type("i64"))
+        inside, total = self.b.constant(True, Type("i1")), zero
+        step = Type(access.scalar).bytes
+        for index, extent in zip(reversed(op.index), reversed(spec.shape), strict=True):
+            position = self._position(node, index, i, j)
+            last = self.b.constant(extent - 1, zero.type)
+            near = self._pairs("imin", self._pairs("imax", position, zero), last)
+            inside = self._pairs("and", inside, self.b.test("eq", near, position))
+            stride = self.b.constant(step, zero.type)
+            total = self._pairs("iadd", total, self._pairs("imul", near, stride))
+            step *= extent
+        scalar = "i8" if access.scalar == "i1" else access.scalar
+        if total.type.lanes:
+            value = self.b.gather_at(Type(scalar, self.lanes), access.base, total)
+        else:
+            value = self.b.load(Type(scalar), self.b.offset(access.base, total))
+        if value.type.scalar in NARROW_FLOATS:
+            value = self.convert(value, "f32")
+        value = self.b.select(inside, value, self.b.constant(op.fill, value.type))
+        if access.scalar != "i1":
+            return value
+        return self.b.test("ne", value, self.b.constant(0, value.type))
+
+    def _position(self, node: int, index: LoadIndex, i: int, j: int) -> Value:
+        """The value of one index of a load."""
+        found = self.b.constant(index.constant, Type("i64"))
+        for axis, coefficient in index.terms:
+            times = self.b.constant(coefficient, Type("i64"))
+            here = self.convert(self._iota(axis, i, j), "i64")
+            found = self._pairs("iadd", found, self._pairs("imul", here, times))
+        if index.gather is None:
+            return found
+        source = self.program.nodes[node].args[index.gather]
+        chosen = self.convert(self.value(source, i, j), "i64", self._unsigned(source))
+        return self._pairs("iadd", found, chosen)
+
+    def _pairs(self, op: str, left: Value, right: Value) -> Value:
+        """An operation on two values, of which one may be a vector."""
+        if left.type.lanes and not right.type.lanes:
+            right = self.b.splat(right, self.lanes)
+        if right.type.lanes and not left.type.lanes:
+            left = self.b.splat(left, self.lanes)
+        return self.b.op(op, left, right)
 
     def _inside(self, offsets: Value, active: int) -> Value:
         """Offsets of idle lanes become 0, which is inside the tensor as its first lane is."""

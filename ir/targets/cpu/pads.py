@@ -35,8 +35,8 @@ def pads_of(program: Program) -> dict[tuple[str, float | None], Pad]:
     pads: dict[tuple[str, float | None], Pad] = {}
     for node in program.nodes:
         op = node.op
-        if not isinstance(op, Load) or op.fill is None:
-            continue
+        if not isinstance(op, Load) or op.fill is None or node.args:
+            continue  # what is looked up is tested element by element
         spec = program.scope.tensors[op.tensor]
         bounds = [index.bounds(program.scope) for index in op.index]
         before = tuple(max(0, -low) for low, _ in bounds)
