@@ -282,8 +282,13 @@ class Space:
         if self.shape.governing:
             return self._sample_branches(rng, rows)
         matrix = self.repair(rng, self.shape.draw(rng, rows), THRIFT)
+        if not self.legal(matrix).any():
+            matrix = self._pieced(rng, matrix)
         matrix[:WALKERS] = self.repair(rng, matrix[:WALKERS])
         legal = self.legal(matrix)
+        if rows and not legal.any():
+            matrix = self._pieced(rng, np.concatenate([self._seed_matrix(), matrix]))[-rows:]
+            legal = self.legal(matrix)
         if rows and not legal.any():
             raise UsageError(self._nothing_legal(rng))
         if not legal.all():
@@ -314,6 +319,19 @@ class Space:
         if short > 0:
             matrix = np.concatenate([matrix, matrix[rng.integers(len(matrix), size=short)]])
         return np.asarray(rng.permutation(matrix)[:rows], dtype=np.int16)
+
+    def _pieced(self, rng: np.random.Generator, matrix: Matrix) -> Matrix:
+        """Rows that take from others what these have right: constraints that read nothing in common
+        are kept one by one where no row keeps all, as where there are many kernels."""
+        matrix = matrix.copy()
+        for part in self._parts():
+            numbers = [number for number, rule in enumerate(self.constraints) if rule in part]
+            broken = self.violations(matrix)[:, numbers].any(axis=1)
+            columns = np.flatnonzero(self.reads[numbers].any(axis=0))
+            if broken.any() and not broken.all():
+                donors = rng.choice(np.flatnonzero(~broken), int(broken.sum()))
+                matrix[np.ix_(broken, columns)] = matrix[np.ix_(donors, columns)]
+        return matrix
 
     def _walk(self, rng: np.random.Generator, matrix: Matrix) -> Matrix:
         """Rows some legal steps away; moves are symmetric, so no legal row is preferred."""

@@ -10,7 +10,7 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
         "small": {"m": 9, "n": 13, "steps": 4},
         "large": {"m": 4096, "n": 4096, "steps": 16},
     },
-    "wave": {
+    "waves": {
         "small": {"n": 37, "steps": 6},
         "large": {"n": 1048576, "steps": 64},
     },
@@ -37,7 +37,7 @@ def diffusion(
 
 
 @operator
-def wave(g: Graph, n: int, steps: int, speed: float = 0.5, dtype: str = "f32") -> None:
+def waves(g: Graph, n: int, steps: int, speed: float = 0.5, dtype: str = "f32") -> None:
     """u[t + 1, i] = 2 u[t, i] - u[t - 1, i] + speed^2 (u[t, i - 1] + u[t, i + 1] - 2 u[t, i]).
 
     A wave on a string whose ends are held at 0: two states that go together, position and the one

@@ -21,7 +21,7 @@ def _diffusion(x: Inputs, steps: int, rate: float = 0.125, **_: object) -> Array
     return np.asarray(grid)
 
 
-def _wave(x: Inputs, steps: int, speed: float = 0.5, **_: object) -> Array:
+def _waves(x: Inputs, steps: int, speed: float = 0.5, **_: object) -> Array:
     u = previous = x["U"]
     found = []
     for _step in range(steps):
@@ -46,6 +46,6 @@ def _life(x: Inputs, steps: int, **_: object) -> Array:
 CASES = (
     Case("diffusion", {"m": 9, "n": 13, "steps": 4}, _diffusion),
     Case("diffusion", {"m": 1, "n": 5, "steps": 1, "dtype": "bf16"}, _diffusion),
-    Case("wave", {"n": 37, "steps": 6}, _wave),
+    Case("waves", {"n": 37, "steps": 6}, _waves),
     Case("life", {"m": 9, "n": 13, "steps": 5}, _life),
 )

@@ -92,5 +92,4 @@ CASES = (
     Case("moe_positions", _SLOTS, _positions),
     Case("moe_permute", _SLOTS | {"d": 5, "dtype": "bf16"}, _permute),
     Case("moe", _LAYER, _moe),
-    Case("moe", {"tokens": 5, "experts": 3, "chosen": 1, "d": 6, "n": 5, "block": 1}, _moe),
 )

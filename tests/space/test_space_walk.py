@@ -282,3 +282,22 @@ def test_a_decision_checks_itself(change: dict[str, Any], says: str) -> None:
     }
     with pytest.raises(ValueError, match=says):
         Decision(**(fields | change))
+
+
+def test_parts_that_are_rarely_right_are_pieced_together() -> None:
+    """Twelve kernels, say, with 1 of 729 schedules each: no draw is right in all of them."""
+    names = [f"{letter}{part}" for part in range(12) for letter in "abc"]
+    decisions = tuple(Decision(name, tuple(range(9)), "tile", name, "points") for name in names)
+
+    def all_of(part: int) -> Constraint:
+        own = tuple(f"{letter}{part}" for letter in "abc")
+
+        def check(columns: Columns) -> Any:
+            return np.all([columns[name] == 7 for name in own], axis=0)
+
+        return Constraint(f"all.{part}", "all are 7", check, lambda _: "not 7", own)
+
+    space = Space("toy", decisions, tuple(map(all_of, range(12))))
+    rows = space.sample(np.random.default_rng(0), 64)
+    assert rows.shape == (64, 36)
+    assert space.legal(rows).all()
