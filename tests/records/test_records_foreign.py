@@ -128,7 +128,7 @@ def test_packed_or_not_a_file_is_the_same(form: str, tmp_path: Path) -> None:
     strong.write_bytes(lzma.compress(plain.read_bytes()))
     members = tmp_path / "x.json.gz"  # two members one after the other are one file
     content = plain.read_bytes()
-    members.write_bytes(gzip.compress(content[:99]) + gzip.compress(content[99:]))
+    members.write_bytes(gzip.compress(content[:99], mtime=0) + gzip.compress(content[99:]))
     with Store(":memory:") as store:
         assert import_records(store, plain).added == 9
         assert import_records(store, strong).added == 0
@@ -224,10 +224,10 @@ def test_what_is_damaged_or_mixed_is_told_in_a_line(
     ("name", "content", "words"),
     [
         ("x.json", b"<?xml version='1.0'?>", "not JSON but XML"),
-        ("x.json", gzip.compress(b"{}"), "not JSON but packed"),
+        ("x.json", gzip.compress(b"{}", mtime=0), "not JSON but packed"),
         ("x.json.gz", b"{}", "cannot be unpacked"),
-        ("x.json.gz", gzip.compress(b"{}" * 99)[:-9], "cannot be unpacked"),
-        ("x.json.gz", gzip.compress(b"{}") + b"more", "more follows after its end"),
+        ("x.json.gz", gzip.compress(b"{}" * 99, mtime=0)[:-9], "cannot be unpacked"),
+        ("x.json.gz", gzip.compress(b"{}", mtime=0) + b"more", "more follows after its end"),
     ],
 )
 def test_files_of_another_kind_are_told(
