@@ -17,6 +17,7 @@ from ir.inputs import random_inputs
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.hardware import known_hardware
 from ir.targets.cuda.kernels import kernels_of
 from tests.judging import bounds_of, strictly
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
@@ -282,3 +283,15 @@ def test_folds_of_blocks_compile(number: int) -> None:
     code, resources = nvrtc.compile_text(kernel.text("cuda"), "sm_90a", ())
     assert code
     assert resources.stack == 0
+
+
+def test_an_engine_alone_has_estimates_under_its_own_names() -> None:
+    """Where one engine is left whose decisions have its name before theirs."""
+    g = Graph("scored")
+    m, n, k, r = g.axes(m=1024, n=1024, k=1024, r=4)
+    scores = contract(g.input("A", (m, k), "bf16"), g.input("B", (n, k), "bf16"), over=k)
+    g.output("V", top(scores, n, r)[0])
+    space = BACKEND.space(g.program(), known_hardware("rtx4090"))
+    rows = space.seed_rows(np.random.default_rng(0))[:3]
+    names, values = space.features(space.columns(rows))
+    assert values.shape == (len(rows), len(names))

@@ -126,7 +126,7 @@ def space_of(program: Program, hardware: Hardware) -> Space:
 def _features(
     program: Program, hardware: Hardware, routes: tuple[Route, ...]
 ) -> Features | EngineFeatures:
-    if len(routes) == 1:
+    if len(routes) == 1 and not routes[0].prefix:
         return Features(program, routes[0].kernels, hardware)
     engines = [(route.engine, route.prefix, route.kernels) for route in routes]
     return EngineFeatures(program, engines, hardware, ENGINE)

@@ -119,7 +119,8 @@ class Features:
 class EngineFeatures:
     """Features of a program that several engines may compute: each row's are its own engine's.
 
-    `engines`: name of the engine, prefix of its decisions, and its kernels.
+    `engines`: name of the engine, prefix of its decisions, and its kernels; of one alone there is
+    no `choice`.
     """
 
     def __init__(
@@ -139,7 +140,8 @@ class EngineFeatures:
         names: tuple[str, ...] = ()
         found = []
         for name, prefix, features in self.engines:
-            here = columns.is_(self.choice, name)
+            alone = len(self.engines) == 1
+            here = np.ones(columns.rows, bool) if alone else columns.is_(self.choice, name)
             if here.any() or not names:
                 part = columns.where(here)
                 names, values = features(part.part(prefix) if prefix else part)
