@@ -150,9 +150,9 @@ class Computed:
         to = self.e.place(tile, slot, point)
         size = len(values) * tile.size
         if size < 4:
-            for value in values:
-                word = scalars.to_storage(value, tile.dtype)
-                w.line(f"tw_store_shared_{tile.size}({to}, {word});")
+            for i, value in enumerate(values):
+                word, behind = scalars.to_storage(value, tile.dtype), f" + {i}" if i else ""
+                w.line(f"tw_store_shared_{tile.size}({to}{behind}, {word});")
             return
         each = 4 // tile.size
         words = [
