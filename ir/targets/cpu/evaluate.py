@@ -19,6 +19,7 @@ from ir.ops.reduce import Carry, Now, Prior
 from ir.program import Program
 from ir.scalar import running_bound, scalar_function
 from ir.targets.cpu.access import Access, Position, Site
+from ir.targets.cpu.lookup import look_up
 from ir.targets.cpu.mathlib import EXP2_FOR, Arithmetic, apply_function
 from ir.targets.cpu.nest import Builder, Type, Value
 
@@ -125,7 +126,7 @@ class Evaluator:
         if isinstance(op, Constant):
             return self._constant(op)
         if isinstance(op, Iota):
-            return self._iota(op.axis, i, j)
+            return self.coordinate(op.axis, i, j)
         if isinstance(op, Cast):
             source = here.args[0]
             value = self.value(source, i, j)
@@ -279,7 +280,8 @@ class Evaluator:
             return self.b.constant(value, Type("f32"))
         return self.b.constant(op.value, Type(scalar_of(op.dtype)))
 
-    def _iota(self, axis: str, i: int, j: int) -> Value:
+    def coordinate(self, axis: str, i: int, j: int) -> Value:
+        """Where on `axis` row i, vector j is: a vector on the axis of the lanes."""
         position = self.site[axis]
         inner = position.inner
         if axis == self.row:
@@ -311,7 +313,7 @@ class Evaluator:
         access = self.leaves.access(node)
         op = self.program.nodes[node].op
         if isinstance(op, Load) and self.leaves.looks_up(node):
-            return self._indirect(node, op, access, i, j)
+            return look_up(self, node, op, access, (i, j))
         pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
         stride = access.stride(self.lane)
         dtype = self.program.nodes[node].dtype
@@ -332,42 +334,9 @@ class Evaluator:
             return self.b.load(type, pointer, at, 0 if padded else mask)
         return self.b.gather(type, pointer, stride, at, mask)
 
-    def _indirect(self, node: int, op: Load, access: Access, i: int, j: int) -> Value:
-        """A load at indices held by tiles: lane offsets added up, then gathered."""
-        spec = self.program.scope.tensors[op.tensor]
-        element = Type(access.scalar).bytes
-        strides = [element] * len(spec.shape)
-        for dim in reversed(range(len(spec.shape) - 1)):
-            strides[dim] = strides[dim + 1] * spec.shape[dim + 1]
-        pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
-        total = self._lane_offsets(access.stride(self.lane)) if self.varies(node) else None
-        for dim, index in enumerate(op.index):
-            if index.gather is None:
-                continue
-            chosen = self.value(self.program.nodes[node].args[index.gather], i, j)
-            offset = self.b.convert(chosen, "i64")
-            offset = self.b.op("imul", offset, self.b.constant(strides[dim], offset.type))
-            if total is not None and not offset.type.lanes:
-                offset = self.b.splat(offset, self.lanes)
-            total = offset if total is None else self.b.op("iadd", total, offset)
-        assert total is not None
-        base = self.b.offset(pointer, at)
-        if total.type.lanes:
-            total = self._inside(total, self.masks.get(j, 0))
-            return self.b.gather_at(Type(access.scalar, self.lanes), base, total)
-        return self.b.load(Type(access.scalar), self.b.offset(base, total))
-
-    def _inside(self, offsets: Value, active: int) -> Value:
-        """Offsets of idle lanes become 0, which is inside the tensor as its first lane is."""
-        if not active:
-            return offsets
-        lanes = self.b.lanes(offsets.type)
-        inside = self.b.test("lt", lanes, self.b.constant(active, lanes.type))
-        return self.b.select(inside, offsets, self.b.constant(0, offsets.type))
-
-    def _lane_offsets(self, stride: int) -> Value:
-        type = Type("i64", self.lanes)
-        return self.b.op("imul", self.b.lanes(type), self.b.constant(stride, type))
+    def active(self, j: int) -> int:
+        """How many lanes of vector j are inside; 0: all of them."""
+        return self.masks.get(j, 0)
 
     def prior(self, node: int) -> bool:
         return isinstance(self.program.nodes[node].op, Prior)

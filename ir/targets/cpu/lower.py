@@ -20,7 +20,7 @@ from ir.targets.cpu.access import Access, Digit
 from ir.targets.cpu.emit import emit_stage
 from ir.targets.cpu.evaluate import packed_scalar, scalar_of
 from ir.targets.cpu.nest import Builder, Function, Index, Type, Value
-from ir.targets.cpu.pads import pads_of
+from ir.targets.cpu.pads import pads_of, reads_padded
 from ir.targets.cpu.plan import (
     Buffer,
     Item,
@@ -121,7 +121,7 @@ class Lowering:
         spec = self.program.scope.tensors[op.tensor]
         base, shape, shift = self.pointers[op.tensor], spec.shape, (0,) * len(spec.shape)
         pad = self.pads.get((op.tensor, op.fill))
-        if pad is not None and op.fill is not None:
+        if pad is not None and reads_padded(op):
             base = self.pad_bases[(op.tensor, op.fill)]
             shape, shift = pad.shape, pad.before
         element = dtype_of(spec.dtype).bytes

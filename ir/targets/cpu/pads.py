@@ -30,12 +30,17 @@ class Pad:
         return self.elements * dtype_of(self.dtype).bytes
 
 
+def reads_padded(op: Load) -> bool:
+    """Whether a load reads a padded copy; at indices that tiles hold each is looked at instead."""
+    return op.fill is not None and all(index.gather is None for index in op.index)
+
+
 def pads_of(program: Program) -> dict[tuple[str, float | None], Pad]:
     """One pad per (tensor, fill), wide enough for every load."""
     pads: dict[tuple[str, float | None], Pad] = {}
     for node in program.nodes:
         op = node.op
-        if not isinstance(op, Load) or op.fill is None:
+        if not isinstance(op, Load) or op.fill is None or not reads_padded(op):
             continue
         spec = program.scope.tensors[op.tensor]
         bounds = [index.bounds(program.scope) for index in op.index]
