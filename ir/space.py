@@ -291,14 +291,23 @@ class Space:
         return matrix
 
     def _sample_branches(self, rng: np.random.Generator, rows: int) -> Matrix:
-        found, problem = [], None
+        found: list[Matrix] = []
+        problem: UsageError | None = None
         branches = [b for _, b in sorted(enumerate(self._branches), key=lambda _: rng.random())]
+        idle: list[Space] = []
         for number, branch in enumerate(branches):
+            share = -(-(rows - number) // len(branches))
+            idle += [branch] if share < 1 else []
             try:
-                found.append(branch.sample(rng, -(-(rows - number) // len(branches))))
+                found.append(branch.sample(rng, share))
             except UsageError as error:
                 problem = error
-        if problem is not None and not found:
+        while idle and rows and not sum(map(len, found)):  # shares went where nothing is legal
+            try:
+                found.append(idle.pop(0).sample(rng, rows))
+            except UsageError as error:
+                problem = error
+        if problem is not None and not sum(map(len, found)):
             raise problem
         matrix = np.concatenate(found)
         short = rows - len(matrix)
