@@ -1,0 +1,74 @@
+"""Every operator of the library: its meaning, and its kernels on both targets, by one contract."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from ir import load_operator, operator_names, operators
+from ir.targets.cuda.emulate import compiler
+from tests import operators as tables
+from tests.operators.contract import Case, check_cpu, check_cuda, check_meaning
+
+_LINES = 40
+_SMALL_FLOPS = 20e6
+
+
+def _cases() -> Iterator[Case]:
+    for module in sorted(info.name for info in pkgutil.iter_modules(tables.__path__)):
+        if not module.startswith("test_"):
+            yield from getattr(import_module(f"{tables.__name__}.{module}"), "CASES", ())
+
+
+def _extents() -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    """What families say of their operators: settings by name."""
+    found: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+    for info in pkgutil.iter_modules(operators.__path__):
+        module = import_module(f"{operators.__name__}.{info.name}")
+        found.update(getattr(module, "EXTENTS", {}))
+    return found
+
+
+CASES = tuple(_cases())
+EXTENTS = _extents()
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_operator = pytest.mark.parametrize("name", operator_names())
+
+
+@every_case
+def test_the_oracle_says_what_the_reference_says(case: Case) -> None:
+    check_meaning(case)
+
+
+@every_case
+def test_cpu_kernels_are_right(case: Case) -> None:
+    check_cpu(case)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@every_case
+def test_cuda_kernels_are_right(case: Case) -> None:
+    check_cuda(case)
+
+
+@every_operator
+def test_an_operator_has_a_reference_extents_and_a_formula(name: str) -> None:
+    operator = load_operator(name)
+    assert name in {case.operator for case in CASES}
+    assert "small" in EXTENTS[name]
+    assert len(EXTENTS[name]) > 1, "no setting of a real model"
+    first = (inspect.getdoc(operator.function) or "").partition("\n")[0]
+    assert "=" in first, "the first line of the docstring is the formula"
+    assert len(inspect.getsource(operator.function).splitlines()) <= _LINES
+
+
+@every_operator
+def test_settings_build(name: str) -> None:
+    for setting, arguments in EXTENTS[name].items():
+        program = load_operator(name).build(**arguments)
+        assert setting != "small" or program.flops <= _SMALL_FLOPS
