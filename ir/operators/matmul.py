@@ -4,7 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ir import Axis, Graph, Tile, UsageError, contract, gelu, operator, relu, silu
+from ir import Axis, Graph, Tile, UsageError, cast, contract, gelu, operator, relu, silu
+
+EXTENTS: dict[str, dict[str, dict[str, object]]] = {
+    "matmul": {
+        "small": {"m": 33, "n": 47, "k": 65},
+        "large": {"m": 8192, "n": 8192, "k": 8192, "dtype": "bf16", "tb": True},
+        "llama-3-8b qkv": {"m": 4096, "n": 6144, "k": 4096, "dtype": "bf16", "tb": True},
+        "llama-3-8b down, one token": {"m": 1, "n": 4096, "k": 14336, "dtype": "bf16", "tb": True},
+        "batched": {"batch": 8, "m": 2048, "n": 2048, "k": 2048, "dtype": "bf16"},
+    },
+    "matmul_bias_act": {
+        "small": {"m": 33, "n": 47, "k": 65},
+        "gpt-2": {"m": 4096, "n": 3072, "k": 768, "dtype": "bf16"},
+    },
+    "gated_mlp": {
+        "small": {"m": 33, "n": 47, "k": 65},
+        "llama-3-8b": {"m": 4096, "n": 14336, "k": 4096, "dtype": "bf16", "tb": True},
+    },
+    "lora_matmul": {
+        "small": {"m": 33, "n": 47, "k": 65, "rank": 7},
+        "llama-3-8b q": {"m": 4096, "n": 4096, "k": 4096, "rank": 16, "dtype": "bf16"},
+    },
+    "mlp": {
+        "small": {"m": 33, "k": 31, "hidden": 77},
+        "gpt-2": {"m": 4096, "k": 768, "hidden": 3072, "dtype": "bf16"},
+    },
+    "whole_gated_mlp": {
+        "small": {"m": 33, "k": 31, "hidden": 77},
+        "llama-3-8b": {"m": 4096, "k": 4096, "hidden": 14336, "dtype": "bf16"},
+    },
+}
 
 _ACTIVATIONS: dict[str, Callable[[Tile], Tile]] = {
     "gelu": gelu,
@@ -12,6 +42,14 @@ _ACTIVATIONS: dict[str, Callable[[Tile], Tile]] = {
     "silu": silu,
     "none": lambda value: value,
 }
+
+
+def activation_of(operator: str, name: str) -> Callable[[Tile], Tile]:
+    """The activation called `name`; raises UsageError in the name of `operator`."""
+    if name not in _ACTIVATIONS:
+        known = ", ".join(_ACTIVATIONS)
+        raise UsageError(f"{operator}: activation={name!r}: known are {known}")
+    return _ACTIVATIONS[name]
 
 
 def _result_dtype(dtype: str, out: str) -> str:
@@ -31,8 +69,9 @@ def matmul(
     g: Graph, m: int, n: int, k: int, dtype: str = "f32", out: str = "",
     ta: bool = False, tb: bool = False, batch: int = 0,
 ) -> None:  # fmt: skip
-    """C = A B. A is stored (m, k), or (k, m) with ta; B (k, n), or (n, k) with tb.
+    """C = A B, a matrix product, plain or batched.
 
+    A is stored (m, k), or (k, m) with ta; B (k, n), or (n, k) with tb.
     `batch` >= 1 puts an axis b in front of all three. `out` is the dtype of C.
     """
     b = g.axes(b=batch) if batch else ()
@@ -49,15 +88,11 @@ def matmul_bias_act(
     activation: str = "gelu", residual: bool = True, ta: bool = False, tb: bool = False,
 ) -> None:  # fmt: skip
     """C = activation(A B + bias) + residual; activation is gelu, relu, silu or none."""
-    if activation not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise UsageError(f"matmul_bias_act: activation={activation!r}: known are {known}")
+    act = activation_of("matmul_bias_act", activation)
     mm, nn, kk = g.axes(m=m, n=n, k=k)
     left = _matrix(g, "A", (), (mm, kk), dtype, ta)
     right = _matrix(g, "B", (), (kk, nn), dtype, tb)
-    result = _ACTIVATIONS[activation](
-        contract(left, right, over=kk) + g.input("bias", (nn,), dtype)
-    )
+    result = act(contract(left, right, over=kk) + g.input("bias", (nn,), dtype))
     if residual:
         result = result + g.input("residual", (mm, nn), dtype)
     g.output("C", result, _result_dtype(dtype, out), (mm, nn))
@@ -76,18 +111,48 @@ def gated_mlp(
 
 
 @operator
-def scaled_matmul(
-    g: Graph, m: int, n: int, k: int, dtype: str = "e4m3", out: str = "bf16",
-    activation: str = "none",
-) -> None:  # fmt: skip
-    """C = activation(A B^T * scale_a * scale_b): narrow operands with one scale a tensor.
+def lora_matmul(
+    g: Graph, m: int, n: int, k: int, rank: int, dtype: str = "f32", scale: float = 1.0
+) -> None:
+    """Y = X W + (X A) B * scale: a product and what a low-rank adapter adds to it.
 
-    A is stored (m, k), B (n, k); the scales are f32 scalars.
+    X is (m, k), W (k, n), A (k, rank), B (rank, n).
     """
-    if activation not in _ACTIVATIONS:
-        known = ", ".join(_ACTIVATIONS)
-        raise UsageError(f"scaled_matmul: activation={activation!r}: known are {known}")
-    mm, nn, kk = g.axes(m=m, n=n, k=k)
-    a, b = g.input("A", (mm, kk), dtype), g.input("B", (nn, kk), dtype)
-    scale = g.input("scale_a", (), "f32") * g.input("scale_b", (), "f32")
-    g.output("C", _ACTIVATIONS[activation](contract(a, b, over=kk) * scale), out, (mm, nn))
+    rows, columns, depth, low = g.axes(m=m, n=n, k=k, rank=rank)
+    x, w = g.input("X", (rows, depth), dtype), g.input("W", (depth, columns), dtype)
+    a, b = g.input("A", (depth, low), dtype), g.input("B", (low, columns), dtype)
+    adapted = contract(cast(contract(x, a, over=depth), dtype), b, over=low)
+    g.output("Y", contract(x, w, over=depth) + adapted * scale, dtype, (rows, columns))
+
+
+@operator
+def mlp(
+    g: Graph, m: int, k: int, hidden: int, n: int = 0, dtype: str = "f32", activation: str = "gelu"
+) -> None:
+    """Y = activation(X W1 + b1) W2 + b2: two layers.
+
+    X is (m, k), W1 (k, hidden), W2 (hidden, n); n defaults to k.
+    """
+    act = activation_of("mlp", activation)
+    rows, columns, depth, middle = g.axes(m=m, n=n or k, k=k, h=hidden)
+    x, w1 = g.input("X", (rows, depth), dtype), g.input("W1", (depth, middle), dtype)
+    h = act(contract(x, w1, over=depth) + g.input("b1", (middle,), dtype))
+    y = contract(cast(h, dtype), g.input("W2", (middle, columns), dtype), over=middle)
+    g.output("Y", y + g.input("b2", (columns,), dtype), dtype, (rows, columns))
+
+
+@operator
+def whole_gated_mlp(
+    g: Graph, m: int, k: int, hidden: int, n: int = 0, dtype: str = "f32", activation: str = "silu"
+) -> None:
+    """Y = (activation(X W1) * (X W3)) W2: a gated MLP with all three matrices.
+
+    X is (m, k), W1 and W3 (k, hidden), W2 (hidden, n); n defaults to k.
+    """
+    act = activation_of("whole_gated_mlp", activation)
+    rows, columns, depth, middle = g.axes(m=m, n=n or k, k=k, h=hidden)
+    x = g.input("X", (rows, depth), dtype)
+    w1, w3 = (g.input(name, (depth, middle), dtype) for name in ("W1", "W3"))
+    h = act(contract(x, w1, over=depth)) * contract(x, w3, over=depth)
+    y = contract(cast(h, dtype), g.input("W2", (middle, columns), dtype), over=middle)
+    g.output("Y", y, dtype, (rows, columns))
