@@ -3,27 +3,123 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
-from ir import Axis, Graph, Tile, UsageError, cast, contract, exp, operator, reduce, where
+from ir import (
+    Axis,
+    Graph,
+    Tile,
+    UsageError,
+    absolute,
+    cast,
+    contract,
+    exp,
+    log,
+    operator,
+    reduce,
+    tanh,
+    where,
+)
+from ir.values import ascending, normal
+
+_LLAMA: dict[str, object] = {"b": 1, "heads": 32, "kv_heads": 8, "sq": 4096, "d": 128,
+                             "causal": True, "dtype": "bf16"}  # fmt: skip
+_LONG: dict[str, object] = {"b": 1, "heads": 16, "sq": 16384, "d": 128, "dtype": "bf16"}
+_SMALL: dict[str, object] = {"b": 1, "heads": 4, "kv_heads": 2, "sq": 37, "d": 24, "causal": True}
+
+EXTENTS: dict[str, dict[str, dict[str, object]]] = {
+    "attention": {"small": _SMALL, "llama-3-8b": _LLAMA, "16k tokens": _LONG},
+    "attention_lse": {"small": _SMALL, "llama-3-8b": _LLAMA, "16k tokens": _LONG},
+    "attention_backward": {
+        "small": _SMALL,
+        "llama-3-8b": _LLAMA,
+        "gpt-3 6.7b": {"b": 2, "heads": 32, "sq": 2048, "d": 128, "causal": True, "dtype": "bf16"},
+    },
+    "sink_attention": {
+        "small": _SMALL,
+        "gpt-oss-120b": _LLAMA | {"heads": 64, "d": 64},
+        "gpt-oss-120b, window": _LLAMA | {"heads": 64, "d": 64, "window": 128},
+    },
+    "softcap_attention": {
+        "small": _SMALL,
+        "gemma-2-9b": _LLAMA | {"heads": 16, "d": 256},
+        "gemma-2-9b, window": _LLAMA | {"heads": 16, "d": 256, "sq": 8192, "window": 4096},
+    },
+    "alibi_attention": {
+        "small": _SMALL,
+        "bloom-7b": {"b": 1, "heads": 32, "sq": 2048, "d": 128, "causal": True, "dtype": "bf16"},
+    },
+    "document_attention": {
+        "small": _SMALL | {"documents": 5},
+        "llama-3-8b, packed": _LLAMA | {"sq": 8192, "documents": 8},
+    },
+}
 
 
-def _mask(g: Graph, scores: Tile, sq: Axis, sk: Axis, causal: bool, window: int) -> Tile:
+class Heads(NamedTuple):
+    """Queries, keys and values of an attention, and their axes; `group` is that of GQA, or none."""
+
+    q: Tile
+    k: Tile
+    v: Tile
+    outer: tuple[Axis, ...]
+    group: tuple[Axis, ...]
+    queries: Axis
+    keys: Axis
+    depth: Axis
+    columns: Axis
+
+    @property
+    def result(self) -> tuple[Axis, ...]:
+        return (*self.outer, *self.group, self.queries, self.columns)
+
+
+def sharing(g: Graph, heads: int, kv_heads: int) -> tuple[int, int]:
+    """How many heads keys have (0: as many), and how many of the queries share one of them."""
+    kv_heads = kv_heads or heads
+    if kv_heads < 1 or heads % kv_heads:
+        raise UsageError(f"{g.name}: heads={heads} is no multiple of kv_heads={kv_heads}")
+    return kv_heads, heads // kv_heads
+
+
+def heads_of(
+    g: Graph, b: int, heads: int, sq: int, d: int, sk: int, dv: int, kv_heads: int, dtype: str
+) -> Heads:
+    """Declares Q (b, heads, sq, d), K (b, kv_heads, sk, d) and V; 0 stands for sq, d, heads.
+
+    With fewer kv_heads, Q is (b, kv_heads, group, sq, d), the same bytes.
+    """
+    kv_heads, shared = sharing(g, heads, kv_heads)
+    outer = g.axes(b=b, hk=kv_heads)
+    group = g.axes(g=shared) if shared > 1 else ()
+    queries, keys, depth, columns = g.axes(sq=sq, sk=sk or sq, d=d, dv=dv or d)
+    q = g.input("Q", (*outer, *group, queries, depth), dtype)
+    k = g.input("K", (*outer, keys, depth), dtype)
+    v = g.input("V", (*outer, keys, columns), dtype)
+    return Heads(q, k, v, outer, group, queries, keys, depth, columns)
+
+
+def masked(
+    g: Graph, scores: Tile, queries: Axis, keys: Axis, causal: bool, window: int = 0
+) -> Tile:
     """Scores with -inf at the keys that a query may not see; queries end where keys end."""
-    ahead = sk.extent - sq.extent
+    if (causal or window) and queries.extent > keys.extent:
+        numbers = f"sq={queries.extent} > sk={keys.extent}"
+        raise UsageError(f"{g.name}: {numbers}: a masked query would see no key")
+    if window < 0:
+        raise UsageError(f"{g.name}: window={window}; it is a number of keys, 0 for all")
+    ahead = keys.extent - queries.extent
     if causal:
-        scores = where(g.iota(sk) <= sq + ahead, scores, -math.inf)
+        scores = where(g.iota(keys) <= queries + ahead, scores, -math.inf)
     if window:
-        scores = where(g.iota(sk) > sq + (ahead - window), scores, -math.inf)
+        scores = where(g.iota(keys) > queries + (ahead - window), scores, -math.inf)
     return scores
 
 
-def _check(heads: int, kv_heads: int, sq: int, sk: int, causal: bool, window: int) -> None:
-    if kv_heads < 1 or heads % kv_heads:
-        raise UsageError(f"attention: heads={heads} is no multiple of kv_heads={kv_heads}")
-    if (causal or window) and sq > sk:
-        raise UsageError(f"attention: sq={sq} > sk={sk}: a masked query would see no key")
-    if window < 0:
-        raise UsageError(f"attention: window={window}; it is a number of keys, 0 for all")
+def attended(scores: Tile, v: Tile, over: Axis | tuple[Axis, ...], dtype: str) -> Tile:
+    """softmax(scores) V along the keys `over`."""
+    p = exp(scores - reduce("max", scores, over=over))
+    return contract(cast(p, dtype), v, over=over) / reduce("sum", p, over=over)
 
 
 @operator
@@ -37,15 +133,122 @@ def attention(
     including its own are seen by a query (0: all). sk, dv, kv_heads, scale default to sq, d, heads,
     1/sqrt(d).
     """
-    sk, dv, kv_heads, scale = sk or sq, dv or d, kv_heads or heads, scale or 1 / math.sqrt(d)
-    _check(heads, kv_heads, sq, sk, causal, window)
-    bb, hk = g.axes(b=b, hk=kv_heads)
-    group = g.axes(g=heads // kv_heads) if kv_heads != heads else ()
-    queries, keys, dd, dvv = g.axes(sq=sq, sk=sk, d=d, dv=dv)
-    q = g.input("Q", (bb, hk, *group, queries, dd), dtype)
-    k = g.input("K", (bb, hk, keys, dd), dtype)
-    v = g.input("V", (bb, hk, keys, dvv), dtype)
-    scores = _mask(g, contract(q, k, over=dd) * scale, queries, keys, causal, window)
-    p = exp(scores - reduce("max", scores, over=keys))
-    o = contract(cast(p, dtype), v, over=keys) / reduce("sum", p, over=keys)
-    g.output("O", o, dtype, (bb, hk, *group, queries, dvv))
+    h = heads_of(g, b, heads, sq, d, sk, dv, kv_heads, dtype)
+    scores = contract(h.q, h.k, over=h.depth) * (scale or 1 / math.sqrt(d))
+    scores = masked(g, scores, h.queries, h.keys, causal, window)
+    g.output("O", attended(scores, h.v, h.keys, dtype), dtype, h.result)
+
+
+@operator
+def attention_lse(
+    g: Graph, b: int, heads: int, sq: int, d: int, sk: int = 0, kv_heads: int = 0,
+    causal: bool = False, dtype: str = "f32",
+) -> None:  # fmt: skip
+    """O = softmax(S) V and L = log(sum(exp(S))) for S = Q K^T / sqrt(d), as a backward pass needs.
+
+    Shapes as of `attention`; L is f32, one for each row of O.
+    """
+    h = heads_of(g, b, heads, sq, d, sk, 0, kv_heads, dtype)
+    scores = contract(h.q, h.k, over=h.depth) * (1 / math.sqrt(d))
+    scores = masked(g, scores, h.queries, h.keys, causal)
+    top = reduce("max", scores, over=h.keys)
+    p = exp(scores - top)
+    total = reduce("sum", p, over=h.keys)
+    g.output("O", contract(cast(p, dtype), h.v, over=h.keys) / total, dtype, h.result)
+    g.output("L", log(total) + top, "f32", h.result[:-1])
+
+
+@operator
+def attention_backward(
+    g: Graph, b: int, heads: int, sq: int, d: int, sk: int = 0, kv_heads: int = 0,
+    causal: bool = False, dtype: str = "f32",
+) -> None:  # fmt: skip
+    """dV = P^T dO, dQ = dS K, dK = dS^T Q for P = exp(S - L), dS = P * (dO V^T - rowsum(dO * O)).
+
+    S and L are as in `attention_lse`, whose O and L are inputs beside dO; dS is divided by sqrt(d).
+    With fewer kv_heads, dK and dV are sums over the heads of a group.
+    """
+    h = heads_of(g, b, heads, sq, d, sk, d, kv_heads, dtype)
+    scale, columns, seen = 1 / math.sqrt(d), h.columns, normal(0.1, math.log(h.keys.extent) + 1)
+    o, do = (g.input(name, h.result, dtype) for name in ("O", "dO"))
+    lse = g.input("L", h.result[:-1], "f32", values=seen)
+    scores = contract(h.q, h.k, over=h.depth) * scale
+    p = exp(masked(g, scores, h.queries, h.keys, causal) - lse)
+    delta = reduce("sum", do * o, over=columns)
+    ds = cast(p * (contract(do, h.v, over=columns) - delta) * scale, dtype)
+    rows = (*h.group, h.queries)
+    g.output("dQ", contract(ds, h.k, over=h.keys), dtype, (*h.outer, *rows, h.depth))
+    g.output("dK", contract(ds, h.q, over=rows), dtype, (*h.outer, h.keys, h.depth))
+    g.output("dV", contract(cast(p, dtype), do, over=rows), dtype, (*h.outer, h.keys, columns))
+
+
+@operator
+def sink_attention(
+    g: Graph, b: int, heads: int, sq: int, d: int, sk: int = 0, kv_heads: int = 0,
+    causal: bool = True, window: int = 0, dtype: str = "f32",
+) -> None:  # fmt: skip
+    """O = exp(S) V / (rowsum(exp(S)) + exp(sink)), S = Q K^T / sqrt(d): a sink takes a share.
+
+    Shapes as of `attention`; sink is f32, one number for each head.
+    """
+    h = heads_of(g, b, heads, sq, d, sk, 0, kv_heads, dtype)
+    sink = g.input("sink", (h.outer[1], *h.group), "f32")
+    scores = contract(h.q, h.k, over=h.depth) * (1 / math.sqrt(d))
+    scores = masked(g, scores, h.queries, h.keys, causal, window)
+    top = reduce("max", scores, over=h.keys)
+    p = exp(scores - top)
+    total = reduce("sum", p, over=h.keys) + exp(sink - top)
+    g.output("O", contract(cast(p, dtype), h.v, over=h.keys) / total, dtype, h.result)
+
+
+@operator
+def softcap_attention(
+    g: Graph, b: int, heads: int, sq: int, d: int, sk: int = 0, kv_heads: int = 0,
+    causal: bool = True, window: int = 0, cap: float = 50.0, dtype: str = "f32",
+) -> None:  # fmt: skip
+    """O = softmax(cap * tanh(Q K^T / sqrt(d) / cap)) V: scores stay between -cap and cap.
+
+    Shapes as of `attention`.
+    """
+    if cap <= 0:
+        raise UsageError(f"{g.name}: cap={cap}; scores stay below it, so it is above 0")
+    h = heads_of(g, b, heads, sq, d, sk, 0, kv_heads, dtype)
+    scores = tanh(contract(h.q, h.k, over=h.depth) * (1 / math.sqrt(d) / cap)) * cap
+    scores = masked(g, scores, h.queries, h.keys, causal, window)
+    g.output("O", attended(scores, h.v, h.keys, dtype), dtype, h.result)
+
+
+@operator
+def alibi_attention(
+    g: Graph, b: int, heads: int, sq: int, d: int, sk: int = 0, kv_heads: int = 0,
+    causal: bool = True, dtype: str = "f32",
+) -> None:  # fmt: skip
+    """O = softmax(Q K^T / sqrt(d) - slope * distance) V: far keys count less (ALiBi).
+
+    slope is f32, one number for each head; the distance of query and key is |i - j|, queries ending
+    where keys end. Shapes as of `attention`.
+    """
+    h = heads_of(g, b, heads, sq, d, sk, 0, kv_heads, dtype)
+    slope = g.input("slope", (h.outer[1], *h.group), "f32", values=normal(0.02, 0.1))
+    ahead = h.keys.extent - h.queries.extent
+    distance = absolute(g.iota(h.keys) - (h.queries + ahead))
+    scores = contract(h.q, h.k, over=h.depth) * (1 / math.sqrt(d)) - cast(distance, "f32") * slope
+    scores = masked(g, scores, h.queries, h.keys, causal)
+    g.output("O", attended(scores, h.v, h.keys, dtype), dtype, h.result)
+
+
+@operator
+def document_attention(
+    g: Graph, b: int, heads: int, sq: int, d: int, documents: int, kv_heads: int = 0,
+    causal: bool = True, dtype: str = "f32",
+) -> None:  # fmt: skip
+    """O = softmax(Q K^T / sqrt(d) where document[i] = document[j]) V: packed sequences.
+
+    document is (b, sq) of i32; a token sees its own document alone. Shapes as of `attention`.
+    """
+    h = heads_of(g, b, heads, sq, d, 0, 0, kv_heads, dtype)
+    document = g.tensor("document", (b, sq), "i32", values=ascending(0, documents - 1))
+    same = document[h.outer[0], h.queries] == document[h.outer[0], h.keys]
+    scores = contract(h.q, h.k, over=h.depth) * (1 / math.sqrt(d))
+    scores = where(same, masked(g, scores, h.queries, h.keys, causal), -math.inf)
+    g.output("O", attended(scores, h.v, h.keys, dtype), dtype, h.result)
