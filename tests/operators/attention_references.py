@@ -185,10 +185,14 @@ def _mla_decode(
     return found
 
 
+def _narrow(operator: str, arguments: Mapping[str, Any], reference: Callable[..., Any]) -> Case:
+    """In bf16, at extents that matrix units take."""
+    return Case(operator, {**arguments, "d": 32, "dtype": "bf16"}, reference)
+
+
 def _both(operator: str, arguments: Mapping[str, Any], reference: Callable[..., Any]) -> list[Case]:
-    """In f32 at odd extents, and in bf16 at some that matrix units take."""
-    narrow = {**arguments, "d": 32, "dtype": "bf16"}
-    return [Case(operator, arguments, reference), Case(operator, narrow, reference)]
+    """In f32 at odd extents too."""
+    return [Case(operator, arguments, reference), _narrow(operator, arguments, reference)]
 
 
 _SELF: dict[str, Any] = {"b": 2, "heads": 4, "kv_heads": 2, "sq": 19, "d": 12, "causal": True}
@@ -199,22 +203,22 @@ _LISTED: dict[str, Any] = {"b": 1, "heads": 2, "sq": 20, "sk": 45, "d": 12}
 
 CASES = (
     *_both("attention", _CROSS | {"window": 9}, _plain),
-    *_both("attention_lse", _SELF, _lse),
-    *_both("attention_backward", _SELF, _backward),
+    _narrow("attention_lse", _SELF, _lse),
     Case("attention_backward", _CROSS, _backward),
-    *_both("sink_attention", _SELF | {"window": 7}, _sink),
-    *_both("softcap_attention", _SELF | {"cap": 2.0}, _softcap),
-    *_both("alibi_attention", _SELF, _alibi),
+    _narrow("attention_backward", _SELF, _backward),
+    _narrow("sink_attention", _SELF | {"window": 7}, _sink),
+    _narrow("softcap_attention", _SELF | {"cap": 2.0}, _softcap),
+    _narrow("alibi_attention", _SELF, _alibi),
     Case("alibi_attention", _CROSS | {"causal": False}, _alibi),
-    *_both("document_attention", _SELF | {"documents": 4}, _documents),
+    _narrow("document_attention", _SELF | {"documents": 4}, _documents),
     Case("rotary", {"b": 2, "heads": 3, "s": 9, "d": 22}, _rotary),
     Case("rotary", {"b": 1, "heads": 3, "s": 9, "d": 16, "paired": True, "dtype": "f16"}, _rotary),
     *_both("rotary_attention", {"b": 1, "heads": 4, "kv_heads": 2, "s": 19, "d": 12},
            _rotary_attention),
     Case("rotary_attention", {"b": 1, "heads": 2, "s": 11, "d": 14, "paired": True},
          _rotary_attention),
-    *_both("decode_attention", _CACHE | {"sk": 37}, _decode),
-    *_both("paged_attention", _CACHE | {"pages": 3, "page": 9, "slots": 11}, _paged),
+    _narrow("decode_attention", _CACHE | {"sk": 37}, _decode),
+    _narrow("paged_attention", _CACHE | {"pages": 3, "page": 9, "slots": 11}, _paged),
     Case("paged_attention", _CACHE | {"pages": 3, "page": 8, "slots": 11, "sq": 5}, _paged),
     *_both("ragged_attention", _RAGGED | {"longest": 21, "tokens": 50}, _ragged),
     *_both("block_sparse_attention", _LISTED | {"rows": 10, "keys": 9, "listed": 3}, _block_sparse),

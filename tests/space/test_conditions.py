@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -114,3 +115,18 @@ def test_seeds_of_another_way_than_the_pinned_one_are_left_out() -> None:
     ).pin(way="right")
     rows = space.seed_rows(np.random.default_rng(0))
     assert rows.tolist() == [[1, 0, 0, 6, 0]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_draw_of_one_row_goes_where_rows_are_legal(seed: int) -> None:
+    """Whichever branch is asked first, and though the other one has none."""
+
+    def never_left(columns: Columns) -> Any:
+        return ~columns.is_("way", "left")
+
+    space = forked()
+    rule = Constraint("never", "not left", never_left, lambda values: "left")
+    space = replace(space, constraints=(*space.constraints, rule))
+    rows = space.sample(np.random.default_rng(seed), 1)
+    assert len(rows) == 1
+    assert space.schedule(rows[0])["way"] == "right"

@@ -294,3 +294,16 @@ def test_machine_code_is_what_was_meant(
         assert found[product] > 0
         assert any(op.startswith("LDGSTS.E.BYPASS") and ".128" in op for op in found)
         assert any(op.startswith("LDSM.16.M") and op.endswith(".4") for op in found)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+def test_two_bytes_formed_in_registers_lie_side_by_side() -> None:
+    """Channels in pairs of one-byte elements: less than a word is stored at a time."""
+    sizes = {"n": 1, "h": 4, "w": 4, "c": 2, "f": 3, "r": 1, "s": 2}
+    program = built("conv2d", {**sizes, "dtype": "i8"})
+    space = BACKEND.space(program, HARDWARE).pin({"engine": "mma", "mma.tile.f": 8})
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = bounds_of(program, inputs)
+    for row in space.sample(np.random.default_rng(0), 4):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, 0), space.schedule(row).to_json()
