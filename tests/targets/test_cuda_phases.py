@@ -293,5 +293,6 @@ def test_an_engine_alone_has_estimates_under_its_own_names() -> None:
     g.output("V", top(scores, n, r)[0])
     space = BACKEND.space(g.program(), known_hardware("rtx4090"))
     rows = space.seed_rows(np.random.default_rng(0))[:3]
+    assert space.features is not None
     names, values = space.features(space.columns(rows))
     assert values.shape == (len(rows), len(names))
