@@ -24,7 +24,6 @@ _SPARSE = {"m": 16, "n": 8, "k": 24, "block": 8, "tiles": 2}
         ("grouped_conv2d", _IMAGE | {"groups": 3}, "c=4 and f=4 are no multiples of groups=3"),
         ("transposed_conv2d", _IMAGE | {"stride": 0}, "transposed_conv2d: stride=0"),
         ("transposed_conv2d", _IMAGE | {"padding": -2}, "padding=-2"),
-        ("causal_conv1d", {"b": 1, "length": 5, "c": 2, "taps": 0}, "axis k=0"),
         ("groupnorm", {"b": 1, "s": 4, "c": 6, "groups": 4}, "c=6 is no multiple of groups=4"),
         ("quantised_rmsnorm", {"m": 2, "n": 3, "out": "i4"}, "out='i4'"),
         ("quantise_rows", {"m": 2, "n": 3, "out": "bf16"}, "out='bf16'"),
@@ -45,7 +44,6 @@ _SPARSE = {"m": 16, "n": 8, "k": 24, "block": 8, "tiles": 2}
         ("glu", {"m": 2, "n": 3, "gate": "gello"}, "glu: gate='gello'"),
         ("dropout", {"m": 2, "n": 3, "rate": 1.0}, "dropout: rate=1.0"),
         ("rope", {"tokens": 2, "heads": 1, "d": 5}, "rope: d=5 is odd"),
-        ("stencil_2d", {"m": 0, "n": 3}, "axis i=0"),
     ],
 )  # fmt: skip
 def test_impossible_arguments(name: str, arguments: dict[str, Any], message: str) -> None:
