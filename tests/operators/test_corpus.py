@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from ir import load_operator, operator_names, operators
 from ir.targets.cuda.emulate import compiler
@@ -37,6 +38,20 @@ def _extents() -> dict[str, Mapping[str, Mapping[str, Any]]]:
 CASES = tuple(_cases())
 EXTENTS = _extents()
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def _first_of_each(cases: tuple[Case, ...]) -> list[ParameterSet]:
+    """Every case; those behind an operator's first are long."""
+    seen: set[str] = set()
+    found = []
+    for case in cases:
+        marks = [pytest.mark.long] if case.operator in seen else []
+        found.append(pytest.param(case, id=str(case), marks=marks))
+        seen.add(case.operator)
+    return found
+
+
+kernels_of_cases = pytest.mark.parametrize("case", _first_of_each(CASES))
 every_operator = pytest.mark.parametrize("name", operator_names())
 
 
@@ -45,13 +60,13 @@ def test_the_oracle_says_what_the_reference_says(case: Case) -> None:
     check_meaning(case)
 
 
-@every_case
+@kernels_of_cases
 def test_cpu_kernels_are_right(case: Case) -> None:
     check_cpu(case)
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@every_case
+@kernels_of_cases
 def test_cuda_kernels_are_right(case: Case) -> None:
     check_cuda(case)
 
