@@ -147,9 +147,12 @@ class Values:
         return f"{self._bare(left, right, low)} {sign} {self._bare(right, left, high)}", level
 
     def _wrapping(self, i: Instruction, sign: str) -> tuple[str, int]:
-        """Arithmetic of i64 modulo 2^64, which is that of unsigned numbers."""
+        """Arithmetic modulo a power of two, which is that of unsigned numbers as wide."""
         type = _type(i)
-        kind = self.prelude.vector("u64", type.lanes) if type.lanes else "uint64_t"
+        scalar = "u" + type.scalar[1:]
+        kind = f"uint{scalar[1:]}_t"
+        if type.lanes:
+            kind = self.prelude.vector(scalar, type.lanes)
         left, right = (f"({kind}){self.operand(a).at(UNARY)}" for a in i.args)
         return f"({self.prelude.type(type)})({left} {sign} {right})", UNARY
 
