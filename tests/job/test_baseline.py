@@ -65,7 +65,7 @@ def test_it_is_kept_with_the_job_and_is_no_trial(device: ScriptedDevice, path: P
         assert options["strategy"] == "random"
         assert store.job(result.job).state == "done"
         kept = [record for record in store.records() if record.strategy != "heat"]
-    assert len(kept) == 12 + len(device.finalists)
+        assert len(kept) == 12 + len(device.finalists)
         assert known_baseline(store, workload) == LATER
         assert known_baseline(store, Workload.of("matmul", EXTENTS | {"k": 32})) is None
     assert best_record(workload, path).seconds == result.seconds
