@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from ir.builder import (
         Graph,
         Operator,
-        TensorHandle,
-        Tile,
-        apply,
         carry,
         cast,
         contract,
@@ -67,6 +64,7 @@ if TYPE_CHECKING:
     from ir.registry import load_operator, operator_names
     from ir.target import Backend, Hardware, get_backend, target_names
     from ir.text import parse, to_text
+    from ir.tiles import TensorHandle, Tile, apply
     from ir.values import (
         Values,
         ascending,
@@ -212,6 +210,7 @@ _HOMES = {
     "ir.oracle": ("evaluate", "random_inputs"),
     "ir.program": ("Program",),
     "ir.registry": ("load_operator", "operator_names"),
+    "ir.tiles": ("TensorHandle", "Tile", "apply"),
     "ir.target": ("Backend", "Hardware", "get_backend", "target_names"),
     "ir.text": ("parse", "to_text"),
     "ir.values": (

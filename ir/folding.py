@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ir.axes import Axis, as_index, axis_names, described
-from ir.builder import Graph, Operand, Tile
+from ir.builder import Graph
 from ir.dtypes import compute_dtype
 from ir.errors import ProgramError
 from ir.merges import CAST, MOST_STATES, NAMED, merge_of
@@ -16,6 +16,7 @@ from ir.ops.map import Cast, Constant, Map
 from ir.ops.recur import Recur
 from ir.ops.scatter import Scatter
 from ir.ops.top import Top
+from ir.tiles import Operand, Tile
 
 Pair = tuple[Tile, ...]
 Merging = str | Callable[[Pair, Pair], Tile | Pair]

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from numbers import Real
 
 from ir.axes import described
-from ir.builder import Operand, Tile, apply
 from ir.dtypes import dtype_of, is_float
 from ir.errors import ProgramError
 from ir.ops.map import Map
+from ir.tiles import Operand, Tile, apply
 
 
 def maximum(left: Operand, right: Operand) -> Tile:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ir.carries import carry_at, chained_carries, reads, running_nodes
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
@@ -22,7 +23,7 @@ from ir.ops.base import Array, Environment, Op, TileArray
 from ir.ops.load import Load
 from ir.ops.map import Cast, Map
 from ir.ops.parts import joined, part_of, without_first
-from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce, start_of
+from ir.ops.reduce import Carry, Contract, Prior, Reduce, start_of
 from ir.ops.store import Store
 from ir.program import Program
 from ir.propagation import mapped, reach
@@ -328,25 +329,27 @@ class _Evaluation:
             p for p in sorted(loop.inside)
             if any(user not in loop.nodes for user in self.program.users(p))
         ]  # fmt: skip
+        nodes, steps = self.program.nodes, len(self.coordinates[loop.axis])
         points: dict[int, list[TileArray]] = {position: [] for position in read}
-        for point in range(len(self.coordinates[loop.axis])):
+        for point in range(steps):
             step = _Step(self, loop, point, states)
             for position in read:
                 points[position].append(step.value(position))
             with np.errstate(all="ignore"):
                 states = {b: next_state(step, b, after) for b, after in loop.states}
         ends = {after: without_first(states[b]) for b, after in loop.states}
-        nodes = self.program.nodes
+        if not steps:  # whose values have no element
+            return ends | {position: self._found(position) for position in read}
         return ends | {p: joined(points[p], loop.axis, nodes[p].axes, self.xp) for p in read}
 
     def _stream(self, position: int) -> None:
         """Evaluate all carries that advance together with the one at `position`."""
         members = chained_carries(self.program, position)
-        axis = _carry(self.program, position).axis
+        axis = carry_at(self.program, position).axis
         if self.busy & set(members):
             raise ProgramError(f"{self.program.name}: a carry over {axis} needs its own end value")
         self.busy.update(members)
-        running = _running_nodes(self.program, members)
+        running = running_nodes(self.program, members)
         length = len(self.coordinates[axis])
         step = self.block or max(1, math.ceil(length / 3))
         states = {} if length else {member: self._untouched(member) for member in members}
@@ -359,7 +362,7 @@ class _Evaluation:
     def _untouched(self, member: int) -> TileArray:
         """The state of a carry along an axis without a point."""
         node = self.program.nodes[member]
-        value = COMBINES[_carry(self.program, member).kind].identity
+        value = COMBINES[carry_at(self.program, member).kind].identity
         shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
         return TileArray(node.axes, self.xp.full(shape, value, _exact_dtype(node.dtype)))
 
@@ -394,16 +397,16 @@ def _advance(
 ) -> dict[int, TileArray]:
     """The states after one block; `states` is empty before the first."""
     moved: dict[int, TileArray] = {}
-    reads = _reads(block.program, members)
+    readers = reads(block.program, members)
     for member in members:
         before = states.get(member) or _identity(block.program, member, block.xp)
-        for reader in reads[member]:
+        for reader in readers[member]:
             if isinstance(block.program.nodes[reader].op, Prior):
                 block.known[reader] = _running(block, member, before)
     for member in members:
         with np.errstate(all="ignore"):
             moved[member] = _advanced(block, member, states.get(member))
-        for reader in reads[member]:
+        for reader in readers[member]:
             if not isinstance(block.program.nodes[reader].op, Prior):
                 block.known[reader] = _running(block, member, moved[member])
     return moved
@@ -412,7 +415,7 @@ def _advance(
 def _running(block: _Evaluation, member: int, state: TileArray) -> TileArray:
     """A state as others read it: an extreme of nothing but -inf (or inf) as a finite number."""
     dtype = block.program.nodes[member].dtype
-    bound = running_bound(_carry(block.program, member).kind, dtype)
+    bound = running_bound(carry_at(block.program, member).kind, dtype)
     if bound is None:
         return state
     finite = TileArray((), block.xp.asarray(bound[1]))
@@ -420,7 +423,7 @@ def _running(block: _Evaluation, member: int, state: TileArray) -> TileArray:
 
 
 def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileArray:
-    node, op = block.program.nodes[member], _carry(block.program, member)
+    node, op = block.program.nodes[member], carry_at(block.program, member)
     body = block.reduced(member, op.kind, (op.axis,))
     before = state or _identity(block.program, member, block.xp)
     if state is not None:
@@ -437,68 +440,6 @@ def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileA
 
 def _identity(program: Program, member: int, xp: Any = np) -> TileArray:
     """What a state starts from; what reads it finds the finite number nearest to that."""
-    kind, dtype = _carry(program, member).kind, program.nodes[member].dtype
+    kind, dtype = carry_at(program, member).kind, program.nodes[member].dtype
     value: Any = COMBINES[kind].identity if is_float(dtype) else start_of(kind, dtype)
     return TileArray((), xp.asarray(value))
-
-
-def _carry(program: Program, position: int) -> Carry:
-    op = program.nodes[position].op
-    assert isinstance(op, Carry)
-    return op
-
-
-def _reads(program: Program, members: Sequence[int]) -> dict[int, list[int]]:
-    """For each carry, its Now and Prior nodes."""
-    found: dict[int, list[int]] = {member: [] for member in members}
-    for position, node in enumerate(program.nodes):
-        if isinstance(node.op, Now) and node.args[0] in found:
-            found[node.args[0]].append(position)
-    return found
-
-
-def chained_carries(program: Program, position: int) -> tuple[int, ...]:
-    """The carries that read each other's running values, directly or not, in program order."""
-    axis = _carry(program, position).axis
-    links: dict[int, set[int]] = {}
-    for other, node in enumerate(program.nodes):
-        if isinstance(node.op, Carry) and node.op.axis == axis:
-            links.setdefault(other, set())
-            for source in _running_sources(program, other):
-                links[other].add(source)
-                links.setdefault(source, set()).add(other)
-    found, pending = {position}, [position]
-    while pending:
-        fresh = links[pending.pop()] - found
-        found |= fresh
-        pending.extend(fresh)
-    return tuple(sorted(found))
-
-
-def _running_sources(program: Program, carry: int) -> set[int]:
-    """Carries over the same axis whose Now or Prior the operands of `carry` read."""
-    axis = _carry(program, carry).axis
-    found: set[int] = set()
-    seen: set[int] = set()
-    pending = list(program.nodes[carry].args)
-    while pending:
-        position = pending.pop()
-        node = program.nodes[position]
-        if position in seen or (isinstance(node.op, Carry) and node.op.axis == axis):
-            continue
-        seen.add(position)
-        if isinstance(node.op, Now):
-            found.update(a for a in node.args if _carry(program, a).axis == axis)
-        else:
-            pending.extend(node.args)
-    return found
-
-
-def _running_nodes(program: Program, members: Sequence[int]) -> frozenset[int]:
-    """Nodes whose value changes from block to block because a running value of a member does."""
-    found: set[int] = set()
-    for position, node in enumerate(program.nodes):
-        reads = isinstance(node.op, Now) and node.args[0] in members
-        if reads or (position not in members and any(arg in found for arg in node.args)):
-            found.add(position)
-    return frozenset(found)

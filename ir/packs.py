@@ -19,7 +19,8 @@ from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Iota, Map
 
 if TYPE_CHECKING:
-    from ir.builder import Graph, Tile
+    from ir.builder import Graph
+    from ir.tiles import Tile
 
 
 def packed_shape(what: str, shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:

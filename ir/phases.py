@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from ir.builder import Graph, Tile
+from ir.builder import Graph
 from ir.errors import ProgramError
 from ir.loops import loops_of
 from ir.ops.base import TensorSpec
@@ -25,6 +25,7 @@ from ir.ops.scatter import Scatter
 from ir.ops.store import Store
 from ir.ops.top import Top
 from ir.program import LONGEST_NAME, Node, Program
+from ir.tiles import Tile
 
 PLAIN = (Fold, Top, Scatter, Before, Recur)
 _LIGHT = (Load, Map, Cast, Constant, Iota)
@@ -63,6 +64,8 @@ class _Phases:
         self._levels: dict[int, int] = {}
         self._lights: dict[int, bool] = {}
         self._waiting: set[int] = set()
+        for position in range(len(self.nodes)):  # of early ones first: chains may be long
+            self.light(position)
         self.groups = list(self._groups())
         self.kept = self._kept()
         self.temps: dict[int, TensorSpec] = {}  # what is in memory by now

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ir import Axis, Graph, Tile, UsageError, cast, contract, operator
-from ir.builder import TensorHandle
 from ir.operators.attention import attended, masked, sharing
+from ir.tiles import TensorHandle
 from ir.values import uniform
 
 _LLAMA: dict[str, object] = {"b": 1, "heads": 32, "d": 128, "dtype": "bf16"}

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ir.dtypes import compute_dtype, dtype_of, is_float
+from ir.dtypes import compute_dtype, dtype_of, is_float, whole_range
 from ir.errors import ProgramError
 from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType, volume
 from ir.ops.load import Index
@@ -80,12 +80,8 @@ class Scatter:
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         value, _axes, places, inside = self._sent(args, env)
         shape = tuple(len(env.coordinates[axis]) for axis in self.axes)
-        kind = value.dtype
-        start = COMBINES[self.kind].identity if self.kind != "or" else False
-        if kind.kind == "i" and not np.isfinite(start):
-            bounds = np.iinfo(np.int32)
-            start = bounds.min if start < 0 else bounds.max
-        result = env.xp.full(shape, start, dtype=kind)
+        dtype = compute_dtype(env.types[0].dtype) if env.types else "f64"
+        result = env.xp.full(shape, nothing_sent(self.kind, dtype), dtype=value.dtype)
         return TileArray(self.axes, _combined(self.kind, result, places, inside, value))
 
     def _sent(
@@ -134,6 +130,17 @@ class Scatter:
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return volume(scope, self.sources(args))
+
+
+def nothing_sent(kind: str, dtype: str) -> float | int | bool:
+    """What is where nothing is sent, of a scatter in compute type `dtype`."""
+    if kind == "or":
+        return False
+    identity = COMBINES[kind].identity
+    if dtype not in ("i32", "i64") or identity in (0.0, 1.0):
+        return identity
+    low, high = whole_range(dtype)
+    return low if identity < 0 else high
 
 
 def _combined(

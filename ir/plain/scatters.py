@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-
-from ir.dtypes import is_float
 from ir.errors import ProgramError
 from ir.ops.load import Index
-from ir.ops.scatter import Scatter
+from ir.ops.scatter import Scatter, nothing_sent
 from ir.ops.store import Store
 from ir.plain.block import Block
 from ir.plain.code import Call, Element, Loop, Name, Number, PlainKernel, Scalar, Write
@@ -132,13 +129,7 @@ class _Scattering:
 
 def _start(kind: str, dtype: str) -> Number:
     """What is where nothing was sent, as `ir.ops.scatter` says."""
-    if kind == "or":
-        return number(False, dtype)
-    value = COMBINES[kind].identity
-    if math.isinf(value) and not is_float(dtype):
-        bounds = np.iinfo(np.int32)
-        value = int(bounds.min if value < 0 else bounds.max)
-    return number(value, dtype)
+    return number(nothing_sent(kind, dtype), dtype)
 
 
 def _checked(values: Values, group: list[int]) -> tuple[Scatter, Store]:

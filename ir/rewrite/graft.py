@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ir.builder import Graph, Tile
+from ir.builder import Graph
 from ir.program import Program
+from ir.tiles import Tile
 
 
 def graft(program: Program, *, extents: dict[str, int] | None = None) -> Graph:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ir.builder import Tile, apply, cast
+from ir.builder import cast
 from ir.dtypes import compute_dtype, dtype_of, is_float
 from ir.errors import UsageError
 from ir.ops.load import Index, Load
@@ -22,6 +22,7 @@ from ir.rewrite.analysis import Analysis, combined_axes
 from ir.rewrite.graft import graft
 from ir.rewrite.streaming import Rebuild
 from ir.scalar import COMBINES, lowest
+from ir.tiles import Tile, apply
 
 
 def split(program: Program, axis: str, parts: int) -> Program:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 
-from ir.builder import Graph, Tile, apply, cast
+from ir.builder import Graph, cast
 from ir.dtypes import compute_dtype
 from ir.ops.map import Cast, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
@@ -25,6 +25,7 @@ from ir.program import Program
 from ir.rewrite.algebra import Rules, Term
 from ir.rewrite.analysis import Analysis
 from ir.rewrite.graft import graft
+from ir.tiles import Tile, apply
 
 View = Callable[[int, str, str], Tile]
 Amounts = dict[int | None, Tile]  # coefficient -> what it is multiplied with

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from functools import lru_cache, reduce
 
-from ir.builder import Graph, Tile, cast
+from ir.builder import Graph, cast
 from ir.ops.map import Constant, Iota, Map
 from ir.ops.reduce import Carry, Now, Prior, Reduce, start_of
 from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.graft import copy_node, graft
 from ir.rewrite.streaming import stream
+from ir.tiles import Tile
 
 
 @lru_cache(maxsize=1024)

@@ -151,6 +151,20 @@ def test_a_scatter_combines_in_place_and_drops_what_is_outside(kind: str, n: int
     np.testing.assert_allclose(evaluate(program, inputs)["Y"], expected)
 
 
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_where_nothing_is_sent_is_the_end_of_the_type(dtype: str) -> None:
+    g = Graph("extremes")
+    point, place = g.axes(p=2, e=3)
+    x, to = g.input("X", (point,), dtype), g.input("I", (point,), "i32")
+    g.output("Most", scatter("max", x, {place: to}))
+    g.output("Least", scatter("min", x, {place: to}))
+    low, high = np.iinfo(f"int{dtype[1:]}").min, np.iinfo(f"int{dtype[1:]}").max
+    data = {"X": np.array([low + 1, high - 1], f"int{dtype[1:]}"), "I": np.array([0, 1], np.int32)}
+    found = evaluate(g.program(), data)
+    assert found["Most"].tolist() == [low + 1, high - 1, low]
+    assert found["Least"].tolist() == [low + 1, high - 1, high]
+
+
 def test_a_tile_is_read_shifted_renamed_and_gathered() -> None:
     g = Graph("reads")
     i, j, k = g.axes(i=5, j=5, k=3)
@@ -202,6 +216,19 @@ def test_two_states_go_together() -> None:
     _, found = results(g)
     assert found["F"].tolist() == [2, 3, 5, 8, 13, 21, 34, 55, 89, 144]
     assert found["Last"] == 144
+
+
+def test_a_loop_without_a_step_leaves_what_was_there() -> None:
+    g = Graph("none")
+    t, c = g.axes(t=0, c=3)
+    x = g.input("X", (t, c), "f32")
+    state = g.state(t, (c,), 2.0)
+    after = state + x
+    g.output("Last", recur(state, after))
+    g.output("All", after)
+    found = evaluate(g.program(), {"X": np.zeros((0, 3), np.float32)})
+    assert found["Last"].tolist() == [2.0, 2.0, 2.0]
+    assert found["All"].shape == (0, 3)
 
 
 def test_a_state_without_a_step_is_refused() -> None:

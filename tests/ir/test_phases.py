@@ -159,3 +159,13 @@ def test_a_step_that_needs_the_end_is_refused() -> None:
     g.output("Y", recur(state, state + x + reduce("sum", state * x, over=t)))
     with pytest.raises(ProgramError, match="needs all steps"):
         loops_of(g.program())
+
+
+def test_long_chains_are_cut_as_short_ones_are() -> None:
+    g = Graph("long")
+    (t,) = g.axes(t=4)
+    x = g.input("X", (t,), "f32")
+    for place in range(3000):
+        x = x + x.at(t=3 - t) * 0.0 if place == 1500 else x * 1.0001
+    g.output("Y", cumulative("sum", x, t))
+    assert [phase.plain for phase in phases_of(g.program())] == [False, True]

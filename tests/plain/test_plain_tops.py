@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from ir import Graph, cast, exp
 from ir.axes import Axis
-from ir.builder import Operand
 from ir.dtypes import from_float, is_float, numpy_dtype, to_float
 from ir.errors import ProgramError
 from ir.folding import scatter, top
 from ir.plain.build import plain_kernel
 from ir.plain.meaning import meaning
 from ir.program import Program
+from ir.tiles import Operand
 from tests.judging import bounds_of
 from tests.plain.judge import judge
 

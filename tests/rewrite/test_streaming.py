@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir.builder import Graph, Tile, cast, contract, reduce, where
+from ir.builder import Graph, cast, contract, reduce, where
 from ir.functions import exp
 from ir.oracle import evaluate, random_inputs
 from ir.program import Program
 from ir.registry import load_operator
 from ir.rewrite.domain import Condition, live_range
 from ir.rewrite.streaming import stream, why_not
+from ir.tiles import Tile
 
 BLOCKS = (1, 3, 4, 100)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ir.builder import Graph, Tile
+from ir.builder import Graph
 from ir.dtypes import dtype_of
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
@@ -34,6 +34,7 @@ from ir.targets.cuda.products import (
     product_of,
     volume,
 )
+from ir.tiles import Tile
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
 RS = "wgmma_rs"  # wgmma with an operand that its threads compute in registers
