@@ -119,10 +119,11 @@ def _scattered(
     kind: str, inputs: dict[str, np.ndarray], dtype: str, extents: tuple[int, int, int], owned: bool
 ) -> np.ndarray:
     x, where = to_float(inputs["x"], dtype), inputs["where"]
-    bound = np.inf if x.dtype.kind == "f" else 2**31
-    start = {"sum": 0, "max": -bound, "min": min(bound, bound - (bound < np.inf)), "or": False}[
-        kind
-    ]
+    low, high = -np.inf, np.inf
+    if x.dtype.kind == "i":
+        ends = np.iinfo("int64" if dtype == "i64" else "int32")
+        low, high = ends.min, ends.max
+    start = {"sum": 0, "max": low, "min": high, "or": False}[kind]
     rows = extents[0] if owned else 1
     found = np.full((rows, extents[2]), start, dtype=x.dtype)
     combine = {"sum": np.add, "max": np.maximum, "min": np.minimum, "or": np.logical_or}[kind]
