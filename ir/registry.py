@@ -25,6 +25,8 @@ from ir.author import run_author
 from ir.builder import Operator
 from ir.errors import UsageError
 
+_FEW = 16  # operators that a message names all
+
 
 @cache
 def _built_in() -> Mapping[str, Operator]:
@@ -83,7 +85,11 @@ def operators_in(spec: str) -> tuple[Operator, ...]:
 def _pick(found: Mapping[str, Operator], name: str, where: str) -> Operator:
     if name in found:
         return found[name]
-    known = ", ".join(sorted(found)) or "none (decorate a function with @operator)"
+    if len(found) > _FEW:
+        some = difflib.get_close_matches(name, list(found), 3, 0.3) or sorted(found)[:3]
+        known = f"{', '.join(some)}, ...; `tilewright operators` lists all {len(found)}"
+    else:
+        known = ", ".join(sorted(found)) or "none (decorate a function with @operator)"
     raise UsageError(f"no operator {name!r}{nearest(name, found)} in {where}: known are {known}")
 
 

@@ -63,7 +63,7 @@ def _message(spec: str, **arguments: object) -> str:
 
 def test_unknown_operators_name_the_nearest() -> None:
     assert "did you mean 'matmul'?" in _message("matmull")
-    assert "gated_mlp" in _message("nothing_like_it")
+    assert "`tilewright operators` lists all" in _message("nothing_like_it")
 
 
 def test_files_that_do_not_give_an_operator(file: Path, tmp_path: Path) -> None:

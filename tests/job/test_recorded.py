@@ -195,7 +195,7 @@ def test_a_kernel_is_chosen_by_name_and_card(
     big = {"problem_size": [8192, 8192]}
     files = {
         "a.json": samples.kernel_tuner(), "b.json": samples.kernel_tuner(**big),
-        "gemm_kernel-A40.json": samples.t4(factor=2.0), "c.json": samples.ktt(kernel="scan"),
+        "gemm_kernel-A40.json": samples.t4(factor=2.0), "c.json": samples.ktt(kernel="prefixes"),
     }  # fmt: skip
     for name, data in files.items():
         code, out, _ = _told(
@@ -213,7 +213,7 @@ def test_a_kernel_is_chosen_by_name_and_card(
         code, _, err = _told(capsys, *tune, *words)
         assert (code, said in err) == (2, True), err
     for words, seconds in (
-        (("scan",), 1e-3),
+        (("prefixes",), 1e-3),
         (("gemm_kernel", "card=A40"), 2e-3),
         (("gemm_kernel", "size=8192x8192"), 1e-3),
     ):
@@ -224,9 +224,10 @@ def test_a_kernel_is_chosen_by_name_and_card(
     assert "gemm_kernel: 2.000 ms\n  of 9 trials on A40, 2024-04-20" in out
     assert f"gemm_kernel size=8192x8192: 1.000 ms\n  of 9 trials on {samples.CARD}" in out
     for verb in ("export", "run", "explain"):
-        code, _, err = _told(capsys, verb, "scan", "--records", store)
+        code, _, err = _told(capsys, verb, "prefixes", "--records", store)
         assert code == 2
-        assert "scan was recorded by another tuner (ktt): there are its times alone, and " in err
+        said = "prefixes was recorded by another tuner (ktt): there are its times alone, and "
+        assert said in err
         assert f"nothing to {verb}" in err
 
 

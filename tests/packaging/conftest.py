@@ -72,7 +72,9 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
     out.mkdir()
     sdist = build("sdist", source, out)
     with tarfile.open(sdist) as archive:
-        archive.extractall(work / "unpacked", filter="data")
+        if hasattr(tarfile, "data_filter"):  # which the first of Python 3.11 lack
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(work / "unpacked")
     (unpacked,) = (work / "unpacked").iterdir()
     return Distributions(sdist, build("wheel", unpacked, out))
 

@@ -43,7 +43,7 @@ PINS: dict[str, object] = {"stream": False, "lane.s0": "n"}  # leaves 768 points
 SOME = PINS | {"unroll.s0": 1}  # a third of them
 FEW = SOME | {"micro.s0": "rows"}  # half of those
 ALL = 100_000
-KILLS = 200
+KILLS = (40, pytest.param(200, marks=pytest.mark.long))
 HEARD = 3  # messages of a search that is killed: in its second measurement
 PATIENCE = 120.0  # seconds in which every search has begun
 SHARED_MEMORY = Path("/dev/shm")
@@ -157,11 +157,14 @@ def _undisturbed(device: ScriptedDevice, pins: dict[str, object]) -> tuple[str, 
     return result.best.key, set(keys)
 
 
-def test_200_kills_lose_nothing_and_repeat_nothing(device: ScriptedDevice, fast: Path) -> None:
+@pytest.mark.parametrize("kills", KILLS)
+def test_kills_lose_nothing_and_repeat_nothing(
+    device: ScriptedDevice, fast: Path, kills: int
+) -> None:
     best, everything = _undisturbed(device, PINS)
     moments = random.Random(11)
     acknowledged: set[str] = set()
-    for _ in range(KILLS):
+    for _ in range(kills):
         child = Child(fast)
         heard = moments.choice((0, 0, 1, 2, 3, 4))
         child.hear(heard)
@@ -170,7 +173,7 @@ def test_200_kills_lose_nothing_and_repeat_nothing(device: ScriptedDevice, fast:
         assert child.process.exitcode == -signal.SIGKILL
         assert not acknowledged & set(child.measured)
         acknowledged.update(child.acknowledged)
-    assert len(acknowledged) > KILLS / 2
+    assert len(acknowledged) > kills / 2
     last = Child(fast)
     last.end()
     assert last.process.exitcode == 0
