@@ -123,10 +123,12 @@ def exit_code(error: BaseException) -> int | None:
 
 
 def _failed(message: str, code: int) -> int:
-    from explorer.cli.streams import one_line
+    from explorer.cli.streams import discard_output, one_line
 
-    with contextlib.suppress(OSError, ValueError):  # nobody may be there to read it
+    try:
         print(f"tilewright: {one_line(message)}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):  # nobody may be there to read it
+        discard_output(sys.stderr)
     return code
 
 

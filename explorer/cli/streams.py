@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sys
+from typing import TextIO
 
 _OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EBADF, errno.EFBIG, errno.EPIPE)
 
@@ -34,11 +35,12 @@ def is_output_error(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT
 
 
-def discard_output() -> None:
-    """What is still to be printed has no reader: let it go, or Python complains at its end."""
+def discard_output(stream: TextIO | None = None) -> None:
+    """What is still to be printed (on standard output) has no reader: let it go, or Python complains
+    at its end, with an exit code of its own."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
+        os.dup2(nowhere, (stream or sys.stdout).fileno())
         os.close(nowhere)
 
 
