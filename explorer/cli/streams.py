@@ -36,8 +36,8 @@ def is_output_error(error: BaseException) -> bool:
 
 
 def discard_output(stream: TextIO | None = None) -> None:
-    """What is still to be printed (on standard output) has no reader: let it go, or Python complains
-    at its end, with an exit code of its own."""
+    """What is still to be printed (on standard output) has no reader: let it go, or Python
+    complains at its end, with an exit code of its own."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, (stream or sys.stdout).fileno())
