@@ -5,7 +5,6 @@ Exit codes are documented in docs/exit-codes.md.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import os
 import sys
