@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 from explorer.exporter import find_linker
 from ir.builder import Graph, operator
-from ir.registry import load_operator, operator_names
+from ir.catalogue import families
+from ir.registry import load_operator
 from ir.target import get_backend
 from tests.runtime.fake_backend import body, kernel
 from tests.runtime.guarded import call_guarded, case_of, drawn, library
@@ -19,7 +22,14 @@ from tests.runtime.guarded import call_guarded, case_of, drawn, library
 pytestmark = pytest.mark.skipif(find_linker() is None, reason="no C compiler here")
 
 
-@pytest.mark.parametrize("name", operator_names())
+def _by_family() -> Iterator[ParameterSet]:
+    """Every operator; those behind the first of a family are long."""
+    for family in families():
+        for number, one in enumerate(family.operators):
+            yield pytest.param(one.name, marks=[pytest.mark.long] if number else [])
+
+
+@pytest.mark.parametrize("name", list(_by_family()))
 def test_operators_touch_nothing_else(name: str, tmp_path: Path, code_cache: Path) -> None:
     """A drawn program and schedule of each, buffers at both ends of what may be touched."""
     for case, schedule, made in drawn([load_operator(name)], 1, 1, (2,), 3):
