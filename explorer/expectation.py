@@ -28,6 +28,7 @@ from ir.roundoff import FORMATS, Accumulations, ErrorModel
 Array = NDArray[Any]
 SETS = 2
 _FEWEST = 32
+_MOST = 1 << 24
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
 
 
@@ -51,7 +52,7 @@ class Means:
 
 
 HOST = Means(8e9, 2.5e7, 1 << 30, 2 << 20)  # a second of one core, whose cache holds a piece
-DEVICE = Means(2e13, 3.5e9, 24 << 30, 1 << 30)  # as long of an H200
+DEVICE = Means(2e13, 7e9, 24 << 30, 1 << 30)  # two of an H200
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,8 +219,9 @@ def output_axes(program: Program) -> tuple[str, ...]:
 def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dict[str, Array]:
     """Coordinates to check along output axes; empty when the oracle can afford all of them.
 
-    Axes are thinned evenly until the oracle's work fits. A sample holds both edges of its axis and
-    one random point of every stretch in between, so no tile of that length goes unseen.
+    Axes are thinned evenly until the oracle's work fits, and to _MOST points, since drawing more
+    takes longer than it finds. A sample holds both edges of its axis and one random point of every
+    stretch in between, so no tile of that length goes unseen.
     """
     doubles = sum(
         prod(spec.shape) * (dtype_of(spec.dtype).bytes if spec.role == "input" else 16)
@@ -237,7 +239,7 @@ def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dic
         keep[widest] = max(_FEWEST, int(keep[widest] / factor))
         excess /= factor
     return {
-        axis: _stratified(program.axes[axis], count, rng)
+        axis: _stratified(program.axes[axis], min(count, _MOST), rng)
         for axis, count in keep.items()
         if count < program.axes[axis]
     }

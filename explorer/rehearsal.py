@@ -20,7 +20,7 @@ from explorer.runtime.base import get_runtime
 from explorer.runtime.process import ProcessServer, Worker
 from ir.dtypes import is_float, numpy_dtype
 from ir.inputs import drawn
-from ir.oracle import Answer, answers
+from ir.oracle import Answer, answers, stepped_axes
 
 PARTS = ("draw", "evaluate", "bound", "judge")
 ENOUGH = 48  # kernels in the folder that show that somebody was here before
@@ -66,7 +66,8 @@ class Rehearsal:
             spec.name: xp.broadcast_to(xp.zeros(1, numpy_dtype(spec.dtype)), spec.shape)
             for spec in program.inputs
         }
-        few = {axis: np.arange(min(program.axes[axis], _FEW)) for axis in output_axes(program)}
+        axes = (*output_axes(program), *stepped_axes(program))
+        few = {axis: np.arange(min(program.axes[axis], _FEW)) for axis in axes}
         model = error_model(program, self._recipe.accumulations)
         answers(program, inputs, model, few, xp=xp, room=1 << 28)
 

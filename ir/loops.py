@@ -58,6 +58,26 @@ def loop_at(program: Program, position: int) -> Carried | None:
     return next((loop for loop in loops_of(program) if position in loop.nodes), None)
 
 
+def read_outside(program: Program, loop: Carried) -> tuple[int, ...]:
+    """Nodes inside a loop that something outside reads."""
+    users = ((p, program.users(p)) for p in sorted(loop.inside))
+    return tuple(p for p, readers in users if any(user not in loop.nodes for user in readers))
+
+
+def handed_on(program: Program, loop: Carried) -> tuple[int, ...]:
+    """Nodes that the next states need, and that others read as well."""
+    needed = {before for before, _ in loop.states}
+    pending = [program.nodes[after].args[1] for _, after in loop.states]
+    while pending:
+        position = pending.pop()
+        if position in loop.inside and position not in needed:
+            needed.add(position)
+            pending.extend(program.nodes[position].args)
+    within = needed | {after for _, after in loop.states}
+    users = ((p, program.users(p)) for p in sorted(needed))
+    return tuple(p for p, readers in users if any(user not in within for user in readers))
+
+
 def _states(program: Program) -> dict[int, int]:
     """Each state's `Recur`."""
     found: dict[int, int] = {}

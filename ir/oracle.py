@@ -18,11 +18,12 @@ from ir.carries import carry_at, chained_carries, reads, running_nodes
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
-from ir.loops import Carried, entangled, loop_at
+from ir.loops import Carried, entangled, handed_on, loop_at, loops_of, read_outside
 from ir.ops.base import Array, Environment, Op, TileArray
 from ir.ops.load import Load
 from ir.ops.map import Cast, Map
 from ir.ops.parts import joined, part_of, without_first
+from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Prior, Reduce, start_of
 from ir.ops.store import Store
 from ir.program import Program
@@ -34,6 +35,7 @@ from ir.steps import first_state, next_state
 __all__ = ["Answer", "answers", "evaluate", "random_inputs", "reduced_axes"]
 
 _PIECE = 8 << 20  # bytes that one intermediate of one piece may take
+_STEPS = 64  # of a loop, of which what no state needs is computed at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,10 @@ def evaluate(
     """The outputs for `inputs` (in storage dtype), unrounded: float64, int64 or bool.
 
     `restrict` gives, for some output axes, the sorted indices to evaluate; the results have only
-    these. `block` is the block along streamed axes (0: a third, so that states are rescaled).
-    With `rounds`, casts to narrow floats on the way round.
+    these. Of an axis along which states go step by step, `stepped_axes`, it may give the first few:
+    what is there at the end of the axis is then what is there behind them. `block` is the block
+    along streamed axes (0: a third, so that states are rescaled). With `rounds`, casts to narrow
+    floats on the way round.
     """
     _check_inputs(program, inputs)
     coordinates = _coordinates(program, restrict or {})
@@ -134,15 +138,24 @@ def reduced_axes(program: Program) -> frozenset[str]:
     return frozenset(axis for node in program.nodes for axis in entangled(program, node))
 
 
+def stepped_axes(program: Program) -> frozenset[str]:
+    """Axes of loops along which nothing else needs more than one point."""
+    others = (n for n in program.nodes if not isinstance(n.op, Before | Recur))
+    axes = frozenset(loop.axis for loop in loops_of(program))
+    return axes - {axis for node in others for axis in entangled(program, node)}
+
+
 def _coordinates(program: Program, restrict: Mapping[str, Array]) -> dict[str, Array]:
     stored = {axis for _, store in program.stores() for axis in store.axes}
-    free = stored - reduced_axes(program)
-    for axis in restrict:
-        if axis not in free:
+    stepped = stepped_axes(program)
+    free = (stored - reduced_axes(program)) | stepped
+    for axis, indices in restrict.items():
+        first = axis not in stepped or np.array_equal(indices, np.arange(len(indices)))
+        if axis not in free or not first:
             known = ", ".join(sorted(free)) or "none"
             raise UsageError(f"{program.name}: cannot restrict axis {axis!r}; these can: {known}")
     return {
-        axis: np.asarray(restrict[axis] if axis in restrict else range(extent), dtype=np.int64)
+        axis: np.asarray(restrict[axis] if axis in restrict else np.arange(extent), dtype=np.int64)
         for axis, extent in program.extents
     }
 
@@ -323,24 +336,40 @@ class _Evaluation:
         return TileArray(exact.axes, exact.array, mapped(function, args, exact, dtype, self.model))
 
     def _step_by_step(self, loop: Carried) -> dict[int, TileArray]:
-        """What others read of a loop: the values at all its points, and the states at the end."""
+        """What others read of a loop: the values at all its points, and the states at the end.
+
+        Step after step it computes what the next state needs; what else is inside, of some steps
+        at once.
+        """
         states = {b: first_state(self, b) for b, _ in loop.states}
-        read = [
-            p for p in sorted(loop.inside)
-            if any(user not in loop.nodes for user in self.program.users(p))
-        ]  # fmt: skip
         nodes, steps = self.program.nodes, len(self.coordinates[loop.axis])
-        points: dict[int, list[TileArray]] = {position: [] for position in read}
-        for point in range(steps):
-            step = _Step(self, loop, point, states)
-            for position in read:
-                points[position].append(step.value(position))
-            with np.errstate(all="ignore"):
-                states = {b: next_state(step, b, after) for b, after in loop.states}
+        reads = read_outside(self.program, loop)
+        handed = handed_on(self.program, loop)
+        found: dict[int, list[TileArray]] = {position: [] for position in reads}
+        for part in _parts(steps, math.ceil(steps / self._steps_at_once(loop.axis, handed))):
+            held: dict[int, list[TileArray]] = {position: [] for position in handed}
+            for point in range(part.start, part.stop):
+                step = _Steps(self, loop, slice(point, point + 1), states)
+                for position in handed:
+                    held[position].append(step.value(position))
+                with np.errstate(all="ignore"):
+                    states = {b: next_state(step, b, after) for b, after in loop.states}
+            known = {p: joined(held[p], loop.axis, nodes[p].axes, self.xp) for p in handed}
+            together = _Steps(self, loop, part, known)
+            for position in reads:
+                found[position].append(together.value(position))
         ends = {after: without_first(states[b]) for b, after in loop.states}
         if not steps:  # whose values have no element
-            return ends | {position: self._found(position) for position in read}
-        return ends | {p: joined(points[p], loop.axis, nodes[p].axes, self.xp) for p in read}
+            return ends | {position: self._found(position) for position in reads}
+        return ends | {p: joined(found[p], loop.axis, nodes[p].axes, self.xp) for p in reads}
+
+    def _steps_at_once(self, axis: str, handed: Sequence[int]) -> int:
+        """Of how many steps the values that are handed on are kept."""
+        sizes = (
+            math.prod(len(self.coordinates[a]) for a in self.program.nodes[p].axes if a != axis)
+            for p in handed
+        )
+        return max(1, min(_STEPS, _PIECE // (8 * max(1, sum(sizes)))))
 
     def _stream(self, position: int) -> None:
         """Evaluate all carries that advance together with the one at `position`."""
@@ -367,20 +396,19 @@ class _Evaluation:
         return TileArray(node.axes, self.xp.full(shape, value, _exact_dtype(node.dtype)))
 
 
-class _Step(_Evaluation):
-    """One step of a loop: what is inside at one point of the axis, before which are `states`."""
+class _Steps(_Evaluation):
+    """What is inside a loop at some points of its axis, where `known` is: the states, for one."""
 
     def __init__(
-        self, around: _Evaluation, loop: Carried, point: int, states: Mapping[int, TileArray]
+        self, around: _Evaluation, loop: Carried, place: slice, known: Mapping[int, TileArray]
     ) -> None:
-        place = slice(point, point + 1)
         coordinates = {**around.coordinates, loop.axis: around.coordinates[loop.axis][place]}
         super().__init__(
             around.program, around.arrays, coordinates, around.block, around.model, around.xp,
             around.rounds,
         )  # fmt: skip
         self.around, self.loop, self.place = around, loop, place
-        self.known.update(states)
+        self.known.update(known)
 
     def value(self, position: int) -> TileArray:
         if position not in self.known:

@@ -22,6 +22,7 @@ Meaning = Callable[..., Any]
 _PERIODIC = frozenset({"sin", "cos"})  # as steep as 1 at most, and within 1 of 0
 _REDUCED = 1e5  # up to where they are exact whatever multiple of pi is near
 _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands before
+_LINEAR = _SHIFTED | {"mul"}  # in each operand
 _BRIDGE = 0.32  # the mean size of a Brownian bridge
 _LARGEST = 3.0  # times the mean size of a product: the largest of one instruction
 _CHEAP = 0.0625  # of the coarsest output's roundoff: what a scalar function may be off at most
@@ -71,9 +72,29 @@ def mapped(
             if len(arg.axes) < len(axes) or len(alike[place]) > 1:
                 error = shared(error)
             places = alike[place]
-            gap = _gap(row, meaning or row.meaning, values, places, reach(error), result.array)
-            found = _sum(found, _moved(gap, error, result.array))
+            moved = _scaled(row, values, places, error, result.array)
+            if moved is None:
+                size = reach(error)
+                gap = _gap(row, meaning or row.meaning, values, places, size, result.array)
+                moved = _moved(gap, error, result.array)
+            found = _sum(found, moved)
     return found
+
+
+def _scaled(
+    row: ScalarFunction, values: Sequence[Array], places: Sequence[int], error: Error,
+    result: Array,
+) -> Error | None:  # fmt: skip
+    """The error times the slope, where that is the same everywhere and all is finite."""
+    if row.name not in _LINEAR or len(places) > 1 or result.dtype.kind != "f":
+        return None
+    if not bool(np.isfinite(result.sum() + np.sum(error.wide) + np.sum(error.spread))):
+        return None
+    if row.name in _SHIFTED:
+        return error
+    slope = np.abs(values[1 - places[0]])
+    wide = error.wide if _none(error.wide) else slope * error.wide
+    return Error(wide, error.spread if _none(error.spread) else slope * slope * error.spread)
 
 
 def _gap(

@@ -113,8 +113,10 @@ class TileArray:
 
 def aligned(array: Array, have: tuple[str, ...], axes: tuple[str, ...]) -> Array:
     """View of an array over `have` with one dimension per axis of `axes`, or extent 1."""
+    if have == axes:
+        return array
     order = [have.index(axis) for axis in axes if axis in have]
-    moved = np.transpose(array, order)
+    moved = array.transpose(order)
     index = tuple(slice(None) if axis in have else None for axis in axes)
     return moved[index]
 

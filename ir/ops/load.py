@@ -14,6 +14,8 @@ from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType
 from ir.propagation import reach
 from ir.roundoff import ErrorModel
 
+_STRETCH = 1 << 15
+
 
 @dataclass(frozen=True, slots=True)
 class Index:
@@ -128,10 +130,18 @@ class Load:
             return None
         values = env.arrays[self.tensor].reshape(spec.shape)
         for dim, (index, extent) in enumerate(zip(self.index, spec.shape, strict=True)):
-            position = index.terms[0][1] * env.coordinates[axes[dim]] + index.constant
-            if position.min() < 0 or position.max() >= extent:
+            position, factor = env.coordinates[axes[dim]], index.terms[0][1]
+            if (factor, index.constant) != (1, 0):
+                position = factor * position + index.constant
+            row = are_neighbours(position)
+            ends = (position[0], position[-1]) if row else (position.min(), position.max())
+            if ends[0] < 0 or ends[1] >= extent:
                 return None
-            values = _taken(values, dim, position)
+            if row:
+                place = slice(int(ends[0]), int(ends[1]) + 1)
+                values = values[(slice(None),) * dim + (place,)]
+            else:
+                values = values.take(position, axis=dim)
         return TileArray(axes, to_float(values, spec.dtype))
 
     def _position(
@@ -149,10 +159,12 @@ class Load:
         return 0
 
 
-def _taken(values: Array, dim: int, position: Array) -> Array:
-    """Elements at `position` along `dim`; a view where they are neighbours."""
-    first = int(position[0])
-    if np.array_equal(position, np.arange(first, first + len(position))):
-        where = (slice(None),) * dim + (slice(first, first + len(position)),)
-        return values[where]
-    return values.take(position, axis=dim)
+def are_neighbours(position: Array) -> bool:
+    """Whether indices (at least one) follow each other without a gap."""
+    if position[-1] - position[0] != len(position) - 1:
+        return False
+    for start in range(0, len(position) - 1, _STRETCH):  # in a processor's cache
+        part = position[start : start + _STRETCH + 1]
+        if not (part[1:] - part[:-1] == 1).all():
+            return False
+    return True

@@ -24,6 +24,7 @@ from ir import (
     now,
     prior,
     random_inputs,
+    recur,
     reduce,
     rsqrt,
     where,
@@ -269,3 +270,28 @@ def test_large_programs_stay_in_small_pieces() -> None:
     plan = ir.oracle._pieces(program, coordinates, ir.oracle._PIECE)
     share = math.prod(count for _, count in plan) or 1
     assert 2 * 512 * 512 * 8 / share <= ir.oracle._PIECE
+
+
+def _stepped(t: int) -> Program:
+    """A state that decays, what it is read with, and the state at the end."""
+    g = Graph("stepped")
+    rows, steps, width = g.axes(m=2, t=t, d=3)
+    x, w = (g.input(name, (rows, steps, width), "f32") for name in "XW")
+    state = g.state(steps, (rows, width))
+    after = state * 0.5 + x
+    g.output("Y", reduce("sum", after * w, over=width))
+    g.output("S", recur(state, after))
+    return g.program()
+
+
+def test_a_loop_may_be_asked_for_its_first_steps_alone() -> None:
+    long, short = _stepped(150), _stepped(70)
+    inputs = _inputs(long, 4)
+    few = {name: np.ascontiguousarray(array[:, :70]) for name, array in inputs.items()}
+    _same(evaluate(long, inputs, {"t": np.arange(70)}), evaluate(short, few))
+    state = np.zeros((2, 3))
+    for step in range(150):
+        state = state * 0.5 + inputs["X"][:, step]
+    np.testing.assert_allclose(evaluate(long, inputs)["S"], state)
+    with pytest.raises(UsageError, match="cannot restrict axis 't'"):
+        evaluate(long, inputs, {"t": np.arange(3, 70)})
