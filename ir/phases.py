@@ -11,8 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
 from ir.builder import Graph
+from ir.dtypes import dtype_of
 from ir.errors import ProgramError
 from ir.loops import loops_of
 from ir.ops.base import TensorSpec
@@ -63,6 +65,7 @@ class _Phases:
         self._loop = {position: loop for loop in self.loops for position in loop.nodes}
         self._levels: dict[int, int] = {}
         self._lights: dict[int, bool] = {}
+        self._laters: dict[int, frozenset[int]] = {}
         self._waiting: set[int] = set()
         for position in range(len(self.nodes)):  # of early ones first: chains may be long
             self.light(position)
@@ -136,11 +139,26 @@ class _Phases:
             for slot, arg in enumerate(node.args):
                 if self.is_plain(arg):
                     continue
-                elsewhere = isinstance(node.op, Read) and slot == 0
-                later = self.level(position) > self.level(arg)
-                if elsewhere or (later and not self.light(arg)):
+                if isinstance(node.op, Read) and slot == 0:
                     found.add(arg)
+                elif self.level(position) > self.level(arg) and not self.light(arg):
+                    found |= self._for_later(arg)
         return found
+
+    def _for_later(self, position: int) -> frozenset[int]:
+        """What later phases have in memory of a value: itself, or if that takes less, what it is
+        elementwise made of: the indices instead of what is read there."""
+        if position not in self._laters:
+            itself, node = frozenset((position,)), self.nodes[position]
+            made_of = [self._for_later(arg) for arg in node.args if not self.light(arg)]
+            found = frozenset().union(*made_of) if isinstance(node.op, _LIGHT) else itself
+            less = sum(map(self._bytes, found)) < self._bytes(position)
+            self._laters[position] = found if less else itself
+        return self._laters[position]
+
+    def _bytes(self, position: int) -> int:
+        node = self.nodes[position]
+        return prod(self.program.scope.shape(node.axes)) * dtype_of(node.dtype).bytes
 
     # --- programs ---------------------------------------------------------------------------------
 

@@ -95,6 +95,12 @@ class OperandTile:
         return self.inside(self.contiguous)
 
     @property
+    def gathers(self) -> tuple[tuple[int, int], ...]:
+        """Which arguments of the load are indices, with the extents that they count."""
+        found = ((d.index.gather, d.extent) for d in self.dimensions)
+        return tuple((gather, extent) for gather, extent in found if gather is not None)
+
+    @property
     def sums_inside(self) -> bool:
         """Whether lines run along the summed axis ("K-major")."""
         return self.contiguous in self.over
@@ -193,7 +199,8 @@ class OperandTile:
     def _reach(self, dimension: Joined) -> int:
         """Points of a dimension that are read: a plain axis may end before its tensor does."""
         index = dimension.index
-        if len(index.terms) == 1 and index.terms[0][1] == 1 and not index.constant:
+        single = len(index.terms) == 1 and index.terms[0][1] == 1 and index.gather is None
+        if single and not index.constant:
             return min(dimension.extent, self.extents[index.terms[0][0]] * dimension.factor)
         return dimension.extent
 
@@ -210,6 +217,8 @@ class OperandTile:
             ]
             if index.constant:
                 parts.append(str(index.constant))
+            if index.gather is not None:
+                parts.append(origins[looked_up(self.position, index.gather)])
             if not number and panel:
                 parts.append(str(panel * self.panel_points))
             if shift and any(axis == first for axis, _ in index.terms):
@@ -240,6 +249,11 @@ class OperandTile:
         if start % self.panel_points:
             raise Refusal("panels", f"a part starts at {start}, inside a panel")
         return start // self.panel_points * self.panel_bytes
+
+
+def looked_up(position: int, gather: int) -> str:
+    """Under which name origins have the index of a load that its argument `gather` tells."""
+    return f"{position}[{gather}]"
 
 
 def operand_tile(
@@ -309,7 +323,8 @@ def _radix(dimension: Joined, walked: Mapping[str, int], extents: Mapping[str, i
         factor *= extents[axis]
     gone = {axis for axis, _ in whole}
     terms = tuple((a, c) for a, c in index.terms if a not in gone)
-    if not whole or index.constant or any(c % factor for _, c in terms):
+    moved = index.constant or index.gather is not None
+    if not whole or moved or any(c % factor for _, c in terms):
         return dimension
     return Joined(
         Index(tuple((a, c // factor) for a, c in terms)), dimension.extent, tuple(whole)

@@ -103,8 +103,9 @@ def copy_problem(
         return f"it has {len(dimensions)} dimensions; a tensor map has up to {MAP_RANK}"
     if op.fill not in (None, 0.0):
         return f"it reads {op.fill} outside; TMA fills with zero"
-    if any(index.gather is not None for index in op.index):
-        return "it is indexed by another tensor"
+    problem = _lookup_problem(program, position, op)
+    if problem:
+        return problem
     axes = [axis for index, _ in dimensions for axis, _ in index.terms]
     if len(set(axes)) != len(axes):
         return "an axis indexes two of its dimensions"
@@ -117,6 +118,38 @@ def copy_problem(
         stride *= extent
         if stride % STRIDE_UNIT or stride >= MAX_STRIDE:
             return f"a stride of {stride} bytes; it must be a multiple of {STRIDE_UNIT}"
+    return ""
+
+
+def index_load(program: Program, load: int, gather: int) -> int | None:
+    """The load that tells an index of another load, as it is or cast; None if it is computed."""
+    position = program.nodes[load].args[gather]
+    while isinstance(program.nodes[position].op, Cast):
+        (position,) = program.nodes[position].args
+    op = program.nodes[position].op
+    plain = isinstance(op, Load) and op.fill is None and not program.nodes[position].args
+    return position if plain else None
+
+
+def _lookup_problem(program: Program, position: int, op: Load) -> str:
+    """Why TMA cannot copy tiles at indices that another tensor holds; empty if it can.
+
+    It can where a tile has one of these: they vary along batches of the products that it feeds.
+    """
+    gathers = [index.gather for index in op.index if index.gather is not None]
+    loads = [index_load(program, position, gather) for gather in gathers]
+    if not loads:
+        return ""
+    axes = {axis for load in loads if load is not None for axis in program.nodes[load].axes}
+    if None in loads:
+        return "it is indexed by a computed tile"
+    products = [
+        product
+        for number, node in enumerate(program.nodes) if is_reduction(node)
+        if (product := product_of(program, number)) and position in (product.a, product.b)
+    ]  # fmt: skip
+    if not products or not all(axes <= {*product.batch} for product in products):
+        return f"it is indexed by another tensor along {', '.join(sorted(axes))}"
     return ""
 
 

@@ -48,6 +48,8 @@ def ask_ahead(lowering: TensorLowering, w: Writer, evaluator: Evaluator) -> None
             origins = evaluator.origins | lowering.walk_origins(w, "block")
             for ring in lowering.plan.rings:
                 for operand in ring.operands:
+                    if operand.gathers:  # whose indices the kernel before may still write
+                        continue
                     for name, where in lowering.boxes(operand, origins):
                         place = ", ".join([f"&{name}", *where])
                         w.line(f"tw_tma_prefetch_{len(where)}d({place});")

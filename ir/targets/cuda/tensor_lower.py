@@ -15,6 +15,7 @@ from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.lookups import declare_lookups
 from ir.targets.cuda.merging import Meeting
 from ir.targets.cuda.multicast import first_block, first_line, peer_mask, peer_rank
 from ir.targets.cuda.operands import OperandTile
@@ -274,6 +275,9 @@ class TensorLowering:
                 ask_ahead(self, w, evaluator)
             await_kernel_before(w, plan.early)
             with self.tiles(w, evaluator):
+                copied = [operand for ring in plan.rings for operand in ring.operands]
+                origins = evaluator.origins
+                origins |= declare_lookups(w, self.program, copied, origins)
                 held = [ring for ring in plan.rings if ring.name == HELD]
                 for ring in held:
                     self._fill(w, ring, evaluator.origins)

@@ -1,0 +1,57 @@
+"""Operands at indices that another tensor holds: tensor kernels copy them from where they are."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from ir import Graph, cast, contract
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.targets.cuda.emulate import compiler
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE
+from tests.targets.test_cuda_emulated import problems
+
+
+def _chosen(fill: float | None = None, dtype: str = "i32", along: str = "b") -> Program:
+    """Products of batches with matrices that a tensor of numbers chooses."""
+    g = Graph("chosen")
+    axes = dict(zip("bmnk", g.axes(b=5, m=72, n=80, k=128), strict=True))
+    b, m, n, k = axes.values()
+    x, which = g.input("X", (b, m, k), "bf16"), g.input("which", (axes[along],), dtype)
+    w = g.tensor("W", (3, 80, 128), "bf16", fill)
+    chosen = w[cast(which, "i32"), n, k]
+    g.output("Y", cast(contract(x, chosen, over=k), "bf16"))
+    return g.program()
+
+
+def _workspace(program: Program, engine: str) -> int:
+    space = BACKEND.space(program, HARDWARE).pin({"engine": engine})
+    row = space.sample(np.random.default_rng(0), 1)[0]
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    return int(json.loads(kernel.text("launch"))["workspace_bytes"])
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize(("fill", "dtype"), [(None, "i32"), (0.0, "i64")])
+def test_indices_choose_matrices_those_beyond_the_tensor_too(
+    fill: float | None, dtype: str
+) -> None:
+    program = _chosen(fill, dtype)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    inputs["which"][:] = [2, -1, 0, 7, 1]
+    wanted = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE).pin({"engine": "wgmma"})
+    for turn, row in enumerate(space.sample(np.random.default_rng(2), 4)):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        found = problems(program, kernel, inputs, wanted, (0, 6, 9, 15)[turn])
+        assert not found, space.schedule(row).to_json()
+
+
+def test_nothing_is_copied_where_an_index_is_that_of_a_batch() -> None:
+    assert _workspace(_chosen(), "wgmma") == 0
+    whole = 80 * 128 * 2
+    assert _workspace(_chosen(along="n"), "wgmma") >= whole  # each row of a tile has its own index
