@@ -174,6 +174,7 @@ def bench_for(target: str, workload: Workload) -> Bench:
 
 _everywhere = os.sched_getaffinity(0)
 _PAUSE = 0.02  # torch's threads spin a little while
+_BLOCK, _SAMPLE, _MOST_SAMPLES = 0.03, 1e-4, 200
 
 
 @dataclass
@@ -185,22 +186,29 @@ class CpuSide(Side):
     times: int = 1
 
     def prepare(self) -> None:
-        first = self.block()
-        self.quick = first if first > LONG else self.block()
-        self.times = max(1, min(200, math.ceil(0.02 / max(self.quick, 1e-7))))
+        self.quick = self.block()
+        if self.quick < LONG:
+            self.quick = self.block()
+            self.times = max(1, math.ceil(_SAMPLE / max(self.quick, 1e-7)))
 
     def block(self) -> float:
+        """The median of samples: others on this machine disturb some of them."""
         self.runtime.rest()
+        ours = self.kernel is not None
+        os.sched_setaffinity(0, {min(_everywhere)} if ours else _everywhere)
+        if not ours:
+            time.sleep(_PAUSE)
+        samples, until = [], time.perf_counter() + _BLOCK
+        if self.quick and self.quick < LONG:
+            self._sample()
+        while not samples or (time.perf_counter() < until and len(samples) < _MOST_SAMPLES):
+            samples.append(self._sample())
+        return statistics.median(samples)
+
+    def _sample(self) -> float:
         if self.kernel is not None:
-            os.sched_setaffinity(0, {min(_everywhere)})
-            if self.quick and self.quick < LONG:
-                self.kernel(1)
             seconds: float = self.kernel(self.times) / self.times
             return seconds
-        os.sched_setaffinity(0, _everywhere)
-        time.sleep(_PAUSE)
-        if self.quick and self.quick < LONG:
-            self.runs[0]()
         began = time.perf_counter()
         for _ in range(self.times):
             self.runs[0]()

@@ -63,7 +63,7 @@ def known(name: str, arguments: Mapping[str, Any], case: Case | None) -> tuple[P
 
 
 def error(found: torch.Tensor, wanted: np.ndarray[Any, Any], dtype: str) -> float:
-    """The norm of the difference over that of what is wanted; of indices, the share that differs."""
+    """The norm of the difference over that of what is wanted; of indices, the share of others."""
     have = found.double().numpy() if found.dtype != torch.bool else found.numpy()
     if not is_float(dtype) and dtype != "i8":
         return float((have != wanted).mean() if have.size else 0)
@@ -102,7 +102,7 @@ def main() -> None:
             continue
         try:
             problems = wrong(name, arguments, case)
-        except Exception as problem:  # noqa: BLE001: a peer that ends is told with the others
+        except Exception as problem:  # noqa: BLE001 - a peer that ends is told with the others
             problems = [f"{type(problem).__name__}: {problem}".splitlines()[0]]
         count += 1
         bad += bool(problems)

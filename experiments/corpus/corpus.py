@@ -35,6 +35,7 @@ from ir.catalogue import SMALL, families, settings_of  # noqa: E402
 
 Row = dict[str, Any]
 GRACE = 90.0  # seconds beyond its search that one operator may take
+PATIENCE = 3.0  # times as long as in `time` may a compilation take in `compile`
 _TROUBLE = ("failed", "peer_failed", "stopped")
 LIMITS = {"compile": 120.0, "time": 60.0}  # seconds for one operator
 
@@ -132,9 +133,10 @@ def compile_peers(given: argparse.Namespace, rows: Rows) -> None:
         if time.monotonic() > until:
             return
         request = {"name": name, "only_compile": True, **case, **_how(given)}
+        request["compile_seconds"] *= PATIENCE
         with slots.taken() as processors:
             worker = Worker("timing.py", given.target, processors)
-            for answer in worker.ask(request, given.compile_seconds * 2 + LIMITS["compile"]):
+            for answer in worker.ask(request, request["compile_seconds"] + LIMITS["compile"]):
                 print(f"{name}: {answer.get('compiled') or answer}", flush=True)
             worker.close()
 
@@ -160,7 +162,8 @@ def time_all(given: argparse.Namespace, rows: Rows) -> None:
             continue  # not searched yet
         request = {"name": name, **row, **_how(given)}
         request["schedule"] = row.get("schedule")
-        worker = worker if worker and worker.alive else Worker("timing.py", given.target, ())
+        if worker is None or not worker.alive:
+            worker = renewed(worker, given.target)
         found: Row = {"timed": True}
         for answer in worker.ask(request, given.compile_seconds + LIMITS["time"]):
             found |= answer
@@ -168,6 +171,12 @@ def time_all(given: argparse.Namespace, rows: Rows) -> None:
         rows.add(name, found)
     if worker:
         worker.close()
+
+
+def renewed(worker: Worker | None, target: str) -> Worker:
+    if worker is not None:
+        worker.close()
+    return Worker("timing.py", target, ())
 
 
 def parser() -> argparse.ArgumentParser:
@@ -196,9 +205,9 @@ def main() -> None:
     pinned(given.cpus)
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     rows = Rows(given)
-    {"search": search, "compile": compile_peers, "time": time_all}.get(
-        given.step, lambda *_: None
-    )(given, rows)
+    {"search": search, "compile": compile_peers, "time": time_all}.get(given.step, lambda *_: None)(
+        given, rows
+    )
     if given.step == "search":
         rows.head |= {"searched_by": " ".join(["corpus.py", *sys.argv[1:]])}
     rows.rows = {name: rows.rows[name] for name in cases(given.small) if name in rows.rows}

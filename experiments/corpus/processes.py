@@ -6,11 +6,11 @@ import contextlib
 import json
 import os
 import queue
-import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -76,7 +76,9 @@ def _ended(process: Any) -> None:
 
 def _last_words(text: str, code: int | None) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return f"{(lines or ['no word'])[-1][:300]}" + (f" (signal {-code})" if code and code < 0 else "")
+    return f"{(lines or ['no word'])[-1][:300]}" + (
+        f" (signal {-code})" if code and code < 0 else ""
+    )
 
 
 def alone(words: Sequence[str], limit: float, processors: Sequence[int], failed: str) -> Row:
@@ -99,13 +101,21 @@ class Worker:
     """A script that answers lines of JSON with lines of JSON, the last of each answer an empty one.
 
     What it says in answer to one request, it may say in parts: those before it failed are kept.
+    After a part that says `ending` it takes no other request.
     """
 
     def __init__(self, script: str, target: str, processors: Sequence[int]) -> None:
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._errors}
         self._process = _started([script, target], processors, **pipes)
+        self._lines: queue.Queue[str] = queue.Queue()  # the last one is ""
+        threading.Thread(target=self._read, daemon=True).start()
         self.alive = True
+
+    def _read(self) -> None:
+        for line in self._process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
 
     def ask(self, request: Row, limit: float) -> Iterator[Row]:
         """The parts of an answer; {"stopped": why} as the last where the process did not end it."""
@@ -117,21 +127,25 @@ class Worker:
             yield self._stopped("its process had ended")
             return
         while True:
-            left = until - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+            try:
+                line = self._lines.get(timeout=max(0.0, until - time.monotonic()))
+            except queue.Empty:
                 yield self._stopped(f"no end within {limit:.0f} s")
                 return
-            line = self._process.stdout.readline()
             if not line:
-                self._process.wait()
-                self._errors.seek(0)
-                text = self._errors.read()[-20_000:]
-                yield self._stopped(_last_words(text, self._process.returncode))
+                yield self._stopped(self._why())
                 return
             if line == "\n":
                 return
             if line.startswith("{"):
-                yield json.loads(line)
+                part = json.loads(line)
+                self.alive = not part.pop("ending", False)
+                yield part
+
+    def _why(self) -> str:
+        self._process.wait()
+        self._errors.seek(0)
+        return _last_words(self._errors.read()[-20_000:], self._process.returncode)
 
     def _stopped(self, why: str) -> Row:
         self.close()

@@ -1,6 +1,6 @@
 """One operator's search, for a process of its own: prints what it found as a line of JSON.
 
-    python searching.py NAME ARGUMENTS TARGET SECONDS
+python searching.py NAME ARGUMENTS TARGET SECONDS
 """
 
 from __future__ import annotations

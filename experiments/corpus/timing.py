@@ -32,6 +32,7 @@ from ir.errors import TilewrightError  # noqa: E402
 from ir.schedule import Schedule  # noqa: E402
 
 Row = dict[str, Any]
+ENOUGH = 10.0  # seconds after which, beside one compilation, no other plan is tried
 _MODE = "max-autotune-no-cudagraphs"  # graphs are captured here, of all alike
 
 
@@ -94,7 +95,7 @@ def shared(row: Row) -> Row:
 
 def compiled(plan: Plan) -> Plan:
     torch._dynamo.reset()
-    function = torch.compile(plan.function, mode=_MODE, dynamic=False, fullgraph=True)
+    function = torch.compile(plan.function, mode=_MODE, dynamic=False)
     return dataclasses.replace(plan, name=f"{plan.name}, compiled", function=function)
 
 
@@ -104,6 +105,7 @@ class Peers:
     def __init__(self, bench: Bench, request: Row) -> None:
         self._bench, self._request = bench, request
         self.troubles: list[str] = []
+        self._until = time.monotonic() + ENOUGH + request["compile_seconds"]
 
     def found(self, number: int = 0) -> list[Plan]:
         request, tensors = self._request, self._bench.tensors(number)
@@ -119,6 +121,8 @@ class Peers:
         best: tuple[float, int, Plan, Side] | None = None
         for number, plan in enumerate(self.found()):
             for way in self._ways(plan):
+                if best and time.monotonic() > self._until:
+                    break
                 side = self._tried(way)
                 if side is not None and (best is None or side.quick < best[0]):
                     best = (side.quick, number, way, side)
@@ -141,7 +145,7 @@ class Peers:
             side = self._bench.peer_side([plan])
             side.prepare()
             return side
-        except Exception as problem:  # noqa: BLE001: a peer that fails is told in words
+        except Exception as problem:  # noqa: BLE001 - a peer that fails is told in words
             self.troubles.append(f"{plan.name}: {words_of(problem)}")
             self._bench.recover()
             return None
@@ -213,12 +217,13 @@ def main() -> None:
             timed(json.loads(line), target)
         except TilewrightError as error:
             say({"failed": words_of(error)})
-        except Exception as problem:  # noqa: BLE001: the next operator has its turn
+        except Exception as problem:  # noqa: BLE001 - the next operator has its turn
             say({"failed": words_of(problem)})
             spoiled = target == "cuda"
-        say({"time_took": round(time.monotonic() - began, 1)})
+        ending = spoiled or Bench.spoiled
+        say({"time_took": round(time.monotonic() - began, 1), "ending": ending})
         print(flush=True)
-        if spoiled or Bench.spoiled:
+        if ending:
             return
         Bench.clean()
 

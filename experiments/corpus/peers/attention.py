@@ -25,7 +25,7 @@ def flat(q: Tensor) -> Tensor:
 
 
 def sdpa(tensors: tuple[Tensor, ...], **how: Any) -> Iterator[Plan]:
-    """torch's attention with each of its backends; on a CPU it has one. A fourth tensor is a mask."""
+    """torch's attention with each of its backends, of which a CPU has one; a fourth is a mask."""
 
     def call(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
         return F.scaled_dot_product_attention(q, k, v, mask, **how)
@@ -164,13 +164,11 @@ def flex(
 
     def function(q: Tensor, k: Tensor, v: Tensor, *more: Tensor) -> Tensor:
         change = score(*more) if score is not None else None
-        found = flex_attention(
-            q, k, v, score_mod=change, block_mask=blocks, enable_gqa=grouped
-        )
+        found = flex_attention(q, k, v, score_mod=change, block_mask=blocks, enable_gqa=grouped)
         assert isinstance(found, Tensor)
         return found
 
-    yield Plan(f"torch flex_attention, {name}", function, (q, k, v, *more), fused=True, only=True)
+    yield Plan(f"torch flex_attention, {name}", function, (q, k, v, *more), fused=True)
 
 
 def _causal(a: Arguments, sq: int, sk: int) -> Any:

@@ -1,4 +1,4 @@
-"""Attention over caches, pages and packed sequences: with masks, or what pages hold brought together."""
+"""Attention over caches, pages and packed sequences: with masks, what pages hold gathered."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ def paged(x: Tensors, a: Arguments) -> Iterator[Plan]:
         return pool[table].reshape(b, length, kv, d).transpose(1, 2)
 
     for plan in sdpa((q, q, q, mask)):
+
         def function(q: Tensor, k: Tensor, v: Tensor, table: Tensor, mask: Tensor,
                      attend: Callable[..., Any] = plan.function) -> Tensor:  # fmt: skip
             found: Tensor = attend(q, gathered(k, table), gathered(v, table), mask)
@@ -61,7 +62,9 @@ def ragged(x: Tensors, a: Arguments) -> Plan:
     def gathered(t: Tensor, index: Tensor, inside: Tensor) -> Tensor:
         return (t[index] * inside[..., None, None]).transpose(1, 2)
 
-    def function(q: Tensor, k: Tensor, v: Tensor, index: Tensor, inside: Tensor, mask: Tensor) -> Tensor:
+    def function(
+        q: Tensor, k: Tensor, v: Tensor, index: Tensor, inside: Tensor, mask: Tensor
+    ) -> Tensor:
         q = q.permute(0, 2, 3, 1, 4).reshape(blocks, kv, group * rows, d)
         k, v = (gathered(t, index, inside) for t in (k, v))
         found = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask)
@@ -122,7 +125,4 @@ def mla_decode(x: Tensors, a: Arguments) -> Iterator[Plan]:
 
     yield Plan("torch, scores in memory", products, (q, x["cache"], mask), fused=True)
     cache = x["cache"][:, None]
-    for plan in sdpa((q, cache, cache[..., :latent], mask), scale=scale):
-        yield plan
-
-
+    yield from sdpa((q, cache, cache[..., :latent], mask), scale=scale)

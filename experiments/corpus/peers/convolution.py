@@ -27,9 +27,7 @@ def _weights(t: Tensor) -> Tensor:
 
 def _plan(name: str, x: Tensor, w: Tensor, a: Arguments, **how: Any) -> Iterator[Plan]:
     wide = getattr(a, "out", "") or getattr(a, "dtype", "f32")
-    if not x.is_floating_point():  # torch has none of whole numbers on every device
-        x, w = x.float(), w.float()
-    elif wide == "f32":
+    if not x.is_floating_point() or wide == "f32":  # torch has none of whole numbers everywhere
         x, w = x.float(), w.float()
     call: Any = getattr(F, name)
 
@@ -83,7 +81,7 @@ def grouped(x: Tensors, a: Arguments) -> Iterator[Plan]:
 @peer("transposed_conv2d")
 def transposed(x: Tensors, a: Arguments) -> Iterator[Plan]:
     """The operator has stride times the places; torch may need one more row."""
-    n, h, w, _ = x["X"].shape
+    h = x["X"].shape[1]
     missing = a.stride * h - ((h - 1) * a.stride - 2 * a.padding + a.taps)
     if missing >= a.stride:
         return

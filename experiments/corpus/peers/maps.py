@@ -85,7 +85,9 @@ def narrowed(value: Tensor, dims: int | tuple[int, ...] | None, out: str) -> dic
     return {"Y": whole.to(_TYPES[out]), "scale": scale}
 
 
-_DIMS: dict[str, int | tuple[int, ...] | None] = {"tensor": None, "rows": 1, "blocks": 2, "squares": (1, 3)}
+_DIMS: dict[str, int | tuple[int, ...] | None] = {
+    "tensor": None, "rows": 1, "blocks": 2, "squares": (1, 3),
+}  # fmt: skip
 
 
 def _quantised(kind: str) -> Callable[[Tensors, Arguments], Plan]:
@@ -120,7 +122,7 @@ def stochastic(x: Tensors, a: Arguments) -> Plan:
     return several(function, x, "X bits")
 
 
-# --- optimisers: the operators write new tensors, torch's own steps write over theirs --------------
+# --- optimisers: the operators write new tensors, torch's own steps over theirs ------------------
 
 
 def _adamw_plain(a: Arguments) -> Callable[..., dict[str, Tensor]]:
@@ -139,7 +141,7 @@ def _adamw_plain(a: Arguments) -> Callable[..., dict[str, Tensor]]:
 @peer("adamw")
 def adamw(x: Tensors, a: Arguments) -> Iterator[Plan]:
     yield several(_adamw_plain(a), x, "P G M V")
-    if not x["P"].is_cuda or x["P"].dtype != x["M"].dtype:
+    if x["P"].dtype != x["M"].dtype:
         return
 
     def function(p: Tensor, g: Tensor, m: Tensor, v: Tensor, step: Tensor) -> dict[str, Tensor]:

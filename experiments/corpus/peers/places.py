@@ -1,4 +1,4 @@
-"""Rows that indices name: embeddings, histograms, segments, scatters, and the routing of experts."""
+"""Rows that indices name: embeddings, histograms, segments, scatters, routing of experts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def embedding_backward(x: Tensors, a: Arguments) -> Plan:
 
 @peer("histogram")
 def histogram(x: Tensors, a: Arguments) -> Plan:
-    """Rows side by side, so that one call counts all; what is outside falls into a bin of its own."""
+    """Rows side by side, so that one call counts all; what is outside has a bin of its own."""
 
     def function(t: Tensor) -> Tensor:
         t = t.long()

@@ -59,15 +59,19 @@ def peer(*operators: str) -> Callable[[Maker], Maker]:
     return known
 
 
-def plans(operator: str, tensors: Tensors, arguments: Mapping[str, Any]) -> list[Plan]:
-    """The plans for an operator on tensors of its inputs; none if torch has nothing like it."""
+def filled(operator: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """All arguments of an operator, defaults among them."""
     from ir.registry import load_operator
 
+    parameters = inspect.signature(load_operator(operator).function).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty} | dict(arguments)
+
+
+def plans(operator: str, tensors: Tensors, arguments: Mapping[str, Any]) -> list[Plan]:
+    """The plans for an operator on tensors of its inputs; none if torch has nothing like it."""
     if operator not in PEERS:
         return []
-    parameters = inspect.signature(load_operator(operator).function).parameters.values()
-    given = {p.name: p.default for p in parameters if p.default is not p.empty} | dict(arguments)
-    found = PEERS[operator](tensors, SimpleNamespace(**given))
+    found = PEERS[operator](tensors, SimpleNamespace(**filled(operator, arguments)))
     return [found] if isinstance(found, Plan) else list(found)
 
 

@@ -1,4 +1,4 @@
-"""Products: cuBLAS's through torch, narrow ones by its scaled products, grouped, with lists of tiles."""
+"""Products: cuBLAS's through torch, narrow ones by its scaled products, grouped, of tiles."""
 
 from __future__ import annotations
 

@@ -171,7 +171,8 @@ def _along(kind: str, dim: int) -> Callable[[Tensors, Arguments], Iterator[Plan]
 
 
 for _name, _kind, _dim in (
-    ("row_sum", "sum", 1), ("row_max", "max", 1), ("column_sum", "sum", 0), ("column_max", "max", 0),
+    ("row_sum", "sum", 1), ("row_max", "max", 1),
+    ("column_sum", "sum", 0), ("column_max", "max", 0),
 ):  # fmt: skip
     peer(_name)(_along(_kind, _dim))
 
