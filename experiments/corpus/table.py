@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 def said(name: str, row: Row) -> str:
     """A row in a line, for people who wait."""
     if "seconds" not in row:
-        found = f"{row['trials']} trials" if "schedule" in row else _trouble(row)
+        found = _trouble(row) or f"{row.get('trials', 0)} trials"
         return f"{name} {row.get('setting', '')}: {found}"
     words = f"{name} {row['setting']}: {row['seconds'] * 1e3:.4f} ms"
     if "peer_seconds" in row:

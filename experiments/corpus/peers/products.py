@@ -150,7 +150,9 @@ def block_scaled(x: Tensors, a: Arguments) -> Iterator[Plan]:
 
     if p.is_cuda and a.block == 128 and kind == torch.bfloat16:
         by_columns = x["scale_a"].mT.contiguous().mT
-        tensors = (p, q, by_columns, x["scale_b"].contiguous())
+        count = x["scale_b"].shape[1]  # rows of scales begin at multiples of 16 bytes
+        padded = F.pad(x["scale_b"], (0, -count % 4))[:, :count]
+        tensors = (p, q, by_columns, padded)
         yield Plan("torch._scaled_mm, scales of blocks", narrow, tensors)
     yield Plan("torch, widened to bf16", widened, (p, q, x["scale_a"], x["scale_b"]))
 
