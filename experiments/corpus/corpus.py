@@ -1,11 +1,14 @@
-"""Every operator of the library at an extent of a real model: what a short search finds.
+"""Every operator of the library at an extent of a real model, beside the strongest peer.
 
-    python experiments/corpus/corpus.py --target cuda [--seconds 10] [--only TEXT ...] [--part 0/4]
+    python experiments/corpus/corpus.py search --target cuda [--seconds 10] [--at-once 5]
+    python experiments/corpus/corpus.py compile --target cuda [--at-once 8]
+    python experiments/corpus/corpus.py time --target cuda [--compile-seconds 20]
+    python experiments/corpus/corpus.py table --target cuda
 
-One search for each operator, in a process of its own (`--inside`), so that what one does to a
-device ends with it. Tells kernels launched, bytes of workspace, the time, the bound of the machine
-over it, trials, and how those ended that were not right. Writes corpus-TARGET.json after each
-operator and corpus-TARGET.md at the end; operators that are there already are kept unless --again.
+`search` stores the best schedule of each operator, several searches at a time; `compile` has torch
+compile the peers that are worth it, so that its cache knows them; `time` builds, checks and times
+what was found, alone on the device, in turns with the peer. All go on where they ended; rows that
+are there are kept unless --again. See README.md.
 """
 
 from __future__ import annotations
@@ -15,152 +18,201 @@ import datetime
 import json
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1]))
+sys.path[:0] = [str(HERE), str(HERE.parents[1])]
+
+from processes import Slots, Worker, alone, pinned  # noqa: E402
+from table import page, said  # noqa: E402
 
 from ir.catalogue import SMALL, families, settings_of  # noqa: E402
 
 Row = dict[str, Any]
-GRACE = 60.0  # seconds beyond its search that one operator may take
+GRACE = 90.0  # seconds beyond its search that one operator may take
+PATIENCE = 3.0  # times as long as in `time` may a compilation take in `compile`
+_TROUBLE = ("failed", "peer_failed", "stopped")
+LIMITS = {"compile": 120.0, "time": 60.0}  # seconds for one operator
 
 
-def cases(small: bool) -> list[tuple[str, str, dict[str, object]]]:
-    """(operator, setting, arguments): the first setting of a real model, or the small one."""
-    found = []
+def cases(small: bool) -> dict[str, Row]:
+    """Rows by operator: the first setting of a real model, or the small one."""
+    found: dict[str, Row] = {}
     for family in families():
         for operator in family.operators:
             settings = settings_of(operator)
-            wanted = [key for key in settings if (key == SMALL) == small] or list(settings)
-            if wanted:
-                found.append((operator.name, wanted[0], dict(settings[wanted[0]])))
+            wanted = [key for key in settings if key.startswith(SMALL) == small]
+            key = (wanted or list(settings))[0]
+            found[operator.name] = {
+                "family": family.name, "setting": key, "arguments": dict(settings[key]),
+            }  # fmt: skip
     return found
 
 
-def searched(name: str, arguments: dict[str, object], target: str, seconds: float) -> Row:
-    """What one search found; for the process of one operator."""
-    from explorer.bound import Bound
-    from explorer.job import tune
-    from explorer.peaks import stated_peaks
-    from explorer.workload import Workload
+class Rows:
+    """The rows of one target, written whole after every change."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.path = given.out / f"corpus-{given.target}{'-small' if given.small else ''}.json"
+        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
+        self.rows: dict[str, Row] = kept.get("rows", {})
+        self.head: Row = kept.get("header", {})
+
+    def add(self, name: str, row: Row) -> None:
+        """What is new of an operator's row; the file's other words stay."""
+        self.rows[name] = self.rows.get(name, {}) | row
+        print(said(name, self.rows[name]), flush=True)
+        self.write()
+
+    def write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self.path.with_suffix(".part")
+        text = json.dumps({"header": self.head, "rows": self.rows}, indent=1)
+        scratch.write_text(text + "\n")
+        scratch.replace(self.path)
+
+
+def header(target: str) -> Row:
     from ir.target import get_backend
 
-    with tempfile.TemporaryDirectory() as folder:
-        began = time.monotonic()
-        found = tune(
-            name, arguments, target=target, seconds=seconds, store=Path(folder) / "records.db",
-            baseline=False,
-        )  # fmt: skip
-        took = time.monotonic() - began
-    workload = Workload.of(name, arguments, target)
-    kernel = workload.kernel(found.best)
-    facts = {**dict(workload.hardware.facts)}
-    facts |= stated_peaks(get_backend(target), workload.hardware)
-    least = Bound.of(workload.program, facts).seconds
-    texts = dict(kernel.texts)
-    launches = len(json.loads(texts["launch"])["kernels"]) if "launch" in texts else 1
-    return {
-        "seconds": found.seconds, "bound": least, "share": least / found.seconds if least else None,
-        "kernels": launches, "trials": found.trials, "outcomes": dict(found.outcomes),
-        "workspace": sum(a.bytes for a in kernel.arguments if a.role == "workspace"),
-        "flops": workload.program.flops, "bytes": workload.program.bytes, "took": round(took, 1),
-        "schedule": found.best.to_json(),
-    }  # fmt: skip
-
-
-def apart(name: str, arguments: dict[str, object], target: str, seconds: float) -> Row:
-    """`searched` in a process of its own; how it ended, if without an answer."""
-    words = [sys.executable, __file__, "--inside", name, json.dumps(arguments)]
-    words += ["--target", target, "--seconds", str(seconds)]
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=seconds + GRACE, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return {"failed": f"no end within {seconds + GRACE:.0f} s"}
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no word"])[-1][:300]}
-    found: Row = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def page(found: dict[str, Any]) -> str:
-    lines = [
-        "# Every operator at real extents", "",
-        f"{found['hardware']}, {found['versions']}, {found['date']}; `{found['command']}`.", "",
-        "The bound is the least time that the machine's stated rates and the bytes and products "
-        "that no kernel can leave out allow (none where these are not known); its share of the "
-        "time found is what a perfect kernel would have left to gain at most.", "",
-        "| operator | setting | time, ms | bound, ms | share | kernels | workspace, MB | trials |",
-        "|---|---|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    for name, row in found["rows"].items():
-        if "failed" in row:
-            lines.append(f"| {name} | {row['setting']} | {row['failed']} | | | | | |")
+    versions = [f"Python {platform.python_version()}"]
+    for name in ("numpy", "torch", "triton", "cupy-cuda13x"):
+        try:
+            versions.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
             continue
-        share = f"{row['share']:.3f}" if row["share"] else ""
-        lines.append(
-            f"| {name} | {row['setting']} | {row['seconds'] * 1e3:.4f} | {row['bound'] * 1e3:.4f} "
-            f"| {share} | {row['kernels']} | {row['workspace'] / 1e6:.1f} | {row['trials']} |"
-        )
-    return "\n".join([*lines, ""])
-
-
-def hardware(target: str) -> dict[str, str]:
-    from importlib.metadata import version
-
-    from ir.target import get_backend
-
     found = get_backend(target).hardware()
-    libraries = [f"numpy {version('numpy')}", f"Python {platform.python_version()}"]
     return {
-        "hardware": f"{found.name}, {os.cpu_count()} processors",
-        "versions": ", ".join(libraries),
+        "hardware": f"{found.name}, {found.threads} threads" if target == "cpu" else found.name,
+        "versions": ", ".join(versions),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "command": "python " + " ".join(["experiments/corpus/corpus.py", *sys.argv[1:]]),
     }
 
 
-def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--target", default="cpu")
-    words.add_argument("--seconds", type=float, default=10.0)
-    words.add_argument("--only", nargs="*", default=[], help="operators whose name has a text")
-    words.add_argument("--part", default="0/1", help="which of how many equal parts")
-    words.add_argument("--small", action="store_true", help="small extents")
-    words.add_argument("--budget", type=float, default=float("inf"), help="seconds in all")
-    words.add_argument("--again", action="store_true")
-    words.add_argument("--out", type=Path, default=HERE)
-    words.add_argument("--inside", nargs=2, help=argparse.SUPPRESS)
-    given = words.parse_args()
-    if given.inside:
-        name, arguments = given.inside
-        print(json.dumps(searched(name, json.loads(arguments), given.target, given.seconds)))
-        return
-    number, parts = map(int, given.part.split("/"))
-    path = given.out / f"corpus-{given.target}{f'-{number}' if parts > 1 else ''}.json"
-    rows: dict[str, Row] = json.loads(path.read_text())["rows"] if path.exists() else {}
-    found = hardware(given.target) | {"rows": rows}
-    until = time.monotonic() + given.budget
-    for name, setting, arguments in cases(given.small)[number::parts]:
-        known = name in rows and not given.again
-        if known or (given.only and not any(text in name for text in given.only)):
+def wanted(given: argparse.Namespace, rows: Rows, done: str) -> dict[str, Row]:
+    """The cases of this call that have no `done` yet."""
+    found = {}
+    for name, case in cases(given.small).items():
+        if given.only and not any(text in name for text in given.only):
             continue
+        if given.again or done not in rows.rows.get(name, {}):
+            found[name] = case
+    return found
+
+
+def search(given: argparse.Namespace, rows: Rows) -> None:
+    """Several searches at a time, each in a process of its own with its share of the processors."""
+    slots, until = Slots(given.at_once), time.monotonic() + given.budget
+
+    def one(name: str, case: Row) -> None:
+        if time.monotonic() + given.seconds > until:
+            return
+        words = ["searching.py", name, json.dumps(case["arguments"]), given.target]
+        with slots.taken() as processors:
+            limit = given.seconds + GRACE
+            row = alone([*words, str(given.seconds)], limit, processors, "no_schedule")
+        rows.rows.pop(name, None)
+        rows.add(name, case | {"searched": True} | row)
+
+    with ThreadPoolExecutor(given.at_once) as threads:
+        left = [threads.submit(one, *item) for item in wanted(given, rows, "searched").items()]
+    for ended in left:
+        ended.result()
+
+
+def compile_peers(given: argparse.Namespace, rows: Rows) -> None:
+    """For its cache alone: says what failed, and writes nothing."""
+    slots, until = Slots(given.at_once), time.monotonic() + given.budget
+
+    def one(name: str, case: Row) -> None:
+        if time.monotonic() > until:
+            return
+        request = {"name": name, "only_compile": True, **case, **_how(given)}
+        request["compile_seconds"] *= PATIENCE
+        with slots.taken() as processors:
+            worker = Worker("timing.py", given.target, processors)
+            for answer in worker.ask(request, request["compile_seconds"] + LIMITS["compile"]):
+                print(f"{name}: {answer.get('compiled') or answer}", flush=True)
+            worker.close()
+
+    with ThreadPoolExecutor(given.at_once) as threads:
+        for item in wanted(given, rows, "peer").items():
+            threads.submit(one, *item)
+
+
+def _how(given: argparse.Namespace) -> Row:
+    return {"compile_seconds": given.compile_seconds, "packs": given.packs, "peers": given.peers}
+
+
+def time_all(given: argparse.Namespace, rows: Rows) -> None:
+    """One after the other, by one process until it fails or ends."""
+    until = time.monotonic() + given.budget
+    rows.head |= header(given.target) | {"timed_by": " ".join(["corpus.py", *sys.argv[1:]])}
+    worker: Worker | None = None
+    for name in wanted(given, rows, "timed"):
+        row = rows.rows.get(name, {})
         if time.monotonic() > until:
             break
-        row = apart(name, arguments, given.target, given.seconds)
-        rows[name] = {"setting": setting, "arguments": arguments} | row
-        said = row.get("failed") or f"{row['seconds'] * 1e3:.4f} ms, {row['trials']} trials"
-        print(f"{name} {setting}: {said}", flush=True)
-        given.out.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
-    (path.with_suffix(".md")).write_text(page(found))
+        if "setting" not in row:
+            continue  # not searched yet
+        request = {"name": name, **row, **_how(given)}
+        request["schedule"] = row.get("schedule")
+        if worker is None or not worker.alive:
+            worker = renewed(worker, given.target)
+        found: Row = {"timed": True}
+        for answer in worker.ask(request, given.compile_seconds + LIMITS["time"]):
+            found |= answer
+        rows.rows[name] = {k: v for k, v in row.items() if k not in _TROUBLE}
+        rows.add(name, found)
+    if worker:
+        worker.close()
+
+
+def renewed(worker: Worker | None, target: str) -> Worker:
+    if worker is not None:
+        worker.close()
+    return Worker("timing.py", target, ())
+
+
+def parser() -> argparse.ArgumentParser:
+    words = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    words.add_argument("step", choices=["search", "compile", "time", "table"])
+    words.add_argument("--target", default="cpu")
+    words.add_argument("--seconds", type=float, default=10.0, help="of each search")
+    words.add_argument("--at-once", type=int, default=0, help="searches at a time (cuda: 5)")
+    words.add_argument("--only", nargs="*", default=[], help="operators whose name has a text")
+    words.add_argument("--small", action="store_true", help="small extents")
+    words.add_argument("--budget", type=float, default=float("inf"), help="seconds of this call")
+    words.add_argument("--again", action="store_true", help="also rows that are there")
+    words.add_argument("--cpus", default="", help="processors to keep to, such as 0-9,12")
+    words.add_argument("--compile-seconds", type=float, default=20.0, help="0: compile no peer")
+    words.add_argument("--no-peers", dest="peers", action="store_false")
+    words.add_argument("--packs", default="", help="folder of unpacked peers (README.md)")
+    words.add_argument("--out", type=Path, default=HERE)
+    return words
+
+
+def main() -> None:
+    given = parser().parse_args()
+    given.at_once = given.at_once or (5 if given.target == "cuda" else 1)
+    pinned(given.cpus)
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    rows = Rows(given)
+    {"search": search, "compile": compile_peers, "time": time_all}.get(given.step, lambda *_: None)(
+        given, rows
+    )
+    if given.step == "search":
+        rows.head |= {"searched_by": " ".join(["corpus.py", *sys.argv[1:]])}
+    rows.rows = {name: rows.rows[name] for name in cases(given.small) if name in rows.rows}
+    rows.write()
+    rows.path.with_suffix(".md").write_text(page(rows.head, rows.rows))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+"""One operator's search, for a process of its own: prints what it found as a line of JSON.
+
+python searching.py NAME ARGUMENTS TARGET SECONDS
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+def main() -> None:
+    name, arguments, target, seconds = sys.argv[1:]
+    from explorer.job import tune
+    from ir.errors import TilewrightError
+
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = tune(
+                name, json.loads(arguments), target=target, seconds=float(seconds),
+                store=Path(folder) / "records.db", baseline=False,
+            )  # fmt: skip
+        except TilewrightError as error:
+            sys.exit(f"{type(error).__name__}: {' '.join(str(error).split())}")
+    row = {
+        "found_seconds": found.seconds, "trials": found.trials, "outcomes": dict(found.outcomes),
+        "search_took": round(time.monotonic() - began, 1), "schedule": found.best.to_json(),
+    }  # fmt: skip
+    print(json.dumps(row), flush=True)
+
+
+if __name__ == "__main__":
+    main()
