@@ -7,40 +7,52 @@ from collections.abc import Callable
 import numpy as np
 
 from ir.columns import Mask, Matrix
+from ir.parts import Numbers, Part
 from ir.variation import Shape
 
 WIDTH = 1024  # rows tried at once when few are left: several variants of each
 ROUNDS = 400
 RESTART = 25  # rounds after which a row that still fails is drawn anew
-KEEP = 0.3  # share of the read decisions that a redraw leaves alone
+KEEP = (0.3, 0.95)  # shares of the read decisions that a redraw leaves alone: some few, some most
 NOISE = 0.2  # chance to accept a redraw that breaks more than before
+FEW = 64  # rows that are worth many rounds, if any of them can be made legal
+
+Violations = Callable[[Matrix, Numbers], Mask]
 
 
 def repair(
     rng: np.random.Generator,
     matrix: Matrix,
+    part: Part,
     shape: Shape,
     reads: Mask,
-    violations: Callable[[Matrix], Mask],
+    violations: Violations,
+    *,
     thrift: float = 0.0,
+    rounds: int = ROUNDS,
+    enough: int | None = None,
 ) -> Matrix:
-    """Legal versions of the rows of `matrix`; a row for which none was found stays illegal.
+    """Versions of the rows of `matrix` that are legal in a part; a row for which none was found
+    stays illegal.
 
-    Of many rows, those left are given up when a round mends less than a share `thrift` of them.
+    Of more than a few rows, those left are given up when a round mends less than a share `thrift`
+    of them; of any, when as many as are `enough` became legal.
     """
+    left = 0 if enough is None else max(0, len(matrix) - enough)
     result = matrix.copy()
-    broken = violations(result)
+    own = reads[np.ix_(part.rules, part.columns)]
+    broken = violations(result, part.rules)
     active = np.flatnonzero(broken.any(axis=1))
-    for count in range(1, ROUNDS + 1):
-        if not active.size:
+    for count in range(1, rounds + 1):
+        if active.size <= left:
             break
         fan = max(1, WIDTH // active.size)
         rows = np.repeat(active, fan)
-        if count % RESTART == 0:
-            trial = shape.draw(rng, rows.size)
-        else:
-            trial = _redraw(rng, result[rows], broken[rows], shape, reads)
-        faults = violations(trial)
+        touched = np.ones((rows.size, part.columns.size), np.bool_)
+        if count % RESTART:
+            touched = _touched(rng, broken[rows], own)
+        trial = _redrawn(rng, result[rows], touched, part, shape)
+        faults = violations(trial, part.rules)
         totals = faults.sum(axis=1).reshape(-1, fan)
         best = totals.argmin(axis=1) + np.arange(active.size) * fan
         better = totals.min(axis=1) <= broken[active].sum(axis=1)
@@ -49,15 +61,22 @@ def repair(
         broken[active[taken]] = faults[best[taken]]
         before = active.size
         active = active[broken[active].any(axis=1)]
-        if before > WIDTH and before - active.size < thrift * before:
+        if before > FEW and before - active.size < thrift * before:
             break
     return result
 
 
-def _redraw(
-    rng: np.random.Generator, rows: Matrix, broken: Mask, shape: Shape, reads: Mask
+def _touched(rng: np.random.Generator, broken: Mask, reads: Mask) -> Mask:
+    """Of each row a share of what its broken constraints read."""
+    touched: Mask = (broken.astype(np.float32) @ reads.astype(np.float32)) > 0
+    kept = rng.uniform(*KEEP, size=(len(touched), 1)).astype(np.float32)
+    return touched & (rng.random(touched.shape, dtype=np.float32) >= kept)
+
+
+def _redrawn(
+    rng: np.random.Generator, rows: Matrix, touched: Mask, part: Part, shape: Shape
 ) -> Matrix:
-    """Fresh values for most of what the broken constraints of each row read."""
-    touched = (broken.astype(np.float32) @ reads.astype(np.float32)) > 0
-    touched &= rng.random(touched.shape, dtype=np.float32) >= KEEP
-    return shape.settle(np.where(touched, shape.uniform(rng, len(rows)), rows))
+    """The rows with other values of what is touched of a part's decisions."""
+    fresh = shape.uniform(rng, len(rows), part.columns)
+    rows[:, part.columns] = np.where(touched, fresh, rows[:, part.columns])
+    return shape.settle(rows, varied=True)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ir import variation
+from ir import drawing, variation
 from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, tables_of
 from ir.errors import Refusal, UsageError
-from ir.repair import repair
+from ir.parts import Numbers, Parts, groups_of, parts_of
 from ir.schedule import Schedule, Value
 from ir.variation import Shape
 
@@ -27,9 +27,6 @@ __all__ = ["Column", "Columns", "Constraint", "Decision", "Mask", "Matrix", "Spa
 Row = NDArray[np.int16]
 Features = tuple[tuple[str, ...], NDArray[np.float32]]
 EXACT_SIZE = 200_000  # a space no larger than this is counted, not sampled
-THRIFT = 0.08  # share of broken rows that a round of repair must mend to be worth its time
-WALKERS = 512  # rows that are repaired at any cost, for walks to start from
-WALK_STEPS = 10
 SURE_HITS = 1_000  # legal draws after which an estimate of their share is good to 3 percent
 
 
@@ -218,43 +215,55 @@ class Space:
         mask[:, list(self.shape.governing)] = False
         return mask & (self.shape.sizes > 1)
 
-    def violations(self, matrix: Matrix) -> Mask:
-        """True where a row (first index) breaks a constraint (second index)."""
-        broken = np.zeros((len(matrix), len(self.constraints)), dtype=np.bool_)
+    @cached_property
+    def parts(self) -> Parts:
+        """What can be drawn, repaired and varied by itself."""
+        return parts_of(self.reads)
+
+    def violations(self, matrix: Matrix, rules: Numbers | None = None) -> Mask:
+        """True where a row (first index) breaks a constraint (second index), of all or of some."""
+        chosen = self._all_rules if rules is None else rules
+        broken = np.zeros((len(matrix), len(chosen)), dtype=np.bool_)
         columns = self.columns(matrix)
-        for when, numbers in self._together.items():
+        for when, places in self._together(chosen).items():
             rows = self._bound(when, columns)
             if not len(rows):
                 continue
             seen = columns if len(rows) == len(matrix) else self.columns(matrix[rows])
-            for number in numbers:
-                broken[rows, number] = np.logical_not(self.constraints[number].check(seen))
+            for place in places:
+                check = self.constraints[chosen[place]].check
+                broken[rows, place] = np.logical_not(check(seen))
         return broken
 
     @cached_property
-    def _together(self) -> dict[tuple[str, Value] | None, list[int]]:
-        """Constraints, by number, that bind the same rows."""
+    def _all_rules(self) -> Numbers:
+        return np.arange(len(self.constraints))
+
+    def _together(self, rules: Numbers) -> dict[tuple[str, Value] | None, list[int]]:
+        """Places in a list of constraints of those that bind the same rows."""
         found: dict[tuple[str, Value] | None, list[int]] = {}
-        for number, constraint in enumerate(self.constraints):
-            found.setdefault(constraint.when, []).append(number)
+        for place, number in enumerate(rules.tolist()):
+            found.setdefault(self.constraints[number].when, []).append(place)
         return found
 
     def _bound(self, when: tuple[str, Value] | None, columns: Columns) -> NDArray[np.intp]:
         """The rows about which constraints with this condition say something."""
         return np.arange(columns.rows) if when is None else np.flatnonzero(columns.is_(*when))
 
-    def legal(self, matrix: Matrix) -> Mask:
-        """Which rows satisfy every constraint; later checks see only what is left."""
+    def legal(self, matrix: Matrix, rules: Numbers | None = None) -> Mask:
+        """Which rows satisfy every constraint, or these; later checks see only what is left."""
         legal = np.ones(len(matrix), dtype=np.bool_)
         columns = self.columns(matrix)
-        for when, numbers in self._together.items():
+        chosen = self._all_rules if rules is None else rules
+        for when, places in self._together(chosen).items():
             alive = self._bound(when, columns)
             alive = alive[legal[alive]]
             seen = columns if len(alive) == len(matrix) else self.columns(matrix[alive])
-            for number in numbers:
+            for place in places:
                 if not len(alive):
                     break
-                passed = np.broadcast_to(self.constraints[number].check(seen), alive.shape)
+                check = self.constraints[chosen[place]].check
+                passed = np.broadcast_to(check(seen), alive.shape)
                 if not passed.all():
                     legal[alive] = passed
                     alive = alive[passed]
@@ -281,18 +290,9 @@ class Space:
         """
         if self.shape.governing:
             return self._sample_branches(rng, rows)
-        matrix = self.repair(rng, self.shape.draw(rng, rows), THRIFT)
-        if not self.legal(matrix).any():
-            matrix = self._pieced(rng, matrix)
-        matrix[:WALKERS] = self.repair(rng, matrix[:WALKERS])
-        legal = self.legal(matrix)
-        if rows and not legal.any():
-            matrix = self._pieced(rng, np.concatenate([self._seed_matrix(), matrix]))[-rows:]
-            legal = self.legal(matrix)
-        if rows and not legal.any():
+        matrix = drawing.drawn(self, rng, rows)
+        if rows and not self.legal(matrix[:1]).all():  # then none is
             raise UsageError(self._nothing_legal(rng))
-        if not legal.all():
-            matrix[~legal] = self._walk(rng, rng.choice(matrix[legal], int((~legal).sum())))
         return matrix
 
     def _sample_branches(self, rng: np.random.Generator, rows: int) -> Matrix:
@@ -320,32 +320,12 @@ class Space:
             matrix = np.concatenate([matrix, matrix[rng.integers(len(matrix), size=short)]])
         return np.asarray(rng.permutation(matrix)[:rows], dtype=np.int16)
 
-    def _pieced(self, rng: np.random.Generator, matrix: Matrix) -> Matrix:
-        """Rows that take from others what these have right: constraints that read nothing in common
-        are kept one by one where no row keeps all, as where there are many kernels."""
-        matrix = matrix.copy()
-        for part in self._parts():
-            numbers = [number for number, rule in enumerate(self.constraints) if rule in part]
-            broken = self.violations(matrix)[:, numbers].any(axis=1)
-            columns = np.flatnonzero(self.reads[numbers].any(axis=0))
-            if broken.any() and not broken.all():
-                donors = rng.choice(np.flatnonzero(~broken), int(broken.sum()))
-                matrix[np.ix_(broken, columns)] = matrix[np.ix_(donors, columns)]
-        return matrix
-
-    def _walk(self, rng: np.random.Generator, matrix: Matrix) -> Matrix:
-        """Rows some legal steps away; moves are symmetric, so no legal row is preferred."""
-        for _ in range(WALK_STEPS):
-            moved = self.mutate(rng, matrix)
-            matrix = np.where(self.legal(moved)[:, None], moved, matrix)
-        return matrix
-
     def repair(self, rng: np.random.Generator, matrix: Matrix, thrift: float = 0.0) -> Matrix:
         """Redraw decisions that broken constraints read; the rare hopeless row stays illegal.
 
         With `thrift`, many rows may: repair ends when a round mends less than that share.
         """
-        return repair(rng, matrix, self.shape, self.reads, self.violations, thrift)
+        return drawing.repaired(self, rng, matrix, thrift)
 
     def mutate(
         self,
@@ -364,6 +344,10 @@ class Space:
         """Row by row children of `left` and `right`; may be illegal."""
         return variation.crossover(self.shape, rng, left, right)
 
+    def mended(self, children: Matrix, parents: Matrix) -> Matrix:
+        """Legal children of legal `parents`, row by row: an illegal part is that of the parent."""
+        return drawing.mended(self, children, parents)
+
     def neighbours(self, row: Row) -> Matrix:
         """Every legal row that differs from `row` in one decision."""
         sizes = self.shape.sizes
@@ -372,7 +356,10 @@ class Space:
         matrix = np.repeat(row[None, :], columns.size, axis=0)
         if columns.size:
             matrix[np.arange(columns.size), columns] = np.concatenate(values)
-        return matrix[self.legal(matrix)]
+        if not self.legal(row[None, :]).all():
+            return matrix[self.legal(matrix)]
+        changed = matrix != row
+        return matrix[drawing.legal_changes(self, matrix, changed)]
 
     def exhaustive(self, chunk: int = 65_536) -> Iterator[Matrix]:
         """Every legal row, in chunks, the last decision changing fastest."""
@@ -393,11 +380,11 @@ class Space:
 
     def seed_rows(self, rng: np.random.Generator) -> Matrix:
         """The backend's seeds as legal rows: gaps filled by initial values, pins obeyed."""
-        matrix = self._seed_matrix()
-        matrix = self.repair(rng, matrix)
+        matrix = drawing.seeded(self, rng, self.seed_matrix)
         return matrix[self.legal(matrix)]
 
-    def _seed_matrix(self) -> Matrix:
+    @property
+    def seed_matrix(self) -> Matrix:
         """The seeds as rows, legal or not."""
         seeds = self._seeds_within_pins()
         if not seeds and any(decision.initial is not None for decision in self.decisions):
@@ -407,7 +394,7 @@ class Space:
 
     def any_legal(self, rng: np.random.Generator) -> Row:
         """A legal row: a seed as it is, one that is repaired, or a draw; UsageError if none."""
-        seeds = self._seed_matrix()
+        seeds = self.seed_matrix
         found = seeds[self.legal(seeds)]
         if not len(found):
             found = self.seed_rows(rng)
@@ -442,24 +429,14 @@ class Space:
             legal = sum(part.legal_share(rng, rows) * part.size for part in self._branches)
             return legal / self.size
         share = 1.0
-        for part in self._parts():
-            space = replace(self, constraints=part)
+        for rules in groups_of(self.reads):
+            space = replace(self, constraints=tuple(self.constraints[n] for n in rules))
             hits = draws = 0
             while hits < SURE_HITS and draws < 20 * rows:
                 hits += int(space.legal(self.shape.draw(rng, rows)).sum())
                 draws += rows
             share *= hits / draws
         return share
-
-    def _parts(self) -> list[tuple[Constraint, ...]]:
-        """Constraints grouped so that no decision is read by two groups."""
-        parts: list[tuple[Mask, tuple[Constraint, ...]]] = []
-        for constraint, reads in zip(self.constraints, self.reads, strict=True):
-            near = [part for part in parts if (part[0] & reads).any()]
-            parts = [part for part in parts if not (part[0] & reads).any()]
-            joined = np.logical_or.reduce([reads, *(mask for mask, _ in near)])
-            parts.append((joined, sum((members for _, members in near), (constraint,))))
-        return [group for _, group in parts]
 
     def removed(self, rng: np.random.Generator, rows: int = 20_000) -> dict[str, float]:
         """For each constraint, the share of independent draws that it alone removes."""

@@ -52,15 +52,30 @@ class Shape:
     def in_force(self, matrix: Matrix) -> Mask:
         """Which decisions of each row are in force."""
         mask = np.ones(matrix.shape, dtype=np.bool_)
-        for column, parent, code in self.conditions:
-            mask[:, column] = matrix[:, parent] == code
+        for parent, code, columns in self.dependent:
+            mask[:, columns] = (matrix[:, parent] == code)[:, None]
         return mask
 
-    def settle(self, matrix: Matrix) -> Matrix:
-        """Give decisions that are not in force their first value, in place."""
-        for column, parent, code in self.conditions:
-            matrix[matrix[:, parent] != code, column] = 0
+    def settle(self, matrix: Matrix, varied: bool = False) -> Matrix:
+        """Give decisions that are not in force their first value, in place.
+
+        Rows `varied` from settled ones have it where no free decision governs.
+        """
+        if varied and not self.governing:
+            return matrix
+        for parent, code, columns in self.dependent:
+            idle = np.flatnonzero(matrix[:, parent] != code)
+            if idle.size:
+                matrix[np.ix_(idle, columns)] = 0
         return matrix
+
+    @cached_property
+    def dependent(self) -> tuple[tuple[int, int, NDArray[np.intp]], ...]:
+        """(parent, code there, columns of the decisions in force with it)."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for column, parent, code in self.conditions:
+            found.setdefault((parent, code), []).append(column)
+        return tuple((*key, np.array(columns, np.intp)) for key, columns in found.items())
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
@@ -95,11 +110,13 @@ class Shape:
         """Independent uniform draws; pins hold."""
         return self.fix(self.uniform(rng, rows))
 
-    def uniform(self, rng: np.random.Generator, rows: int) -> Matrix:
-        """Uniform draws of every column, in force or not."""
-        sizes = self.sizes.astype(np.float32)
+    def uniform(
+        self, rng: np.random.Generator, rows: int, columns: NDArray[np.intp] | None = None
+    ) -> Matrix:
+        """Uniform draws of every column, in force or not; or of these, none of which is pinned."""
+        sizes = (self.sizes if columns is None else self.sizes[columns]).astype(np.float32)
         picks = (rng.random((rows, sizes.size), dtype=np.float32) * sizes).astype(np.int16)
-        for column, index in self.pins:
+        for column, index in self.pins if columns is None else ():
             picks[:, column] = index
         return picks
 
@@ -115,26 +132,29 @@ def mutate(
     matrix: Matrix,
     strength: float,
     weights: NDArray[np.float64] | None = None,
+    among: NDArray[np.intp] | None = None,
 ) -> Matrix:
     """Change a geometric number of decisions (mean `strength`, at least one) in each row.
 
-    Only decisions in force are chosen; those that come into force by a change are drawn.
+    Only decisions in force are chosen, `among` some; those that come into force by a change are
+    drawn.
     """
     result = matrix.copy()
-    if not shape.free.size or not len(matrix):
+    free = shape.free if among is None else among
+    if not free.size or not len(matrix):
         return result
-    before = shape.in_force(matrix)
-    rows, columns = _chosen(shape, rng, before[:, shape.free], strength, weights)
+    before = shape.in_force(matrix) if shape.governing else np.ones(matrix.shape, np.bool_)
+    rows, columns = _chosen(free, rng, before[:, free], strength, weights)
     result[rows, columns] = _moved(shape, rng, matrix[rows, columns], columns)
-    _trade(shape, rng, matrix, result, rows, columns)
-    fresh = shape.in_force(result) & ~before
+    _trade(shape, rng, matrix, result, rows, columns, free)
+    fresh = shape.in_force(result) & ~before if shape.governing else ~before
     if fresh.any():
         result = np.where(fresh, shape.uniform(rng, len(matrix)), result)
-    return shape.settle(result)
+    return shape.settle(result, varied=True)
 
 
 def _chosen(
-    shape: Shape,
+    free: NDArray[np.intp],
     rng: np.random.Generator,
     apt: Mask,
     strength: float,
@@ -142,9 +162,9 @@ def _chosen(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Cells to change: in each row the first few of a weighted random order (Gumbel's trick).
 
-    `apt` says which of the free decisions may be chosen.
+    `apt` says which of the `free` decisions may be chosen.
     """
-    free, rows = shape.free, len(apt)
+    rows = len(apt)
     counts = np.minimum(rng.geometric(1.0 / max(1.0, strength), size=rows), apt.sum(axis=1))
     order = rng.gumbel(size=(rows, free.size))
     if weights is not None:
@@ -183,12 +203,13 @@ def _trade(
     result: Matrix,
     rows: NDArray[np.intp],
     columns: NDArray[np.intp],
+    free: NDArray[np.intp],
 ) -> None:
     """In some rows a partner takes the step opposite to the first change: products stay near."""
     first = np.flatnonzero(np.diff(rows, prepend=-1))
     first = first[rng.random(first.size) < TRADE_SHARE]
     for column in np.unique(columns[first]):
-        partners = shape.partners[column]
+        partners = np.intersect1d(shape.partners[column], free)
         if not shape.ordered[column] or not partners.size:
             continue
         at = rows[first[columns[first] == column]]
@@ -205,7 +226,7 @@ def crossover(shape: Shape, rng: np.random.Generator, left: Matrix, right: Matri
     whole = (rng.random((rows, int(shape.blocks.max(initial=0)) + 1)) < 0.5)[:, shape.blocks]
     by_block = rng.random((rows, 1)) < 0.5
     from_left = np.where(by_block, whole, single)
-    for column, parent, _ in shape.conditions:
-        apart = left[:, parent] != right[:, parent]
-        from_left[apart, column] = from_left[apart, parent]
-    return shape.settle(np.where(from_left, left, right))
+    for parent, _, columns in shape.dependent:
+        apart = np.flatnonzero(left[:, parent] != right[:, parent])
+        from_left[np.ix_(apart, columns)] = from_left[apart, parent][:, None]
+    return shape.settle(np.where(from_left, left, right), varied=True)

@@ -7,14 +7,15 @@ exact products alike.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
@@ -123,6 +124,11 @@ class BlockShape:
         return tuple(sorted(found, key=sorted))
 
 
+def _legal(space: Space, found: Sequence[Mapping[str, Value]]) -> NDArray[np.bool_]:
+    """Which of these values are legal."""
+    return space.legal(np.array([space.encode(Schedule.of("cuda", own)) for own in found]))
+
+
 class BlockKernel:
     """Decisions, constraints, seeds and lowering of one block kernel. `mark` ends its names."""
 
@@ -176,8 +182,9 @@ class BlockKernel:
         return power_above(extent) * short
 
     def constraints(self) -> list[Constraint]:
+        owning = "a thread owns no more of an axis than its tile has"
         rules = (
-            ("own", "a thread owns no more of an axis than its tile has", self._own_fits),
+            *((f"own.{axis}", owning, self._own_fits(axis)) for axis in self.program.axes),
             ("vector", "a vector lies within what a thread owns", self._vector_fits),
             ("threads", f"{WARP} to {MAX_THREADS} threads", self._threads_fit),
             ("registers", f"at most {MAX_REGISTERS} registers a value", self._registers_fit),
@@ -209,16 +216,19 @@ class BlockKernel:
 
     def threads(self, columns: Any) -> Any:
         """Threads of a block."""
+        if isinstance(columns, Columns):
+            return columns.derived(("threads", self.mark), self._threads)
+        return self._threads(columns)
+
+    def _threads(self, columns: Any) -> Any:
         total: Any = 1
         for axis in self.program.axes:
             total = total * (self._tile(columns, axis) // self._own(columns, axis))
         return total
 
-    def _own_fits(self, columns: Columns) -> Any:
-        passed: Any = True
-        for axis in self.program.axes:
-            passed = passed & (self._own(columns, axis) <= self._tile(columns, axis))
-        return passed
+    def _own_fits(self, axis: str) -> Callable[[Columns], Any]:
+        """A rule for each axis: what is broken is mended where it is."""
+        return lambda columns: self._own(columns, axis) <= self._tile(columns, axis)
 
     def _vector_fits(self, columns: Columns) -> Any:
         passed: Any = np.zeros(columns.rows, dtype=bool)
@@ -233,13 +243,21 @@ class BlockKernel:
 
     def count(self, columns: Columns, axes: Iterable[str]) -> Any:
         """Registers of a value over `axes` in one thread."""
-        found: Any = np.ones(columns.rows, dtype=np.int64)
-        for axis in axes:
-            found = found * self._own(columns, axis)
-        return found
+        chosen = tuple(sorted(axes))
+
+        def product_of(columns: Columns) -> Any:
+            found: Any = np.ones(columns.rows, dtype=np.int64)
+            for axis in chosen:
+                found = found * self._own(columns, axis)
+            return found
+
+        return columns.derived(("count", self.mark, chosen), product_of)
 
     def held(self, columns: Columns) -> Any:
         """Registers of all values that a thread may hold at a time, roughly."""
+        return columns.derived(("held", self.mark), self._held)
+
+    def _held(self, columns: Columns) -> Any:
         return sum(self.count(columns, domain) for domain in self.shape.domains)
 
     def _registers_fit(self, columns: Columns) -> Any:
@@ -340,10 +358,42 @@ class BlockKernel:
             ]
             for values, changed in wanted
         ]
-        rows = [space.encode(Schedule.of("cuda", found)) for ways in tries for found in ways]
-        fits = space.legal(np.array(rows)).reshape(len(tries), -1)
+        fits = _legal(space, [found for ways in tries for found in ways]).reshape(len(tries), -1)
+        if not fits.any():
+            own = [values | chosen(self.options, self.name, {}) for values in self._whole_seeds()]
+            return [v for v, fit in zip(own, _legal(space, own), strict=True) if fit] or tries[0][
+                -1:
+            ]
         fits[:, -1] = True  # what is left when nothing fits
         return [ways[first] for ways, first in zip(tries, fits.argmax(axis=1), strict=True)]
+
+    def _whole_seeds(self) -> list[dict[str, Value]]:
+        """Seeds for several sums over axes that cannot be walked together: some are whole, the
+        others walked point by point."""
+        found = []
+        for looped, own in product(reversed(self.shape.loops), (16, 8, 32)):
+            values: dict[str, Value] = {}
+            for axis, extent in self.program.axes.items():
+                whole = axis in self.shape.reduced and axis not in looped
+                tile = min(power_above(extent), MAX_TILE) if whole else 1
+                values[self.name(f"tile.{axis}")] = tile
+                values[self.name(f"own.{axis}")] = min(own, tile)
+            self._widen(values)
+            for lane in self.shape.lanes:
+                vector = min(self._widest, int(values[self.name(f"own.{lane}")]))
+                found.append(values | {self.name("lanes"): lane, self.name("vector"): vector})
+        return found
+
+    def _widen(self, values: dict[str, Value]) -> None:
+        """Larger tiles of what is not reduced, until a block has a few warps."""
+        for axis, extent in reversed(self.program.axes.items()):
+            name, top = self.name(f"tile.{axis}"), self._reach(axis, extent)
+            while (
+                axis not in self.shape.reduced
+                and self.threads(values) < 4 * WARP
+                and int(values[name]) < top
+            ):
+                values[name] = 2 * int(values[name])
 
     def _wide_seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
         """A seed of at least a warp: of small tiles each thread owns less."""

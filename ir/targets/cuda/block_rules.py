@@ -147,6 +147,9 @@ class OptionRules:
 
     def _walked(self, columns: Columns) -> Any:
         """How many axes are walked."""
+        return columns.derived(("walked", self.kernel.mark), self._walks)
+
+    def _walks(self, columns: Columns) -> Any:
         found: Any = np.zeros(columns.rows, dtype=np.int64)
         for axis in self.kernel.shape.reduced:
             found = found + (columns[self.kernel.name(f"tile.{axis}")] < self.program.axes[axis])
@@ -231,6 +234,10 @@ class OptionRules:
 
     def _moves(self, columns: Columns, axes: Sequence[str]) -> Any:
         """Whether a value over `axes` is another one in each step of a walk."""
+        key = ("moves", self.kernel.mark, tuple(axes))
+        return columns.derived(key, lambda columns: self._changes(columns, axes))
+
+    def _changes(self, columns: Columns, axes: Sequence[str]) -> Any:
         walked = self._walked(columns)
         found: Any = np.zeros(columns.rows, dtype=bool)
         for axis in axes:

@@ -1,0 +1,102 @@
+"""Parts of a space: constraints that can be met apart from each other, as those of many kernels.
+
+Found by what constraints read, so a part is a kernel, or less. Knows no target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.columns import Mask
+
+LEAST = 4  # decisions of each of two parts, for one that joins them to be held
+
+Numbers = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Constraints, by number, and the columns of the decisions that they alone read."""
+
+    rules: Numbers
+    columns: Numbers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """Every part of a space. Several of them may read the columns that are `held`."""
+
+    each: tuple[Part, ...]
+    held: Numbers
+
+    @property
+    def whole(self) -> Part:
+        """All of them as one, which has the columns held besides."""
+        rules = [part.rules for part in self.each]
+        columns = [*(part.columns for part in self.each), self.held]
+        return Part(np.sort(np.concatenate([self.held[:0], *rules])),
+                    np.sort(np.concatenate(columns)))  # fmt: skip
+
+
+def parts_of(reads: Mask) -> Parts:
+    """The parts under constraints (first index) that read decisions (second index).
+
+    A decision that alone joins what would be parts is held: a choice of the whole program, say, of
+    which every kernel takes note.
+    """
+    reads = reads.copy()
+    held: list[int] = []
+    while (joint := _joint(reads)) is not None:
+        held.append(joint)
+        reads[:, joint] = False
+    found = [
+        Part(np.array(rules, np.intp), np.flatnonzero(reads[rules].any(axis=0)))
+        for rules in groups_of(reads)
+    ]
+    return Parts(
+        tuple(part for part in found if part.columns.size), np.array(sorted(held), np.intp)
+    )
+
+
+def groups_of(reads: Mask) -> list[list[int]]:
+    """Constraints, by number, grouped so that no decision is read by two groups."""
+    found = [
+        sorted(node for node in nodes if isinstance(node, int))
+        for nodes in nx.connected_components(_graph(reads))
+    ]
+    return sorted(found)
+
+
+def _graph(reads: Mask) -> nx.Graph:
+    """Constraints, as their numbers, tied to what they read: tuples of a number."""
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(reads)))
+    rules, columns = np.nonzero(reads)
+    graph.add_edges_from(
+        (rule, (column,)) for rule, column in zip(rules.tolist(), columns.tolist(), strict=True)
+    )
+    return graph
+
+
+def _joint(reads: Mask) -> int | None:
+    """The decision without which the largest part is smallest, if that leaves two worth the name;
+    of several the one read most."""
+    graph = _graph(reads)
+    counts = reads.sum(axis=0).tolist()
+    best: tuple[int, int, int] | None = None
+    for node in nx.articulation_points(graph):
+        if not isinstance(node, tuple):
+            continue
+        rest = graph.subgraph(nx.node_connected_component(graph, node) - {node})
+        sizes = sorted(
+            sum(isinstance(near, tuple) for near in nodes)
+            for nodes in nx.connected_components(rest)
+        )
+        if len(sizes) > 1 and sizes[-2] >= LEAST:
+            found = (sizes[-1], -counts[node[0]], node[0])
+            best = found if best is None else min(best, found)
+    return None if best is None else best[2]
