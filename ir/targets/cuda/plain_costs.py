@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import Columns
+from ir.plain.accesses import every
 from ir.plain.code import Accumulate, Loop, Spread
 from ir.targets.cuda.plain import RUN, THREADS, PlainCudaKernel
-from ir.targets.cuda.plain_shape import every
 
 Array = NDArray[np.float64]
 Table = dict[str, Array]

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
+from ir.plain.accesses import arrays_in, every, nested, scalars_of
 from ir.plain.code import (
     THREAD,
     Accumulate,
@@ -30,14 +31,7 @@ from ir.plain.scalars import merged
 from ir.targets.cuda import scalars
 from ir.targets.cuda.plain_fold import SharedFold
 from ir.targets.cuda.plain_scalars import Names, PlainScalars
-from ir.targets.cuda.plain_shape import (
-    arrays_in,
-    changing,
-    every,
-    folds_of,
-    nested,
-    scalars_of,
-)
+from ir.targets.cuda.plain_shape import changing, folds_of
 from ir.targets.cuda.writer import Writer
 
 MOST_I32 = 2**31 - 1
