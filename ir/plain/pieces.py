@@ -42,9 +42,11 @@ WHOLE = Ways()
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What there is to choose: coordinates that may be cut into pieces, whether elements may be
-    combined in any order, and whether there are axes to be loops within."""
+    combined in any order, whether an output may be shared out, and whether there are axes to be
+    loops within."""
 
     longest: int = 0
+    owners: bool = False
     atomic: bool = False
     inner: bool = False
 

@@ -89,7 +89,7 @@ def scatter_choices(program: Program, group: list[int]) -> Choices:
         return Choices()
     behind = sources[sources.index(axis) :]
     inner = any(other in op.owned and extents[other] > 1 for other in behind)
-    return Choices(extents[axis], is_free(op.kind, compute_dtype(node.dtype)), inner)
+    return Choices(extents[axis], True, is_free(op.kind, compute_dtype(node.dtype)), inner)
 
 
 def cut_axis(program: Program, op: Scatter, sources: Sequence[str]) -> str | None:

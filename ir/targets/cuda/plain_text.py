@@ -17,6 +17,7 @@ from ir.plain.code import (
     THREAD,
     Accumulate,
     Assign,
+    Combine,
     If,
     Let,
     Loop,
@@ -75,6 +76,8 @@ class PlainText:
                 self.w.line(f"{self.names[statement.name.name]} = {text};")
             case Write():
                 self._write(statement, together)
+            case Combine():
+                self._combine(statement, together)
             case If():
                 self._if(statement, together)
             case Loop():
@@ -133,6 +136,13 @@ class PlainText:
             self.meet_if_late()
             self.w.line(f"if (thread == 0) {self.names[write.array]}[{here}] = {found};")
             self.meet()
+
+    def _combine(self, combine: Combine, together: bool) -> None:
+        place = f"&{self.names[combine.array]}[{self.scalars.text(combine.index)}]"
+        value = self.scalars.stored(combine.array, combine.value)
+        one = "if (thread == 0) " if together else ""
+        dtype = self.scalars.dtypes[combine.array]
+        self.w.line(f"{one}tw_combine_{combine.kind}_{dtype}({place}, {value});")
 
     def _if(self, statement: If, together: bool) -> None:
         late = self.late
