@@ -16,7 +16,8 @@ from ir.ops.scatter import Scatter
 from ir.ops.top import Top
 from ir.plain.code import PlainKernel
 from ir.plain.folds import fold_kernel
-from ir.plain.scatters import scatter_kernel
+from ir.plain.pieces import WHOLE, Choices, Ways
+from ir.plain.scatters import scatter_choices, scatter_kernels
 from ir.plain.states import state_kernel
 from ir.plain.tops import top_kernel
 from ir.plain.values import Values, refuse_behind
@@ -27,19 +28,36 @@ _MAKERS: dict[type[Op], Maker] = {
     Before: state_kernel,
     Fold: fold_kernel,
     Top: top_kernel,
-    Scatter: scatter_kernel,
 }
+_KINDS: tuple[type[Op], ...] = (*_MAKERS, Scatter)
 
 
-def plain_kernel(program: Program, owners: int = 1) -> PlainKernel:
-    """The kernel of a program with one group of folds, tops or states, or one scatter.
+def plain_kernels(program: Program, ways: Ways = WHOLE) -> tuple[PlainKernel, ...]:
+    """The kernels, one after the other, of a program with one group of folds, tops or states, or
+    one scatter; `ways` says how the work is cut."""
+    kind, group = group_of(program)
+    if kind is Scatter:
+        return scatter_kernels(Values(program), group, ways)
+    return (_MAKERS[kind](Values(program), group),)
 
-    `owners` is how many points a scatter may make where its axes give fewer: each goes through all
-    that is sent, so that many pay where threads are many.
-    """
+
+def choices_of(program: Program) -> Choices:
+    """How the work of a program's plain kernels may be cut."""
+    kind, group = group_of(program)
+    return scatter_choices(program, group) if kind is Scatter else Choices()
+
+
+def plain_kernel(program: Program, ways: Ways = WHOLE) -> PlainKernel:
+    """The kernel of a program that is not cut into pieces."""
+    (kernel,) = plain_kernels(program, ways)
+    return kernel
+
+
+def group_of(program: Program) -> tuple[type[Op], list[int]]:
+    """What a plain kernel computes: the kind of op, and the nodes."""
     kinds = {
         kind: [place for place, node in enumerate(program.nodes) if isinstance(node.op, kind)]
-        for kind in _MAKERS
+        for kind in _KINDS
     }
     found = [kind for kind, places in kinds.items() if places]
     if Before in found:
@@ -53,6 +71,4 @@ def plain_kernel(program: Program, owners: int = 1) -> PlainKernel:
     (kind,) = found
     if kind is not Before:
         refuse_behind(program, kinds[kind])
-    if kind is Scatter:
-        return scatter_kernel(Values(program), kinds[kind], owners)
-    return _MAKERS[kind](Values(program), kinds[kind])
+    return kind, kinds[kind]

@@ -100,6 +100,19 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
+class Combine:
+    """An element becomes what it is together with a scalar, as a scatter of `kind` combines them.
+
+    Points may meet in one: what comes of it does not depend on their order (`is_free`).
+    """
+
+    kind: str
+    array: str
+    index: Scalar
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
 class If:
     """`body` where the condition (bool) holds; its reads are not made elsewhere."""
 
@@ -146,7 +159,12 @@ class Accumulate:
     keep: tuple[Statement, ...] = ()
 
 
-Statement = Let | Assign | Write | If | Loop | Spread | Accumulate
+Statement = Let | Assign | Write | Combine | If | Loop | Spread | Accumulate
+
+
+def is_free(kind: str, dtype: str) -> bool:
+    """Whether elements of a compute type may be combined in any order, to the same bits."""
+    return kind != "sum" or dtype in ("i32", "i64")
 
 
 # --- kernels ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from ir.plain.code import (
     Array,
     Assign,
     Call,
+    Combine,
     Convert,
     Element,
     If,
@@ -38,6 +39,7 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.scalars import merged
+from ir.scalar import COMBINES
 
 _TYPES: dict[str, type] = {
     "f32": np.float32,
@@ -48,10 +50,26 @@ _TYPES: dict[str, type] = {
 }
 
 
+_BEFORE, _COMBINED = -2, -3  # who wrote an element: a kernel before, or points that may meet
+
+
+def meanings(
+    kernels: Sequence[PlainKernel], inputs: Mapping[str, Numbers], seed: int = 0
+) -> dict[str, Numbers]:
+    """The outputs of kernels that run one after the other."""
+    known = dict(inputs)
+    for kernel in kernels:
+        known |= meaning(kernel, known, seed)
+    return {name: array for name, array in known.items() if name not in inputs}
+
+
 def meaning(
     kernel: PlainKernel, inputs: Mapping[str, Numbers], seed: int = 0
 ) -> dict[str, Numbers]:
-    """The outputs for inputs in storage dtypes, in storage dtypes; `seed` is that of the order."""
+    """The outputs for inputs in storage dtypes, in storage dtypes; `seed` is that of the order.
+
+    Among `inputs` may be what kernels before left in an output, for elements to be combined with.
+    """
     run = _Run(kernel, inputs, np.random.default_rng(seed))
     with np.errstate(all="ignore"):
         run.points()
@@ -63,16 +81,20 @@ def meaning(
 
 
 class _Memory:
-    """An array's elements, widened, and who wrote each: nobody (-1), or a point by its number."""
+    """An array's elements, widened, and who wrote each: nobody (-1), or a point by its number.
 
-    def __init__(self, array: Array, values: Numbers | None = None) -> None:
+    `given`: they are an input's, and stay.
+    """
+
+    def __init__(self, array: Array, values: Numbers | None, given: bool) -> None:
         self.array = array
         kind = np.dtype(_TYPES[compute_dtype(array.dtype)])
         self.values = np.zeros(array.size, kind)
         self.owner = np.full(array.size, -1)
         if values is not None:
             self.values[:] = to_float(values.reshape(-1), array.dtype)
-        self.given = values is not None
+            self.owner[:] = _BEFORE
+        self.given = given
 
     def place(self, index: int) -> int:
         if not 0 <= index < self.array.size:
@@ -80,7 +102,7 @@ class _Memory:
         return index
 
     def stored(self) -> Numbers:
-        missing = np.flatnonzero(self.owner < 0)
+        missing = np.flatnonzero(self.owner == -1)
         if missing.size:
             raise ProgramError(f"{self.array.name}: element {missing[0]} is never written")
         return from_float(self.values, self.array.dtype).astype(numpy_dtype(self.array.dtype))
@@ -117,7 +139,7 @@ class _Run:
         self.kernel, self.order = kernel, order
         given = {spec.name for spec in kernel.tensors if spec.role == "input"}
         self.arrays = {
-            array.name: _Memory(array, inputs[array.name] if array.name in given else None)
+            array.name: _Memory(array, inputs.get(array.name), array.name in given)
             for array in kernel.arrays
         }
         self.names: dict[str, Any] = {}
@@ -168,6 +190,8 @@ class _Run:
             self._assign(statement)
         elif isinstance(statement, Write):
             self._write(statement)
+        elif isinstance(statement, Combine):
+            self._combine(statement)
         elif isinstance(statement, If):
             chosen = statement.body if self.value(statement.condition) else statement.other
             self.block(chosen)
@@ -205,6 +229,19 @@ class _Run:
             raise ProgramError(f"{statement.array} is written outside a Spread")
         memory.owner[place] = self.point
         memory.values[place] = _as(value, memory.array.dtype)
+
+    def _combine(self, statement: Combine) -> None:
+        memory = self.arrays[statement.array]
+        place = memory.place(int(self.value(statement.index)))
+        value = self.value(statement.value)
+        if statement.value.dtype != memory.array.dtype:
+            raise ProgramError(f"{statement.array} is {memory.array.dtype}, not {value.dtype}")
+        if memory.given or memory.owner[place] not in (_BEFORE, _COMBINED):
+            raise ProgramError(f"{statement.array}: element {place} is combined with nothing")
+        kind = statement.kind
+        function = np.logical_or if kind == "or" else COMBINES[kind].meaning
+        memory.owner[place] = _COMBINED
+        memory.values[place] = function(memory.values[place], value)
 
     def _spread(self, statement: Spread) -> None:
         if self.shared is not None:

@@ -3,99 +3,200 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ir.dtypes import compute_dtype
 from ir.errors import ProgramError
+from ir.merges import NAMED, merge_of
 from ir.ops.load import Index
 from ir.ops.scatter import Scatter, nothing_sent
 from ir.ops.store import Store
 from ir.plain.block import Block
-from ir.plain.code import Call, Element, Loop, Name, Number, PlainKernel, Scalar, Write
+from ir.plain.code import (
+    Accumulate,
+    Call,
+    Combine,
+    Element,
+    Loop,
+    Name,
+    Number,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Write,
+    is_free,
+)
+from ir.plain.pieces import Choices, Piece, Ways, step
 from ir.plain.scalars import both, call, convert, flat, inside, number, plus, times
 from ir.plain.values import Point, Values
+from ir.program import Program
 from ir.scalar import COMBINES
 
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What a point owns of an axis of the output: `length` coordinates from `first` on."""
+    """What a point owns of an axis of the output; `owned`: of one that is sent to itself."""
 
-    axis: str
-    point: tuple[Name, int]
+    piece: Piece
     first: Scalar
-    length: int
-    even: bool  # all shares are as long as that
+    owned: bool
+
+    @property
+    def point(self) -> tuple[Name, int]:
+        return self.piece.point
 
 
-def scatter_kernel(values: Values, group: list[int], owners: int = 1) -> PlainKernel:
-    """Fills the owned part with what nothing sent makes, and sends element after element.
+def scatter_kernels(values: Values, group: list[int], ways: Ways) -> tuple[PlainKernel, ...]:
+    """Fills what is owned with what nothing sent makes, and sends element after element.
 
-    Where the owned axes have fewer than `owners` points, the longest other axis is shared out: each
-    point goes through all that is sent, and takes what belongs to its share.
+    In pieces, each of these fills and sends to a part of its own, and what the parts hold is merged
+    in order, by a kernel behind. Atomic, all elements are sent at once, behind a kernel that fills.
     """
     op, output = _checked(values, group)
-    own = [axis for axis in op.axes if axis in op.owned]
-    points, block = values.points(own), Block(values.names)
-    share = _shared_out(values, block, op, owners)
-    maker = _Scattering(values, group[0], op, output, share)
-    maker.fill(block, points)
     args = values.program.nodes[group[0]].args
     sources = op.sources([values.program.nodes[arg].type for arg in args])
-    values.looped(block, [axis for axis in sources if axis not in own], points, maker.send)
-    return values.kernel(points, block, more=() if share is None else (share.point,))
+    maker = _Scattering(values, group[0], op, output, _pieces(values, op, sources, ways))
+    if ways.atomic:
+        if not is_free(op.kind, maker.dtype):
+            raise ProgramError(
+                f"{values.program.name}: scatter {op.kind} of {maker.dtype}: what comes of it "
+                "depends on the order, so that it is not atomic"
+            )
+        return (maker.filled(), maker.combined(sources), *maker.merged())
+    inner = _inner_axis(op, output, sources) if ways.inner else None
+    own = [] if ways.inner else [axis for axis in op.axes if axis in op.owned]
+    points, block = values.points(own), Block(values.names)
+    maker.share_out(block, ways.owners, own, inner)
+    maker.fill(block, points)
+    maker.sent(block, [axis for axis in sources if axis not in own], points, inner)
+    if maker.piece is None:
+        more = () if maker.share is None else (maker.share.point,)
+        return (values.kernel(points, block, more=more),)
+    axes = ((name, values.program.axes[axis]) for axis, name in points.items())
+    more = () if maker.share is None else (maker.share.point,)
+    return (step(values, block, (maker.piece.point, *axes, *more)), *maker.merged())
 
 
-def _shared_out(values: Values, block: Block, op: Scatter, owners: int) -> _Share | None:
-    extents = values.program.axes
-    free = [axis for axis in op.axes if axis not in op.owned]
-    wanted = owners // math.prod(extents[axis] for axis in op.owned)
-    if not free or wanted < 2:
+def scatter_choices(program: Program, group: list[int]) -> Choices:
+    """How a scatter may be cut."""
+    node = program.nodes[group[0]]
+    assert isinstance(node.op, Scatter)
+    op, extents = node.op, program.axes
+    sources = op.sources([program.nodes[arg].type for arg in node.args])
+    axis = cut_axis(program, op, sources)
+    if axis is None:
+        return Choices()
+    behind = sources[sources.index(axis) :]
+    inner = any(other in op.owned and extents[other] > 1 for other in behind)
+    return Choices(extents[axis], True, is_free(op.kind, compute_dtype(node.dtype)), inner)
+
+
+def cut_axis(program: Program, op: Scatter, sources: Sequence[str]) -> str | None:
+    """The axis that is cut into pieces: the longest along which elements meet."""
+    free = [axis for axis in sources if axis not in op.owned]
+    return max(free, key=lambda axis: program.axes[axis], default=None)
+
+
+def _pieces(values: Values, op: Scatter, sources: Sequence[str], ways: Ways) -> Piece | None:
+    axis = cut_axis(values.program, op, sources)
+    if axis is None or ways.pieces < 2 or values.program.axes[axis] < 2:
         return None
-    axis = max(free, key=lambda name: extents[name])
-    length = -(-extents[axis] // wanted)
-    count = -(-extents[axis] // length)
-    name = Name(values.names.fresh("share"))
-    first = block.named(times(name, length), "first")
-    return _Share(axis, (name, count), first, length, count * length == extents[axis])
+    return Piece.of(values, axis, ways.pieces)
 
 
-@dataclass(frozen=True, slots=True)
+def _inner_axis(op: Scatter, output: Store, sources: Sequence[str]) -> str | None:
+    """The axis that is sent to itself and varies fastest in what is sent and in the output."""
+    last = sources[-1] if sources else None
+    return last if last in op.owned and output.axes[-1] == last else None
+
+
 class _Scattering:
-    """Makes the statements of a scatter."""
+    """Makes the statements of a scatter, to the output or to the parts of pieces of it."""
 
-    values: Values
-    position: int
-    op: Scatter
-    output: Store
-    share: _Share | None
+    def __init__(
+        self, values: Values, position: int, op: Scatter, output: Store, piece: Piece | None
+    ) -> None:
+        self.values, self.position, self.op, self.output = values, position, op, output
+        self.dtype = values.dtype(position)
+        self.shape = values.program.scope.tensors[output.tensor].shape
+        self.piece = piece
+        self.target = output.tensor
+        if piece is not None:
+            self.target = values.part(piece.count, self.shape, self.dtype).name
+        self.share: _Share | None = None
+
+    def share_out(self, block: Block, owners: int, own: Sequence[str], inner: str | None) -> None:
+        """Where the owned axes have fewer points than wanted, the longest other axis is shared out:
+        each point goes through all that is sent, and takes what belongs to its share."""
+        extents = self.values.program.axes
+        free = [axis for axis in self.op.axes if axis not in own]
+        wanted = owners // math.prod(extents[axis] for axis in own)
+        if not free or wanted < 2:
+            return
+        axis = max(free, key=lambda name: extents[name])
+        if inner is not None and extents[inner] >= wanted:
+            axis = inner  # of which each goes through its own part alone
+        piece = Piece.of(self.values, axis, wanted, "share")
+        self.share = _Share(piece, block.named(piece.first, "first"), axis in self.op.owned)
+
+    # --- statements -------------------------------------------------------------------------------
 
     def fill(self, block: Block, points: Point) -> None:
         """Write what is where nothing is sent."""
         free = [axis for axis in self.output.axes if axis not in points]
-        if self.share is None:
-            self.values.looped(block, free, points, self._start)
-            return
-        share, inner = self.share, block.inner()
-        free.remove(share.axis)
-        variable = block.variable(share.axis)
-        place = inner.named(plus(share.first, variable), "p")
-        body = inner if share.even else inner.inner()
-        self.values.looped(body, free, {**points, share.axis: place}, self._start)
-        if not share.even:
-            below = inside(place, self.values.program.axes[share.axis], low=False)
-            assert below is not None
-            inner.branch(below, body)
-        block.add(Loop(variable, share.length, inner.body))
+        self._looped(block, free, points, self._start, None)
 
     def _start(self, block: Block, at: Point) -> None:
-        start = _start(self.op.kind, self.values.dtype(self.position))
-        block.add(Write(self.output.tensor, self._where(at), start))
+        block.add(Write(self.target, self._where(at), _start(self.op.kind, self.dtype)))
+
+    def sent(self, block: Block, axes: Sequence[str], at: Point, inner: str | None) -> None:
+        """Loops over all that a point goes through; iterations of `inner` do not meet."""
+        self._looped(block, axes, at, self.send, inner)
+
+    def _looped(
+        self, block: Block, axes: Sequence[str], at: Point,
+        make: Callable[[Block, Point], None], inner: str | None,
+    ) -> None:  # fmt: skip
+        """Loops over axes in order, of those that are cut over what belongs to the point."""
+        if not axes:
+            make(block, at)
+            return
+        axis, rest = axes[0], axes[1:]
+        piece = self._cut(axis, make == self.send)
+
+        def go_on(within: Block, place: Scalar) -> None:
+            self._looped(within, rest, {**at, axis: place}, make, inner)
+
+        if piece is not None:
+            piece.looped(block, go_on, axis == inner)
+        elif self.values.program.axes[axis] == 1:
+            go_on(block, number(0, "i64"))
+        else:
+            variable, within = block.variable(axis), block.inner()
+            go_on(within, variable)
+            extent = self.values.program.axes[axis]
+            if axis == inner:
+                block.add(Spread(((variable, extent),), within.body))
+            else:
+                block.add(Loop(variable, extent, within.body))
+
+    def _cut(self, axis: str, sends: bool) -> Piece | None:
+        """The part of an axis that is the point's own: of what is sent, or of the output."""
+        if sends and self.piece is not None and axis == self.piece.axis:
+            return self.piece
+        if self.share is not None and axis == self.share.piece.axis:
+            return self.share.piece if self.share.owned or not sends else None
+        return None
 
     def _where(self, places: Point) -> Scalar:
-        shape = self.values.program.scope.tensors[self.output.tensor].shape
-        return flat([places[axis] for axis in self.output.axes], shape)
+        """The flat index of an element of the target."""
+        where = flat([places[axis] for axis in self.output.axes], self.shape)
+        if self.piece is None:
+            return where
+        return plus(times(self.piece.variable, math.prod(self.shape)), where)
 
-    def send(self, block: Block, at: Point) -> None:
+    def send(self, block: Block, at: Point, atomic: bool = False) -> None:
         """Combine one element with what it meets, if it is sent inside."""
         args = self.values.program.nodes[self.position].args
         places: dict[str, Scalar] = {}
@@ -105,11 +206,12 @@ class _Scattering:
             within = both(within, self._inside(axis, index, places[axis]))
         inner = block.inner()
         where = inner.named(self._where(places), "p")
-        dtype = self.values.dtype(self.position)
-        value = convert(self.values.value(inner, args[0], at), dtype)
-        function = "or" if self.op.kind == "or" else COMBINES[self.op.kind].function
-        new = call(function, Element(self.output.tensor, where, dtype), value)
-        inner.add(Write(self.output.tensor, where, new))
+        value = convert(self.values.value(inner, args[0], at), self.dtype)
+        if atomic:
+            inner.add(Combine(self.op.kind, self.target, where, value))
+        else:
+            new = call(_combining(self.op.kind), Element(self.target, where, self.dtype), value)
+            inner.add(Write(self.target, where, new))
         if within is None:
             block.statements.extend(inner.statements)
         else:
@@ -120,11 +222,63 @@ class _Scattering:
         low, high = index.bounds(self.values.program.scope)
         unknown, extent = index.gather is not None, self.values.program.axes[axis]
         found = inside(place, extent, unknown or low < 0, unknown or high >= extent)
-        if self.share is None or axis != self.share.axis:
+        if self.share is None or axis != self.share.piece.axis or self.share.owned:
             return found
+        end = plus(self.share.first, number(self.share.piece.length, "i64"))
         begins = Call("le", (self.share.first, place), "bool")
-        ends = Call("lt", (place, plus(self.share.first, number(self.share.length, "i64"))), "bool")
-        return both(found, both(begins, ends))
+        return both(found, both(begins, Call("lt", (place, end), "bool")))
+
+    # --- kernels of several -----------------------------------------------------------------------
+
+    def filled(self) -> PlainKernel:
+        """Every element becomes what it is where nothing is sent."""
+        block, at = Block(self.values.names), Name(self.values.names.fresh("at"))
+        block.add(Write(self.target, at, _start(self.op.kind, self.dtype)))
+        count = math.prod(self.shape) * (1 if self.piece is None else self.piece.count)
+        return step(self.values, block, ((at, count),))
+
+    def combined(self, sources: Sequence[str]) -> PlainKernel:
+        """Every element is sent by a point of its own."""
+        block = Block(self.values.names)
+        points, places = [], dict[str, Scalar]()
+        within: Scalar | None = None
+        for axis in sources:
+            variable, extent = block.variable(axis), self.values.program.axes[axis]
+            places[axis] = variable
+            if self.piece is None or axis != self.piece.axis:
+                points.append((variable, extent))
+                continue
+            points += [self.piece.point, (variable, self.piece.length)]
+            places[axis] = block.named(plus(self.piece.first, variable), "p")
+            within = inside(places[axis], extent, False, self.piece.last < self.piece.length)
+        inner = block.inner()
+        self.send(inner, places, True)
+        if within is None:
+            block.statements.extend(inner.statements)
+        else:
+            block.branch(within, inner)
+        return step(self.values, block, points)
+
+    def merged(self) -> tuple[PlainKernel, ...]:
+        """The parts of all pieces, in order; nothing where there are none."""
+        if self.piece is None:
+            return ()
+        at = self.values.points(self.output.axes)
+        extents = self.values.program.axes
+        number_of, state = self.values.names.fresh("piece"), self.values.names.fresh("state")
+        piece, total = Name(number_of), Name(state, self.dtype)
+        block = Block(self.values.names)
+        where = block.named(flat([at[axis] for axis in self.output.axes], self.shape), "p")
+        here = plus(times(piece, math.prod(self.shape)), where)
+        part = Element(self.target, here, self.dtype)
+        how = merge_of(NAMED[self.op.kind])
+        block.add(Accumulate(piece, self.piece.count, False, (), (part,), (total,), how))
+        block.add(Write(self.output.tensor, where, total))
+        return (step(self.values, block, [(name, extents[axis]) for axis, name in at.items()]),)
+
+
+def _combining(kind: str) -> str:
+    return "or" if kind == "or" else COMBINES[kind].function
 
 
 def _start(kind: str, dtype: str) -> Number:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ir.dtypes import compute_dtype, is_float, whole_range
 from ir.errors import ProgramError
+from ir.ops.base import TensorSpec
 from ir.ops.fold import Fold
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota, Map
@@ -57,12 +58,20 @@ class Values:
         self.arrays = [
             Array(spec.name, spec.dtype, math.prod(spec.shape)) for spec in program.tensors
         ]
+        self.parts: list[TensorSpec] = []  # tensors between the kernels of one step
         self._uses = Counter(arg for node in program.nodes for arg in node.args)
 
     def array(self, stem: str, dtype: str, size: int, place: str) -> Array:
         """A new array that is no tensor."""
         found = Array(self.names.fresh(stem), dtype, size, place)
         self.arrays.append(found)
+        return found
+
+    def part(self, count: int, shape: Sequence[int], dtype: str) -> TensorSpec:
+        """A new tensor of `count` parts of a shape."""
+        found = TensorSpec(self.names.fresh("parts"), (count, *shape), dtype, "output")
+        self.parts.append(found)
+        self.arrays.append(Array(found.name, dtype, math.prod(found.shape)))
         return found
 
     def dtype(self, position: int) -> str:

@@ -16,6 +16,7 @@ from ir.errors import ProgramError
 from ir.folding import scatter, top
 from ir.plain.build import plain_kernel
 from ir.plain.meaning import meaning
+from ir.plain.pieces import Ways
 from ir.program import Program
 from ir.tiles import Operand
 from tests.judging import bounds_of
@@ -163,7 +164,7 @@ def test_an_output_that_is_shared_out(owners: int) -> None:
         "places": rng.integers(-1, 6, size=9).astype(np.int32),
     }
     program = g.program()
-    kernel = plain_kernel(program, owners)
+    kernel = plain_kernel(program, Ways(owners=owners))
     shares = {1: 1, 2: 1, 4: 2, 6: 3, 100: 5}[owners]
     assert math.prod(extent for _, extent in kernel.points) == 2 * shares
     for name, bounds in bounds_of(program, inputs).items():

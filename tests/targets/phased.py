@@ -145,3 +145,12 @@ def looked_up(g: Graph, m: int, n: int, k: int) -> None:
     g.output("Y", c.at(i=at, fill=0.5) * 2.0)
     g.output("T", g.tensor("N", (m, n + 3), "bf16", fill=2.0)[at, j + 2])
     g.output("F", g.tensor("M", (n, m), "bool", fill=1)[j, at])
+
+
+@operator
+def segments(g: Graph, m: int, d: int, rows: int, kind: str = "sum", dtype: str = "f32") -> None:
+    """Many rows combined in a few, which a place tells: some of them are outside."""
+    i, j, to = g.axes(i=m, j=d, to=rows)
+    x = g.input("X", (i, j), dtype)
+    at = g.input("I", (i,), "i32", values=indices(rows + 1))
+    g.output("Y", scatter(kind, x if kind != "or" else x < 0, {to: at, j: j}))

@@ -43,6 +43,10 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sent", {"m": 3, "n": 7, "kind": "max", "dtype": "bf16"}),
     ("sent", {"m": 3, "n": 7, "kind": "or"}),
     ("counted", {"n": 101, "bins": 7}),
+    ("counted", {"n": 601, "bins": 7}),
+    ("segments", {"m": 301, "d": 21, "rows": 4}),
+    ("segments", {"m": 300, "d": 2, "rows": 5, "kind": "max", "dtype": "bf16"}),
+    ("segments", {"m": 257, "d": 3, "rows": 1, "kind": "or"}),
     ("outer_states", {"t": 7, "d": 5, "e": 3}),
     ("outer_states", {"t": 1, "d": 1, "e": 1}),
     ("shifted", {"m": 17, "n": 19, "k": 23}),
@@ -96,6 +100,31 @@ def test_drawn_schedules_are_right(
         outputs = [a.name for a in operands if a.role == "output"]
         for output, have in zip(outputs, found, strict=True):
             assert bounds[output].judge(have).detail == "", output
+
+
+def test_every_way_to_cut_a_scatter_is_right(worker: Worker) -> None:
+    program = built("segments", {"m": 301, "d": 19, "rows": 4})
+    space, rng = space_of(program), np.random.default_rng(0)
+    assert set(space.names) == {"chunk", "owners", "pieces", "inner"}
+    inputs = random_inputs(program, rng)
+    bounds = bounds_of(program, inputs)["Y"]
+    rows = {space.schedule(row) for row in space.seed_rows(rng)}
+    assert len(rows) == 8
+    for schedule in rows:
+        kernel = BACKEND.lower(program, schedule, BACKEND.hardware(2))
+        arrays = [inputs["X"], inputs["I"], np.full((4, 19), 7, np.float32)]
+        reply = worker.ask(60.0, "run", kernel, arrays)
+        assert isinstance(reply, Answer), reply
+        assert bounds.judge(reply.value[1][0]).detail == "", schedule
+
+
+def test_parts_that_have_no_room() -> None:
+    """A part of 4 GB for each of two pieces is refused with its numbers."""
+    space = space_of(built("segments", {"m": 1000, "d": 1024, "rows": 1 << 20}))
+    rows = space.sample(np.random.default_rng(0), 20)
+    assert set(space.columns(rows)["pieces"]) == {1}
+    (rule,) = (rule for rule in space.constraints if rule.name == "pieces")
+    assert "8,589,934,592 bytes" in rule.explain({"pieces": 2})
 
 
 @needs_compiler

@@ -82,8 +82,9 @@ def lowered(plain: PlainKernel, threads: int, hardware: Hardware = HARDWARE) -> 
     g = Graph("rows")
     i, j = g.axes(i=POINTS, j=SIZE)
     g.output("y", g.input("x", (i, j), "f32"), "f32", (i, j))
-    found = PlainCudaKernel(g.program(), plain, "", hardware)
-    return found.lower({"threads": threads, "run": 2, "early": True}, "rows")
+    found = PlainCudaKernel(g.program(), "", hardware, plain)
+    (launch,) = found.launches({"threads": threads, "run": 2, "early": True}, "rows")
+    return launch
 
 
 def ran(plain: PlainKernel, threads: int, hardware: Hardware = HARDWARE) -> tuple[Any, Any]:

@@ -18,8 +18,9 @@ from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.frame import PAGE, Frame, bytes_of
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.nest import SCALAR_BYTES
-from ir.targets.cpu.parts import PlainPart, StagedPart
+from ir.targets.cpu.parts import StagedPart
 from ir.targets.cpu.phase_features import PhaseFeatures
+from ir.targets.cpu.plain_part import PlainPart
 from ir.targets.cpu.plan import round_up
 from ir.targets.cpu.splitting import WHOLE, split_program
 

@@ -7,7 +7,7 @@ thread's own, which all phases use one after the other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -108,6 +108,14 @@ class Frame:
         with b.loop(name, 0, mine, 1, runs=False) as turns:
             ticket = b.add(self.thread, b.mul(turns.variable, self.threads))
             yield b.add(low, b.mul(ticket, step))
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One candidate of a part: the workspace that it needs, and what emits it."""
+
+    room: Room
+    emit: Callable[[Frame], None]
 
 
 def bytes_of(spec: TensorSpec) -> int:

@@ -6,19 +6,24 @@ a program without stages.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import log2
+from itertools import product
+from math import log2, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
 from ir.joined import Joined
+from ir.plain.code import PlainKernel
+from ir.plain.strides import moved_bytes, steps_of
 from ir.program import Program
+from ir.schedule import Value
 from ir.space import Columns
 from ir.target import Hardware
-from ir.targets.cpu.costs import BYTES_PER_CYCLE
+from ir.targets.cpu.costs import BARRIER, BYTES_PER_CYCLE
 from ir.targets.cpu.features import CLOCK, ESTIMATES, SLOT_NAMES, SLOTS
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.regions import Array
@@ -79,27 +84,40 @@ class PhaseFeatures:
         return _log((np.exp2(stack) * weights).sum(axis=0)) if relative else first
 
 
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """Of kernels one after the other: threads at work in the longest, cycles of all threads'
+    scalars and of what they move, and meetings."""
+
+    busy: int
+    work: float
+    moved: float
+    meetings: int
+
+
 class PlainFeatures:
-    """Of a plain kernel with so many points: callable as `Features` is."""
+    """Of plain kernels, which `kernels` makes of the values of decisions with these `domains`:
+    callable as `Features` is."""
 
-    def __init__(self, program: Program, points: int, hardware: Hardware) -> None:
-        self.program, self.points, self.hardware = program, points, hardware
-
-    @cached_property
-    def _moved(self) -> float:
-        return self.program.bytes / BYTES_PER_CYCLE["l3"] / self._busy
-
-    @cached_property
-    def _busy(self) -> int:
-        return min(self.points, self.hardware.threads)
+    def __init__(
+        self,
+        program: Program,
+        hardware: Hardware,
+        domains: Mapping[str, tuple[Value, ...]],
+        kernels: Callable[[Mapping[str, Value]], tuple[PlainKernel, ...]],
+    ) -> None:
+        self.program, self.hardware = program, hardware
+        self.domains, self.kernels = domains, kernels
 
     @cached_property
     def ideal(self) -> float:
         """Cycles: one for each operation, of scalars; or those of moving every tensor once."""
-        return max(self.program.flops / self._busy, self._moved, 1.0)
+        busy = max(cost.busy for cost in self._costs)
+        moved = self.program.bytes / BYTES_PER_CYCLE["l3"]
+        return max(self.program.flops / busy, moved / busy, 1.0)
 
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
-        table = self._workload() | dict.fromkeys(ESTIMATES, 0.0) | self._estimates()
+        table = self._workload() | dict.fromkeys(ESTIMATES, 0.0) | self._estimates(columns)
         for kind in ("block", "cyclic", "dynamic"):
             table[f"chunk.{kind}"] = columns.is_("chunk", kind).astype(np.float64)
         for number in range(SLOTS):
@@ -127,17 +145,44 @@ class PlainFeatures:
             "machine.l2": log2(hardware["l2_bytes"]),
         }
 
-    def _estimates(self) -> dict[str, float | Array]:
-        moved = log2(max(self._moved / self.ideal, LEAST))
-        work = log2(max(self.program.flops / self._busy / self.ideal, LEAST))
+    @cached_property
+    def _costs(self) -> list[_Cost]:
+        """Of all that there is to choose, the last decision fastest."""
+        values = product(*self.domains.values())
+        return [self._cost(dict(zip(self.domains, one, strict=True))) for one in values]
+
+    def _cost(self, values: Mapping[str, Value]) -> _Cost:
+        busy, work, moved = 1, 0.0, 0.0
+        kernels = self.kernels(values)
+        for kernel in kernels:
+            points = prod(extent for _, extent in kernel.points)
+            own, most = min(points, self.hardware.threads), float(points)
+            busy = max(busy, own)
+            steps = most * steps_of(kernel.body)
+            work += max(steps, self.program.flops if len(kernels) == 1 else steps) / own
+            moved += most * moved_bytes(kernel) / BYTES_PER_CYCLE["l3"] / own
+        return _Cost(busy, work, moved, len(kernels) - 1)
+
+    def _estimates(self, columns: Columns) -> dict[str, float | Array]:
+        which = np.zeros(columns.rows, dtype=np.int64)
+        for name, domain in self.domains.items():
+            which = which * len(domain) + columns.codes(name)
+        work, moved, busy, meetings = (
+            np.array([getattr(cost, name) for cost in self._costs], dtype=np.float64)[which]
+            for name in ("work", "moved", "busy", "meetings")
+        )
+        meeting = meetings * BARRIER
         return {
-            "total.arithmetic": work,
-            "total.l3": moved,
-            "seconds.traffic": log2(max(self._moved, LEAST) / CLOCK),
-            "total.serial": float(self._busy == 1),
-            "joint.work": work,
-            "joint.l3": moved,
-            "joint.speed": self._busy,
+            "total.arithmetic": _log(work / self.ideal),
+            "total.l3": _log(moved / self.ideal),
+            "total.meeting": _log(meeting / self.ideal),
+            "total.estimate": _log((work + moved + meeting) / self.ideal),
+            "seconds.traffic": _log(moved / CLOCK),
+            "total.serial": (busy == 1).astype(np.float64),
+            "joint.work": _log(work / self.ideal),
+            "joint.l3": _log(moved / self.ideal),
+            "joint.estimate": _log((work + moved + meeting) / self.ideal),
+            "joint.speed": busy,
         }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ir.dtypes import compute_dtype, dtype_of
+from ir.errors import Refusal
 from ir.ops.map import Map
 from ir.plain.code import (
     TENSOR,
@@ -15,6 +16,7 @@ from ir.plain.code import (
     Array,
     Assign,
     Call,
+    Combine,
     Convert,
     Element,
     If,
@@ -28,10 +30,12 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.plain.pieces import parts_in
 from ir.plain.scalars import merged
+from ir.program import Program
 from ir.targets.cpu import integers
 from ir.targets.cpu.evaluate import cast, scalar_of
-from ir.targets.cpu.frame import PAGE, Frame, Room
+from ir.targets.cpu.frame import PAGE, Frame, Room, bytes_of
 from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
@@ -55,18 +59,44 @@ def own_arrays(kernel: PlainKernel) -> list[tuple[Array, int]]:
     return found
 
 
-def plain_room(kernel: PlainKernel) -> Room:
-    """The workspace of a plain kernel."""
-    sizes = (
-        place + array.size * dtype_of(array.dtype).bytes for array, place in own_arrays(kernel)
+def shared_parts(program: Program, kernels: Iterable[PlainKernel]) -> dict[str, int]:
+    """Tensors between kernels, and where each is in what threads share."""
+    found, place = {}, 0
+    for spec in parts_in(program, kernels):
+        found[spec.name] = place
+        place += round_up(bytes_of(spec), PAGE)
+    return found
+
+
+def plain_room(*kernels: PlainKernel, parts: Mapping[str, int] | None = None) -> Room:
+    """The workspace of plain kernels that run one after the other."""
+    own = (
+        place + array.size * dtype_of(array.dtype).bytes
+        for kernel in kernels
+        for array, place in own_arrays(kernel)
     )
-    return Room(0, round_up(max(sizes, default=0), PAGE))
+    shared = (
+        (parts or {})[spec.name] + bytes_of(spec)
+        for kernel in kernels
+        for spec in kernel.tensors
+        if spec.name in (parts or {})
+    )
+    return Room(round_up(max(shared, default=0), PAGE), round_up(max(own, default=0), PAGE))
 
 
 class PlainLowering:
-    """State of one lowering: where arrays are, and what variables hold in the current block."""
+    """State of one lowering: where arrays are, and what variables hold in the current block.
 
-    def __init__(self, kernel: PlainKernel, frame: Frame, vector: VectorRow) -> None:
+    `parts` are tensors in what threads share, each with its place.
+    """
+
+    def __init__(
+        self,
+        kernel: PlainKernel,
+        frame: Frame,
+        vector: VectorRow,
+        parts: Mapping[str, int] | None = None,
+    ) -> None:
         self.kernel, self.frame, self.b = kernel, frame, frame.b
         self.arith = Arithmetic(frame.b, vector.fma)
         self.arrays = {array.name: array for array in kernel.arrays}
@@ -74,8 +104,11 @@ class PlainLowering:
                       own_arrays(kernel)}  # fmt: skip
         for name, base in self.bases.items():
             base.name = base.name or name
-        tensors = (array.name for array in kernel.arrays if array.place == TENSOR)
-        self.bases |= {name: frame.pointers[name] for name in tensors}
+        for name in (array.name for array in kernel.arrays if array.place == TENSOR):
+            place = (parts or {}).get(name)
+            at = frame.pointers[name] if place is None else frame.b.offset(frame.shared, place)
+            at.name = at.name or name
+            self.bases[name] = at
 
     def run(self, chunk: str) -> None:
         """Emit the body at every point; a thread's points are as `chunk` says."""
@@ -101,6 +134,8 @@ class PlainLowering:
             variables[s.name.name] = self.scalar(s.value, variables)
         elif isinstance(s, Write):
             self._write(s, variables)
+        elif isinstance(s, Combine):
+            raise Refusal("atomic", f"{self.kernel.name}: the cpu target combines in order only")
         elif isinstance(s, If):
             self._if(s, variables)
         elif isinstance(s, Loop):

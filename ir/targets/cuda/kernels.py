@@ -16,7 +16,6 @@ from ir.errors import Refusal, UsageError
 from ir.kernel import Argument, Kernel
 from ir.ops.map import Map
 from ir.phases import Phase, phases_of
-from ir.plain.build import plain_kernel
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint, Space
@@ -25,7 +24,7 @@ from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.cluster_rules import exchange_fits
 from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program, part_name
 from ir.targets.cuda.few_rows import few_rows_seeds
-from ir.targets.cuda.launch import placed, plan_json
+from ir.targets.cuda.launch import Launch, placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.plain import PlainCudaKernel
@@ -87,7 +86,7 @@ def _phase_kernels(
     """
     if phase.plain:
         part = phase.program if first is None else _named(program, phase.program, first)
-        return (PlainCudaKernel(part, plain_kernel(part), _mark(first, 0), hardware),)
+        return (PlainCudaKernel(part, _mark(first, 0), hardware),)
     problem = ""
     for everywhere in (False, True):
         parts = cut_program(phase.program, everywhere, engine, taken)
@@ -327,7 +326,7 @@ def lower_all(
     choice = str(values.get("split", WHOLE))
     if choice != WHOLE and merge_of(values) == KERNEL:
         kernels, values = _split(program, choice, values, hardware, engine)
-    launches = [kernel.lower(values, kernel.program.name.replace(".", "_")) for kernel in kernels]
+    launches = [launch for kernel in kernels for launch in _launches(kernel, values)]
     for launch in launches:
         if launch.shared > hardware["shared_bytes"]:
             have = hardware["shared_bytes"]
@@ -353,6 +352,14 @@ def lower_all(
         program.name, "cuda", tuple(arguments), (("cuda", text), ("launch", plan)),
         launches[0].name, 0, notes,
     )  # fmt: skip
+
+
+def _launches(kernel: AnyKernel, values: Mapping[str, Value]) -> tuple[Launch, ...]:
+    """What a kernel of the program is launched as, one after the other."""
+    name = kernel.program.name.replace(".", "_")
+    if isinstance(kernel, PlainCudaKernel):
+        return kernel.launches(values, name)
+    return (kernel.lower(values, name),)
 
 
 def _tables(program: Program) -> list[str]:

@@ -7,44 +7,58 @@ in shared memory as far as they fit, and in the workspace beyond.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
-from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ir.columns import Columns, Decision
-from ir.dtypes import dtype_of
-from ir.plain.code import GROUP, TENSOR, Array, PlainKernel
+from ir.plain.build import plain_kernels
+from ir.plain.code import PlainKernel
+from ir.plain.pieces import WHOLE, Choices, Ways, parts_in
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.launch import Launch
-from ir.targets.cuda.plain_fold import scratch_bytes
-from ir.targets.cuda.plain_shape import folds_of
+from ir.targets.cuda.overlap import starts_early
+from ir.targets.cuda.plain_cuts import PlainCuts, spec_bytes
+from ir.targets.cuda.plain_step import PlainStep, Settings
 
 THREADS, FOLD, RUN = "threads", "fold", "run"
 THREAD, BLOCK = "thread", "block"
-_UNIT = 16  # bytes that arrays of a group begin at multiples of
-_GROUPS = 32  # blocks for each processor, over which a group's points are spread
-_FEW_GROUPS = 4  # the same where each has memory of its own in the workspace
-_MOST_BLOCKS = 1 << 20
+_CUTS = 6  # ways to cut among the seeds
 _LONG = 512  # iterations of a fold from which blocks come first among seeds
 
 
 class PlainCudaKernel:
-    """Decisions, constraints, seeds and lowering of one plain kernel. `mark` ends its names.
+    """Decisions, constraints, seeds and lowering of plain kernels. `mark` ends their names.
 
-    `program` is the phase that `plain` computes.
+    `program` is the phase that they compute; `plain` is the kernel of one that is not cut, where it
+    is given, and then there is nothing to cut.
     """
 
     kind = "plain"
 
-    def __init__(self, program: Program, plain: PlainKernel, mark: str, hardware: Hardware) -> None:
-        self.program, self.plain, self.mark, self.hardware = program, plain, mark, hardware
-        self.folds = folds_of(plain)
-        self.points = prod(extent for _, extent in plain.points)
+    def __init__(
+        self, program: Program, mark: str, hardware: Hardware, plain: PlainKernel | None = None
+    ) -> None:
+        self.program, self.mark, self.hardware = program, mark, hardware
+        self.cuts = PlainCuts(program, mark, hardware, Choices() if plain else None)
+        self._steps: dict[Ways, tuple[PlainStep, ...]] = {}
+        if plain is not None:
+            self._steps[WHOLE] = (PlainStep(plain, hardware),)
+        (self.whole,) = self.steps(WHOLE)
+        self.plain, self.folds, self.points = (
+            self.whole.plain, self.whole.folds, self.whole.points
+        )  # fmt: skip
+
+    def steps(self, ways: Ways) -> tuple[PlainStep, ...]:
+        """The kernels, one after the other."""
+        if ways not in self._steps:
+            kernels = plain_kernels(self.program, ways)
+            self._steps[ways] = tuple(PlainStep(one, self.hardware) for one in kernels)
+        return self._steps[ways]
 
     # -- the space
 
@@ -66,11 +80,18 @@ class PlainCudaKernel:
         if self.folds:
             why = "neighbours along the axis that a thread of a block takes at a time"
             found.append(Decision(self.name(RUN), (1, 2, 4, 8), "binding", owner, why))
-        return found
+        return found + self.cuts.decisions()
 
     def constraints(self) -> list[Constraint]:
-        if not self.chooses:
-            return []
+        cuts = self.cuts.constraints(self._room)
+        return [*cuts, self._neighbours()] if self.chooses else cuts
+
+    def _room(self, pieces: int) -> int:
+        """Bytes that the parts of so many pieces take."""
+        steps = self.steps(Ways(pieces=pieces))
+        return sum(map(spec_bytes, parts_in(self.program, (step.plain for step in steps))))
+
+    def _neighbours(self) -> Constraint:
         fold, run = self.name(FOLD), self.name(RUN)
 
         def check(columns: Columns) -> Any:
@@ -80,9 +101,22 @@ class PlainCudaKernel:
             return f"{run}={values[run]} with {fold}={values[fold]}"
 
         needs = "only threads of a block take neighbours of each other"
-        return [Constraint(run, needs, check, explain, reads=(fold, run))]
+        return Constraint(run, needs, check, explain, reads=(fold, run))
 
     def seeds(self) -> list[dict[str, Value]]:
+        """What a thread or a block does, with the ways to cut that look fastest."""
+        from ir.targets.cuda.plain_costs import PlainCosts
+
+        plain, cuts = self._uncut_seeds(), list(self.cuts.all())
+        if len(cuts) == 1:
+            return plain
+        costs = PlainCosts(self)
+        ranked = sorted(cuts, key=lambda cut: costs.clocks(self.cuts.ways(cut), plain[0]))
+        few = ranked[:_CUTS]
+        seeds = [{**plain[0], **cut} for cut in few]
+        return seeds + [{**seed, **cut} for seed in plain[1:] for cut in few[:2]]
+
+    def _uncut_seeds(self) -> list[dict[str, Value]]:
         """Blocks first where points are few or the axis is long."""
         if not self.folds:
             return [{self.name(THREADS): threads} for threads in (128, 256, 64, 512)]
@@ -98,60 +132,43 @@ class PlainCudaKernel:
         found: dict[str, Value] = {self.name(THREADS): threads, self.name(RUN): run}
         return found | ({self.name(FOLD): way} if self.chooses else {})
 
-    def grouped(self, columns: Columns) -> Any:
-        """Where a point is a block's."""
-        if self.chooses:
+    def settings(self, step: PlainStep, values: Mapping[str, Value]) -> Settings:
+        """What a schedule says of a step: whether a point is a block's is as the decision says, or
+        as it is better where there is none for it."""
+        grouped = step.better_grouped
+        if self._is_chosen(step):
+            grouped = values[self.name(FOLD)] == BLOCK
+        threads, run = values[self.name(THREADS)], values.get(self.name(RUN), 1)
+        return Settings(int(threads), grouped, int(run), starts_early(values))
+
+    def grouped(self, step: PlainStep, columns: Columns) -> NDArray[np.bool_]:
+        """Where a point of a step is a block's."""
+        if self._is_chosen(step):
             return columns.is_(self.name(FOLD), BLOCK)
-        return np.full(columns.rows, self.plain.cooperative)
+        return np.full(columns.rows, step.better_grouped)
+
+    def _is_chosen(self, step: PlainStep) -> bool:
+        """Whether a step's points are threads' or blocks' as a decision says."""
+        return self.chooses and bool(step.folds)
 
     # -- a schedule
 
-    def is_grouped(self, values: Mapping[str, Value]) -> bool:
-        return self.plain.cooperative or values.get(self.name(FOLD)) == BLOCK
-
-    @cached_property
-    def most_scratch(self) -> int:
-        """Shared memory that folds take with the most threads."""
-        return scratch_bytes(self.folds, 512)
-
-    @cached_property
-    def shared(self) -> tuple[Array, ...]:
-        """A group's arrays that lie in shared memory: the small ones first."""
-        left = int(self.hardware["shared_bytes"]) - self.most_scratch
-        found = []
-        for array in sorted(self._group, key=array_bytes):
-            left -= array_bytes(array)
-            if left >= 0:
-                found.append(array)
-        return tuple(found)
-
-    @cached_property
-    def spilled(self) -> tuple[Array, ...]:
-        """A group's arrays in the workspace."""
-        return tuple(array for array in self._group if array not in self.shared)
-
-    @property
-    def _group(self) -> tuple[Array, ...]:
-        return tuple(array for array in self.plain.arrays if array.place == GROUP)
-
-    @property
-    def local(self) -> tuple[Array, ...]:
-        """Arrays of a thread."""
-        return tuple(a for a in self.plain.arrays if a.place not in (GROUP, TENSOR))
-
-    def grid(self, threads: int, grouped: bool) -> int:
-        """Blocks, which stride over the points if they are fewer."""
-        if not grouped:
-            return min(-(-self.points // threads), _MOST_BLOCKS)
-        each = _FEW_GROUPS if self.spilled else _GROUPS
-        return min(self.points, each * int(self.hardware["sms"]))
-
-    def lower(self, values: Mapping[str, Value], name: str) -> Launch:
+    def launches(self, values: Mapping[str, Value], name: str) -> tuple[Launch, ...]:
+        """The launches of all steps."""
         from ir.targets.cuda.plain_lower import PlainLowering
 
-        return PlainLowering(self, values, name).run()
+        steps = self.steps(self.cuts.ways(values))
+        return tuple(
+            PlainLowering(
+                step,
+                self.program,
+                self.settings(step, values),
+                f"{name}_{number}" if number else name,
+            ).run()
+            for number, step in enumerate(steps)
+        )
 
 
-def array_bytes(array: Array) -> int:
-    """Memory of an array, up to where the next one may begin."""
-    return -(-array.size * dtype_of(array.dtype).bytes // _UNIT) * _UNIT
+def _numbered(name: str, number: int) -> str:
+    """The name of one kernel of several."""
+    return f"{name}_s{number}" if number else name

@@ -2,65 +2,151 @@
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import Columns
-from ir.plain.code import Accumulate, Loop, Spread
+from ir.plain.accesses import arrays_in, every, nested
+from ir.plain.code import Accumulate, Combine, If, Loop, Spread, Statement, Write
+from ir.plain.pieces import Ways
+from ir.plain.strides import extent_of, steps_of
+from ir.schedule import Value
 from ir.targets.cuda.plain import RUN, THREADS, PlainCudaKernel
-from ir.targets.cuda.plain_shape import every
+from ir.targets.cuda.plain_cuts import spec_bytes
+from ir.targets.cuda.plain_step import PlainStep
 
 Array = NDArray[np.float64]
 Table = dict[str, Array]
 LANES_PER_CLOCK = 128.0
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0
+STEP_INSTRUCTIONS = 10.0  # of an iteration, each of a warp at a time
 STEP_CLOCKS = 40.0  # of an iteration that waits for the one before
 MEET_CLOCKS = 300.0  # of a chunk's shuffles and its meeting
+AGAIN_CLOCKS = 600.0  # of an element that is read and written again
+MET_CLOCKS = 4.0  # of an element that is combined where others are
 THREADS_PER_PROCESSOR = 2048.0
 
 
 class PlainCosts:
-    """Costs of one plain kernel."""
+    """Costs of the kernels of one phase."""
 
     def __init__(self, kernel: PlainCudaKernel) -> None:
         self.kernel, self.program, self.hardware = kernel, kernel.program, kernel.hardware
 
+    def clocks(self, ways: Ways, values: Mapping[str, Value]) -> float:
+        """The estimate of one schedule's time, cut in some way."""
+        total = 0.0
+        for step in self.kernel.steps(ways):
+            said = self.kernel.settings(step, values)
+            one = np.ones(1)
+            table = self._step(step, ways, one * said.threads, one * said.run,
+                               np.array([said.grouped]))  # fmt: skip
+            total += float(table["clocks"][0])
+        return total
+
     def table(self, columns: Columns) -> Table:
-        """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
-        kernel, sms = self.kernel, float(self.hardware["sms"])
+        """Features of the longest kernel, and under "clocks" and "traffic" estimates of the time
+        that all of them take."""
+        kernel, found = self.kernel, dict[str, Array]()
         threads = np.asarray(columns[kernel.name(THREADS)], dtype=np.float64)
-        grouped = np.asarray(kernel.grouped(columns), dtype=bool)
         run = np.ones(columns.rows)
         if kernel.name(RUN) in columns:
             run = np.asarray(columns[kernel.name(RUN)], dtype=np.float64)
-        blocks = np.where(grouped, kernel.points, np.ceil(kernel.points / threads))
+        for here, cut in kernel.cuts.rows(columns):
+            part = columns.where(here)
+            for name, values in self._cut(cut, part, threads[here], run[here]).items():
+                found.setdefault(name, np.zeros(columns.rows))[here] = values
+        return found
+
+    def _cut(self, ways: Ways, columns: Columns, threads: Array, run: Array) -> Table:
+        """Of schedules that cut alike."""
+        tables = [
+            self._step(step, ways, threads, run, self.kernel.grouped(step, columns))
+            for step in self.kernel.steps(ways)
+        ]
+        longest = max(tables, key=lambda table: float(table["clocks"].sum()))
+        sums = {
+            name: np.sum([table[name] for table in tables], axis=0)
+            for name in ("clocks", "traffic")
+        }
+        return longest | {"parts": np.full(len(run), np.log2(ways.pieces))} | sums
+
+    def _step(
+        self, step: PlainStep, ways: Ways, threads: Array, run: Array, grouped: NDArray[np.bool_]
+    ) -> Table:
+        sms = float(self.hardware["sms"])
+        blocks = np.where(grouped, step.points, np.ceil(step.points / threads))
         resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, 32.0)
         waves = blocks / resident / sms
-        trips = self._trips(threads * run, grouped)
+        serial = _Serial(step, threads, run, grouped, self._rare(step, ways))
         busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
-        traffic = np.full(columns.rows, self.program.bytes / MEMORY_BYTES_PER_CLOCK / sms)
-        work = self.program.flops / LANES_PER_CLOCK / sms / busy
-        steps = np.ceil(waves) * trips * np.where(grouped, MEET_CLOCKS + run, STEP_CLOCKS)
+        moved = float(sum(map(spec_bytes, step.plain.tensors)))
+        traffic = np.full(len(run), moved / MEMORY_BYTES_PER_CLOCK / sms)
+        issued = step.points * (1.0 + steps_of(step.plain.body)) * STEP_INSTRUCTIONS
+        work = max(self.program.flops, issued) / LANES_PER_CLOCK / sms / busy
+        steps = np.ceil(waves) * serial.clocks(step.plain.body)
+        steps = np.maximum(steps, self._crowd(step))
         clocks = np.maximum(np.maximum(traffic / busy, work), steps) + FILL_CLOCKS
+        trips = serial.trips(step.plain.body)
         return {
             "threads": np.log2(threads), "blocks": np.log2(blocks), "trips": np.log2(trips),
             "resident": resident, "waves": np.log2(waves), "busy": busy, "reduced.own": run,
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
 
-    def _trips(self, chunk: Array, grouped: NDArray[np.bool_]) -> Array:
+    def _rare(self, step: PlainStep, ways: Ways) -> float:
+        """How often one of a warp's threads owns the place of an element."""
+        if ways.owners == 1:
+            return 1.0
+        own = self.kernel.steps(replace(ways, owners=1))[0].points
+        shares = max(1.0, step.points / own)
+        return min(1.0, max(1.0, 32.0 / own) / shares)
+
+    def _crowd(self, step: PlainStep) -> float:
+        """Clocks in which elements meet in the same places, one after the other."""
+        met = [s for s in every(step.plain.body) if isinstance(s, Combine)]
+        sizes = {array.name: array.size for array in step.plain.arrays}
+        return max((MET_CLOCKS * step.points / sizes[s.array] for s in met), default=0.0)
+
+
+class _Serial:
+    """What one thread does one after the other; `rare`: how often a condition holds."""
+
+    def __init__(
+        self, step: PlainStep, threads: Array, run: Array, grouped: NDArray[np.bool_], rare: float
+    ) -> None:
+        self.chunk, self.run, self.grouped, self.rare = threads * run, run, grouped, rare
+        self.shared = {id(fold) for fold in step.folds}
+
+    def trips(self, statements: Iterable[Statement]) -> Array:
         """Iterations, or chunks of them, one after the other."""
-        found = np.ones(len(chunk))
-        shared = {id(fold) for fold in self.kernel.folds}
-        for statement in every(self.kernel.plain.body):
-            if isinstance(statement, Loop | Accumulate):
-                together = grouped if id(statement) in shared else np.zeros_like(grouped)
-                long = np.full(len(chunk), float(statement.extent))
-                found = found + np.where(together, np.ceil(long / chunk), long)
-            elif isinstance(statement, Spread):
-                total = float(prod(extent for _, extent in statement.variables))
-                found = found + np.where(grouped, np.ceil(total / chunk), total)
+        found = np.ones(len(self.run))
+        for statement in every(statements):
+            if isinstance(statement, Loop | Accumulate | Spread):
+                found = found + self._trips(statement)
+        return np.asarray(found, dtype=np.float64)
+
+    def _trips(self, statement: Loop | Accumulate | Spread) -> Array:
+        long = np.full(len(self.run), float(extent_of(statement)))
+        if isinstance(statement, Spread) or id(statement) in self.shared:
+            return np.where(self.grouped, np.ceil(long / self.chunk), long)
+        return long
+
+    def clocks(self, statements: Iterable[Statement]) -> Array:
+        found = np.zeros(len(self.run))
+        for s in statements:
+            if isinstance(s, If):
+                often = 1.0 if s.other else self.rare
+                found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
+            elif isinstance(s, Loop | Accumulate | Spread):
+                each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
+                meets = np.where(self.grouped, MEET_CLOCKS + self.run, STEP_CLOCKS)
+                each = each + (STEP_CLOCKS if isinstance(s, Loop) else meets)
+                found = found + self._trips(s) * each
+            elif isinstance(s, Write) and s.array in arrays_in((s.value,)):
+                found = found + AGAIN_CLOCKS
         return np.asarray(found, dtype=np.float64)

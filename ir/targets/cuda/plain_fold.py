@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ir.plain.accesses import read, written
 from ir.plain.code import Accumulate, Name
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import WARP
-from ir.targets.cuda.plain_shape import read, written
 
 if TYPE_CHECKING:
     from ir.targets.cuda.plain_text import PlainText

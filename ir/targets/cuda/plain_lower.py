@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ir.plain.code import Array
-from ir.schedule import Value
+from ir.plain.pieces import parts_in
+from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch, Parameter, Room
-from ir.targets.cuda.overlap import await_kernel_before, starts_early
-from ir.targets.cuda.plain import RUN, THREADS, PlainCudaKernel, array_bytes
+from ir.targets.cuda.overlap import await_kernel_before
+from ir.targets.cuda.plain_cuts import spec_bytes
 from ir.targets.cuda.plain_fold import scratch_bytes
+from ir.targets.cuda.plain_step import PlainStep, Settings, array_bytes
 from ir.targets.cuda.plain_text import MOST_I32, Group, PlainText
 from ir.targets.cuda.writer import Writer
 
@@ -19,15 +21,14 @@ from ir.targets.cuda.writer import Writer
 class PlainLowering:
     """One schedule of a plain kernel on its way to text."""
 
-    def __init__(self, kernel: PlainCudaKernel, values: Mapping[str, Value], name: str) -> None:
-        self.kernel, self.name, self.w = kernel, name, Writer()
-        self.threads = int(values[kernel.name(THREADS)])
-        self.grouped = kernel.is_grouped(values)
-        self.grid = kernel.grid(self.threads, self.grouped)
-        self.early = starts_early(values)
-        group = Group(self.threads, int(values.get(kernel.name(RUN), 1))) if self.grouped else None
-        self.text = PlainText(kernel.plain, self.w, group)
-        self.tensors = [self.text.names[spec.name] for spec in kernel.plain.tensors]
+    def __init__(self, step: PlainStep, program: Program, settings: Settings, name: str) -> None:
+        self.step, self.program, self.name, self.w = step, program, name, Writer()
+        self.threads, self.grouped = settings.threads, settings.grouped
+        self.grid = step.grid(self.threads, self.grouped)
+        self.early = settings.early
+        group = Group(self.threads, settings.run) if self.grouped else None
+        self.text = PlainText(step.plain, self.w, group)
+        self.tensors = [self.text.names[spec.name] for spec in step.plain.tensors]
 
     def run(self) -> Launch:
         w = self.w
@@ -38,18 +39,28 @@ class PlainLowering:
             self._blocks()
         else:
             self._threads()
-        names = [spec.name for spec in self.kernel.plain.tensors]
-        rooms = (Room(f"{self.name}.room", room * self.grid),) if room else ()
-        names += [one.argument for one in rooms]
+        parts = {spec.name: spec for spec in parts_in(self.program, (self.step.plain,))}
+        names = [
+            f"{self.program.name}.{spec.name}" if spec.name in parts else spec.name
+            for spec in self.step.plain.tensors
+        ]
+        rooms = [
+            Room(f"{self.program.name}.{spec.name}", spec_bytes(spec))
+            for spec in parts.values()
+            if spec.role == "output"
+        ]
+        if room:
+            rooms.append(Room(f"{self.name}.room", room * self.grid))
+            names.append(rooms[-1].argument)
         text = f"{self._head(bool(room))} {{\n{w.text}}}\n"
         return Launch(
             self.name, text, self.grid, self.threads, shared, tuple(map(Parameter, names)),
-            rooms=rooms, early=self.early,
+            rooms=tuple(rooms), early=self.early,
         )  # fmt: skip
 
     def _head(self, room: bool) -> str:
         parameters = []
-        for spec, name in zip(self.kernel.plain.tensors, self.tensors, strict=True):
+        for spec, name in zip(self.step.plain.tensors, self.tensors, strict=True):
             constness = "const " if spec.role == "input" else ""
             parameters.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {name}")
         parameters += ["u8* room"] if room else []
@@ -60,7 +71,7 @@ class PlainLowering:
 
     def _arrays(self) -> tuple[int, int]:
         """Declare arrays that are no tensors; bytes of shared memory, and of a block's room."""
-        kernel = self.kernel
+        kernel = self.step
         if not self.grouped:
             for array in (*kernel.shared, *kernel.spilled, *kernel.local):
                 self._declare_local(array)
@@ -89,8 +100,8 @@ class PlainLowering:
 
     def _blocks(self) -> None:
         """A block for each point, or for several, one after the other."""
-        w, points = self.w, self.kernel.points
-        if self.kernel.folds:
+        w, points = self.w, self.step.points
+        if self.step.folds:
             w.line(f"const i32 lane = thread % {WARP}, warp = thread / {WARP};")
             w.line("i32 slot = 0;" if self.threads > WARP else "")
         if self.grid == points:
@@ -104,7 +115,7 @@ class PlainLowering:
 
     def _threads(self) -> None:
         """A thread for each point, or for several."""
-        points, together = self.kernel.points, self.grid * self.threads
+        points, together = self.step.points, self.grid * self.threads
         kind = "i32" if points + together <= MOST_I32 else "i64"
         start = f"tw_block_x() * {self.threads} + thread"
         start = f"(i64){start}" if kind == "i64" else start
@@ -118,5 +129,5 @@ class PlainLowering:
             self._point()
 
     def _point(self) -> None:
-        self.text.coordinates(self.kernel.plain.points, "point")
-        self.text.run(self.kernel.plain.body)
+        self.text.coordinates(self.step.plain.points, "point")
+        self.text.run(self.step.plain.body)

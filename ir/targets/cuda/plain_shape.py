@@ -1,4 +1,4 @@
-"""What the statements of a plain kernel read, write and assign, and which folds a group can share.
+"""Which arrays of a plain kernel threads could meet in, and which folds a group can share.
 
 Knows no text and no schedule.
 """
@@ -6,78 +6,23 @@ Knows no text and no schedule.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
+from ir.plain.accesses import every, nested, read, written
 from ir.plain.code import (
     THREAD,
     Accumulate,
     Assign,
-    Call,
-    Convert,
-    Element,
     If,
     Let,
     Loop,
     PlainKernel,
-    Scalar,
     Spread,
     Statement,
     Write,
 )
 
 SHORT = 64  # iterations up to which a fold is not worth a group's meetings
-
-
-def nested(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
-    """The blocks inside a statement."""
-    if isinstance(statement, If):
-        return statement.body, statement.other
-    if isinstance(statement, Loop | Spread):
-        return (statement.body,)
-    if isinstance(statement, Accumulate):
-        return statement.body, statement.keep
-    return ()
-
-
-def scalars_of(statement: Statement) -> tuple[Scalar, ...]:
-    """The scalars that a statement itself evaluates, without those of its blocks."""
-    if isinstance(statement, Let | Assign):
-        return (statement.value,)
-    if isinstance(statement, Write):
-        return statement.index, statement.value
-    if isinstance(statement, If):
-        return (statement.condition,)
-    return statement.values if isinstance(statement, Accumulate) else ()
-
-
-def every(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """All statements, those inside others too."""
-    for statement in statements:
-        yield statement
-        for block in nested(statement):
-            yield from every(block)
-
-
-def arrays_in(scalars: Iterable[Scalar]) -> Iterator[str]:
-    """Arrays that scalars read."""
-    for scalar in scalars:
-        if isinstance(scalar, Element):
-            yield scalar.array
-            yield from arrays_in((scalar.index,))
-        elif isinstance(scalar, Call):
-            yield from arrays_in(scalar.args)
-        elif isinstance(scalar, Convert):
-            yield from arrays_in((scalar.arg,))
-
-
-def read(statements: Iterable[Statement]) -> frozenset[str]:
-    """Arrays that statements read anywhere."""
-    return frozenset(a for s in every(statements) for a in arrays_in(scalars_of(s)))
-
-
-def written(statements: Iterable[Statement]) -> frozenset[str]:
-    """Arrays that statements write anywhere."""
-    return frozenset(s.array for s in every(statements) if isinstance(s, Write))
 
 
 def changing(statements: Sequence[Statement]) -> frozenset[str]:

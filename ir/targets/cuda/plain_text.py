@@ -12,10 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 
+from ir.plain.accesses import arrays_in, every, nested, scalars_of
 from ir.plain.code import (
     THREAD,
     Accumulate,
     Assign,
+    Combine,
     If,
     Let,
     Loop,
@@ -30,14 +32,7 @@ from ir.plain.scalars import merged
 from ir.targets.cuda import scalars
 from ir.targets.cuda.plain_fold import SharedFold
 from ir.targets.cuda.plain_scalars import Names, PlainScalars
-from ir.targets.cuda.plain_shape import (
-    arrays_in,
-    changing,
-    every,
-    folds_of,
-    nested,
-    scalars_of,
-)
+from ir.targets.cuda.plain_shape import changing, folds_of
 from ir.targets.cuda.writer import Writer
 
 MOST_I32 = 2**31 - 1
@@ -81,6 +76,8 @@ class PlainText:
                 self.w.line(f"{self.names[statement.name.name]} = {text};")
             case Write():
                 self._write(statement, together)
+            case Combine():
+                self._combine(statement, together)
             case If():
                 self._if(statement, together)
             case Loop():
@@ -139,6 +136,13 @@ class PlainText:
             self.meet_if_late()
             self.w.line(f"if (thread == 0) {self.names[write.array]}[{here}] = {found};")
             self.meet()
+
+    def _combine(self, combine: Combine, together: bool) -> None:
+        place = f"&{self.names[combine.array]}[{self.scalars.text(combine.index)}]"
+        value = self.scalars.stored(combine.array, combine.value)
+        one = "if (thread == 0) " if together else ""
+        dtype = self.scalars.dtypes[combine.array]
+        self.w.line(f"{one}tw_combine_{combine.kind}_{dtype}({place}, {value});")
 
     def _if(self, statement: If, together: bool) -> None:
         late = self.late

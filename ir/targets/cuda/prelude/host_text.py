@@ -275,6 +275,20 @@ TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 2); }
 TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 1); }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { rt_add_f32(address, v); }
+//@ tw_combine_sum_i32
+TW_INLINE void tw_combine_sum_i32(i32* address, i32 v) { *address = (i32)((u32)*address + (u32)v); }
+//@ tw_combine_sum_i64
+TW_INLINE void tw_combine_sum_i64(i64* address, i64 v) { *address = (i64)((u64)*address + (u64)v); }
+//@ tw_combine_max_i32 tw_combine_max_i64 tw_combine_max_f32 tw_combine_max_f64
+template <typename T> TW_INLINE void NAME(T* address, T v) {
+  if (v > *address || v != v) *address = v;
+}
+//@ tw_combine_min_i32 tw_combine_min_i64 tw_combine_min_f32 tw_combine_min_f64
+template <typename T> TW_INLINE void NAME(T* address, T v) {
+  if (v < *address || v != v) *address = v;
+}
+//@ tw_combine_or_bool
+TW_INLINE void tw_combine_or_bool(u8* address, u8 v) { *address |= v; }
 //@ tw_count
 TW_INLINE u32 tw_count(u32* address) { return rt_count(address); }
 //@ tw_await

@@ -198,4 +198,54 @@ TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
 TW_INLINE void tw_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 //@ tw_grid_launch
 TW_INLINE void tw_grid_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+//@ tw_combine_sum_i32
+// Combinations with what is in memory, each atomic; the order does not show in the result.
+TW_INLINE void tw_combine_sum_i32(i32* address, i32 v) { atomicAdd(address, v); }
+//@ tw_combine_sum_i64
+TW_INLINE void tw_combine_sum_i64(i64* address, i64 v) { atomicAdd((unsigned long long*)address, (unsigned long long)v); }
+//@ tw_combine_max_i32
+TW_INLINE void tw_combine_max_i32(i32* address, i32 v) { atomicMax(address, v); }
+//@ tw_combine_min_i32
+TW_INLINE void tw_combine_min_i32(i32* address, i32 v) { atomicMin(address, v); }
+//@ tw_combine_max_i64
+TW_INLINE void tw_combine_max_i64(i64* address, i64 v) { atomicMax((long long*)address, (long long)v); }
+//@ tw_combine_min_i64
+TW_INLINE void tw_combine_min_i64(i64* address, i64 v) { atomicMin((long long*)address, (long long)v); }
+//@ tw_combine_max_f32
+// By the order of the bits, as whole numbers, in which -0 is below 0; NaN stays.
+TW_INLINE void tw_combine_max_f32(f32* address, f32 v) {
+  u32 bits = v == v ? tw_bits(v) : 0x7fc00000u;
+  if ((i32)bits >= 0)
+    atomicMax((i32*)address, (i32)bits);
+  else
+    atomicMin((u32*)address, bits);
+}
+//@ tw_combine_max_f64
+TW_INLINE void tw_combine_max_f64(f64* address, f64 v) {
+  u64 bits = v == v ? tw_bits_64(v) : 0x7ff8000000000000ull;
+  if ((i64)bits >= 0)
+    atomicMax((long long*)address, (long long)bits);
+  else
+    atomicMin((unsigned long long*)address, (unsigned long long)bits);
+}
+//@ tw_combine_min_f32
+TW_INLINE void tw_combine_min_f32(f32* address, f32 v) {
+  u32 bits = v == v ? tw_bits(v) : 0xffc00000u;
+  if ((i32)bits >= 0)
+    atomicMin((i32*)address, (i32)bits);
+  else
+    atomicMax((u32*)address, bits);
+}
+//@ tw_combine_min_f64
+TW_INLINE void tw_combine_min_f64(f64* address, f64 v) {
+  u64 bits = v == v ? tw_bits_64(v) : 0xfff8000000000000ull;
+  if ((i64)bits >= 0)
+    atomicMin((long long*)address, (long long)bits);
+  else
+    atomicMax((unsigned long long*)address, (unsigned long long)bits);
+}
+//@ tw_combine_or_bool
+TW_INLINE void tw_combine_or_bool(u8* address, u8 v) {
+  if (v) *(volatile u8*)address = 1;
+}
 """

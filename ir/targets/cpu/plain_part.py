@@ -1,0 +1,156 @@
+"""What computes a phase by plain kernels, whose points threads share: its space and its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import product
+from math import prod
+from typing import Any
+
+from ir.columns import Columns, Decision
+from ir.plain.build import choices_of, plain_kernels
+from ir.plain.code import PlainKernel
+from ir.plain.pieces import Ways, parts_in
+from ir.program import Program
+from ir.schedule import Schedule, Value
+from ir.space import Constraint, Space
+from ir.target import Hardware
+from ir.targets.cpu.frame import Frame, Planned, bytes_of
+from ir.targets.cpu.instructions import vector_row
+from ir.targets.cpu.phase_features import PlainFeatures
+from ir.targets.cpu.plain import PlainLowering, plain_room, shared_parts
+
+OWNERS, PIECES, INNER, CHUNK = "owners", "pieces", "inner", "chunk"
+MOST_PARTS = 1 << 30
+"""Bytes that the parts of pieces may take."""
+LONG = 256  # coordinates of an axis that are worth being cut into pieces
+
+
+@dataclass(frozen=True)
+class PlainPart:
+    """A program that plain kernels compute, one after the other."""
+
+    program: Program
+    hardware: Hardware
+
+    @property
+    def ideal(self) -> float:
+        """Cycles that it takes at least."""
+        return self._features.ideal
+
+    @cached_property
+    def _features(self) -> PlainFeatures:
+        return PlainFeatures(self.program, self.hardware, self._domains, self._made)
+
+    def _made(self, values: Mapping[str, Value]) -> tuple[PlainKernel, ...]:
+        return self._kernels(ways_of(values))
+
+    def _kernels(self, ways: Ways) -> tuple[PlainKernel, ...]:
+        return _plain_kernels(self.program, ways)
+
+    def _points(self, ways: Ways) -> int:
+        return max(prod(extent for _, extent in one.points) for one in self._kernels(ways))
+
+    @cached_property
+    def _domains(self) -> Mapping[str, tuple[Value, ...]]:
+        """What there is to choose, but for how points are dealt out."""
+        threads, choices = self.hardware.threads, choices_of(self.program)
+        found: dict[str, tuple[Value, ...]] = {}
+        inside = (False, True) if choices.inner else (False,)
+        if threads > 1 and any(
+            self._points(Ways(threads, inner=inner)) > self._points(Ways(inner=inner))
+            for inner in inside
+        ):
+            found[OWNERS] = (1, threads)
+        if threads > 1 and choices.longest >= LONG:
+            found[PIECES] = (1, threads)
+        if choices.inner:
+            found[INNER] = inside
+        return found
+
+    def _decisions(self) -> Iterator[Decision]:
+        points, threads = self._points(Ways()), self.hardware.threads
+        ways = map(ways_of, _all(self._domains))
+        several = threads > 1 and max(map(self._points, ways)) > 1
+        kinds = ("block", "cyclic", "dynamic") if several else ("block",)
+        why = f"how {points} points are dealt out to threads"
+        yield Decision(CHUNK, kinds, "binding", "program", why, "block")
+        whys = {
+            OWNERS: f"threads among which the output is shared out: {points} points alone",
+            PIECES: "parts of the longest axis, each by itself, merged in order",
+            INNER: "axes without anything to meet are loops of a thread, not points",
+        }
+        for name, domain in self._domains.items():
+            group = "order" if name == INNER else "binding"
+            first = domain[0]
+            unsaid = None if name == OWNERS else first
+            yield Decision(name, domain, group, "program", whys[name], first, unsaid=unsaid)
+
+    def _constraints(self) -> tuple[Constraint, ...]:
+        if PIECES not in self._domains:
+            return ()
+        room = {
+            count: sum(
+                map(bytes_of, parts_in(self.program, self._kernels(Ways(pieces=int(count)))))
+            )
+            for count in self._domains[PIECES]
+        }
+
+        def check(columns: Columns) -> Any:
+            return columns.lookup(PIECES, room) <= MOST_PARTS
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return (
+                f"{values[PIECES]} pieces take {room[int(values[PIECES])]:,} bytes, "
+                f"{MOST_PARTS:,} at most"
+            )
+
+        needs = "what pieces leave for the merge has room"
+        return (Constraint(PIECES, needs, check, explain, reads=(PIECES,)),)
+
+    def _room(self, pieces: int) -> int:
+        parts = parts_in(self.program, self._kernels(Ways(pieces=pieces)))
+        return sum(map(bytes_of, parts))
+
+    def _seeds(self) -> tuple[dict[str, Value], ...]:
+        """All that there is, the most promising first: the last of each domain."""
+        chosen = [dict(reversed(one.items())) for one in _all(self._domains)]
+        return tuple({CHUNK: "block", **values} for values in reversed(chosen))
+
+    def space(self) -> Space:
+        decisions, rules = tuple(self._decisions()), self._constraints()
+        return Space("cpu", decisions, rules, self._seeds(), features=self._features)
+
+    def planned(self, schedule: Schedule) -> Planned:
+        kernels = self._kernels(ways_of(schedule.as_dict()))
+        vector, chunk = vector_row(self.hardware.isa), str(schedule.get(CHUNK, "block"))
+        places = shared_parts(self.program, kernels)
+
+        def emit(frame: Frame) -> None:
+            for number, kernel in enumerate(kernels):
+                if number:
+                    frame.barrier()
+                PlainLowering(kernel, frame, vector, places).run(chunk)
+
+        return Planned(plain_room(*kernels, parts=places), emit)
+
+
+def ways_of(values: Mapping[str, Value]) -> Ways:
+    """How the kernels of a schedule are cut."""
+    return Ways(
+        owners=int(values.get(OWNERS) or 1),
+        pieces=int(values.get(PIECES) or 1),
+        inner=bool(values.get(INNER, False)),
+    )
+
+
+def _all(domains: Mapping[str, tuple[Value, ...]]) -> Iterator[dict[str, Value]]:
+    for values in product(*domains.values()):
+        yield dict(zip(domains, values, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _plain_kernels(program: Program, ways: Ways) -> tuple[PlainKernel, ...]:
+    return plain_kernels(program, ways)

@@ -1,0 +1,148 @@
+"""Plain kernels cut into pieces: what they leave is what the program means."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ir import Graph
+from ir.axes import Axis
+from ir.dtypes import from_float
+from ir.errors import ProgramError
+from ir.folding import scatter
+from ir.ops.base import Array
+from ir.plain.build import choices_of, plain_kernel, plain_kernels
+from ir.plain.meaning import meaning, meanings
+from ir.plain.pieces import Ways, parts_in
+from ir.plain.strides import moved_bytes, steps_of
+from ir.program import Program
+from ir.tiles import Operand
+from tests.judging import bounds_of
+
+TYPES = ("f32", "f64", "bf16", "i32", "i64", "u8")
+WAYS = st.builds(
+    Ways, st.sampled_from((1, 3, 8)), st.sampled_from((1, 2, 3, 50)), inner=st.booleans()
+)
+
+
+def sent(kind: str, dtype: str, extents: tuple[int, int, int, int], owned: str) -> Program:
+    """Elements over (i, t, d) sent to k by an index tile along t; `owned` axes to themselves."""
+    g = Graph("sent")
+    i, t, d, k = g.axes(**dict(zip("itdk", extents, strict=True)))
+    x = g.input("x", (i, t, d), dtype)
+    own = {"i": i, "d": d}
+    into: dict[Axis, Operand] = {own[name]: own[name] for name in owned if name == "i"}
+    into[k] = g.input("where", (t,), "i32")
+    into |= {own[name]: own[name] for name in owned if name == "d"}
+    g.output("o", scatter(kind, x, into))
+    return g.program()
+
+
+def drawn(program: Program, dtype: str, seed: int) -> dict[str, Array]:
+    """Whole numbers, so that every order gives the same; some of the places are outside."""
+    rng = np.random.default_rng(seed)
+    shape = next(spec.shape for spec in program.inputs if spec.name == "x")
+    high = program.axes["k"]
+    values = rng.integers(0, 2 if dtype == "bool" else 9, size=shape)
+    return {
+        "x": from_float(values, dtype),
+        "where": rng.integers(-1, high + 1, size=shape[1]).astype(np.int32),
+    }
+
+
+def same(program: Program, ways: Ways, inputs: dict[str, Array], seed: int = 0) -> None:
+    kernels = plain_kernels(program, ways)
+    found = meanings(kernels, inputs, seed)
+    wanted = meaning(plain_kernel(program), inputs)
+    for spec in program.outputs:
+        assert np.array_equal(found[spec.name], wanted[spec.name]), ways
+    for kernel in kernels:
+        assert steps_of(kernel.body) >= 0
+        assert moved_bytes(kernel) >= 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(("sum", "max", "min", "or")),
+    st.sampled_from(TYPES),
+    st.sampled_from(((1, 1, 1, 1), (2, 7, 3, 4), (1, 10, 4, 2), (3, 4, 1, 5))),
+    st.sampled_from(("", "i", "d", "id")),
+    WAYS,
+    st.integers(0, 2**32 - 1),
+)
+def test_a_scatter_however_it_is_cut(
+    kind: str, dtype: str, extents: tuple[int, int, int, int], owned: str, ways: Ways, seed: int
+) -> None:
+    dtype = "bool" if kind == "or" else dtype
+    program = sent(kind, dtype, extents, owned)
+    inputs = drawn(program, dtype, seed)
+    same(program, ways, inputs, seed % 5)
+    for name, bounds in bounds_of(program, inputs).items():
+        assert bounds.judge(meanings(plain_kernels(program, ways), inputs)[name]).right
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(("sum", "max", "min", "or")),
+    st.sampled_from(TYPES),
+    st.sampled_from(((1, 1, 1, 1), (2, 7, 3, 4), (1, 10, 4, 2))),
+    st.sampled_from(("", "d", "id")),
+    st.sampled_from((1, 2, 3, 50)),
+    st.integers(0, 2**32 - 1),
+)
+def test_all_at_once(
+    kind: str, dtype: str, extents: tuple[int, int, int, int], owned: str, pieces: int, seed: int
+) -> None:
+    dtype = "bool" if kind == "or" else dtype
+    program, ways = sent(kind, dtype, extents, owned), Ways(pieces=pieces, atomic=True)
+    if not choices_of(program).atomic:
+        return
+    same(program, ways, drawn(program, dtype, seed), seed % 5)
+
+
+def test_what_depends_on_the_order_is_not_atomic() -> None:
+    program = sent("sum", "f32", (1, 4, 2, 3), "d")
+    assert not choices_of(program).atomic
+    with pytest.raises(ProgramError, match="scatter sum of f32"):
+        plain_kernels(program, Ways(atomic=True))
+
+
+def test_sums_in_pieces_are_added_up_in_order() -> None:
+    """Bit for bit what each piece alone gives, one after the other."""
+    program = sent("sum", "f32", (1, 11, 2, 3), "d")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(1, 11, 2)).astype(np.float32)
+    where = rng.integers(0, 3, size=11).astype(np.int32)
+    kernels = plain_kernels(program, Ways(pieces=3))
+    found = meanings(kernels, {"x": x, "where": where})["o"]
+    total = np.zeros((3, 2), np.float32)
+    for first in (0, 4, 8):
+        part = np.zeros((3, 2), np.float32)
+        for place in range(first, min(first + 4, 11)):
+            part[where[place]] += x[0, place]
+        total = total + part if first else part
+    assert np.array_equal(found, total)
+    (parts,) = parts_in(program, kernels)
+    assert parts.shape == (3, 3, 2)
+
+
+def test_nothing_to_cut() -> None:
+    """An element for each point alone: pieces change nothing, and none are offered."""
+    g = Graph("copied")
+    i, d = g.axes(i=3, d=4)
+    g.output("o", scatter("sum", g.input("x", (i, d), "f32"), {i: i, d: d}))
+    program = g.program()
+    assert choices_of(program).longest == 0
+    assert plain_kernels(program, Ways(pieces=5)) == plain_kernels(program)
+
+
+def test_what_a_way_costs() -> None:
+    """Pieces share the steps out; loops within read neighbours one after the other."""
+    program = sent("sum", "f32", (1, 64, 16, 3), "d")
+    whole, pieces, inner = (
+        plain_kernels(program, ways)[0] for ways in (Ways(), Ways(pieces=4), Ways(inner=True))
+    )
+    assert steps_of(pieces.body) == pytest.approx(steps_of(whole.body) / 4, rel=0.2)
+    assert moved_bytes(whole) * 16 > 4 * moved_bytes(inner)

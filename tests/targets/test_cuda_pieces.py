@@ -1,0 +1,127 @@
+"""Plain kernels on CUDA in pieces, shared out, or all at once: emulated and compiled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from explorer.runtime import nvrtc
+from ir.errors import MissingTarget
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.registry import load_operator
+from ir.schedule import Schedule
+from ir.targets.cuda.emulate import compiler
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE
+from tests.targets.test_cuda_emulated import problems
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
+PHASED = Path(__file__).with_name("phased.py")
+
+
+def built(name: str, **arguments: Any) -> Program:
+    return load_operator(f"{PHASED}:{name}").build(**arguments)
+
+
+def pinned(program: Program, pins: dict[str, Any]) -> Schedule:
+    space = BACKEND.space(program, HARDWARE)
+    return space.schedule(space.pin(pins).sample(np.random.default_rng(0), 1)[0])
+
+
+def check(program: Program, inputs: Any, *ways: dict[str, Any]) -> None:
+    inputs = random_inputs(program, np.random.default_rng(1)) if inputs is None else inputs
+    wanted = bounds_of(program, inputs)
+    for number, pins in enumerate(ways):
+        kernel = BACKEND.lower(program, pinned(program, pins), HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, (0, 15)[number % 2]), pins
+
+
+SEGMENTS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
+    ({"m": 301, "d": 5, "rows": 4}, ({"pieces": 8}, {"pieces": 1})),
+    ({"m": 301, "d": 2, "rows": 3, "kind": "max"}, ({"atomic": True}, {"pieces": 8})),
+    ({"m": 150, "d": 3, "rows": 3, "kind": "min", "dtype": "i64"},
+     ({"atomic": True, "pieces": 8},)),
+    ({"m": 150, "d": 1, "rows": 3, "kind": "or"}, ({"atomic": True, "pieces": 1},)),
+    ({"m": 150, "d": 2, "rows": 3, "kind": "min", "dtype": "f64"}, ({"atomic": True},)),
+    ({"m": 131, "d": 2, "rows": 5000}, ({"owners": 4096, "pieces": 8},)),
+)  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize(("arguments", "ways"), SEGMENTS, ids=lambda value: str(value)[:60])
+def test_rows_sent_to_a_few(arguments: dict[str, Any], ways: tuple[dict[str, Any], ...]) -> None:
+    check(built("segments", **arguments), None, *ways)
+
+
+@needs_compiler
+def test_many_pieces_are_merged_by_blocks() -> None:
+    """More pieces than a thread should go through: the merge is a fold that a block shares."""
+    program = built("segments", m=2100, d=1, rows=3)
+    schedule = pinned(program, {"pieces": 128, "threads": 64})
+    plan = json.loads(dict(BACKEND.lower(program, schedule, HARDWARE).texts)["launch"])
+    assert [kernel["grid"][0] for kernel in plan["kernels"]] == [2, 3]
+    check(program, None, {"pieces": 128, "threads": 64})
+
+
+@needs_compiler
+def test_nan_stays_whatever_comes_after() -> None:
+    program = built("segments", m=160, d=1, rows=2, kind="max")
+    inputs = dict(random_inputs(program, np.random.default_rng(0)))
+    inputs["X"] = np.linspace(-3, 3, 160).astype(np.float32)[:, None]
+    inputs["X"][5] = -np.nan
+    inputs["I"] = np.arange(160, dtype=np.int32) % 2
+    check(program, inputs, {"atomic": True}, {"atomic": True, "pieces": 1})
+
+
+@needs_compiler
+def test_counts_and_what_is_made_of_them() -> None:
+    program = built("counted", n=1031, bins=9)
+    check(program, None, {"atomic.0": True, "pieces.0": 32}, {"atomic.0": False, "pieces.0": 8})
+
+
+def test_parts_have_room() -> None:
+    space = BACKEND.space(built("segments", m=1 << 20, d=512, rows=1 << 20), HARDWARE)
+    rows = space.sample(np.random.default_rng(0), 50)
+    assert max(space.columns(rows)["pieces"]) == 1
+    (rule,) = (rule for rule in space.constraints if rule.name == "pieces")
+    assert "8 pieces take 17,179,869,184 bytes" in rule.explain({"pieces": 8})
+
+
+def test_nobody_owns_what_is_combined_at_once() -> None:
+    space = BACKEND.space(built("segments", m=1 << 16, d=1, rows=9999, kind="max"), HARDWARE)
+    columns = space.columns(space.sample(np.random.default_rng(0), 200))
+    assert set(columns["owners"][columns.is_("atomic", True)]) == {1}
+    assert len(set(columns["owners"])) > 1
+
+
+def test_few_points_are_estimated_to_be_slow() -> None:
+    """What goes through all by few threads comes behind what is cut."""
+    program = built("segments", m=1 << 20, d=4, rows=1000)
+    space = BACKEND.space(program, HARDWARE)
+    assert space.features is not None
+    rows = [space.pin({"owners": 1, "pieces": count, "threads": 128, "early": True})
+            .sample(np.random.default_rng(0), 1)[0] for count in (1, 32, 2048)]  # fmt: skip
+    names, found = space.features(space.columns(np.stack(rows)))
+    estimate = found[:, names.index("total.estimate")]
+    assert list(np.argsort(-estimate)) == [0, 1, 2]
+    parts = found[:, names.index("kernel0.block.parts")]
+    assert list(parts) == [0, 5, 11]
+    assert space.schedule(space.seed_rows(np.random.default_rng(0))[0])["pieces"] > 32
+
+
+@pytest.mark.parametrize("pins", [{"pieces": 128, "atomic": False}, {"atomic": True}])
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
+def test_pieces_compile(pins: dict[str, Any], dtype: str) -> None:
+    try:
+        nvrtc.version()
+    except MissingTarget as missing:
+        pytest.skip(str(missing))
+    program = built("segments", m=10000, d=3, rows=99, kind="max", dtype=dtype)
+    kernel = BACKEND.lower(program, pinned(program, pins), HARDWARE)
+    code, _ = nvrtc.compile_text(dict(kernel.texts)["cuda"], "sm_90a", ())
+    assert code
