@@ -22,7 +22,7 @@ def roomy(
     program: TileProgram, plain: Mapping[str, Any], report: Report
 ) -> tuple[TileProgram, Mapping[str, Any]]:
     """The wider problem and its solution, with strides of global memory that leave room."""
-    bounds = dict(plain["bounds"])
+    bounds = dict(plain.get("bounds", ()))
     if not bounds:
         return program, plain
     wide = {axis: extent for plan in plain["tiles"] for axis, extent in plan["axes"]}
