@@ -17,6 +17,8 @@ from ir.layout.layout import Layout, concat
 from ir.layout.tree import IntTree
 
 Modes = list[tuple[int, int]]
+Tiler = Layout | int | tuple["Tiler", ...]
+"""A layout, an extent (of neighbours), or a tuple of these, one for each mode from the left."""
 _CHECKED = 1 << 22  # sizes up to which a composition may be proven point by point
 UNIT = Layout(1, 0)
 
@@ -75,12 +77,28 @@ def filtered(layout: Layout) -> Layout:
 # -- composition
 
 
-def composition(outer: Layout, inner: Layout) -> Layout:
+def as_layout(tiler: Layout | int) -> Layout:
+    """An extent as so many neighbours."""
+    return tiler if isinstance(tiler, Layout) else Layout(tiler, 1)
+
+
+def paired(layout: Layout, tiler: tuple[Tiler, ...]) -> list[tuple[Layout, Tiler]]:
+    """Modes with the parts of a tiler; raises LayoutError (rank) where it has more parts."""
+    if len(tiler) > layout.rank:
+        raise LayoutError("rank", f"a tiler of {len(tiler)} parts on {layout.rank} modes: {layout}")
+    return list(zip(layout.modes, tiler, strict=False))
+
+
+def composition(outer: Layout, inner: Tiler) -> Layout:
     """R with R(c) = outer(inner(c)) for every coordinate of `inner`, of inner's profile.
 
-    The last mode of `outer` goes on beyond its extent. Raises LayoutError: divisibility where no
-    such layout can be built mode by mode, not-admissible where its modes carry into each other.
+    A tuple composes mode by mode, in as many modes as it has parts. The last mode of `outer` goes
+    on beyond its extent. Raises LayoutError: divisibility where no such layout can be built mode by
+    mode, not-admissible where its modes carry into each other or step backwards, rank.
     """
+    if isinstance(inner, tuple):
+        return concat(*(composition(*pair) for pair in paired(outer, inner)))
+    inner = as_layout(inner)
     pairs = _with_end(outer)
     result = _compose_tree(pairs, inner.shape, inner.stride, outer, inner)
     if not _carries_nothing(pairs, inner):
@@ -105,7 +123,8 @@ def _compose_tree(
         parts = zip(shape, stride, strict=True)
         return concat(*(_compose_tree(pairs, *part, outer, inner) for part in parts))
     assert isinstance(stride, int)
-    if stride < 0:
+    assert isinstance(shape, int)
+    if stride < 0 and shape > 1:
         raise LayoutError("not-admissible", f"{inner} has the negative stride {stride}")
     try:
         return from_modes(_compose_leaf(pairs, shape, stride))
@@ -215,53 +234,90 @@ def complement(layout: Layout, size: int = 1) -> Layout:
     """What is missing: ordered, disjoint from `layout` but for 0, together covering [0, size).
 
     `size` is rounded up to whole repetitions; modes of stride 0 do not count. Raises LayoutError:
-    not-injective where the layout overlaps itself, divisibility where a gap is no whole number.
+    not-injective where the layout overlaps itself, divisibility where no layout fills its gaps.
     """
     found: Modes = []
-    reach = 1
+    reach, whole = 1, None  # `whole`: what is covered without a gap, once that is not `reach`
     for extent, stride in _sorted(layout):
         if stride < reach:
-            code = "divisibility" if layout.injective else "not-injective"
-            raise LayoutError(code, f"{layout}: stride {stride} steps inside {reach} offsets")
-        if stride % reach:
-            raise LayoutError(
-                "divisibility", f"{layout}: stride {stride} is not divisible by {reach}"
-            )
+            return _between(layout, found, size, whole or reach)
+        if stride % reach and whole is None:
+            whole = stride // reach * reach
+            if size > whole:
+                raise LayoutError(
+                    "divisibility", f"{layout}: stride {stride} is not divisible by {reach}"
+                )
         found.append((stride // reach, reach))
         reach = stride * extent
     found.append((-(-size // reach), reach))
     return from_modes(_merged(found))
 
 
+def _between(layout: Layout, found: Modes, size: int, whole: int) -> Layout:
+    """The complement of a layout of which a mode steps inside smaller ones: no more than fills
+    `size`, which must be within the `whole` that `found` fills beside the smaller modes."""
+    rest = from_modes(_merged((min(e, -(-size // s)), s) for e, s in found if s < size))
+    own = filter_zeros(layout)
+    if size > whole or not concat(own, rest).injective:
+        code = "divisibility" if own.injective else "not-injective"
+        raise LayoutError(code, f"{layout}: a stride steps inside smaller modes, {size} to cover")
+    return rest
+
+
 def right_inverse(layout: Layout) -> Layout:
-    """R with layout(R(i)) = i on the largest prefix [0, n) that the layout covers by modes."""
-    steps, step = [], 1
+    """R with layout(R(i)) = i on the largest prefix [0, n) of offsets that there is one for.
+
+    Of a layout that meets an offset twice, modes and first parts of modes are tried, each in steps
+    by one: (2,3):(1,1) gives 3:2, though (2,2):(1,4) goes one further.
+    """
+    best: dict[int, tuple[int, Modes]] = {}  # by where a chain of modes starts: its end, and it
+    steps = _indexed(layout)
+    for start in sorted({stride for stride, _, _ in steps if stride > 0}, reverse=True):
+        ends = [later // start for later in best if later % start == 0]
+        chosen: tuple[int, Modes] = (start, [])
+        for _, extent, index in [step for step in steps if step[0] == start]:
+            for count in (extent, *(end for end in ends if end < extent)):
+                end, rest = best.get(start * count, (start * count, []))
+                if end > chosen[0]:
+                    chosen = end, [(count, index), *rest]
+        best[start] = chosen
+    return from_modes(_merged(best.get(1, (1, []))[1]))
+
+
+def _indexed(layout: Layout) -> list[tuple[int, int, int]]:
+    """(stride, extent, indices from one step to the next) of every mode of more than one step."""
+    found, step = [], 1
     for extent, stride in layout.flat():
-        steps.append((stride, extent, step))
+        if extent > 1:
+            found.append((stride, extent, step))
         step *= extent
-    found: Modes = []
-    reach = 1
-    for stride, extent, index in sorted(steps):
-        if extent == 1 or stride < reach:
-            continue
-        if stride > reach:
-            break
-        found.append((extent, index))
-        reach = stride * extent
-    return from_modes(_merged(found))
+    return found
 
 
 def left_inverse(layout: Layout) -> Layout:
-    """L with L(layout(i)) = i for every index i of an injective layout.
+    """L with L(layout(i)) = i for every index i of an injective layout whose strides, in order,
+    divide each other; what is between its offsets goes to any index.
 
-    Raises LayoutError: not-injective, or divisibility where gaps do not let a layout invert it.
+    Raises LayoutError: not-injective, or divisibility. Layouts whose strides do not divide each
+    other are refused, though some, like (2,2):(2,5), have a left inverse.
     """
+    _sorted(layout)  # refuses negative strides
     if not layout.injective:
         raise LayoutError(
             "not-injective",
             f"{layout} has {layout.size} indices and fewer offsets: no left inverse",
         )
-    return right_inverse(concat(layout, complement(layout)))
+    found: Modes = []
+    reach, steps, last = 1, 0, 1
+    for stride, extent, index in sorted(_indexed(layout)):
+        if stride % reach:
+            raise LayoutError(
+                "divisibility", f"{layout}: stride {stride} is not divisible by {reach}"
+            )
+        found.append((stride // reach, steps))
+        reach, steps, last = stride, index, extent
+    found.append((last, steps))
+    return from_modes(_merged(found))
 
 
 # -- vectors and granularity
@@ -278,13 +334,25 @@ def max_common_vector(left: Layout, right: Layout) -> int:
 def upcast(layout: Layout, count: int) -> Layout:
     """Offsets in elements `count` times as wide: upcast(L)(c) covers what L(c) // count did.
 
-    Raises LayoutError (divisibility) where wide elements would be cut.
+    Raises LayoutError: divisibility where steps begin inside wide elements or go on in the next
+    one unevenly, not-injective where modes inside one add up to more.
     """
     if count < 1:
         raise LayoutError("extent", f"elements {count} times as wide: at least 1")
-    pairs = [_widened(layout, extent, stride, count) for extent, stride in layout.flat()]
-    inside = [(min(e, count // s), s) for e, s in layout.flat() if 0 < s < count]
-    reach = sum((extent - 1) * stride for extent, stride in inside)
+    pairs, reach = [], 0
+    for extent, stride in layout.flat():
+        inside = _inside(extent, stride, count)
+        if inside is None:
+            raise LayoutError(
+                "divisibility",
+                f"{layout}: mode {extent}:{stride} does not fill elements of {count}",
+            )
+        reach += (inside - 1) * stride
+        if inside == extent and extent > 1:
+            pairs.append((1, 0))
+        else:
+            wide = -(-abs(stride * inside) // count)
+            pairs.append((extent // inside, wide if stride > 0 else -wide))
     if reach >= count:
         raise LayoutError(
             "not-injective", f"{layout}: modes below {count} add up to {reach} and carry over it"
@@ -292,16 +360,14 @@ def upcast(layout: Layout, count: int) -> Layout:
     return _rebuilt(layout, pairs)
 
 
-def _widened(layout: Layout, extent: int, stride: int, count: int) -> tuple[int, int]:
-    if stride % count == 0:
-        return extent, stride // count
-    fits = stride > 0 and count % stride == 0
-    if not fits or (extent % (count // stride) and (count // stride) % extent):
-        raise LayoutError(
-            "divisibility", f"{layout}: mode {extent}:{stride} does not fill elements of {count}"
-        )
-    inside = count // stride
-    return (extent // inside, 1) if extent > inside else (1, 0)
+def _inside(extent: int, stride: int, count: int) -> int | None:
+    """Steps of a mode that lie in one element of `count`; None where they lie unevenly."""
+    if extent == 1 or stride % count == 0:
+        return 1
+    if 0 < (extent - 1) * stride < count:
+        return extent
+    fits = stride > 0 and count % stride == 0 and extent % (count // stride) == 0
+    return count // stride if fits else None
 
 
 def downcast(layout: Layout, count: int) -> Layout:

@@ -5,11 +5,12 @@ A tiler is a layout, an extent, or a tuple of these, one for each mode from the 
 
 from __future__ import annotations
 
-from ir.layout.algebra import UNIT, complement, composition
-from ir.layout.errors import LayoutError
+from collections.abc import Callable
+
+from ir.layout.algebra import UNIT, Tiler, as_layout, complement, composition, paired
 from ir.layout.layout import Layout, concat
 
-Tiler = Layout | int | tuple["Tiler", ...]
+Parts = tuple[list[Layout], list[Layout]]
 
 
 def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
@@ -18,51 +19,48 @@ def logical_divide(layout: Layout, tiler: Tiler) -> Layout:
     Raises LayoutError: rank for too long a tuple, and what composition and complement raise.
     """
     if not isinstance(tiler, tuple):
-        tile = _as_layout(tiler)
+        tile = as_layout(tiler)
         return composition(layout, concat(tile, complement(tile, layout.size)))
-    parts = [logical_divide(mode, part) for mode, part in _pairs(layout, tiler)]
+    parts = [logical_divide(*pair) for pair in paired(layout, tiler)]
     return concat(*parts, *layout.modes[len(tiler) :])
 
 
 def zipped_divide(layout: Layout, tiler: Tiler) -> Layout:
     """(tiles, rests): what logical_divide gives, gathered; further modes join the rests."""
-    tiles, rests = _parts(layout, tiler)
-    return concat(_gathered(tiles), _gathered(rests))
+    return zipped(*parts_of(layout, tiler, logical_divide))
 
 
 def tiled_divide(layout: Layout, tiler: Tiler) -> Layout:
     """(tiles, rest, rest, ...): as zipped_divide, with the rests side by side."""
-    tiles, rests = _parts(layout, tiler)
-    return concat(_gathered(tiles), *rests)
+    return tiled(*parts_of(layout, tiler, logical_divide))
 
 
 def flat_divide(layout: Layout, tiler: Tiler) -> Layout:
     """(tile, tile, ..., rest, rest, ...): everything side by side."""
-    tiles, rests = _parts(layout, tiler)
+    tiles, rests = parts_of(layout, tiler, logical_divide)
     return concat(*tiles, *rests)
 
 
-def _as_layout(tiler: Layout | int) -> Layout:
-    return tiler if isinstance(tiler, Layout) else Layout(tiler, 1)
+# -- forms of what a divide or a product gives
 
 
-def _pairs(layout: Layout, tiler: tuple[Tiler, ...]) -> list[tuple[Layout, Tiler]]:
-    if len(tiler) > layout.rank:
-        raise LayoutError("rank", f"a tiler of {len(tiler)} parts on {layout.rank} modes: {layout}")
-    return list(zip(layout.modes, tiler, strict=False))
-
-
-def _parts(layout: Layout, tiler: Tiler) -> tuple[list[Layout], list[Layout]]:
-    """Tiles and rests of every mode."""
+def parts_of(layout: Layout, tiler: Tiler, logical: Callable[[Layout, Tiler], Layout]) -> Parts:
+    """First and second parts of what `logical` makes of every mode; further modes are second."""
     if not isinstance(tiler, tuple):
-        tile, rest = logical_divide(layout, tiler).modes
-        return [tile], [rest]
-    tiles, rests = [], []
-    for mode, part in _pairs(layout, tiler):
-        divided = zipped_divide(mode, part)
-        tiles.append(divided.mode(0))
-        rests.append(divided.mode(1))
-    return tiles, [*rests, *layout.modes[len(tiler) :]]
+        first, second = logical(layout, tiler).modes
+        return [first], [second]
+    pairs = [zipped(*parts_of(*pair, logical)).modes for pair in paired(layout, tiler)]
+    return [a for a, _ in pairs], [*(b for _, b in pairs), *layout.modes[len(tiler) :]]
+
+
+def zipped(first: list[Layout], second: list[Layout]) -> Layout:
+    """(first parts, second parts)."""
+    return concat(_gathered(first), _gathered(second))
+
+
+def tiled(first: list[Layout], second: list[Layout]) -> Layout:
+    """(first parts, second, second, ...)."""
+    return concat(_gathered(first), *second)
 
 
 def _gathered(parts: list[Layout]) -> Layout:

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from ir.layout import tree
-from ir.layout.algebra import UNIT, complement, composition
+from ir.layout.algebra import UNIT, Tiler, as_layout, complement, composition, paired
+from ir.layout.divide import parts_of, tiled, zipped
 from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout, concat
 from ir.layout.tree import IntTree
 
 
-def logical_product(layout: Layout, tiler: Layout) -> Layout:
+def logical_product(layout: Layout, tiler: Tiler) -> Layout:
     """(layout, its repetitions): the second mode walks copies of the first in tiler's order.
 
-    Raises what complement and composition raise.
+    With a tuple mode by mode, further modes as they are. Raises LayoutError: rank for too long a
+    tuple, and what complement and composition raise.
     """
-    free = complement(layout, layout.size * tiler.cosize)
-    return concat(layout, composition(free, tiler))
+    if isinstance(tiler, tuple):
+        parts = [logical_product(*pair) for pair in paired(layout, tiler)]
+        return concat(*parts, *layout.modes[len(tiler) :])
+    copies = as_layout(tiler)
+    free = complement(layout, layout.size * copies.cosize)
+    return concat(layout, composition(free, copies))
+
+
+def zipped_product(layout: Layout, tiler: Tiler) -> Layout:
+    """(blocks, repetitions): what logical_product gives, gathered; further modes join the
+    repetitions."""
+    return zipped(*parts_of(layout, tiler, logical_product))
+
+
+def tiled_product(layout: Layout, tiler: Tiler) -> Layout:
+    """(blocks, repetitions, repetitions, ...): zipped_product with these side by side."""
+    return tiled(*parts_of(layout, tiler, logical_product))
+
+
+def flat_product(layout: Layout, tiler: Tiler) -> Layout:
+    """(block, block, ..., repetitions, repetitions, ...): everything side by side."""
+    blocks, copies = parts_of(layout, tiler, logical_product)
+    return concat(*blocks, *copies)
 
 
 def blocked_product(block: Layout, tiler: Layout) -> Layout:

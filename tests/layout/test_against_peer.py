@@ -151,7 +151,8 @@ def test_inverses() -> None:
         assert other is not None
         if np.array_equal(layout.at(other.offsets()), np.arange(other.size)):
             right += 1
-            assert same(mine, other)
+            assert mine.size >= other.size
+            assert same(mine, other) or not layout.injective
         inverse, their_left = (
             attempt(left_inverse, layout),
             asked(peer.left_inverse, theirs(layout)),

@@ -40,6 +40,10 @@ def tma_boxes(
     line of the swizzle, each at 256, the rank at 5; what is over numbers the boxes.
     """
     strides = memory.strides
+    for axis in source.names:
+        if axis in space.bounds:
+            text = f"{source.name}: {space.bounds[axis]} points are there on axis {axis}"
+            return Rejection("tma-bound", text)
     refused = _unfit_tensor(space, source, strides)
     if refused is not None:
         return refused

@@ -122,6 +122,19 @@ def unaligned(space: Space, tile: Tile, place: Placement, access: Access) -> Rej
                 f"{tile.name}: stride of {stride} elements = {stride * tile.bits / 8:g} B on axis "
                 f"{space.axis[digit]}, {access.instructions[0]} needs a multiple of {size} B",
             )
+    return _cut_by_bound(space, tile, access)
+
+
+def _cut_by_bound(space: Space, tile: Tile, access: Access) -> Rejection | None:
+    """Why an access would be partly beyond the points that are there."""
+    for digit in access.elements:
+        axis, points = space.axis[digit], space.step[digit] * space.radix[digit]
+        if space.bounds.get(axis, 0) % points:
+            return Rejection(
+                "bound-alignment",
+                f"{tile.name}: {space.bounds[axis]} points on axis {axis}, "
+                f"{access.instructions[0]} needs a multiple of {points}",
+            )
     return None
 
 

@@ -36,12 +36,14 @@ class Spread:
 
 class Space:
     """The digits of one problem. Digit d belongs to `axis[d]`, steps `step[d]` along it and has
-    `radix[d]` values; `of[axis]` lists an axis's digits upwards; `threads` are (stride, radix)."""
+    `radix[d]` values; `of[axis]` lists an axis's digits upwards; `threads` are (stride, radix);
+    `bounds` are the points that are there of axes that are wider."""
 
-    __slots__ = ("_tiles", "axis", "of", "radix", "step", "threads")
+    __slots__ = ("_tiles", "axis", "bounds", "of", "radix", "step", "threads")
 
     def __init__(self, program: TileProgram) -> None:
         self.threads = thread_digits(program.threads)
+        self.bounds = dict(program.bounds)
         shared = tuple(radix for _, radix in self.threads if radix != 2)
         self.axis: list[str] = []
         self.step: list[int] = []

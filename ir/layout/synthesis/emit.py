@@ -86,6 +86,7 @@ class _Emitter:
             shared + scratch,
             registers_needed(self.space, draft),
             (*why(self.space, self.program, self.candidate, self.chosen), *refused),
+            self.program.bounds,
         )
 
     def _tiles(self) -> Iterator[TilePlan]:

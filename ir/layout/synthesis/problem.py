@@ -133,7 +133,9 @@ class Pins:
 class TileProgram:
     """A scheduled block: `ops` in dataflow order on `tiles`, by `threads` threads of one block.
 
-    Straight line: one pass of every loop body. Raises LayoutError with the numbers if malformed.
+    Straight line: one pass of every loop body. `bounds`: (axis, extent) of axes of which only so
+    many points are there, though tiles have more (`extents.extended` makes such problems); no gemm
+    is over one. Raises LayoutError with the numbers if malformed.
     """
 
     name: str
@@ -144,6 +146,7 @@ class TileProgram:
     target: str = "sm_90a"
     shared_bytes: int = SHARED_BYTES
     registers: int = REGISTERS
+    bounds: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         _check_threads(self)
@@ -157,6 +160,7 @@ class TileProgram:
             _check_op(self, position, op)
         _check_order(self)
         _check_pins(self)
+        _check_bounds(self)
 
     def tile(self, name: str) -> Tile:
         """The tile called `name`; LayoutError "unknown-tile" names those there are."""
@@ -201,6 +205,7 @@ class TileProgram:
                 "warps": [[position, list(pair)] for position, pair in self.pins.warps],
                 "swapped": [list(entry) for entry in self.pins.swapped],
             },
+            "bounds": [list(entry) for entry in self.bounds],
         }
 
     @staticmethod
@@ -247,6 +252,7 @@ def _read(data: Mapping[str, Any]) -> TileProgram:
         target=data["target"],
         shared_bytes=data["shared_bytes"],
         registers=data["registers"],
+        bounds=tuple((axis, extent) for axis, extent in data.get("bounds", ())),
     )
 
 
@@ -259,6 +265,18 @@ def _check_threads(program: TileProgram) -> None:
         raise LayoutError(
             "thread-count", f"{program.name}: {program.threads} threads, a block has {MAX_THREADS}"
         )
+
+
+def _check_bounds(program: TileProgram) -> None:
+    extents = {axis: extent for tile in program.tiles for axis, extent in tile.axes}
+    products = {str(a) for op in program.ops if op.kind == "gemm" for _, a in op.attributes}
+    for axis, bound in program.bounds:
+        if not 1 <= bound <= extents.get(axis, 0) or axis in products:
+            kind = "axis of a gemm" if axis in products else "axis"
+            raise LayoutError(
+                "axis-bound",
+                f"{program.name}: bound {bound} of {kind} {axis}, extent {extents.get(axis, 0)}",
+            )
 
 
 def _check_tile(tile: Tile) -> None:

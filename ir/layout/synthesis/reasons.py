@@ -25,6 +25,7 @@ def reasons(
     chosen: Mapping[str, SharedChoice],
 ) -> Iterator[Reason]:
     """All reasons of one solution, in a fixed order."""
+    yield from _extensions(program)
     for name, origin in candidate.origins.items():
         yield Reason(name, "decided", origin.op, "spread", origin.text)
     for name, choice in chosen.items():
@@ -45,6 +46,17 @@ def reasons(
             yield Reason(step.target[0], "note", step.op, "conversion", text)
         elif isinstance(step, DirectDraft) and step.access.bits < 128:
             yield _narrow(space, step)
+
+
+def _extensions(program: TileProgram) -> Iterator[Reason]:
+    """Axes that are wider than what is there, told of the first tile that has them."""
+    for axis, bound in program.bounds:
+        tile = next(tile for tile in program.tiles if axis in tile.names)
+        text = (
+            f"{bound} points on axis {axis} are spread as {dict(tile.axes)[axis]}, "
+            f"which {program.threads} threads divide"
+        )
+        yield Reason(tile.name, "note", -1, "extension", text)
 
 
 def _placement(space: Space, candidate: Candidate, name: str, choice: SharedChoice) -> str:

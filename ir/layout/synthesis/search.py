@@ -18,6 +18,7 @@ from ir.layout.synthesis.candidate import Candidate
 from ir.layout.synthesis.conversion import Converter
 from ir.layout.synthesis.digits import Space
 from ir.layout.synthesis.emit import emit
+from ir.layout.synthesis.extents import extended
 from ir.layout.synthesis.gemm import (
     Choice,
     Mapper,
@@ -52,7 +53,7 @@ def synthesise(problem: TileProgram, limit: int = 8) -> tuple[Solution, ...]:
     """
     if limit < 1:
         raise LayoutError("limit", f"{problem.name}: {limit} solutions asked, needs at least 1")
-    return _Search(problem, limit).run()
+    return _Search(extended(problem), limit).run()
 
 
 class _Search:

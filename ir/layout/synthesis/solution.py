@@ -246,6 +246,11 @@ Step = CopyPlan | GemmPlan | MapPlan | ReducePlan | ConvertPlan
 class Solution:
     """Every tile placed, every op planned. `steps` are in execution order: the ops of the program
     in their order, conversions between them. `cycles` is the predicted cost of one block.
+
+    `bounds`: (axis, extent) of axes that the tiles have wider than the problem, so that threads
+    share them out. Points from the bound on are not there: of copies to or from global memory the
+    accesses whose first element is one are left out (no access is cut), and a reduction over the
+    axis takes its neutral element for them.
     """
 
     program: str
@@ -256,6 +261,7 @@ class Solution:
     shared_bytes: int
     registers: int
     reasons: tuple[Reason, ...] = field(default=(), repr=False)
+    bounds: tuple[tuple[str, int], ...] = ()
 
     def tile(self, name: str) -> TilePlan:
         """The plan of the tile called `name`; LayoutError "unknown-tile"."""
@@ -305,6 +311,7 @@ def _read(data: Mapping[str, Any]) -> Solution:
         shared_bytes=data["shared_bytes"],
         registers=data["registers"],
         reasons=tuple(Reason(**reason) for reason in data["reasons"]),
+        bounds=tuple((axis, extent) for axis, extent in data.get("bounds", ())),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 from tests.layout.checker import copies, products, steps
+from tests.layout.checker.extents import roomy
 from tests.layout.checker.findings import Kind, Report
 from tests.layout.checker.oracle import Oracle
 from tests.layout.checker.state import Machine, Plan, same
@@ -37,6 +38,7 @@ def check(program: TileProgram, plain: Mapping[str, Any], seed: int = 0) -> Repo
     """
     report = Report()
     try:
+        program, plain = roomy(program, plain, report)
         _tiles(program, plain, report)
         if Kind.OUT_OF_RANGE not in report.kinds:
             _run(program, plain, seed, report)
