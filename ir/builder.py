@@ -20,6 +20,7 @@ from ir.ops.map import Cast, Constant, Iota
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
+from ir.pack_stores import packed_bytes
 from ir.packs import packed_shape
 from ir.program import Node, Pin, Program
 from ir.tiles import Number, Operand, TensorHandle, Tile, apply
@@ -152,25 +153,25 @@ class Graph:
         return spec
 
     def _packed(self, spec: TensorSpec) -> TensorSpec:
-        """The bytes that elements of a tensor share; no store writes parts of them."""
-        each = dtype_of(spec.dtype).per_byte
-        if spec.role == "output":
-            raise ProgramError(
-                f"{each} elements of {spec.dtype} share a byte, and a store writes whole bytes; "
-                "put them together in a tile of u8, or store them in a wider type"
-            )
+        """The bytes that elements of a tensor share."""
         shape = packed_shape(f"{self._name}: {spec.role} {spec.name}", spec.shape, spec.dtype)
         return TensorSpec(spec.name, shape, "u8", spec.role, spec.values, spec.dtype)
 
     def output(
         self, name: str, value: Tile, dtype: str | None = None, dims: tuple[Axis, ...] | None = None
     ) -> None:
-        """Store `value` (cast to dtype if given) with dimensions `dims` (default: its axes)."""
+        """Store `value` (cast to dtype if given) with dimensions `dims` (default: its axes).
+
+        Elements of less than a byte lie side by side in bytes along the last one.
+        """
         dtype = dtype or given_tile(f"{self._name}: output {name}", value).dtype
         if value.dtype != dtype:
             value = cast(value, dtype)
         axes = value.axes if dims is None else self.names(f"output {name}", dims)
         self._declare(name, tuple(self._axes[axis] for axis in axes), dtype, "output")
+        if dtype_of(dtype).per_byte > 1:
+            value, octets = packed_bytes(self, value, dtype, axes[-1])
+            axes = (*axes[:-1], octets)
         self.add(Store(name, axes), value)
 
     def iota(self, axis: Axis) -> Tile:
