@@ -108,8 +108,8 @@ def test_a_byte_is_filled() -> None:
     with pytest.raises(UsageError) as caught:
         g.output("Q", x, "i4")
     assert str(caught.value) == (
-        "odd: output Q: 2 elements of i4 share a byte along the last dimension, and its last extent "
-        "is 3; make it a multiple of 2"
+        "odd: output Q: 2 elements of i4 share a byte along the last dimension, and its last "
+        "extent is 3; make it a multiple of 2"
     )
-    with pytest.raises(UsageError, match="output R: 2 elements of u4 .*, and it is a scalar"):
+    with pytest.raises(UsageError, match=r"output R: 2 elements of u4 .*, and it is a scalar"):
         g.output("R", reduce("sum", reduce("sum", x, i), j), "u4")
