@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,7 +20,7 @@ from ir.registry import checked_arguments
 from ir.schedule import Schedule
 from ir.sources import OperatorLike, build, find_source, lasting_name
 from ir.space import Space
-from ir.target import Backend, Hardware, OffersMemories, get_backend
+from ir.target import Backend, Hardware, KnowsMachines, OffersMemories, get_backend
 from records import MEMORIES
 
 _COPIES = 4  # two sets of operands, the oracle's result, and what is timed
@@ -68,6 +68,18 @@ class Workload:
         workload = cls(lasting or program.name, named, target, threads, None, given, memory or "")
         workload.__dict__["program"] = program  # what the property would build again
         return workload
+
+    def on(self, machine: str | None) -> Workload:
+        """The same on a machine that the target knows by name; raises UsageError."""
+        if machine is None:
+            return self
+        if not isinstance(self.backend, KnowsMachines):
+            raise UsageError(
+                f"hardware {machine!r}: target {self.target} knows no machine by name; give none"
+            )
+        there = replace(self, machine=self.backend.machine(machine))
+        there.__dict__["program"] = self.program
+        return there
 
     @cached_property
     def program(self) -> Program:

@@ -73,13 +73,18 @@ def _authors_place(error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename:
         return _place(error.filename, error.lineno)
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not _foreign(Path(frame.filename))]
+    own = [frame for frame in frames if not (_foreign(Path(frame.filename)) or _made(frame))]
     return _place(own[-1].filename, own[-1].lineno) if own else ""
 
 
 def _foreign(file: Path) -> bool:
     libraries = file.is_relative_to(_OWN) or file.is_relative_to(_STDLIB)
     return libraries or bool(_INSTALLED & set(file.parts)) or str(file).startswith("<frozen ")
+
+
+def _made(frame: traceback.FrameSummary) -> bool:
+    """Whether Python itself wrote a function, as it does for dataclasses."""
+    return frame.filename == "<string>" and frame.name.startswith("__")
 
 
 def _place(file: str, line: int | None) -> str:

@@ -36,6 +36,10 @@ class IndexExpression:
         return as_index(other) - self if is_index(other) else NotImplemented
 
     def __mul__(self, factor: int) -> IndexExpression:
+        if isinstance(factor, float):
+            raise ProgramError(
+                f"an index times {factor}: indices are whole; g.coordinate(...) makes a tile of one"
+            )
         if not isinstance(factor, Integral):
             return NotImplemented
         terms = tuple((axis, c * int(factor)) for axis, c in self.terms if factor)

@@ -6,18 +6,21 @@ The surface that operators import. Knows no target.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ir.axes import Axis, IndexExpression, axis_names, described
-from ir.dtypes import dtype_of, is_float, promote
+from ir.axes import Axis, IndexLike, as_index, axis_names, described
+from ir.dtypes import dtype_of, promote
 from ir.errors import ProgramError, UsageError
+from ir.given import given_number, given_tile
+from ir.loops import loops_of
 from ir.ops.base import Op, Scope, TensorSpec, TileType
 from ir.ops.map import Cast, Constant, Iota
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
 from ir.ops.store import Store
+from ir.pack_stores import packed_bytes
 from ir.packs import packed_shape
 from ir.program import Node, Pin, Program
 from ir.tiles import Number, Operand, TensorHandle, Tile, apply
@@ -73,15 +76,33 @@ class Graph:
 
     def axis(self, name: str, extent: int) -> Axis:
         """Declare one axis."""
+        if not isinstance(name, str):
+            raise ProgramError(f"{self._name}: axis {described(name)}: its name is no text")
         return self.axes(**{name: extent})[0]
+
+    def names(self, what: str, axes: Axis | Sequence[Axis]) -> tuple[str, ...]:
+        """Names of the axes that `what` is given; raises ProgramError for others than its own."""
+        found = axis_names(f"{self._name}: {what}", axes)
+        for axis in axes if isinstance(axes, (tuple, list)) else (axes,):
+            assert isinstance(axis, Axis)
+            have = self._axes.get(axis.name)
+            if have is None:
+                raise ProgramError(f"{self._name}: {what}: unknown axis {axis.name!r}")
+            if have != axis.extent:
+                raise ProgramError(
+                    f"{self._name}: {what}: axis {axis.name} of extent {axis.extent} is another "
+                    f"graph's; here it has {have}"
+                )
+        return found
 
     def input(
         self, name: str, dims: tuple[Axis, ...], dtype: str, values: Values | None = None
     ) -> Tile:
         """An input tensor with one axis per dimension, read whole; `values`: what it may hold."""
-        axis_names(f"{self.name}: input {name}", dims)
-        shape = tuple(axis.extent for axis in dims)
-        return self.tensor(name, shape, dtype, values=values)[tuple(dims)]
+        axes = self.names(f"input {name}", dims)
+        shape = tuple(self._axes[axis] for axis in axes)
+        indices = tuple(Axis(axis, self._axes[axis]) for axis in axes)
+        return self.tensor(name, shape, dtype, values=values)[indices]
 
     def tensor(
         self,
@@ -97,7 +118,7 @@ class Graph:
         """
         spec = self._declare(name, shape, dtype, "input", values)
         if fill is not None:
-            fill = float(fill) if is_float(dtype) else int(fill)
+            fill = given_number(f"{self._name}: input {name}: fill", fill, dtype)
         return TensorHandle(self, spec, fill)
 
     def _declare(
@@ -108,8 +129,12 @@ class Graph:
         role: str,
         values: Values | None = None,
     ) -> TensorSpec:
+        if not isinstance(name, str):
+            raise ProgramError(f"{self._name}: {role} {described(name)}: its name is no text")
         if name in self._tensors:
             raise ProgramError(f"{self._name}: tensor {name} declared twice")
+        if not isinstance(shape, (tuple, list)):
+            raise ProgramError(f"{self._name}: {role} {name}: shape {described(shape)} is no tuple")
         if any(isinstance(size, bool) or not isinstance(size, int) or size < 0 for size in shape):
             sizes = ", ".join(described(size) for size in shape)
             why = "extents are whole numbers >= 0"
@@ -118,6 +143,8 @@ class Graph:
             spec = TensorSpec(name, tuple(shape), dtype_of(dtype).name, role, values)
             if dtype_of(dtype).per_byte > 1:
                 spec = self._packed(spec)
+            if values is not None and not isinstance(values, Values):
+                raise ProgramError(f"values={described(values)}; uniform(0, 1) and its like are")
             if values is not None:
                 values.check(spec)
         except ProgramError as error:
@@ -126,33 +153,37 @@ class Graph:
         return spec
 
     def _packed(self, spec: TensorSpec) -> TensorSpec:
-        """The bytes that elements of a tensor share; no store writes parts of them."""
-        each = dtype_of(spec.dtype).per_byte
-        if spec.role == "output":
-            raise ProgramError(
-                f"{each} elements of {spec.dtype} share a byte, and a store writes whole bytes; "
-                "put them together in a tile of u8, or store them in a wider type"
-            )
+        """The bytes that elements of a tensor share."""
         shape = packed_shape(f"{self._name}: {spec.role} {spec.name}", spec.shape, spec.dtype)
         return TensorSpec(spec.name, shape, "u8", spec.role, spec.values, spec.dtype)
 
     def output(
         self, name: str, value: Tile, dtype: str | None = None, dims: tuple[Axis, ...] | None = None
     ) -> None:
-        """Store `value` (cast to dtype if given) with dimensions `dims` (default: its axes)."""
-        dtype = dtype or value.dtype
+        """Store `value` (cast to dtype if given) with dimensions `dims` (default: its axes).
+
+        Elements of less than a byte lie side by side in bytes along the last one.
+        """
+        dtype = dtype or given_tile(f"{self._name}: output {name}", value).dtype
         if value.dtype != dtype:
             value = cast(value, dtype)
-        axes = value.axes if dims is None else axis_names(f"{self.name}: output {name}", dims)
+        axes = value.axes if dims is None else self.names(f"output {name}", dims)
         self._declare(name, tuple(self._axes[axis] for axis in axes), dtype, "output")
+        if dtype_of(dtype).per_byte > 1:
+            value, octets = packed_bytes(self, value, dtype, axes[-1])
+            axes = (*axes[:-1], octets)
         self.add(Store(name, axes), value)
 
     def iota(self, axis: Axis) -> Tile:
         """The coordinate along an axis."""
-        return self.add(Iota(*axis_names("iota", axis)))
+        names = self.names("iota", axis)
+        if len(names) != 1:
+            raise ProgramError(f"{self._name}: iota: {len(names)} axes; it takes one")
+        return self.add(Iota(*names))
 
-    def coordinate(self, index: IndexExpression) -> Tile:
-        """The value of an affine index expression, as i32."""
+    def coordinate(self, index: IndexLike) -> Tile:
+        """The value of an axis, a whole number or an affine index expression, as i32."""
+        index = as_index(index)
         result: Tile | None = None
         for axis, coefficient in index.terms:
             term = self.add(Iota(axis))
@@ -163,10 +194,12 @@ class Graph:
         return result + index.constant if index.constant else result
 
     def constant(self, value: Number, dtype: str) -> Tile:
-        return self.add(Constant(float(value) if is_float(dtype) else int(value), dtype))
+        return self.add(Constant(given_number(f"{self._name}: constant", value, dtype), dtype))
 
     def pin(self, decision: str, value: str | int | bool) -> None:
         """Fix a decision of the schedule space by name; the search works in the rest."""
+        if not isinstance(decision, str):
+            raise ProgramError(f"{self._name}: pin {described(decision)}: its name is no text")
         self._pins[decision] = value
 
     def state(
@@ -176,10 +209,11 @@ class Graph:
 
         `first` is what it is before the first step, a number or a tile over `axes`.
         """
-        (name,) = axis_names("state", (along,))
+        (name,) = self.names("state", (along,))
+        over = self.names(f"state along {name}", axes)
         start = first if isinstance(first, Tile) else self.constant(first, dtype)
         self._states += 1
-        op = Before(name, axis_names("state", axes), f"s{self._states}")
+        op = Before(name, over, f"s{self._states}")
         return self.add(op, start)
 
     def node(self, tile: Tile) -> tuple[Op, tuple[int, ...]]:
@@ -192,9 +226,13 @@ class Graph:
 
     def add(self, op: Op, *args: Tile) -> Tile:
         """Append an op; an identical earlier one is reused."""
+        for arg in args:
+            if given_tile(f"{self._name}: {op.name}", arg).graph is not self:
+                raise ProgramError(
+                    f"{self._name}: {op.name}: an operand is a tile of another graph, "
+                    f"{arg.graph.name}"
+                )
         positions = tuple(arg.position for arg in args)
-        if any(arg.graph is not self for arg in args):
-            raise ProgramError(f"{op.name}: a tile of another graph")
         known = self._known.get((op, positions))
         if known is not None:
             return Tile(self, known)
@@ -213,7 +251,9 @@ class Graph:
             raise ProgramError(f"{self._name}: no output; end with g.output(...)")
         pins: tuple[Pin, ...] = tuple(self._pins.items())
         extents = tuple(self._axes.items())
-        return Program(self._name, extents, tuple(self._tensors.values()), self._live(), pins)
+        made = Program(self._name, extents, tuple(self._tensors.values()), self._live(), pins)
+        loops_of(made)  # which refuses states without a step
+        return made
 
     def _live(self) -> tuple[Node, ...]:
         """The nodes that an output depends on, steps of its states among them, renumbered."""
@@ -239,13 +279,15 @@ def contract(
     left: Tile, right: Tile, over: Axis | tuple[Axis, ...], acc: str | None = None
 ) -> Tile:
     """Sum of products over `over`; accumulates in f32 (ints: i32) unless `acc` says otherwise."""
+    left, right = given_tile("contract", left), given_tile("contract", right)
     acc = acc or promote((left.dtype, right.dtype))
     return left.graph.add(Contract(axis_names("contract", over), acc), left, right)
 
 
 def reduce(kind: str, value: Tile, over: Axis | tuple[Axis, ...]) -> Tile:
     """Reduce a tile; `kind` is sum, prod, max or min."""
-    return value.graph.add(Reduce(kind, axis_names(f"reduce {kind}", over)), value)
+    graph = given_tile(f"reduce {kind}", value).graph
+    return graph.add(Reduce(kind, axis_names(f"reduce {kind}", over)), value)
 
 
 def carry(
@@ -258,21 +300,22 @@ def carry(
     extra = [tile for tile in (factor, addend) if tile is not None]
     (axis,) = axis_names(f"carry {kind}", (over,))
     op = Carry(kind, axis, factor is not None, addend is not None)
-    return value.graph.add(op, value, *extra)
+    return given_tile(f"carry {kind}", value).graph.add(op, value, *extra)
 
 
 def now(state: Tile) -> Tile:
     """The running value of a carry, the current block included."""
-    return state.graph.add(Now(), state)
+    return given_tile("now", state).graph.add(Now(), state)
 
 
 def prior(state: Tile) -> Tile:
     """The running value of a carry before the current block."""
-    return state.graph.add(Prior(), state)
+    return given_tile("prior", state).graph.add(Prior(), state)
 
 
 def cast(value: Tile, dtype: str) -> Tile:
     """Convert to `dtype`."""
+    value = given_tile("cast", value)
     return value if value.dtype == dtype else value.graph.add(Cast(dtype), value)
 
 

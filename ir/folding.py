@@ -9,6 +9,7 @@ from ir.axes import Axis, as_index, axis_names, described
 from ir.builder import Graph
 from ir.dtypes import compute_dtype
 from ir.errors import ProgramError
+from ir.given import given_tile
 from ir.merges import CAST, MOST_STATES, NAMED, merge_of
 from ir.ops.fold import Fold
 from ir.ops.load import Index, Load
@@ -19,6 +20,7 @@ from ir.ops.top import Top
 from ir.tiles import Operand, Tile
 
 Pair = tuple[Tile, ...]
+_INTO = "give where each axis' elements go, as in scatter(kind, x, {axis: index})"
 Merging = str | Callable[[Pair, Pair], Tile | Pair]
 
 
@@ -48,10 +50,14 @@ def _folded(
 ) -> tuple[Tile, ...]:
     tiles = values if isinstance(values, tuple) else (values,)
     if not tiles or not all(isinstance(tile, Tile) for tile in tiles):
-        raise ProgramError("fold: the values are a tile, or a tuple of tiles")
+        found = ", ".join(described(value) for value in tiles)
+        raise ProgramError(f"fold: ({found}): the values are a tile, or a tuple of tiles")
     (name,) = axis_names("fold", (axis,))
-    text = merge_text(merge, [tile.dtype for tile in tiles])
     graph = tiles[0].graph
+    try:
+        text = merge_text(merge, [tile.dtype for tile in tiles])
+    except ProgramError as error:
+        raise ProgramError(f"{graph.name}: fold over {name}: {error}") from None
     return tuple(
         graph.add(Fold(name, text, part, keep, backward), *tiles) for part in range(len(tiles))
     )
@@ -69,18 +75,28 @@ def recurrence(factor: Tile, addend: Tile, along: Axis, *, backward: bool = Fals
 
 def argmax(value: Tile, over: Axis) -> Tile:
     """Where the largest element stands (i32): the first of equals, or the first NaN."""
-    return fold("argmax", (value, value.graph.iota(over)), over)[1]
+    return _arg("argmax", value, over)
 
 
 def argmin(value: Tile, over: Axis) -> Tile:
     """Where the smallest element stands (i32): the first of equals, or the first NaN."""
-    return fold("argmin", (value, value.graph.iota(over)), over)[1]
+    return _arg("argmin", value, over)
+
+
+def _arg(merge: str, value: Tile, over: Axis) -> Tile:
+    (name,) = axis_names(merge, over)
+    graph = given_tile(merge, value).graph
+    if name not in value.axes:
+        raise ProgramError(
+            f"{graph.name}: {merge}: {name!r} is not an axis of the operand {value.axes}"
+        )
+    return fold(merge, (value, graph.iota(over)), over)[1]
 
 
 def top(value: Tile, over: Axis, rank: Axis, *, least: bool = False) -> tuple[Tile, Tile]:
     """The `rank.extent` largest (smallest) elements in order, and where they stand (i32)."""
     axis, ranks = axis_names("top", (over, rank))
-    graph = value.graph
+    graph = given_tile(f"top over {axis}", value).graph
     values = graph.add(Top(axis, ranks, least), value)
     return values, graph.add(Top(axis, ranks, least, where=True), value)
 
@@ -91,7 +107,10 @@ def scatter(kind: str, value: Tile, into: Mapping[Axis, Operand]) -> Tile:
     `into` gives for each axis where an element is sent: the axis itself, an index expression or a
     tile of whole numbers. Elements sent outside are dropped.
     """
-    axes = axis_names("scatter", tuple(into))
+    graph = given_tile(f"scatter {kind}", value).graph
+    if not isinstance(into, Mapping) or not into:
+        raise ProgramError(f"{graph.name}: scatter {kind}: into {described(into)}: {_INTO}")
+    axes = axis_names(f"scatter {kind}", tuple(into))
     index: list[Index] = []
     tiles: list[Tile] = []
     for place in into.values():
@@ -101,12 +120,13 @@ def scatter(kind: str, value: Tile, into: Mapping[Axis, Operand]) -> Tile:
         else:
             expression = as_index(place)  # type: ignore[arg-type]
             index.append(Index(expression.terms, expression.constant))
-    return value.graph.add(Scatter(kind, axes, tuple(index)), value, *tiles)
+    return graph.add(Scatter(kind, axes, tuple(index)), value, *tiles)
 
 
 def recur(state: Tile, step: Tile) -> Tile:
     """Say what `state` (of `g.state`) is after each step; gives the state after the last one."""
-    axis = state.axes[0] if state.axes else ""
+    axes = given_tile("recur", state).axes
+    axis = axes[0] if axes else ""
     return state.graph.add(Recur(axis), state, step)
 
 
@@ -155,4 +175,6 @@ def _traced(graph: Graph, result: Operand, dtypes: Sequence[str]) -> str:
         return f"{CAST}{op.dtype}({', '.join(terms)})"
     if not isinstance(op, Map):
         raise ProgramError(f"the merge holds a {op.name}; elementwise functions are all it may")
+    if op.dtype is not None:
+        raise ProgramError(f"the merge holds a {op.function}, which no merge can; cast it can")
     return f"{op.function}({', '.join(terms)})"

@@ -5,12 +5,14 @@ The surface that operators import, beside `ir.builder`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from numbers import Real
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral, Real
 
 from ir.axes import described
 from ir.dtypes import dtype_of, is_float
 from ir.errors import ProgramError
+from ir.given import given_number, given_tile
 from ir.ops.map import Map
 from ir.tiles import Operand, Tile, apply
 
@@ -53,13 +55,14 @@ def gelu(value: Tile) -> Tile:
 
 def popcount(value: Tile) -> Tile:
     """How many bits of each whole number are set, of as many as its dtype has."""
+    value = given_tile("popcount", value)
     narrow = dtype_of(value.dtype).kind == "int" and dtype_of(value.dtype).bits < 32
     return apply("popcount", value & ((1 << dtype_of(value.dtype).bits) - 1) if narrow else value)
 
 
 def bitcast(value: Tile, dtype: str) -> Tile:
     """The bits of `value` read as `dtype`, which has as many."""
-    return value.graph.add(Map("bitcast", dtype_of(dtype).name), value)
+    return given_tile("bitcast", value).graph.add(Map("bitcast", dtype_of(dtype).name), value)
 
 
 def lookup(table: Sequence[float], index: Tile, dtype: str = "f32") -> Tile:
@@ -67,13 +70,23 @@ def lookup(table: Sequence[float], index: Tile, dtype: str = "f32") -> Tile:
 
     An index below 0 reads the first entry, one beyond the end the last.
     """
-    for number, entry in enumerate(table):
-        if isinstance(entry, bool) or not isinstance(entry, Real):
-            where_ = f"{index.graph.name}: lookup: entry {number}"
-            raise ProgramError(f"{where_} is {described(entry)}; entries are numbers")
-    exact = is_float(dtype) or any(entry != int(entry) for entry in table)
-    entries = tuple(float(entry) if exact else int(entry) for entry in table)
+    what = f"{given_tile('lookup', index).graph.name}: lookup"
+    if isinstance(table, (str, bytes, Mapping)) or not isinstance(table, Iterable):
+        raise ProgramError(f"{what}: {described(table)} is no table; a list of numbers is")
+    entries = tuple(
+        _entry(f"{what}: entry {number}", entry, dtype) for number, entry in enumerate(table)
+    )
     return index.graph.add(Map("lookup", dtype, entries), index)
+
+
+def _entry(what: str, entry: float, dtype: str) -> float:
+    """An entry of a table as a number of Python's."""
+    if isinstance(entry, bool) or not isinstance(entry, Real):
+        raise ProgramError(f"{what} is {described(entry)}; entries are numbers")
+    if is_float(dtype):
+        return given_number(what, entry, dtype)
+    whole = isinstance(entry, Integral) or (math.isfinite(entry) and entry == int(entry))
+    return int(entry) if whole else float(entry)
 
 
 def philox(counter: Operand, stream: Operand = 0, seed: Operand = 0, word: Operand = 0) -> Tile:
@@ -83,6 +96,8 @@ def philox(counter: Operand, stream: Operand = 0, seed: Operand = 0, word: Opera
     `seed`; all three are 64-bit numbers, of which a negative one stands for its bits. One of them
     is a tile at least: `g.coordinate(i * n + j)` makes one of an index.
     """
+    if isinstance(word, Integral) and not 0 <= word <= 3:
+        raise ProgramError(f"philox: word={word}; a counter has words 0 to 3")
     return apply("philox", counter, *map(_signed, (stream, seed, word)))
 
 

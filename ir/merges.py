@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from ir.dtypes import DTYPES
 from ir.errors import ProgramError
+from ir.printable import shortened
 from ir.scalar import FUNCTIONS
 
 T = TypeVar("T")
@@ -48,6 +49,8 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Number:
+    """f32, or i32 where it is whole."""
+
     value: float | int
 
 
@@ -160,7 +163,10 @@ class _Reader:
         number, word = token["number"], token["word"]
         if number is not None:
             whole = number.lstrip("-").isdigit()
-            return Number(int(number) if whole else float(number))
+            found = Number(int(number) if whole else float(number))
+            if whole and not -(1 << 31) <= found.value < 1 << 31:
+                raise ProgramError(f"merge: {shortened(number)} has no room in i32")
+            return found
         if word is None:
             raise self._wrong()
         if word[0] in "ab" and word[1:].isdigit():

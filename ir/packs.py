@@ -41,9 +41,9 @@ def check_packs(spec: TensorSpec) -> None:
         return
     if dtype_of(spec.packs).per_byte == 1:
         raise ProgramError(f"tensor {spec.name}: elements of {spec.packs} share no bytes")
-    if (spec.dtype, spec.role) != ("u8", "input") or not spec.shape:
+    if spec.dtype != "u8" or not spec.shape:
         raise ProgramError(
-            f"tensor {spec.name}: {spec.packs} lie in an input of u8 with a dimension; it is an "
+            f"tensor {spec.name}: {spec.packs} lie in bytes, u8, with a dimension; it is an "
             f"{spec.role} of {spec.dtype}{list(spec.shape)}"
         )
 
@@ -60,7 +60,7 @@ def pack(elements: Array, dtype: str) -> Array:
 
 def unpack(octets: Array, dtype: str) -> Array:
     """The elements of bytes in their storage, one a byte: what `pack` was given."""
-    row = dtype_of(dtype)
+    row, octets = dtype_of(dtype), octets.astype(np.uint8)
     parts = [octets >> np.uint8(row.bits * place) for place in range(row.per_byte)]
     fields = np.stack(parts, axis=-1).reshape(*octets.shape[:-1], -1) & (1 << row.bits) - 1
     if row.kind == "float":

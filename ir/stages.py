@@ -88,7 +88,8 @@ class StagedProgram:
             for accumulator in stage.accumulators:
                 table[accumulator.node] = position
             for result in stage.written:
-                table[result.node] = position
+                if not result.tensor or result.node not in self.materialised:
+                    table[result.node] = position
         return table
 
     @cached_property
@@ -110,7 +111,7 @@ class StagedProgram:
         """Nodes at which the inlined expressions of `roots` end: loads, buffers, accumulators."""
         own = {a.node for a in stage.accumulators}
         found: dict[int, None] = {}
-        written = {r.node for r in stage.written}
+        written = {r.node for r in stage.written if not r.tensor}
         pending = list(roots)
         seen: set[int] = set()
         while pending:

@@ -125,6 +125,17 @@ class OffersMemories(Protocol):
     memories: tuple[str, ...]  # the first one is where they lie unless a workload says otherwise
 
 
+@runtime_checkable
+class KnowsMachines(Protocol):
+    """What a backend may offer besides: facts of machines by name, for spaces where none is."""
+
+    machines: tuple[str, ...]
+
+    def machine(self, name: str) -> Hardware:
+        """The facts of one; raises UsageError."""
+        ...
+
+
 _BUILTIN: Mapping[str, str] = {
     "cpu": "ir.targets.cpu.backend:CpuBackend",
     "cuda": "ir.targets.cuda.backend:CudaBackend",

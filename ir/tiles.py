@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ir.axes import Axis, IndexExpression, as_index, axis_names, described
 from ir.dtypes import compute_dtype, dtype_of, is_float, whole_range
 from ir.errors import ProgramError
+from ir.given import given_number
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
 from ir.ops.map import Map
@@ -70,7 +71,7 @@ class Tile:
         return apply("neg", self)
 
     def __pow__(self, exponent: int) -> Tile:
-        if not isinstance(exponent, Real):
+        if isinstance(exponent, bool) or not isinstance(exponent, Real):
             raise ProgramError(f"tile ** {described(exponent)}: only positive whole exponents")
         if exponent < 1 or int(exponent) != exponent:
             raise ProgramError(f"tile ** {exponent}: only positive whole exponents")
@@ -179,8 +180,8 @@ class Tile:
         An axis that is not named is read at itself. `fill` is the value outside; without it every
         index has to be inside. `x.at({i: j})` is for axes whose names the caller does not know.
         """
-        if by_axis:
-            places.update(zip(axis_names("read at", tuple(by_axis)), by_axis.values(), strict=True))
+        if by_axis is not None:
+            places = _places(by_axis, places)
         index: list[Index] = []
         tiles: list[Tile] = []
         for axis in places:
@@ -200,11 +201,22 @@ class Tile:
                 expression = as_index(place)  # type: ignore[arg-type]
                 index.append(Index(expression.terms, expression.constant))
         if fill is not None:
-            fill = float(fill) if is_float(self.dtype) else int(fill)
+            fill = given_number(f"{self.graph.name}: read: fill", fill, self.dtype)
         return self.graph.add(Read(tuple(index), fill), self, *tiles)
 
 
 Operand = Tile | Number | Axis | IndexExpression
+
+
+def _places(by_axis: Mapping[Axis, Operand], named: Mapping[str, Operand]) -> dict[str, Operand]:
+    """Where each axis is read, of axes given as such and by name."""
+    if not isinstance(by_axis, Mapping):
+        raise ProgramError(f"read at {described(by_axis)}: x.at(i=place), or x.at({{axis: place}})")
+    found = dict(zip(axis_names("read at", tuple(by_axis)), by_axis.values(), strict=True))
+    twice = sorted(found.keys() & named.keys())
+    if twice:
+        raise ProgramError(f"read at {twice[0]}: the axis is given twice")
+    return {**found, **named}
 
 
 class TensorHandle:

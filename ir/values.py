@@ -7,13 +7,13 @@ of rows. Drawn alike on every array library (`ir.draws`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from ir.draws import Draws, Recipe, normal_recipe
-from ir.dtypes import dtype_of, from_float, is_float, numpy_dtype
+from ir.dtypes import dtype_of, from_float, is_float, numpy_dtype, whole_range
 from ir.errors import ProgramError
 from ir.ops.base import Array, TensorSpec
 
@@ -57,6 +57,9 @@ class Values:
             raise ProgramError(f"input {spec.name}: {self} are {row.of}s, and it is {spec.element}")
         if row.rows and not spec.shape:
             raise ProgramError(f"input {spec.name}: {self} need a dimension, and it is a scalar")
+        why = _impossible(self, spec)
+        if why:
+            raise ProgramError(f"input {spec.name}: {self} {why}")
 
     def draw(self, spec: TensorSpec, draws: Draws) -> Array:
         """Such values for the tensor, in storage dtype, on the arrays of `draws.xp`."""
@@ -71,6 +74,32 @@ class _Kind:
     of: str  # "any" | "float" | "int"
     rows: bool
     draw: Callable[[Values, TensorSpec, Draws], Array]
+
+
+def _impossible(values: Values, spec: TensorSpec) -> str:
+    """Why there are no such values for the tensor, or ''."""
+    named = dict(zip(_kind(values.kind).names, values.numbers, strict=False))
+    if named.get("low", -math.inf) > named.get("high", math.inf):
+        return "has its ends the wrong way round"
+    if named.get("extent", 1) < 1:
+        return "leaves no index; an extent is at least 1"
+    if not 0 <= named.get("least", 0) <= named.get("most", math.inf):
+        return "needs 0 <= least <= most"
+    negative = [name for name in ("skew", "total", "rate") if named.get(name, 0) < 0]
+    if negative:
+        return f"has a {negative[0]} below 0"
+    if values.kind == "near_identity" and len(spec.shape) < 2:
+        return f"is for matrices; it has {spec.shape}"
+    return "" if is_float(spec.element) else _outside(named, spec.element)
+
+
+def _outside(named: Mapping[str, Number], dtype: str) -> str:
+    """Why an integer dtype lacks one of the numbers that values may be, or ''."""
+    ends = [named[name] for name in ("low", "high", "value", "most", "total") if name in named]
+    ends += [named["extent"] - 1] if "extent" in named else []
+    low, high = whole_range(dtype)
+    found = [end for end in ends if not low <= end <= high]
+    return f"has {found[0]}; {dtype} has {low} to {high}" if found else ""
 
 
 def _kind(name: str) -> _Kind:
@@ -93,8 +122,6 @@ def _elementwise(spec: TensorSpec, draws: Draws, recipe: Recipe) -> Array:
 
 def _uniform(values: Values, spec: TensorSpec, draws: Draws) -> Array:
     low, high = values.numbers
-    if low > high:
-        raise ProgramError(f"input {spec.name}: {values} has its ends the wrong way round")
     if is_float(spec.dtype):
         return _elementwise(spec, draws, lambda d, s, n: low + d.uniform(s, n) * (high - low))
     return _elementwise(spec, draws, lambda d, s, n: d.whole(int(low), int(high), s, n))
@@ -126,16 +153,12 @@ def _constant(values: Values, spec: TensorSpec, draws: Draws) -> Array:
 
 def _indices(values: Values, spec: TensorSpec, draws: Draws) -> Array:
     extent = int(values.number("extent"))
-    if extent < 1:
-        raise ProgramError(f"input {spec.name}: {values} leaves no index; an extent is at least 1")
     skew = int(values.number("skew"))
     return _elementwise(spec, draws, lambda d, s, n: _skewed(d, s, n, extent - 1, skew))
 
 
 def _lengths(values: Values, spec: TensorSpec, draws: Draws) -> Array:
     most, least = int(values.number("most")), int(values.number("least"))
-    if not 0 <= least <= most:
-        raise ProgramError(f"input {spec.name}: {values} needs 0 <= least <= most")
     skew = int(values.number("skew"))
     return _elementwise(spec, draws, lambda d, s, n: _skewed(d, s, n, most - least, skew) + least)
 
@@ -214,8 +237,6 @@ def _one_hot(values: Values, spec: TensorSpec, draws: Draws) -> Array:
 
 
 def _near_identity(values: Values, spec: TensorSpec, draws: Draws) -> Array:
-    if len(spec.shape) < 2:
-        raise ProgramError(f"input {spec.name}: {values} is for matrices; it has {spec.shape}")
     rows, columns = spec.shape[-2:]
     scale = values.number("scale", 0.25) / math.sqrt(columns)
 

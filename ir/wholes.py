@@ -13,6 +13,7 @@ import numpy as np
 
 from ir.dtypes import dtype_of, from_float, is_float, numpy_dtype, rounded, to_float, whole_range
 from ir.errors import ProgramError
+from ir.printable import shortened
 
 MOST_ENTRIES = 256  # of a lookup table
 
@@ -73,7 +74,9 @@ def refuse_table(table: Sequence[float] | None, dtype: str | None) -> None:
     low, high = (-math.inf, math.inf) if is_float(dtype) else whole_range(dtype)
     for number, entry in enumerate(table):
         if not low <= entry <= high or (not is_float(dtype) and entry != int(entry)):
-            raise ProgramError(f"lookup: entry {number} is {entry}, which is no {dtype}")
+            raise ProgramError(
+                f"lookup: entry {number} is {shortened(str(entry))}, which is no {dtype}"
+            )
 
 
 def refuse_bitcast(source: str, target: str | None) -> None:

@@ -136,6 +136,14 @@ Target = Annotated[
     str, typer.Option(help="what to generate code for", autocompletion=target_starts)
 ]
 Threads = Annotated[int | None, typer.Option(help="threads of the kernel; default: all allowed")]
+Machine = Annotated[
+    str | None,
+    typer.Option(
+        "--hardware",
+        metavar="CARD",
+        help="a card that the target knows by name, such as h200, instead of this machine's",
+    ),
+]
 Memory = Annotated[
     str | None,
     typer.Option(

@@ -11,6 +11,7 @@ import typer
 
 from explorer.cli.app import (
     Format,
+    Machine,
     Memory,
     OperatorFiles,
     OutputFormat,
@@ -73,6 +74,7 @@ def explain(
     target: Target = "cpu",
     threads: Threads = None,
     memory: Memory = None,
+    hardware: Machine = None,
     records: Records = None,
     operators: OperatorFiles = None,
     form: OutputFormat = Format.text,
@@ -86,11 +88,14 @@ def explain(
     if job is not None:
         if operator is not None:
             raise UsageError("give an operator or --job, not both")
+        if hardware is not None:
+            raise UsageError("--hardware goes with an operator; a job has its own")
         workload, found = _of_job(job, schedule, records, operators or ())
     elif operator is None:
         raise UsageError("Missing argument 'OPERATOR', or --job JOB")
     else:
-        workload = workload_of(operator, words, target, threads, records, "explain", memory)
+        named = workload_of(operator, words, target, threads, records, "explain", memory)
+        workload = named.on(hardware)
         if not schedule:
             _explain_space(workload.space(), form)
             return

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from explorer.cli.app import (
     Format,
+    Machine,
     OperatorName,
     OutputFormat,
     Pins,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     epilog=examples(
         "tilewright space matmul m=512 n=512 k=512",
         "tilewright space softmax m=512 n=1000 --pin stream=true --format json",
+        "tilewright space matmul m=512 n=512 k=512 --target cuda --hardware h200",
     ),
 )
 def space(
@@ -35,6 +37,7 @@ def space(
     words: Words = None,
     target: Target = "cpu",
     threads: Threads = None,
+    hardware: Machine = None,
     pin: Pins = None,
     form: OutputFormat = Format.text,
 ) -> None:
@@ -43,7 +46,8 @@ def space(
 
     from explorer.workload import Workload
 
-    workload = Workload.of(operator, arguments_of(operator, words), target, threads)
+    named = Workload.of(operator, arguments_of(operator, words), target, threads)
+    workload = named.on(hardware)
     summary = workload.space(pairs(pin, "pin")).describe(np.random.default_rng(0))
     if form is Format.json:
         print_json(_as_json(summary))

@@ -15,6 +15,7 @@ from ir.propagation import reach
 from ir.roundoff import ErrorModel
 
 _STRETCH = 1 << 15
+_FARTHEST = 2**62  # of positions: with a tile's index on top they still fit in i64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class Index:
             reach = coefficient * (scope.extents[axis] - 1)
             low, high = low + min(reach, 0), high + max(reach, 0)
         return low, high
+
+    def refuse_far(self, what: str, scope: Scope) -> None:
+        """Raises ProgramError where a position has no room in i64, which kernels count in."""
+        low, high = self.bounds(scope)
+        if low < -_FARTHEST or high > _FARTHEST:
+            raise ProgramError(f"{what}: index {self} spans {low}..{high}; 2^62 is the farthest")
 
     def __str__(self) -> str:
         parts = [axis if c == 1 else f"{c}*{axis}" for axis, c in self.terms]
@@ -75,6 +82,7 @@ class Load:
         reads: bool,
     ) -> None:  # fmt: skip
         """Raises ProgramError for an index that is none, or that may be outside where `reads`."""
+        index.refuse_far(f"load {self.tensor}: dimension {dim}", scope)
         if index.gather is not None:
             if dtype_of(args[index.gather].dtype).kind not in ("int", "uint"):
                 raise ProgramError(f"load {self.tensor}: index tile of dimension {dim} is not int")

@@ -41,6 +41,7 @@ class Read:
         for name, _ in index.terms:
             if name not in scope.extents:
                 raise ProgramError(f"read at {axis}: unknown axis {name!r}")
+        index.refuse_far(f"read at {axis}", scope)
         if index.gather is not None:
             if not 0 < index.gather < len(args):
                 raise ProgramError(f"read at {axis}: no argument {index.gather}")

@@ -22,9 +22,16 @@ def _without(axes: tuple[str, ...], over: tuple[str, ...], what: str) -> tuple[s
     missing = [axis for axis in over if axis not in axes]
     if missing:
         raise ProgramError(f"{what}: axis {missing[0]!r} is not an axis of the operands {axes}")
+    if len(set(over)) != len(over):
+        raise ProgramError(f"{what}: over {over}; an axis is reduced once")
     if not over:
         raise ProgramError(f"{what}: no axis to reduce over")
     return tuple(axis for axis in axes if axis not in over)
+
+
+def _refuse_unknown(what: str, kind: str) -> None:
+    if kind not in COMBINES:
+        raise ProgramError(f"{what}: unknown kind {kind!r}: known are {', '.join(COMBINES)}")
 
 
 def _refuse_empty(what: str, kind: str, over: Sequence[str], scope: Scope) -> None:
@@ -85,10 +92,7 @@ class Reduce:
     name: ClassVar[str] = "reduce"
 
     def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
-        if self.kind not in COMBINES:
-            raise ProgramError(
-                f"reduce: unknown kind {self.kind!r}: known are {', '.join(COMBINES)}"
-            )
+        _refuse_unknown("reduce", self.kind)
         axes = _without(args[0].axes, self.over, f"reduce {self.kind}")
         _refuse_empty("reduce", self.kind, self.over, scope)
         return TileType(axes, compute_dtype(args[0].dtype))
@@ -128,6 +132,7 @@ class Carry:
     name: ClassVar[str] = "carry"
 
     def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
+        _refuse_unknown("carry", self.kind)
         if len(args) != 1 + self.factor + self.addend:
             raise ProgramError(f"carry {self.kind}: {len(args)} operands")
         axes = _without(args[0].axes, (self.axis,), f"carry {self.kind}")

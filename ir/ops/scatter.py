@@ -57,6 +57,7 @@ class Scatter:
         for name, _ in index.terms:
             if name not in scope.extents:
                 raise ProgramError(f"{what}: unknown axis {name!r}")
+        index.refuse_far(what, scope)
         if index.gather is not None:
             if not 0 < index.gather < len(args):
                 raise ProgramError(f"{what}: no argument {index.gather}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ir import Graph, contract, operator
+from ir import Graph, contract, operator, reduce
 from ir.partition import stage_program
 from ir.registry import load_operator
 from ir.rewrite.split import split
@@ -67,3 +67,19 @@ def test_merges_do_not_take_running_maps_in() -> None:
     bodies = [(s, program.carried(r.node)) for s in program.stages for r in s.body_results]
     assert any(carried and not stage.accumulators for stage, carried in bodies)
     assert all(carried <= set(s.domain) or not s.accumulators for s, carried in bodies)
+
+
+def test_a_sum_is_stored_at_points_that_it_lacks() -> None:
+    """The stage that spreads a value over an output reads it, and does not compute it."""
+
+    @operator
+    def spread(g: Graph, m: int, n: int, k: int) -> None:
+        i, j, d = g.axes(m=m, n=n, k=k)
+        largest = reduce("max", g.input("X", (i, j), "f32"), j)
+        g.output("Y", largest + 1.0, dims=(i, d))
+
+    program = stage_program(spread.build(m=3, n=4, k=5))
+    first, second = program.stages
+    (made,) = [result.node for result in first.written]
+    assert program.producer[made] == 0
+    assert program.leaves(second, program.body_roots(second)) == (made,)

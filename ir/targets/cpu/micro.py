@@ -116,7 +116,7 @@ class StageEmitter:
             scales=self.binding.vector.scales,
         )
         self.flags = lowering.state_flags(stage)
-        self.written = {r.node for r in stage.written}
+        self.written = {r.node for r in stage.written if not r.tensor}
         self.own = {a.node for a in stage.accumulators}
         self._accesses: dict[int, Access] = {}
 

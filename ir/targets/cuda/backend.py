@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 from ir.errors import UsageError
 from ir.roundoff import Accumulations
 from ir.target import Hardware
-from ir.targets.cuda.hardware import device_hardware, device_names, stated_peaks
+from ir.targets.cuda.hardware import (
+    KNOWN,
+    device_hardware,
+    device_names,
+    known_hardware,
+    stated_peaks,
+)
 from ir.targets.cuda.roundoff import ACCUMULATIONS
 
 if TYPE_CHECKING:
@@ -28,10 +34,15 @@ class CudaBackend:
 
     name = "cuda"
     generator = f"cuda-{GENERATOR}"
+    machines = tuple(KNOWN)
 
     def hardware(self, threads: int | None = None) -> Hardware:
         """Facts of the first CUDA device; raises MissingTarget."""
         return device_hardware()
+
+    def machine(self, name: str) -> Hardware:
+        """Facts of a card by name; raises UsageError."""
+        return known_hardware(name)
 
     def device_names(self) -> tuple[str, ...]:
         """The visible cards."""
