@@ -28,7 +28,7 @@ def repair(
 
     Of many rows, those left are given up when a round mends less than a share `thrift` of them.
     """
-    result = matrix.copy()
+    result, read = matrix.copy(), reads.astype(np.float32)
     broken = violations(result)
     active = np.flatnonzero(broken.any(axis=1))
     for count in range(1, ROUNDS + 1):
@@ -39,7 +39,8 @@ def repair(
         if count % RESTART == 0:
             trial = shape.draw(rng, rows.size)
         else:
-            trial = _redraw(rng, result[rows], broken[rows], shape, reads)
+            touched = (broken[active].astype(np.float32) @ read) > 0
+            trial = _redraw(rng, result[rows], np.repeat(touched, fan, axis=0), shape)
         faults = violations(trial)
         totals = faults.sum(axis=1).reshape(-1, fan)
         best = totals.argmin(axis=1) + np.arange(active.size) * fan
@@ -54,10 +55,7 @@ def repair(
     return result
 
 
-def _redraw(
-    rng: np.random.Generator, rows: Matrix, broken: Mask, shape: Shape, reads: Mask
-) -> Matrix:
-    """Fresh values for most of what the broken constraints of each row read."""
-    touched = (broken.astype(np.float32) @ reads.astype(np.float32)) > 0
+def _redraw(rng: np.random.Generator, rows: Matrix, touched: Mask, shape: Shape) -> Matrix:
+    """Fresh values for most of what the broken constraints of each row read, the `touched`."""
     touched &= rng.random(touched.shape, dtype=np.float32) >= KEEP
     return shape.settle(np.where(touched, shape.uniform(rng, len(rows)), rows))

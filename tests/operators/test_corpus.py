@@ -62,7 +62,7 @@ every_operator = pytest.mark.parametrize("name", operator_names())
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store of the test's own, and one cache of kernels; peaks of the machine are not measured."""
+    """A store of the test's own and one cache of kernels; the machine's peaks are not measured."""
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "records.db"))
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(cache_folder()))
     monkeypatch.setattr("explorer.peaks.measured_peaks", lambda *_: {})
