@@ -367,7 +367,7 @@ class CpuKernel:
 
 @lru_cache(maxsize=8)
 def _entry_code(threads: int, count: int, fixed: tuple[tuple[int, int], ...]) -> bytes:
-    """The machine code of an entry: kernels of one program that are timed in turns have the same."""
+    """The machine code of an entry: kernels of one program, timed in turns, have the same."""
     return emit_object(entry_llvm(_BODY, threads, count, dict(fixed)))
 
 
