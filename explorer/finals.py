@@ -20,7 +20,9 @@ SECONDS = 10.0  # about what the finals may take; fewer finalists if kernels are
 HEAT_SHARE = 0.4  # of that for the heat
 RUNS_A_TURN = 9  # checks and samples of one finalist in one round
 ROUNDS = 5
+_FEWEST = 2  # finalists, so that a time that was luck has another beside it
 WITHIN = 1.3  # times the best: slower candidates have no hope
+HOPELESS = 2.0  # times the best, from which there is no turn in the finals either
 UNLIKE = 0.5  # of the best time that being wholly unlike all chosen ones is worth
 
 Ranked = Sequence[tuple[float, Schedule]]
@@ -30,7 +32,7 @@ def finals_size(seconds: float) -> tuple[int, int]:
     """Finalists and rounds for kernels that take `seconds`; at least two and two."""
     turns = SECONDS / (RUNS_A_TURN * seconds)
     rounds = max(2, min(ROUNDS, int(turns / FINALISTS)))
-    return max(2, min(FINALISTS, int(turns / rounds))), rounds
+    return max(_FEWEST, min(FINALISTS, int(turns / rounds))), rounds
 
 
 def chosen_finalists(
@@ -39,12 +41,16 @@ def chosen_finalists(
     """Who runs the finals of a search, and in how many rounds.
 
     `ranked` (seconds, fastest first) is what the search found, one schedule for each kernel;
-    `again` measures the schedules of a heat, and gives those that were right, fastest first.
+    `again` measures the schedules of a heat, and gives those that were right, fastest first. Of few
+    kernels half may run: the others are beaten.
     """
     tried = heat(space, ranked)
     if tried:
         ranked = again(tried) or ranked
-    count, rounds = finals_size(ranked[0][0])
+    best = ranked[0][0]
+    count, rounds = finals_size(best)
+    hopeful = sum(seconds < HOPELESS * best for seconds, _ in ranked)
+    count = min(count, max(_FEWEST, min(hopeful, len(ranked) // 2)))
     return [schedule for _, schedule in ranked[:count]], rounds
 
 

@@ -53,9 +53,9 @@ def loops_of(program: Program) -> tuple[Carried, ...]:
     return tuple(sorted(found, key=lambda loop: min(loop.inside)))
 
 
-def loop_at(program: Program, position: int) -> Carried | None:
-    """The loop that computes a node."""
-    return next((loop for loop in loops_of(program) if position in loop.nodes), None)
+def loops_by_node(program: Program) -> dict[int, Carried]:
+    """The loop that computes a node, of those that one does."""
+    return {position: loop for loop in loops_of(program) for position in loop.nodes}
 
 
 def read_outside(program: Program, loop: Carried) -> tuple[int, ...]:

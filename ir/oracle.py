@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ir.carries import carry_at, chained_carries, reads, running_nodes
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
-from ir.loops import Carried, entangled, handed_on, loop_at, loops_of, read_outside
+from ir.loops import Carried, entangled, handed_on, loops_by_node, loops_of, read_outside
 from ir.ops.base import Array, Environment, Op, TileArray
 from ir.ops.load import Load
 from ir.ops.map import Cast, Map
@@ -262,13 +263,18 @@ class _Evaluation:
         child.parent, child.axis, child.running = self, axis, running
         return child
 
+    @cached_property
+    def loops(self) -> dict[int, Carried]:
+        """The loop that computes a node, of those that one does."""
+        return loops_by_node(self.program) if self.parent is None else self.parent.loops
+
     def value(self, position: int) -> TileArray:
         if position not in self.known:
             node = self.program.nodes[position]
             own = self.axis in node.axes or position in self.running
             if self.parent is not None and not own:
                 return self.parent.value(position)
-            loop = loop_at(self.program, position)
+            loop = self.loops.get(position)
             if isinstance(node.op, Carry):
                 self._stream(position)
             elif loop is not None:

@@ -1,8 +1,13 @@
-"""What all tests share: how many processes run them."""
+"""What all tests share: how many processes run them, and that these keep their bytecode."""
 
 from __future__ import annotations
 
 import os
+import sys
+
+# Tests start hundreds of processes. Each would compile every module anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 def pytest_xdist_auto_num_workers() -> int:

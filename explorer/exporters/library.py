@@ -13,9 +13,10 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from string import Template
+from types import CodeType
 from typing import Any
 
 from explorer.errors import ExportError
@@ -221,15 +222,21 @@ def calling_layer(operands: Sequence[Argument], entry: Callable[..., None]) -> C
 
     So that a kernel is timed as it is called.
     """
+    namespace: dict[str, Any] = {"__name__": "tilewright_called"}
+    exec(_layer_code(tuple(operands)), namespace)
+    namespace["_function"] = entry
+    function: Callable[..., Any] = namespace["_exported"]
+    return function
+
+
+@lru_cache(maxsize=8)
+def _layer_code(operands: tuple[Argument, ...]) -> CodeType:
+    """The layer compiled: all kernels of a program have the same operands."""
     places = _layer(operands, "_exported")
     text = Template(MODULE).safe_substitute(
         places, name="kernel", facts="", signature="", loading="_function = None", hidden=""
     )
-    namespace: dict[str, Any] = {"__name__": "tilewright_called"}
-    exec(compile(text, "<calling layer>", "exec"), namespace)
-    namespace["_function"] = entry
-    function: Callable[..., Any] = namespace["_exported"]
-    return function
+    return compile(text, "<calling layer>", "exec")
 
 
 def _layer(operands: Sequence[Argument], function: str) -> dict[str, str]:

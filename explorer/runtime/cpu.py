@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,8 @@ from ir.target import Hardware
 from ir.targets.cpu.entry import entry_llvm
 from ir.targets.cpu.pool import SYMBOLS, pool_llvm
 
+_PRELOADED = ("ir.targets.cpu.candidates", "explorer.exporters.library")  # slow to import
+_BODY = "tilewright_called_body"
 _CHAIN_ROUNDS = 4_000
 _CHAIN_CYCLES = 4 * 8 * _CHAIN_ROUNDS
 
@@ -59,7 +61,8 @@ class CpuRuntime:
     exclusive = True
 
     def preload(self, cache_dir: Path, task: str = "run") -> None:
-        import_module("ir.targets.cpu.lower")
+        for module in _PRELOADED:
+            import_module(module)
         pool(cache_dir)
 
     def prepare(self, device: int = 0) -> None:
@@ -349,8 +352,8 @@ class CpuKernel:
             if argument.role == "workspace"
         }
         fixed = {slot: array.ctypes.data for slot, array in kept.items()}
-        text = entry_llvm(self._body, self.binary.threads, len(arguments), fixed)
-        engine = _engine(emit_object(text))
+        llvm().add_symbol(_BODY, self._body)  # for the engine that is made next
+        engine = _engine(_entry_code(self.binary.threads, len(arguments), tuple(fixed.items())))
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * (len(arguments) - len(fixed)))
         return kind(engine.get_function_address("tilewright_entry")), (engine, kept, self)
 
@@ -360,6 +363,12 @@ class CpuKernel:
 
     def close(self) -> None:
         self._engine.close()
+
+
+@lru_cache(maxsize=8)
+def _entry_code(threads: int, count: int, fixed: tuple[tuple[int, int], ...]) -> bytes:
+    """The machine code of an entry: kernels of one program, timed in turns, have the same."""
+    return emit_object(entry_llvm(_BODY, threads, count, dict(fixed)))
 
 
 class CpuCalling:

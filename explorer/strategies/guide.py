@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -71,7 +72,6 @@ class Guide:
     def __init__(self, history: History, seed: int, settings: Settings, warm_up: int) -> None:
         self.space, self.history = history.space, history
         self.model = CostModel(seed, settings=settings)
-        self._names = feature_names(self.space)
         self._varied = np.arange(0)  # features that differ among what was told: trees read no other
         self.quality: list[Quality] = []
         self._prior: Prior | None = None
@@ -81,6 +81,10 @@ class Guide:
         self._merit = 1.0
         self._warm_up = warm_up
         self._stale = True
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return feature_names(self.space)
 
     def use_prior(self, prior: Prior) -> None:
         self._prior = prior

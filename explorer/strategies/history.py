@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,7 +166,13 @@ class SeedQueue:
         matrix = np.array(rows, dtype=np.int16).reshape(len(rows), len(space.decisions))
         self._history = history
         self._given = matrix[space.legal(matrix)][:most]
-        self._own = first_rows(space, space.seed_rows(rng)) if own else matrix[:0]
+        self._rng, self._wanted = rng, own
+
+    @cached_property
+    def _own(self) -> Matrix:
+        """The space's own in their order, made when they may have a turn: it takes a while."""
+        space = self._history.space
+        return first_rows(space, space.seed_rows(self._rng)) if self._wanted else self._given[:0]
 
     def take(self, count: int, own: int | None = None) -> Matrix:
         """Up to `count` seeds that have not been measured yet, `own` of the space's at most."""

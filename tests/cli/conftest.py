@@ -1,4 +1,7 @@
-"""Every test of the command line has a store and a code cache of its own, and hears Ctrl-C."""
+"""Every test of the command line has a store of its own, and hears Ctrl-C.
+
+They share a code cache: each has a process server, which takes a second to start.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,17 @@ from pathlib import Path
 import pytest
 
 
+@pytest.fixture(scope="session")
+def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("code")
+
+
 @pytest.fixture(autouse=True)
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code_cache: Path) -> Path:
     path = tmp_path / "store" / "records.db"
     path.parent.mkdir()
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(path))
-    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(code_cache))
     monkeypatch.setattr("explorer.peaks.measured_peaks", lambda *_: {})
     return path
 

@@ -55,6 +55,15 @@ def test_slow_kernels_have_few_turns() -> None:
     assert finals_size(1.0) == (2, 2)
 
 
+def test_hopeless_candidates_have_no_turn_in_the_finals() -> None:
+    """However few there are; but the fastest has one beside it, since its time may be luck."""
+    times = (1e-4, 1.9e-4, 2.1e-4, 5e-4)
+    ranked = [(seconds, schedule(n, 0, 0, 0)) for n, seconds in enumerate(times)]
+    assert len(chosen_finalists(SPACE, ranked, lambda schedules: [])[0]) == 2
+    assert len(chosen_finalists(SPACE, ranked[2:], lambda schedules: [])[0]) == 2
+    assert len(chosen_finalists(SPACE, ranked[:1], lambda schedules: [])[0]) == 1
+
+
 def trial(name: str, seconds: float, strategy: str) -> Record:
     return Record(
         workload="w", operator="toy", extents="{}", target="toy", hardware="h", generator="1",

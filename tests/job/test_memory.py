@@ -30,9 +30,9 @@ from records import Store
 from tests.job.device import ScriptedDevice
 
 KERNELS = 256
-WARM, LONG = 48, 176  # trials
+WARM, LONG = 48, 112  # trials
 MOST = 1_000  # bytes that a trial may cost, with all copies that it took to find it
-LESSONS = 96
+LESSONS = 64
 KEPT = (type, ModuleType, FunctionType, Store, Workload, RowMemory, SecondOpinion)
 """What is not of a trial's making, or learns from so many trials at most."""
 

@@ -20,6 +20,7 @@ from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Store
+from tests.few import few
 from tests.job.device import ScriptedDevice, by_key
 
 TEXT = """\
@@ -200,7 +201,7 @@ def test_a_budget_may_end_before_every_turn(
     assert found.missed == ((1, "the budget was spent before its turn came"),)
 
 
-@pytest.mark.parametrize("last", [3, 8, 11, 60])
+@pytest.mark.parametrize("last", few([3, 8, 11, 60], [1, 3]))
 def test_an_interrupted_plan_goes_on_with_all_its_jobs(
     last: int, device: ScriptedDevice, file: Path, tmp_path: Path
 ) -> None:

@@ -23,6 +23,7 @@ from ir.errors import UsageError
 from ir.schedule import Schedule
 from records import Record, Store, StoreError
 from records.errors import FullStore, UnknownJob
+from tests.few import few
 from tests.job.device import ScriptedDevice, by_key
 from tests.job.killed import EXTENTS, OPTIONS
 
@@ -66,7 +67,7 @@ def interrupt_at(number: int) -> Any:
     return progress
 
 
-@pytest.mark.parametrize("last", [2, 17, 25, 46])
+@pytest.mark.parametrize("last", few([2, 17, 25, 46], [1, 3]))
 def test_after_a_kill(
     last: int, device: ScriptedDevice, tmp_path: Path, undisturbed: tuple[list[str], Schedule]
 ) -> None:
@@ -97,7 +98,7 @@ def test_seeds_and_kernels_that_ran_before_are_met_again(
     whole, broken = tmp_path / "whole.db", tmp_path / "broken.db"
     best = tune(whole, **given).best
     assert tune(broken, progress=interrupt_at(7), **given).interrupted
-    for number in (30, 41):
+    for number in (30,):
         assert job.resume(store=broken, progress=interrupt_at(number)).interrupted
     assert best_of(job.resume(store=broken)) == best
     assert stored(broken) == stored(whole)
@@ -111,7 +112,7 @@ def test_after_many_interruptions(
     """Ctrl-C at the end of a batch, within one, at once after a resumption."""
     path = tmp_path / "records.db"
     assert tune(path, progress=interrupt_at(5)).interrupted
-    for number in (6, 16, 17, 31, 43):
+    for number in (6, 16, 31):
         assert job.resume(store=path, progress=interrupt_at(number)).interrupted
         assert len(stored(path)) == number
     found = job.resume(store=path)

@@ -33,7 +33,7 @@ from ir.layout.tree import IntTree
 from tests.layout.random_layouts import attempt
 
 peer = pytest.importorskip("tensor_layouts", reason="the peer package tensor-layouts is not here")
-COUNT = 10_000
+COUNT = 3_000
 
 
 def _shape(rng: random.Random, level: int = 0) -> IntTree:
@@ -85,7 +85,7 @@ def same(left: Layout, right: Layout) -> bool:
 
 
 def test_values_and_simplification() -> None:
-    """Function, size, cosize and coalescing of 10,000 layouts."""
+    """Function, size, cosize and coalescing of many layouts."""
     for a, b in pairs(1, COUNT // 2):
         for layout in (a, b):
             other = theirs(layout)
@@ -120,7 +120,7 @@ def test_composition() -> None:
         assert np.array_equal(mine.offsets(), wanted)
         if other is not None:
             seen["both"] += 1
-    assert seen["both"] > 500
+    assert seen["both"] > COUNT // 20
     assert seen["refused, peer right"] <= seen["ours"] // 50, seen
 
 
@@ -141,7 +141,7 @@ def test_complement() -> None:
                 assert set(range(size)) & set(both.tolist()) == set(range(size)) & set(
                     whole.tolist()
                 )
-    assert seen > 1000
+    assert seen > COUNT // 10
 
 
 def test_inverses() -> None:
@@ -163,7 +163,7 @@ def test_inverses() -> None:
         assert np.array_equal(inverse.at(layout.offsets()), np.arange(layout.size))
         assert np.array_equal(their_left.at(layout.offsets()), inverse.at(layout.offsets()))
     assert right > COUNT // 2
-    assert left > 1000
+    assert left > COUNT // 10
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from ir.layout.product import blocked_product, logical_product, raked_product, t
 from tests.layout.random_layouts import POWERS, attempt, layouts, ordered, power_layouts
 
 L = Layout.parse
-many = settings(max_examples=300)
+many = settings(max_examples=120)
 
 
 @many

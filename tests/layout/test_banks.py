@@ -47,7 +47,7 @@ def warp_accesses(draw: st.DrawFn) -> tuple[tuple[int, ...], int]:
     return tuple(base // width * width for base in bases), width
 
 
-@settings(max_examples=2000)
+@settings(max_examples=600)
 @given(warp_accesses())
 def test_rank_formula_equals_counting(access: tuple[tuple[int, ...], int]) -> None:
     bases, width = access

@@ -24,7 +24,14 @@ from tests.mutants.runtimes import EmulatedRuntime, HereRuntime
 from tests.mutants.subject import Subject
 from tests.mutants.suite import Found, Machine, Suite
 
-every_case = pytest.mark.parametrize("number", range(len(CASES)), ids=NAMES)
+
+def _by_turns(target: int) -> pytest.MarkDecorator:
+    """Every case on one of the two targets; on both with those that are long."""
+    marks = [() if n % 2 == target else (pytest.mark.long,) for n in range(len(CASES))]
+    cases = [pytest.param(n, id=NAMES[n], marks=marks[n]) for n in range(len(CASES))]
+    return pytest.mark.parametrize("number", cases)
+
+
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
 seen: dict[str, set[str]] = {"cpu": set(), "cuda": set()}
 ran: dict[str, set[int]] = {"cpu": set(), "cuda": set()}  # which cases, in this process
@@ -49,7 +56,7 @@ def judged(number: int, target: str) -> Found:
     return suite.found
 
 
-@every_case
+@_by_turns(0)
 def test_wrong_kernels_of_the_host_are_refused_and_right_ones_are_not(number: int) -> None:
     found = judged(number, "cpu")
     assert (found.refused, found.alive, found.unbuilt) == ([], [], [])
@@ -57,7 +64,7 @@ def test_wrong_kernels_of_the_host_are_refused_and_right_ones_are_not(number: in
 
 
 @needs_compiler
-@every_case
+@_by_turns(1)
 def test_wrong_emulated_kernels_are_refused_and_right_ones_are_not(number: int) -> None:
     found = judged(number, "cuda")
     assert (found.refused, found.alive, found.unbuilt) == ([], [], [])

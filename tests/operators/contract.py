@@ -8,17 +8,21 @@ all of them by name, unrounded.
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from explorer import cli
 from explorer.check import Bounds
 from explorer.expectation import error_model, leaning_of
+from explorer.recall import FINAL, HEAT, existing_store
 from explorer.runtime.process import Answer as Reply
 from explorer.runtime.process import Worker, process_server
 from ir.dtypes import numpy_dtype, to_float
@@ -120,9 +124,36 @@ def check_meaning(case: Case) -> None:
     assert parse(str(made.program)) == made.program
 
 
+def check_tuned(case: Case, capsys: pytest.CaptureFixture[str], count: int = 8) -> None:
+    """`tilewright tune` on the CPU with `count` trials: each of them is right for the search, and
+    its kernel, run by a process of its own in guarded memory, for the reference."""
+    words = [f"{name}={value}" for name, value in case.arguments.items()]
+    options = [
+        "--trials",
+        str(count),
+        "--threads",
+        str(_THREADS),
+        "--no-baseline",
+        "--format",
+        "json",
+    ]
+    code = cli.invoke(["tune", case.operator, *words, *options])
+    printed = capsys.readouterr()
+    assert code == cli.EXIT_DONE, printed.err
+    found = json.loads(printed.out)
+    with existing_store() as store:
+        trials = [r for r in store.records(job=found["job"]) if r.strategy not in (HEAT, FINAL)]
+    assert [record.detail for record in trials if record.status != "ok"] == []
+    assert found["trials"] == len(trials) > 0
+    schedules = [Schedule.from_json(record.schedule) for record in trials]
+    assert kernels_wrong(prepared(case), schedules) == []
+
+
 def check_cpu(case: Case, count: int = 8) -> None:
-    """Kernels of drawn schedules, run by a process of their own in guarded memory."""
-    assert run_cpu(prepared(case), count, len(str(case))) == []
+    """Kernels of drawn schedules, two seeds of the space among them, as `check_tuned` has them."""
+    made = prepared(case)
+    space = get_backend("cpu").space(made.program, get_backend("cpu").hardware(_THREADS))
+    assert kernels_wrong(made, _drawn(space, 2, count, len(str(case)))) == []
 
 
 def check_cuda(case: Case, count: int = 2) -> None:
@@ -130,13 +161,12 @@ def check_cuda(case: Case, count: int = 2) -> None:
     assert run_cuda(prepared(case), count, len(str(case))) == []
 
 
-def run_cpu(made: Prepared, count: int, seed: int) -> list[str]:
-    """What is wrong with the outputs of `count` kernels, two seeds of the space among them."""
+def kernels_wrong(made: Prepared, schedules: Sequence[Schedule]) -> list[str]:
+    """What is wrong with the outputs of the CPU's kernels."""
     backend = get_backend("cpu")
     hardware = backend.hardware(_THREADS)
-    space = backend.space(made.program, hardware)
     found = []
-    for schedule in _drawn(space, 2, count, seed):
+    for schedule in schedules:
         kernel = backend.lower(made.program, schedule, hardware)
         outputs = _run(kernel, made.inputs)
         wrong = [outputs] if isinstance(outputs, str) else made.wrong(outputs)
@@ -184,8 +214,13 @@ def _arrays(kernel: Kernel, inputs: Inputs) -> dict[str, Array]:
 @cache
 def _worker() -> Worker:
     """One process for all kernels; a kernel that ends it is an answer in words."""
-    folder = Path(_FOLDER.name)
+    folder = cache_folder()
     return Worker(process_server("cpu", folder), "explorer.runtime.workers:Runner", "cpu", folder)
+
+
+def cache_folder() -> Path:
+    """Where kernels of all tests of this process are kept, so that each is compiled once."""
+    return Path(_FOLDER.name)
 
 
 def _run(kernel: Kernel, inputs: Inputs) -> dict[str, Array] | str:

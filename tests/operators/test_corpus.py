@@ -6,15 +6,22 @@ import inspect
 import pkgutil
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 from ir import load_operator, operator_names, operators
 from ir.targets.cuda.emulate import compiler
 from tests import operators as tables
-from tests.operators.contract import Case, check_cpu, check_cuda, check_meaning
+from tests.operators.contract import (
+    Case,
+    cache_folder,
+    check_cpu,
+    check_cuda,
+    check_meaning,
+    check_tuned,
+)
 
 _LINES = 40
 _SMALL_FLOPS = 20e6
@@ -40,19 +47,25 @@ EXTENTS = _extents()
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 
-def _first_of_each(cases: tuple[Case, ...]) -> list[ParameterSet]:
-    """Every case; those behind an operator's first are long."""
-    seen: set[str] = set()
-    found = []
-    for case in cases:
-        marks = [pytest.mark.long] if case.operator in seen else []
-        found.append(pytest.param(case, id=str(case), marks=marks))
-        seen.add(case.operator)
-    return found
+def _first_of_each(cases: tuple[Case, ...]) -> list[Case]:
+    """Of every operator the first case."""
+    return list({case.operator: case for case in reversed(cases)}.values())[::-1]
 
 
-kernels_of_cases = pytest.mark.parametrize("case", _first_of_each(CASES))
+FIRST = _first_of_each(CASES)
+kernels_of_cases = pytest.mark.parametrize(
+    "case",
+    [pytest.param(c, id=str(c), marks=[] if c in FIRST else [pytest.mark.long]) for c in CASES],
+)
 every_operator = pytest.mark.parametrize("name", operator_names())
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of the test's own and one cache of kernels; the machine's peaks are not measured."""
+    monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "records.db"))
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(cache_folder()))
+    monkeypatch.setattr("explorer.peaks.measured_peaks", lambda *_: {})
 
 
 @every_case
@@ -60,8 +73,16 @@ def test_the_oracle_says_what_the_reference_says(case: Case) -> None:
     check_meaning(case)
 
 
-@kernels_of_cases
-def test_cpu_kernels_are_right(case: Case) -> None:
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("case", FIRST, ids=str)
+def test_every_operator_tunes_on_the_cpu(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the command line with 8 trials; in each family the extents of some are odd."""
+    check_tuned(case, capsys)
+
+
+@pytest.mark.long
+@every_case
+def test_drawn_cpu_kernels_are_right(case: Case) -> None:
     check_cpu(case)
 
 

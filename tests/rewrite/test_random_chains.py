@@ -32,7 +32,7 @@ def test_carried(program: Program, block: int, seed: int) -> None:
 
 
 @given(program=chains(keep=False), data=st.data(), seed=st.integers(0, 99))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_split(program: Program, data: st.DataObject, seed: int) -> None:
     """Into parts that need not be equal, and may be empty."""
     parted = split(program, "k", data.draw(st.integers(2, program.axes["k"])))

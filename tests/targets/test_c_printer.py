@@ -220,9 +220,15 @@ def test_c_is_right(case: Any, tmp_path: Path) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize(
-    ("machine", "isa"), [("x86-64", ()), ("x86-64-v3", ("avx2",)), ("x86-64-v3", ("avx512f",))]
+    ("name", "machine", "isa"),
+    [
+        pytest.param(name, machine, isa, marks=[pytest.mark.long] if (place + turn) % 3 else [])
+        for turn, (machine, isa) in enumerate(
+            (("x86-64", ()), ("x86-64-v3", ("avx2",)), ("x86-64-v3", ("avx512f",)))
+        )
+        for place, name in enumerate(("f32", "row-max", "gather", "types", "narrow-results"))
+    ],
 )
-@pytest.mark.parametrize("name", ["f32", "row-max", "gather", "types", "narrow-results"])
 def test_c_needs_no_wide_vectors(
     name: str, machine: str, isa: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -258,7 +258,7 @@ def test_statements_do_what_they_mean(seed: int, worker: Worker) -> None:
 @needs_compiler
 def test_c_does_the_same(tmp_path: Path) -> None:
     """Many kernels in one library."""
-    for seed in range(10):
+    for seed in range(5):
         plain = drawn_kernel(seed)
         inputs = inputs_of(plain, seed)
         want = meaning(plain, inputs)

@@ -30,6 +30,7 @@ needs_disassembler = pytest.mark.skipif(
 )
 QUANTISED = str(Path(__file__).with_name("quantised.py"))
 BIG: dict[str, Any] = {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16", "tb": True}
+LONG = pytest.param(10, marks=pytest.mark.long)  # kernels of a program, in the place of a few
 DRAWN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("matmul", BIG),
     ("matmul", BIG | {"m": 16, "k": 8192}),
@@ -55,10 +56,11 @@ def _compiled(text: str, arch: str, options: tuple[str, ...]) -> tuple[bytes, nv
     return nvrtc.compile_text(text, arch, options)
 
 
+@pytest.mark.parametrize("count", [1, LONG])
 @pytest.mark.parametrize(("name", "arguments"), DRAWN)
-def test_drawn_schedules_compile(name: str, arguments: dict[str, Any]) -> None:
+def test_drawn_schedules_compile(name: str, arguments: dict[str, Any], count: int) -> None:
     program = built(name, arguments)
-    for schedule in drawn(program, 4, 2, 2, "wgmma"):
+    for schedule in drawn(program, 4, count, count, "wgmma"):
         code, resources = compiled(BACKEND.lower(program, schedule, HARDWARE))
         assert code
         assert 0 < resources.registers <= 255
@@ -72,19 +74,21 @@ def seeds(name: str, arguments: dict[str, Any], count: int) -> list[Kernel]:
     return [BACKEND.lower(program, space.schedule(row), HARDWARE) for row in rows]
 
 
+@pytest.mark.parametrize("count", [2, LONG])
 @pytest.mark.parametrize(("name", "arguments"), DRAWN)
-def test_no_seed_serialises_its_products(name: str, arguments: dict[str, Any]) -> None:
+def test_no_seed_serialises_its_products(name: str, arguments: dict[str, Any], count: int) -> None:
     """Compiled side by side, as workers do."""
     with ThreadPoolExecutor(2) as pool:
-        for _, found in pool.map(compiled, seeds(name, arguments, 8)):
+        for _, found in pool.map(compiled, seeds(name, arguments, count)):
             assert found.serialised == ()
 
 
+@pytest.mark.parametrize("count", [2, LONG])
 @pytest.mark.parametrize("changed", [{}, {"ta": True}, {"tb": False}, {"dtype": "f16"},
                                      {"dtype": "i8"}, {"dtype": "tf32"}], ids=str)  # fmt: skip
-def test_no_seed_of_a_product_spills(changed: dict[str, Any]) -> None:
+def test_no_seed_of_a_product_spills(changed: dict[str, Any], count: int) -> None:
     with ThreadPoolExecutor(2) as pool:
-        for _, found in pool.map(compiled, seeds("matmul", BIG | changed, 10)):
+        for _, found in pool.map(compiled, seeds("matmul", BIG | changed, count)):
             assert (found.stack, found.spill_stores, found.spill_loads) == (0, 0, 0)
 
 
@@ -100,14 +104,20 @@ def test_the_first_seeds_neither_spill_nor_serialise(name: str, arguments: dict[
         assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
 
 
-@pytest.mark.parametrize("merge", ["last", "atomics", "turnstile", "cluster"])
-@pytest.mark.parametrize("dtype", ["bf16", "i8"])
-def test_parts_of_a_sum_neither_spill_nor_serialise(merge: str, dtype: str) -> None:
+@pytest.mark.parametrize("count", [1, LONG])
+@pytest.mark.parametrize(
+    ("merge", "dtype"),
+    [("last", "bf16"), ("atomics", "bf16"), ("turnstile", "i8"), ("cluster", "i8"),
+     *(pytest.param(*given, marks=pytest.mark.long) for given in (
+         ("last", "i8"), ("atomics", "i8"), ("turnstile", "bf16"), ("cluster", "bf16")))],
+)  # fmt: skip
+def test_parts_of_a_sum_neither_spill_nor_serialise(merge: str, dtype: str, count: int) -> None:
     program = built("matmul", {"m": 256, "n": 512, "k": 8192, "dtype": dtype, "tb": True})
     space = space_of(program, "wgmma").pin(merge=merge)
     schedules = [space.schedule(row) for row in space.seed_rows(np.random.default_rng(0))]
     split = [schedule for schedule in schedules if schedule["split"] != "none"]
-    for schedule in split[:2]:
+    assert split
+    for schedule in split[:count]:
         _, found = compiled(BACKEND.lower(program, schedule, HARDWARE))
         assert (found.spill_stores, found.spill_loads, found.serialised) == (0, 0, ())
 
@@ -235,11 +245,12 @@ def test_softmax_takes_few_instructions_an_element() -> None:
     assert sum(found.values()) < 24 * 16
 
 
+@pytest.mark.parametrize("count", [6, pytest.param(14, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["softmax", "layernorm", "rmsnorm", "row_sum", "column_sum"])
-def test_no_seed_that_memory_limits_spills(name: str) -> None:
+def test_no_seed_that_memory_limits_spills(name: str, count: int) -> None:
     """Those of tiles that are walked, rings, and walks that blocks share among them."""
     with ThreadPoolExecutor(2) as pool:
-        kernels = seeds(name, {"m": 4096, "n": 4096, "dtype": "bf16"}, 14)
+        kernels = seeds(name, {"m": 4096, "n": 4096, "dtype": "bf16"}, count)
         for _, found in pool.map(compiled, kernels):
             assert (found.stack, found.spill_stores, found.spill_loads) == (0, 0, 0)
 
@@ -261,6 +272,7 @@ def test_a_read_before_the_wait_is_found() -> None:
 
 
 @needs_disassembler
+@pytest.mark.parametrize("count", [1, LONG])
 @pytest.mark.parametrize(
     ("name", "arguments", "pins"),
     [
@@ -272,11 +284,11 @@ def test_a_read_before_the_wait_is_found() -> None:
     ],
 )
 def test_sums_are_read_behind_the_wait_for_their_products(
-    name: str, arguments: dict[str, Any], pins: dict[str, Any]
+    name: str, arguments: dict[str, Any], pins: dict[str, Any], count: int
 ) -> None:
     """ptxas does not always keep them there."""
     program = built(name, arguments)
     space, rng = BACKEND.space(program, HARDWARE).pin(**pins), np.random.default_rng(7)
-    for row in space.sample(rng, 4):
+    for row in space.sample(rng, count):
         code, _ = compiled(BACKEND.lower(program, space.schedule(row), HARDWARE))
         assert early_reads(code) == []

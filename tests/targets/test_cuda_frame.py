@@ -144,7 +144,7 @@ def drawn_plans(number: int) -> list[Plan]:
     program = built(*SMALL[number])
     tensor = [k for k in kernels_of(program, HARDWARE) if isinstance(k, TensorKernel)]
     found = []
-    for schedule in drawn(program, number, 10, 20, "wgmma"):
+    for schedule in drawn(program, number, 4, 8, "wgmma"):
         values = schedule.as_dict()
         for kernel in tensor:
             roles = kernel.turned if values[kernel.name("swap")] else kernel.roles

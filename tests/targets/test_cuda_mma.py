@@ -19,6 +19,7 @@ from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_operands import StageTile, depth_tiles
 from ir.targets.cuda.mma_plan import make_mma_plan
 from ir.targets.cuda.sides import Side
+from tests.few import few
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built, drawn, space_of
 from tests.targets.disassembly import disassembler, opcodes
@@ -268,7 +269,7 @@ def _nvrtc() -> bool:
 
 
 @pytest.mark.skipif(not _nvrtc() or disassembler() is None, reason="no NVRTC or no nvdisasm")
-@pytest.mark.parametrize("hardware", [A100, HARDWARE], ids=lambda h: h.isa[0])
+@pytest.mark.parametrize("hardware", few([A100, HARDWARE], [0], ["sm_80", "sm_90a"]))
 @pytest.mark.parametrize(
     ("name", "arguments", "product"),
     [

@@ -19,7 +19,7 @@ from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, dra
 @pytest.mark.parametrize(("name", "arguments"), SMALL, ids=NAMES)
 def test_legal_schedules_lower(name: str, arguments: dict[str, Any]) -> None:
     program = built(name, arguments)
-    for schedule in drawn(program, 1, 40, 40):
+    for schedule in drawn(program, 1, 12, 12):
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         plan = json.loads(kernel.text("launch"))
         assert all(k["shared"] <= HARDWARE["shared_bytes"] for k in plan["kernels"])
@@ -117,7 +117,7 @@ def unheard(name: str, arguments: dict[str, Any], engine: str) -> dict[str, floa
     rng = np.random.default_rng(0)
     same: Counter[str] = Counter()
     tried: Counter[str] = Counter()
-    for row in space.sample(rng, 25):
+    for row in space.sample(rng, 10):
         first = space.schedule(row)
         key = BACKEND.lower(program, first, HARDWARE).key
         near = space.neighbours(row)

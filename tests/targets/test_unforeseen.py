@@ -71,7 +71,7 @@ def test_what_is_legal_lowers(number: int, machine: str) -> None:
     (one, arguments), (backend, hardware) = SMALL[number], MACHINES[machine]
     program = one.build(**arguments)
     for space in engines(backend.space(program, hardware)):
-        lowered(backend, program, hardware, space, 4)
+        lowered(backend, program, hardware, space, 2)
 
 
 EMULATED: tuple[tuple[int, Hardware, str], ...] = (

@@ -87,7 +87,7 @@ def test_on_the_cpu(dtype: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_linker() is None, reason="no C compiler here")
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
+@pytest.mark.parametrize("dtype", ["i32", pytest.param("i64", marks=pytest.mark.long)])
 def test_in_c(dtype: str, tmp_path: Path) -> None:
     program, inputs = whole(dtype)
     kernel = cpu_kernels(program, 0)[0]

@@ -174,14 +174,15 @@ class Entry:
         return "\n".join([*lines, "  ret void", "}", ""])
 
 
-def entry_llvm(body: int, threads: int, count: int, fixed: Mapping[int, int]) -> str:
-    """A module with `tilewright_entry`, which launches the mapped code at `body` as `Entry` does.
+def entry_llvm(body: str, threads: int, count: int, fixed: Mapping[int, int]) -> str:
+    """A module with `tilewright_entry`, which launches the mapped code `body` as `Entry` does.
 
     Of the kernel's `count` arguments those in `fixed` have addresses, the others are parameters.
     """
     given = (f"ptr %at.{place}" for place in range(count) if place not in fixed)
     lines = [
         "declare void @tilewright_launch(ptr, ptr, i64)",
+        f"declare void @{body}(ptr, i64, i64)",
         f"define void @tilewright_entry({', '.join(given)}) {{",
         f"  %args = alloca [{count} x ptr], align 16",
     ]
@@ -189,7 +190,7 @@ def entry_llvm(body: int, threads: int, count: int, fixed: Mapping[int, int]) ->
         value = f"inttoptr (i64 {fixed[place]} to ptr)" if place in fixed else f"%at.{place}"
         lines.append(f"  %args.{place} = getelementptr ptr, ptr %args, i64 {place}")
         lines.append(f"  store ptr {value}, ptr %args.{place}")
-    launch = f"ptr inttoptr (i64 {body} to ptr), ptr %args, i64 {threads}"
+    launch = f"ptr @{body}, ptr %args, i64 {threads}"
     return "\n".join([*lines, f"  call void @tilewright_launch({launch})", "  ret void", "}", ""])
 
 
