@@ -1,0 +1,104 @@
+"""A scheduled loop run on terms: that it means the body, and that nothing is used while it runs.
+
+The meaning of an operation is a term of its name and of what it reads. Tensor cores read and write at
+any time until they are done: what they read may not be overwritten before, nor what they write read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ir.errors import TilewrightError
+from ir.kernel.body import TENSOR, Body, Operation
+from ir.kernel.synchronise import Scheduled
+
+Term = tuple[object, ...]
+
+
+class OrderError(TilewrightError):
+    """An operation would use a value that is not there, or that another still uses."""
+
+
+@dataclass
+class _Machine:
+    """Values as terms, and what tensor cores still do."""
+
+    values: dict[str, Term] = field(default_factory=dict)
+    running: list[tuple[str, Operation | None, dict[str, Term]]] = field(default_factory=list)
+
+    def wait(self, most: int) -> None:
+        while len(self.running) > most:
+            _, _, results = self.running.pop(0)
+            self.values |= results
+
+    def do(self, one: Operation, label: str) -> None:
+        if sum(other is one for _, other, _ in self.running) > 1:
+            raise OrderError(f"{label} would be the third at once")
+        for name, other, _ in self.running:
+            if other is None or other is one:
+                continue
+            for value in one.reads:
+                if value in other.writes:
+                    raise OrderError(f"{label} reads {value}, which {name} still writes")
+            for value in one.writes:
+                if value in (*other.reads, *other.writes):
+                    raise OrderError(f"{label} overwrites {value}, which {name} still uses")
+        before = self.values
+        if one.unit == TENSOR:  # sums that are still added to are as they will be
+            before = before | {v: t for _, _, results in self.running for v, t in results.items()}
+        read = tuple(before.get(value, (value,)) for value in one.reads)
+        results: dict[str, Term] = {value: (one.name, value, read) for value in one.writes}
+        if one.unit == TENSOR:
+            self.running.append((label, one, results))
+        else:
+            self.values |= results
+
+
+def meaning(body: Body, iterations: int) -> dict[str, Term]:
+    """The values behind a loop that finishes every iteration before the next."""
+    machine = _Machine()
+    for number in range(iterations):
+        for one in body.operations:
+            machine.do(one, f"{one.name} of {number}")
+            machine.wait(0)
+    return machine.values
+
+
+def run(scheduled: Scheduled, iterations: int) -> dict[str, Term]:
+    """The values behind the scheduled loop; raises OrderError, which names the operations."""
+    machine = _Machine()
+    for step in range(iterations + scheduled.order.depth):
+        _run_step(scheduled, machine, step, iterations)
+    machine.wait(0)
+    return machine.values
+
+
+def _run_step(scheduled: Scheduled, machine: _Machine, step: int, iterations: int) -> None:
+    order = scheduled.order
+    for entry in scheduled.steps:
+        one = order.body.operations[entry.operation]
+        number = step - order.stages[entry.operation]
+        if entry.wait is not None:
+            machine.wait(entry.wait.running)
+        if 0 <= number < iterations:
+            machine.do(one, f"{one.name} of {number}")
+        elif one.unit == TENSOR:
+            machine.running.append((one.name, None, {}))
+
+
+def verify(scheduled: Scheduled) -> None:
+    """Raises OrderError where a loop of some iterations does not mean its body."""
+    body = scheduled.order.body
+    for iterations in range(scheduled.order.depth + 4):
+        wanted, found = meaning(body, iterations), run(scheduled, iterations)
+        kept = {value for value in wanted if value not in body.local}
+        for value in sorted(kept):
+            if wanted[value] != found.get(value):
+                last = _last_writer(body, value)
+                raise OrderError(f"{value} of {last.name} is another behind {iterations} blocks")
+
+
+def _last_writer(body: Body, value: str) -> Operation:
+    writers: Iterator[Operation] = (o for o in reversed(body.operations) if value in o.writes)
+    return next(writers)
