@@ -1,8 +1,8 @@
 """Waits of a scheduled loop, derived from its dependences with the most that may still be running.
 
-Tensor cores finish in the order in which they were begun, and a wait names how many of the last ones
-may still run. Where an operation is missing in a first or last step, an empty one is begun in its
-place: so the count is the same in all steps.
+Tensor cores finish in the order in which they were begun, and a wait names how many of the last
+ones may still run. Where an operation is missing in a first or last step, an empty one is begun in
+its place: so the count is the same in all steps.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A scheduled loop run on terms: that it means the body, and that nothing is used while it runs.
 
-The meaning of an operation is a term of its name and of what it reads. Tensor cores read and write at
-any time until they are done: what they read may not be overwritten before, nor what they write read.
+The meaning of an operation is a term of its name and of what it reads. Tensor cores read and write
+at any time until they are done: what they read may not be overwritten before, nor what they write
+be read.
 """
 
 from __future__ import annotations

@@ -52,7 +52,9 @@ def test_orders_of_a_streamed_chain() -> None:
     found = {str(order): synchronised(order) for order in orders(STREAMED)}
     assert list(found) == ["straight", "outer:1", "between:1,fold:1,outer:1"]
     waits = {
-        name: [(STREAMED.operations[s.operation].name, s.wait and s.wait.running) for s in one.steps]
+        name: [
+            (STREAMED.operations[s.operation].name, s.wait and s.wait.running) for s in one.steps
+        ]
         for name, one in found.items()
     }
     assert waits["straight"] == [("inner", None), ("between", 0), ("fold", None), ("outer", None)]

@@ -21,6 +21,8 @@ from ir.targets.cuda.raster import BANDS, PATCHES
 from ir.targets.cuda.roles import Roles, find_roles
 from ir.targets.cuda.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.tensor_lower import TensorLowering
+from ir.targets.cuda.tensor_order import NAME as ORDER
+from ir.targets.cuda.tensor_order import is_chained, order_decision
 from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.tensor_rules import CLUSTERS
@@ -122,6 +124,8 @@ class TensorKernel(TensorStreams):
         found += self.layout_decisions(owner)
         if not self.roles.inner:
             found.append(prefetch_decision(self.mark, owner))
+        if is_chained(self.roles):
+            found.append(order_decision(self.name(ORDER), owner))
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))

@@ -19,8 +19,10 @@ from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.loops import Loop, TileBody
 from ir.targets.cuda.operands import OperandTile
+from ir.targets.cuda.passes import Pass
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment, Point, Team
+from ir.targets.cuda.tensor_chain import ChainedPass
 from ir.targets.cuda.tensor_exchange import Exchange
 from ir.targets.cuda.tensor_fragments import Fragments
 from ir.targets.cuda.tensor_plan import ROWS, Ring
@@ -246,6 +248,11 @@ class TensorBody(TileBody):
             self.later = "block > 0"
             yield
         self.lowering.uses[number] = self.t.used
+        self._leave(number)
+
+    def _leave(self, number: int) -> None:
+        """What follows the loop of a pass: turns pass, slots that are still read are released."""
+        w = self.e.w
         held = [r for r in self.plan.rings if r.name == HELD]
         pending = self._pending(number)
         if number == self.last_pass and not self.plan.cooperative:
@@ -274,11 +281,11 @@ class TensorBody(TileBody):
         if self.fragments is not None and position == next(iter(self.t.outer)):
             self.fragments.open(self.e.origins)
         fragment = self.t.accumulator(product)
-        if self._starts_at_zero(position):
+        if self.starts_at_zero(position):
             self.e.fill(fragment, self.e.identity(position))
         return fragment
 
-    def _starts_at_zero(self, position: int) -> bool:
+    def starts_at_zero(self, position: int) -> bool:
         """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
         carried = isinstance(self.nodes[position].op, Carry)
         narrowed = any(live_range(self.program, axis) for axis in self.looped)
@@ -293,7 +300,7 @@ class TensorBody(TileBody):
         elif self.plan.direct(product):
             self._direct(position, state)
         else:
-            self._computed(product, state)
+            raise Refusal("chain", "an operand is computed beside others that are loaded")
 
     def _direct(self, position: int, state: Fragment) -> None:
         """Products of two tiles in shared memory: issued together, released one block later."""
@@ -307,7 +314,7 @@ class TensorBody(TileBody):
             self.t.wait_full(ring)
         w.line("tw_wgmma_fence();")
         for product in group:
-            zero = self._starts_at_zero(product.position)
+            zero = self.starts_at_zero(product.position)
             state = self.states[product.position]
             self.t.multiply(product, state, "1" if zero else "block > 0")
         w.line("tw_wgmma_commit();")
@@ -358,7 +365,7 @@ class TensorBody(TileBody):
         plan, state = self.plan, self.states[product.position]
         b = plan.operand(product, "b")
         assert b is not None
-        zero = self._starts_at_zero(product.position)
+        zero = self.starts_at_zero(product.position)
         keep = "1" if step or zero else "block > 0"
         turned = "" if b.sums_inside else "_tb"
         call = f"tw_wgmma_m64n{self.t.columns(product)}k{plan.step}_{plan.kind}_rs{turned}"
@@ -375,33 +382,36 @@ class TensorBody(TileBody):
             with w.block("if (block > 0)"):
                 self.lowering.release(w, ring, last)
 
-    def _computed(self, product: Product, state: Fragment) -> None:
-        """The first operand comes from registers, rounded to the operands' type."""
-        w = self.e.w
-        self.rescale(product.position, state)
-        words = self._words(product)
-        rings = self.t.rings_of([product])
-        for ring in rings:
-            self.t.wait_full(ring)
-        w.line("tw_wgmma_fence();")
-        keep = "1" if self._starts_at_zero(product.position) else "block > 0"
-        self.t.multiply(product, state, keep, words)
-        w.line("tw_wgmma_commit();")
-        w.line("tw_wgmma_wait<0>();")
-        self.t.hold(state)
-        for ring in rings:
-            self.lowering.release(w, ring, f"{ring.name}_slot")
-            self.lowering.advance_ring(w, ring)
+    def _pass(self, number: int, one: Pass, loop: Loop) -> None:
+        """A pass; of chained products the one with the outer ones in the order that is decided."""
+        if self.plan.order is None or not any(p in self.t.outer for p in one.reductions):
+            super()._pass(number, one, loop)
+            return
+        self._hoist(one)
+        states = {position: self.open(position) for position in one.reductions}
+        chain = ChainedPass(self, one)
+        chain.emit(states)
+        self.lowering.uses[number] = self.t.rings_of(
+            [*self.t.inner.values(), *self.t.outer.values()]
+        )
+        self._leave(number)
+        for position in one.reductions:
+            self.close(position, states[position])
 
-    def _words(self, product: Product) -> str:
-        """The computed operand packed into wgmma's register words."""
+    def declare_words(self) -> str:
+        """Declare the registers of a computed operand."""
+        plan, name = self.plan, self.e.w.name("words")
+        steps = plan.tiles[plan.roles.main_walk] // plan.step
+        self.e.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
+        return name
+
+    def pack_words(self, product: Product, name: str) -> None:
+        """The computed operand packed into wgmma's register words, rounded to its type."""
         e, plan = self.e, self.plan
         axes = (*plan.roles.rows, plan.roles.main_walk)
         root = product.a
         e.prepare(root) if root not in e.values else None
         steps = plan.tiles[plan.roles.main_walk] // plan.step
-        name = e.w.name("words")
-        e.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
         digits = e.own(axes)
         pair = digits[0]
         rest = digits[1:]
@@ -416,7 +426,6 @@ class TensorBody(TileBody):
             per_block = steps * 4
             where = f"[({index}) / {per_block}][({index}) / 4 % {steps}][({index}) % 4]"
             e.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
-        return name
 
     def close(self, position: int, state: Fragment) -> None:
         if position not in self.t.outer:

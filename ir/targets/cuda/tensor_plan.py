@@ -12,6 +12,7 @@ from math import prod
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
+from ir.kernel.modulo import STRAIGHT, Order
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
@@ -38,6 +39,8 @@ from ir.targets.cuda.synthesised import (
     product_block,
 )
 from ir.targets.cuda.synthesised import ROWS as ROWS
+from ir.targets.cuda.tensor_order import NAME as ORDER
+from ir.targets.cuda.tensor_order import is_chained, order_of
 from ir.targets.cuda.tensor_rings import HELD, extra_names, fetched_of, rings_of
 
 BUFFERS = 2  # groups of steps whose operands are in registers
@@ -91,6 +94,7 @@ class Plan:
     stream_k: str = stream_k.NONE
     layout: int = 0  # which of the synthesised layouts
     prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
+    order: Order | None = None  # of chained products
 
     # -- tiles
 
@@ -496,4 +500,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         str(values.get(f"{stream_k.NAME}{mark}", stream_k.NONE)),
         int(values.get(f"layout{mark}", 0)),
         int(values.get(f"{PREFETCH}{mark}", 0)),
+        order_of(str(values.get(f"{ORDER}{mark}", STRAIGHT))) if is_chained(roles) else None,
     )  # fmt: skip

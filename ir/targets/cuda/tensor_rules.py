@@ -21,6 +21,8 @@ from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_layouts import LEAST_ACROSS, TensorLayouts
+from ir.targets.cuda.tensor_order import NAME as ORDER
+from ir.targets.cuda.tensor_order import ORDERS, keeps_scores
 from ir.targets.cuda.tensor_plan import (
     GROUP,
     LINE,
@@ -165,8 +167,17 @@ class TensorRules(TensorLayouts):
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
+            total = total + block * self._scores_are_kept(columns)
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
+
+    def _scores_are_kept(self, columns: Columns) -> Any:
+        """Where two blocks of an inner product are in registers."""
+        name = self.name(ORDER)
+        if name not in columns:
+            return np.zeros(columns.rows, dtype=bool)
+        kept = [columns.is_(name, text) for text, order in ORDERS.items() if keeps_scores(order)]
+        return np.logical_or.reduce(kept)
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns)

@@ -1,0 +1,86 @@
+"""Orders of the loop of chained products: all mean the program, and overlap what they say."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from ir import Graph, cast, contract, silu
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.space import Space
+from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.tensor_order import ORDERS
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE, built
+from tests.targets.test_cuda_emulated import problems
+
+
+def _gated() -> Program:
+    """Two layers whose hidden rows never leave the registers."""
+    g = Graph("gated")
+    m, n, k, o = g.axes(m=136, n=200, k=64, o=48)
+    x = g.input("X", (m, k), "bf16")
+    one, two = (contract(x, g.input(name, (n, k), "bf16"), over=k) for name in ("V", "W"))
+    hidden = cast(silu(one) * two, "bf16")
+    g.output("Y", cast(contract(hidden, g.input("U", (o, n), "bf16"), over=n), "bf16"))
+    return g.program()
+
+
+def _plain() -> Program:
+    """(A B) C, what is between as it is."""
+    g = Graph("plain")
+    m, n, k, o = g.axes(m=136, n=200, k=64, o=48)
+    x, v = g.input("X", (m, k), "bf16"), g.input("V", (n, k), "bf16")
+    hidden = cast(contract(x, v, over=k), "bf16")
+    g.output("Y", contract(hidden, g.input("U", (o, n), "bf16"), over=n))
+    return g.program()
+
+
+PROGRAMS = {
+    "attention": built(
+        "attention", {"b": 1, "heads": 2, "sq": 200, "sk": 264, "d": 64, "dtype": "bf16"}
+    ),
+    "causal": built(
+        "attention", {"b": 1, "heads": 2, "sq": 328, "d": 64, "dtype": "f16", "causal": True}
+    ),
+    "gated": _gated(),
+    "plain": _plain(),
+}
+
+
+def _pinned(program: Program, order: str) -> Space:
+    space = BACKEND.space(program, HARDWARE)
+    names = [name for name in space.names if name.split(".")[0] == "order"]
+    engine = {"engine": "wgmma"} if "engine" in space.names else {}
+    return space.pin({names[0]: order, **engine})
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_order_means_the_program(name: str, order: str) -> None:
+    program = PROGRAMS[name]
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = bounds_of(program, inputs)
+    space = _pinned(program, order)
+    for turn, row in enumerate(space.sample(np.random.default_rng(5), 2)):
+        schedule = space.schedule(row)
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        for mode in ((0, 9), (6, 15))[turn]:
+            assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+def test_waits_leave_running_what_overlaps() -> None:
+    waits = {}
+    for order in ORDERS:
+        space = _pinned(PROGRAMS["attention"], order)
+        row = space.sample(np.random.default_rng(0), 1)[0]
+        text = BACKEND.lower(PROGRAMS["attention"], space.schedule(row), HARDWARE).text("cuda")
+        loop = text[text.index("for (i32 block", text.index("const i32 member")) :]
+        waits[order] = re.findall(r"tw_wgmma_wait<(\d)>", loop)[:2]
+    assert waits == {
+        "straight": ["0", "0"], "outer:1": ["1", "0"], "between:1,fold:1,outer:1": ["1", "1"],
+    }  # fmt: skip
