@@ -89,7 +89,7 @@ def mended(space: Space, children: Matrix, parents: Matrix) -> Matrix:
 def legal_changes(space: Space, matrix: Matrix, changed: Mask) -> Mask:
     """Which rows are legal of those that differ from legal ones where they are `changed`: only
     parts that are touched are looked at."""
-    legal = np.ones(len(matrix), np.bool_)
+    legal = space.legal(matrix, space.parts.loose)
     turned = changed[:, _forks(space)].any(axis=1)
     legal[turned] = space.legal(matrix[turned])
     for part in space.parts.each:
