@@ -13,12 +13,13 @@ import numpy as np
 
 from ir import variation
 from ir.columns import Mask, Matrix
-from ir.parts import Numbers, Part
+from ir.parts import LEAST, Numbers, Part
 from ir.repair import FEW, ROUNDS, repair
 
 if TYPE_CHECKING:
     from ir.space import Space
 
+LOT = 256  # rows whose parts are drawn; more are combined
 THRIFT = 0.08  # share of broken rows that a round of repair must mend to be worth its time
 PATIENCE = 25  # rounds for the few rows that others may start from
 SOME = 4  # rows to start from where they are very rare
@@ -30,7 +31,32 @@ DONORS = 4  # tries to find a part that is legal with what a row holds
 
 
 def drawn(space: Space, rng: np.random.Generator, rows: int) -> Matrix:
-    """`rows` rows, legal as far as every part has legal rows with what is held."""
+    """`rows` rows, legal as far as every part has legal rows with what is held.
+
+    Of several parts not more than a `LOT` are drawn; other rows combine what was found of each.
+    """
+    worth = [part for part in space.parts.each if part.columns.size >= LEAST]
+    if rows > LOT and len(worth) > 1:
+        found = _drawn(space, rng, LOT)
+        return _combined(space, rng, found, rows) if space.legal(found[:1]).all() else found
+    return _drawn(space, rng, rows)
+
+
+def _combined(space: Space, rng: np.random.Generator, found: Matrix, rows: int) -> Matrix:
+    """Legal rows that were found, and others made of their parts: those with the same held."""
+    held = space.parts.held
+    matrix = space.shape.draw(rng, rows - len(found))
+    matrix[:, held] = found[rng.integers(len(found), size=len(matrix))][:, held]
+    for values in np.unique(found[:, held], axis=0):
+        donors = np.flatnonzero((found[:, held] == values).all(axis=1))
+        here = np.flatnonzero((matrix[:, held] == values).all(axis=1))
+        for part in space.parts.each:
+            given = found[rng.choice(donors, here.size)]
+            matrix[np.ix_(here, part.columns)] = given[:, part.columns]
+    return np.concatenate([found, matrix])
+
+
+def _drawn(space: Space, rng: np.random.Generator, rows: int) -> Matrix:
     matrix = space.shape.draw(rng, rows)
     for part in space.parts.each:
         matrix = _filled(space, rng, matrix, part)

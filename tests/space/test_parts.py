@@ -102,7 +102,7 @@ def test_a_kernel_of_which_one_schedule_in_ten_thousand_is_legal_leaves_the_othe
 def test_draws_look_like_rejected_ones_in_each_kernel() -> None:
     space, rng = kernels(3, (9, 20, 31)), np.random.default_rng(1)
     space = space.pin(early=True)
-    ours = space.sample(rng, 4000)
+    ours = np.concatenate([space.sample(rng, 250) for _ in range(12)])
     for number, part in enumerate(space.parts.each):
         draws = space.shape.draw(rng, 400_000)
         honest = draws[space.legal(draws, part.rules)]
@@ -153,6 +153,15 @@ def test_crossover_of_many_kernels_keeps_whole_kernels_of_both_sides() -> None:
     new = (children != mothers).any(axis=1)
     assert space.legal(children).all()
     assert new.mean() > 0.5
+
+
+def test_many_rows_are_combined_of_parts_that_are_legal_together() -> None:
+    space = kernels(4, (12, 25))
+    rows = space.sample(np.random.default_rng(0), 3000)
+    assert space.legal(rows).all()
+    assert len(np.unique(rows, axis=0)) > 2900
+    assert 1000 < (space.columns(rows)["early"] == 1).sum() < 2000
+    assert ((space.columns(rows)["wish.1"] > 0) & (space.columns(rows)["wish.2"] > 0)).any()
 
 
 @settings(max_examples=15, deadline=None)
