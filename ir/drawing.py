@@ -101,12 +101,17 @@ def mended(space: Space, children: Matrix, parents: Matrix) -> Matrix:
     """
     children = children.copy()
     changed = children != parents
-    turned = changed[:, _forks(space)].any(axis=1)
+    turned = np.flatnonzero(changed[:, _forks(space)].any(axis=1))
+    wrong = turned[~space.legal(children[turned])]
+    changed[turned] = False
+    lost = wrong[(children != parents)[wrong][:, list(space.shape.governing)].any(axis=1)]
+    children[lost] = parents[lost]
+    doubtful = np.setdiff1d(wrong, lost)
+    changed[doubtful] = True
     for part in space.parts.each:
-        asked = np.flatnonzero(turned | changed[:, part.columns].any(axis=1))
-        wrong = asked[~_legal(space, children[asked], part)]
-        children[np.ix_(wrong, part.columns)] = parents[np.ix_(wrong, part.columns)]
-    doubtful = np.flatnonzero(turned)
+        asked = np.flatnonzero(changed[:, part.columns].any(axis=1))
+        broken = asked[~_legal(space, children[asked], part)]
+        children[np.ix_(broken, part.columns)] = parents[np.ix_(broken, part.columns)]
     doubtful = doubtful[~space.legal(children[doubtful])]
     children[doubtful] = parents[doubtful]
     return children
