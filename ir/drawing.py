@@ -13,12 +13,13 @@ import numpy as np
 
 from ir import variation
 from ir.columns import Mask, Matrix
-from ir.parts import Numbers, Part
+from ir.parts import LEAST, Numbers, Part
 from ir.repair import FEW, ROUNDS, repair
 
 if TYPE_CHECKING:
     from ir.space import Space
 
+LOT = 256  # rows whose parts are drawn; more are combined
 THRIFT = 0.08  # share of broken rows that a round of repair must mend to be worth its time
 PATIENCE = 25  # rounds for the few rows that others may start from
 SOME = 4  # rows to start from where they are very rare
@@ -30,7 +31,32 @@ DONORS = 4  # tries to find a part that is legal with what a row holds
 
 
 def drawn(space: Space, rng: np.random.Generator, rows: int) -> Matrix:
-    """`rows` rows, legal as far as every part has legal rows with what is held."""
+    """`rows` rows, legal as far as every part has legal rows with what is held.
+
+    Of several parts not more than a `LOT` are drawn; other rows combine what was found of each.
+    """
+    worth = [part for part in space.parts.each if part.columns.size >= LEAST]
+    if rows > LOT and len(worth) > 1:
+        found = _drawn(space, rng, LOT)
+        return _combined(space, rng, found, rows) if space.legal(found[:1]).all() else found
+    return _drawn(space, rng, rows)
+
+
+def _combined(space: Space, rng: np.random.Generator, found: Matrix, rows: int) -> Matrix:
+    """Legal rows that were found, and others made of their parts: those with the same held."""
+    held = space.parts.held
+    matrix = space.shape.draw(rng, rows - len(found))
+    matrix[:, held] = found[rng.integers(len(found), size=len(matrix))][:, held]
+    for values in np.unique(found[:, held], axis=0):
+        donors = np.flatnonzero((found[:, held] == values).all(axis=1))
+        here = np.flatnonzero((matrix[:, held] == values).all(axis=1))
+        for part in space.parts.each:
+            given = found[rng.choice(donors, here.size)]
+            matrix[np.ix_(here, part.columns)] = given[:, part.columns]
+    return np.concatenate([found, matrix])
+
+
+def _drawn(space: Space, rng: np.random.Generator, rows: int) -> Matrix:
     matrix = space.shape.draw(rng, rows)
     for part in space.parts.each:
         matrix = _filled(space, rng, matrix, part)
@@ -75,12 +101,17 @@ def mended(space: Space, children: Matrix, parents: Matrix) -> Matrix:
     """
     children = children.copy()
     changed = children != parents
-    turned = changed[:, _forks(space)].any(axis=1)
+    turned = np.flatnonzero(changed[:, _forks(space)].any(axis=1))
+    wrong = turned[~space.legal(children[turned])]
+    changed[turned] = False
+    lost = wrong[(children != parents)[wrong][:, list(space.shape.governing)].any(axis=1)]
+    children[lost] = parents[lost]
+    doubtful = np.setdiff1d(wrong, lost)
+    changed[doubtful] = True
     for part in space.parts.each:
-        asked = np.flatnonzero(turned | changed[:, part.columns].any(axis=1))
-        wrong = asked[~_legal(space, children[asked], part)]
-        children[np.ix_(wrong, part.columns)] = parents[np.ix_(wrong, part.columns)]
-    doubtful = np.flatnonzero(turned)
+        asked = np.flatnonzero(changed[:, part.columns].any(axis=1))
+        broken = asked[~_legal(space, children[asked], part)]
+        children[np.ix_(broken, part.columns)] = parents[np.ix_(broken, part.columns)]
     doubtful = doubtful[~space.legal(children[doubtful])]
     children[doubtful] = parents[doubtful]
     return children
@@ -89,7 +120,7 @@ def mended(space: Space, children: Matrix, parents: Matrix) -> Matrix:
 def legal_changes(space: Space, matrix: Matrix, changed: Mask) -> Mask:
     """Which rows are legal of those that differ from legal ones where they are `changed`: only
     parts that are touched are looked at."""
-    legal = np.ones(len(matrix), np.bool_)
+    legal = space.legal(matrix, space.parts.loose)
     turned = changed[:, _forks(space)].any(axis=1)
     legal[turned] = space.legal(matrix[turned])
     for part in space.parts.each:

@@ -28,10 +28,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """Every part of a space. Several of them may read the columns that are `held`."""
+    """Every part of a space. Several of them may read the columns that are `held`; constraints that
+    read nothing free, or only what governs, are `loose`."""
 
     each: tuple[Part, ...]
     held: Numbers
+    loose: Numbers
 
     @property
     def whole(self) -> Part:
@@ -57,9 +59,10 @@ def parts_of(reads: Mask) -> Parts:
         Part(np.array(rules, np.intp), np.flatnonzero(reads[rules].any(axis=0)))
         for rules in groups_of(reads)
     ]
-    return Parts(
-        tuple(part for part in found if part.columns.size), np.array(sorted(held), np.intp)
-    )
+    own = tuple(part for part in found if part.columns.size)
+    loose = [part.rules for part in found if not part.columns.size]
+    none = np.empty(0, np.intp)
+    return Parts(own, np.array(sorted(held), np.intp), np.concatenate([none, *loose]))
 
 
 def groups_of(reads: Mask) -> list[list[int]]:

@@ -91,14 +91,13 @@ class Shape:
         return _numbered([decision.owner for decision in self.decisions])
 
     @cached_property
-    def partners(self) -> tuple[NDArray[np.intp], ...]:
-        """For each decision, the other free ordered ones of the same group."""
+    def partners(self) -> Mask:
+        """For each free ordered decision (first index) the others of the same group."""
         groups = _numbered([decision.group for decision in self.decisions])
         apt = self.ordered & (self.sizes > 1)
-        here = np.arange(len(self.decisions))
-        return tuple(
-            np.flatnonzero(apt & (groups == groups[column]) & (here != column)) for column in here
-        )
+        same = groups[:, None] == groups[None, :]
+        apart = ~np.eye(groups.size, dtype=np.bool_)
+        return np.asarray(same & apt[:, None] & apt[None, :] & apart)
 
     def fix(self, matrix: Matrix) -> Matrix:
         """Write the pins into `matrix`."""
@@ -208,15 +207,16 @@ def _trade(
     """In some rows a partner takes the step opposite to the first change: products stay near."""
     first = np.flatnonzero(np.diff(rows, prepend=-1))
     first = first[rng.random(first.size) < TRADE_SHARE]
-    for column in np.unique(columns[first]):
-        partners = np.intersect1d(shape.partners[column], free)
-        if not shape.ordered[column] or not partners.size:
-            continue
-        at = rows[first[columns[first] == column]]
-        partner = rng.choice(partners, size=at.size)
-        back = np.sign(matrix[at, column].astype(np.int64) - result[at, column])
-        moved = matrix[at, partner] + back
-        result[at, partner] = np.clip(moved, 0, shape.sizes[partner] - 1)
+    places = np.searchsorted(free, columns[first])
+    near = shape.partners[np.ix_(free, free)][places]
+    apt = near.any(axis=1)
+    first, near = first[apt], near[apt].cumsum(axis=1)
+    picks = rng.random(first.size) * near[:, -1]
+    partner = free[(near > picks[:, None]).argmax(axis=1)]
+    at, column = rows[first], columns[first]
+    back = np.sign(matrix[at, column].astype(np.int64) - result[at, column])
+    moved = matrix[at, partner] + back
+    result[at, partner] = np.clip(moved, 0, shape.sizes[partner] - 1)
 
 
 def crossover(shape: Shape, rng: np.random.Generator, left: Matrix, right: Matrix) -> Matrix:

@@ -316,9 +316,12 @@ class Evolutionary:
         return pool
 
     def _litter(self, parents: Matrix, seconds: Scores | None, count: int | None = None) -> Matrix:
-        """Legal children of `parents`, which stand best first."""
+        """Legal children of `parents`, which stand best first; what is illegal of a child is its
+        mother's, as far as they have parts."""
         settings, rng = self.settings, self._rng
         count = count or settings.children
+        legal = self.space.legal(parents)  # those told of an older run may not be
+        parents, seconds = parents[legal], None if seconds is None else seconds[legal]
         if not len(parents):
             return parents
         odds = np.exp(-settings.pressure * np.arange(len(parents)) / max(1, len(parents) - 1))
@@ -329,13 +332,14 @@ class Evolutionary:
         mutants = self.space.mutate(rng, children, settings.strength, self._credit.weights)
         plain = mixed & (rng.random(count) < 0.5)
         children = np.where(plain[:, None], children, mutants)
-        legal = self.space.legal(children)
+        children = self.space.mended(children, parents[mothers])
+        new = (children != parents[mothers]).any(axis=1)
+        litter: Matrix = children[new]
+        mothers = mothers[new]
         if seconds is not None:
             waiting = keys_of(self.history.pending)
-            self._credit.note(
-                children[legal], parents[mothers][legal], seconds[mothers][legal], waiting
-            )
-        return children[legal]
+            self._credit.note(litter, parents[mothers], seconds[mothers], waiting)
+        return litter
 
 
 def uncommon(tally: NDArray[np.int64], pool: Matrix, count: int) -> NDArray[np.intp]:

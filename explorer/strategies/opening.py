@@ -92,9 +92,14 @@ class Opening:
         """Legal rows a few decisions away from `parents`."""
         if not len(parents):
             return parents
+        parents = parents[self.space.legal(parents)]
+        if not len(parents):
+            return parents
         mothers = self._rng.choice(parents, count)
         mutants = self.space.mutate(self._rng, mothers, self.settings.strength)
-        return mutants[self.space.legal(mutants)]
+        mutants = self.space.mended(mutants, mothers)
+        new: Matrix = mutants[(mutants != mothers).any(axis=1)]
+        return new
 
 
 class Correction:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, product
+from itertools import combinations
 from math import prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
@@ -24,7 +23,7 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.walking import walked
-from ir.schedule import Schedule, Value
+from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
@@ -42,6 +41,7 @@ from ir.targets.cuda.block_options import (
     option_decisions,
 )
 from ir.targets.cuda.block_rules import OptionRules
+from ir.targets.cuda.block_seeds import legal_seeds, whole_seeds
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.overlap import PREFETCH
@@ -124,11 +124,6 @@ class BlockShape:
         return tuple(sorted(found, key=sorted))
 
 
-def _legal(space: Space, found: Sequence[Mapping[str, Value]]) -> NDArray[np.bool_]:
-    """Which of these values are legal."""
-    return space.legal(np.array([space.encode(Schedule.of("cuda", own)) for own in found]))
-
-
 class BlockKernel:
     """Decisions, constraints, seeds and lowering of one block kernel. `mark` ends its names."""
 
@@ -150,7 +145,7 @@ class BlockKernel:
     def decisions(self) -> list[Decision]:
         found = []
         for axis, extent in self.program.axes.items():
-            top = min(self._reach(axis, extent), MAX_TILE)
+            top = min(self.reach(axis, extent), MAX_TILE)
             tiles = tuple(1 << i for i in range(top.bit_length()))
             own = tuple(1 << i for i in range(min(top, 128).bit_length()))
             found += [
@@ -175,7 +170,7 @@ class BlockKernel:
         found = option_decisions(self.program, self.hardware, self.name, self.shape.lanes[0])
         return tuple(found)
 
-    def _reach(self, axis: str, extent: int) -> int:
+    def reach(self, axis: str, extent: int) -> int:
         """The largest tile of an axis: the whole of it, or more where all axes are tiny."""
         points = prod(power_above(extent) for extent in self.program.axes.values())
         short = -(-WARP // points) if axis == self.shape.lanes[0] else 1
@@ -322,7 +317,7 @@ class BlockKernel:
         return bool(self.shape.reduced) and self.shape.lanes[0] not in self.shape.reduced
 
     @cached_property
-    def _widest(self) -> int:
+    def widest(self) -> int:
         """Elements of the largest tensor in one access."""
         largest = max(self.program.tensors, key=lambda spec: prod(spec.shape))
         return 16 // dtype_of(largest.dtype).bytes
@@ -331,7 +326,7 @@ class BlockKernel:
         """`across` threads side by side along the lanes, the others below one another."""
         axes, lane = self.program.axes, self.shape.lanes[0]
         below = max(self.shape.reduced, key=lambda axis: axes[axis])
-        vector = min(self._widest, power_above(axes[lane]))
+        vector = min(self.widest, power_above(axes[lane]))
         across = max(1, min(across, power_above(axes[lane]) // vector))
         values: dict[str, Value] = {self.name("lanes"): lane, self.name("vector"): vector}
         for axis in axes:
@@ -358,42 +353,14 @@ class BlockKernel:
             ]
             for values, changed in wanted
         ]
-        fits = _legal(space, [found for ways in tries for found in ways]).reshape(len(tries), -1)
+        fits = legal_seeds(space, [found for ways in tries for found in ways])
+        fits = fits.reshape(len(tries), -1)
         if not fits.any():
-            own = [values | chosen(self.options, self.name, {}) for values in self._whole_seeds()]
-            return [v for v, fit in zip(own, _legal(space, own), strict=True) if fit] or tries[0][
-                -1:
-            ]
+            own = [values | chosen(self.options, self.name, {}) for values in whole_seeds(self)]
+            mine = [v for v, fit in zip(own, legal_seeds(space, own), strict=True) if fit]
+            return mine or tries[0][-1:]
         fits[:, -1] = True  # what is left when nothing fits
         return [ways[first] for ways, first in zip(tries, fits.argmax(axis=1), strict=True)]
-
-    def _whole_seeds(self) -> list[dict[str, Value]]:
-        """Seeds for several sums over axes that cannot be walked together: some are whole, the
-        others walked point by point."""
-        found = []
-        for looped, own in product(reversed(self.shape.loops), (16, 8, 32)):
-            values: dict[str, Value] = {}
-            for axis, extent in self.program.axes.items():
-                whole = axis in self.shape.reduced and axis not in looped
-                tile = min(power_above(extent), MAX_TILE) if whole else 1
-                values[self.name(f"tile.{axis}")] = tile
-                values[self.name(f"own.{axis}")] = min(own, tile)
-            self._widen(values)
-            for lane in self.shape.lanes:
-                vector = min(self._widest, int(values[self.name(f"own.{lane}")]))
-                found.append(values | {self.name("lanes"): lane, self.name("vector"): vector})
-        return found
-
-    def _widen(self, values: dict[str, Value]) -> None:
-        """Larger tiles of what is not reduced, until a block has a few warps."""
-        for axis, extent in reversed(self.program.axes.items()):
-            name, top = self.name(f"tile.{axis}"), self._reach(axis, extent)
-            while (
-                axis not in self.shape.reduced
-                and self.threads(values) < 4 * WARP
-                and int(values[name]) < top
-            ):
-                values[name] = 2 * int(values[name])
 
     def _wide_seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
         """A seed of at least a warp: of small tiles each thread owns less."""
@@ -407,12 +374,12 @@ class BlockKernel:
         lane = self.shape.lanes[0]
         axes = self.program.axes
         values: dict[str, Value] = {self.name("lanes"): lane}
-        vector = min(self._widest, power_above(axes[lane]), own)
+        vector = min(self.widest, power_above(axes[lane]), own)
         values[self.name("vector")] = vector
         left_threads, left_own = threads, own
         order = [lane, *(axis for axis in axes if axis != lane)]
         for axis in order:
-            top = self._reach(axis, axes[axis])
+            top = self.reach(axis, axes[axis])
             mine = min(left_own, top) if axis == lane else min(max(1, left_own // 2), top)
             across = min(left_threads, max(1, top // mine))
             if axis in self.shape.reduced and axis != lane and not whole:
