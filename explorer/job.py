@@ -332,7 +332,7 @@ def export_best(
     """Export a schedule (by default the best record's) to `folder`; returns the files."""
     from explorer.exporter import export, refuse_name
 
-    workload.program.refuse_empty()
+    workload.program.refuse_void()
     refuse_name(workload.target, workload.program.name, name)
 
     if schedule is None:

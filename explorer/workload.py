@@ -125,7 +125,7 @@ class Workload:
     def refuse_unmeasurable(self) -> None:
         """Raises UsageError if there is nothing to compute, or if the operands do not fit this
         machine's memory, checks included."""
-        self.program.refuse_empty()
+        self.program.refuse_void()
         there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         needed = _COPIES * self.program.bytes
         if needed > there:

@@ -108,7 +108,8 @@ class Program:
             if not _lies_within(shape, shapes[op.tensor]):
                 raise ProgramError(f"{what}: {shape} elements into {shapes[op.tensor]}")
         names = [op.tensor for op in written]
-        if sorted(names) != sorted(shapes):
+        needed = [name for name, shape in shapes.items() if name in names or 0 not in shape]
+        if sorted(names) != sorted(needed):
             raise ProgramError(f"{self.name}: every output is stored once, here {names} are")
 
     def __hash__(self) -> int:
@@ -136,21 +137,13 @@ class Program:
         """Whether no output has an element."""
         return all(0 in spec.shape for spec in self.outputs)
 
-    def refuse_empty(self) -> None:
-        """Raises UsageError for a program without work, or of which an axis has no point: numpy
-        evaluates it, kernels are of at least one point of every axis."""
-        empty = next((axis for axis, extent in self.extents if not extent), None)
+    def refuse_void(self) -> None:
+        """Raises UsageError for a program without work."""
         if self.is_void:
             spec = self.outputs[0]
             raise UsageError(
                 f"{self.name}: nothing to compute: output {spec.name} has shape {spec.shape}, "
                 "and no output has an element"
-            )
-        if empty is not None:
-            raise UsageError(
-                f"{self.name}: axis {empty} has extent 0, but output "
-                f"{next(s.name for s in self.outputs if 0 not in s.shape)} has elements; kernels "
-                "need extents of at least 1, `evaluate` does not"
             )
 
     @cached_property

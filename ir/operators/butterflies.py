@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ir import Axis, Graph, Tile, UsageError, apply, operator, where
-from ir.values import uniform
+from ir import Axis, Graph, Tile, UsageError, cos, operator, sin, where
 
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "fft": {
@@ -32,19 +31,18 @@ def fft(g: Graph, m: int, n: int) -> None:
 
     The fast Fourier transform of rows (Stockham, 1966): after step s, x[q, p] is frequency p of the
     2^s elements q, q + n / 2^s, ... X is (m, n, 1), Y_re and Y_im are (m, 1, n), the same bytes.
-    cos and sin are tables of the angles 2 pi t / n.
     """
     bits = _bits("fft", n)
     mm, q, p = g.axes(m=m, q=n, p=1)
     real, imaginary = (g.input(name, (mm, q, p), "f32") for name in ("X_re", "X_im"))
-    cosine, sine = (g.tensor(name, (n,), "f32", values=uniform(-1, 1)) for name in ("cos", "sin"))
     for step in range(bits):
         half = 1 << step
         rest, frequency = g.axes(**{f"q{step}": n // (2 * half), f"p{step}": 2 * half})
-        same = apply("bitand", g.iota(frequency), half - 1)
+        same = g.iota(frequency) % half
         even_re, even_im = (x.at({q: rest, p: same}) for x in (real, imaginary))
         odd_re, odd_im = (x.at({q: rest + rest.extent, p: same}) for x in (real, imaginary))
-        c, s = (table[frequency * rest.extent] for table in (cosine, sine))
+        angle = g.iota(frequency) * (math.pi / half)
+        c, s = cos(angle), sin(angle)
         real = even_re + odd_re * c + odd_im * s
         imaginary = even_im + odd_im * c - odd_re * s
         q, p = rest, frequency
@@ -55,7 +53,7 @@ def fft(g: Graph, m: int, n: int) -> None:
 def _paired(x: Tile, axis: Axis, half: int) -> Tile:
     """Sums where a bit of the coordinate is 0, differences where it is 1, of the two beside it."""
     place = x.graph.iota(axis)
-    bit = apply("bitand", place, half)
+    bit = place & half
     first, second = x.at({axis: place - bit}), x.at({axis: place - bit + half})
     return where(bit == 0, first + second, first - second)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ir import Graph, absolute, apply, cast, maximum, minimum, operator, reduce
+from ir import Graph, absolute, floor, maximum, minimum, operator, philox_uniform, reduce
 
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "quantise_stochastic": {
@@ -13,16 +13,15 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
 
 
 @operator
-def quantise_stochastic(g: Graph, m: int, n: int, dtype: str = "f32") -> None:
+def quantise_stochastic(g: Graph, m: int, n: int, seed: int = 0, dtype: str = "f32") -> None:
     """Q[m, n] = floor(X[m, n] / scale[m] + u), scale[m] = max |X[m]| / 127, u between 0 and 1.
 
-    Rows of 8-bit integers whose mean over many roundings is X / scale. u are the lower 24 of 32
-    random bits, an input.
+    Rows of 8-bit integers whose mean over many seeds is X / scale. u is the upper 24 bits of
+    Philox 4x32-10 at the counter (n, m) under the key `seed`: the same everywhere.
     """
     mm, nn = g.axes(m=m, n=n)
-    x, bits = g.input("X", (mm, nn), dtype), g.input("bits", (mm, nn), "i32")
+    x = g.input("X", (mm, nn), dtype)
     scale = maximum(reduce("max", absolute(x), over=nn) * (1 / 127), 1e-12)
-    chance = cast(apply("bitand", bits, (1 << 24) - 1), "f32") * 2.0**-24
-    rounded = apply("floor", x / scale + chance)
+    rounded = floor(x / scale + philox_uniform(g.iota(nn), g.iota(mm), seed))
     g.output("Q", maximum(minimum(rounded, 127.0), -127.0), "i8", (mm, nn))
     g.output("scale", scale, "f32", (mm,))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ir import Axis, Graph, Tile, UsageError, apply, contract, operator, where
-from ir.values import uniform
+from ir import Axis, Graph, Tile, UsageError, cast, contract, cos, operator, popcount, sin, where
 
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "hadamard": {
@@ -22,10 +21,7 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
 
 def _signs(g: Graph, i: Axis, j: Axis) -> Tile:
     """1 where i & j has an even number of bits, else -1."""
-    parity = common = apply("bitand", g.iota(i), g.iota(j))
-    for bit in range(1, (i.extent - 1).bit_length()):
-        parity = parity + apply("shr", common, bit)
-    return where(apply("bitand", parity, 1) == 0, 1.0, -1.0)
+    return where(popcount(g.iota(i) & g.iota(j)) % 2 == 0, 1.0, -1.0)
 
 
 @operator
@@ -47,15 +43,17 @@ def hadamard(g: Graph, m: int, n: int, dtype: str = "f32") -> None:
 
 @operator
 def dft(g: Graph, m: int, n: int, dtype: str = "f32") -> None:
-    """Y[m, f] = sum over t of (X_re + i X_im)[m, t] (cos - i sin)[t, f].
+    """Y[m, f] = sum over t of (X_re + i X_im)[m, t] exp(-2 pi i t f / n), n up to 46340.
 
-    The discrete Fourier transform of complex rows as products with tables:
-    cos[t, f] = cos(2 pi t f / n), sin likewise. Y_re and Y_im are its parts.
+    The discrete Fourier transform of complex rows as products with cosines and sines of type
+    `dtype`. Y_re and Y_im are its parts.
     """
+    if not 1 <= n <= 46340:
+        raise UsageError(f"dft: n={n}; it is 1 to 46340, so that t f is a whole number of 32 bits")
     mm, t, f = g.axes(m=m, t=n, f=n)
     real, imaginary = g.input("X_re", (mm, t), dtype), g.input("X_im", (mm, t), dtype)
-    cosine = g.input("cos", (t, f), dtype, uniform(-1, 1))
-    sine = g.input("sin", (t, f), dtype, uniform(-1, 1))
+    angle = (g.iota(t) * g.iota(f)) % n * (2 * math.pi / n)
+    cosine, sine = cast(cos(angle), dtype), cast(sin(angle), dtype)
     y_re = contract(real, cosine, over=t) + contract(imaginary, sine, over=t)
     y_im = contract(imaginary, cosine, over=t) - contract(real, sine, over=t)
     g.output("Y_re", y_re, dtype, (mm, f))

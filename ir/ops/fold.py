@@ -55,6 +55,8 @@ class Fold:
         axes = union_axes(args)
         if self.axis not in axes:
             raise ProgramError(f"{what}: {self.axis!r} is not an axis of the operands {axes}")
+        if not self.keep and not scope.extents[self.axis]:
+            raise ProgramError(f"{what}: the axis has extent 0, of which nothing is left")
         types = [compute_dtype(arg.dtype) for arg in args]
         for number, (found, kept) in enumerate(zip(self._types(types), types, strict=True)):
             if (is_float(found) and not is_float(kept)) or (found == "bool") != (kept == "bool"):

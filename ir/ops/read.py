@@ -30,14 +30,18 @@ class Read:
     def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
         if not args or len(self.index) != len(args[0].axes):
             raise ProgramError(f"read: {len(self.index)} indices for a tile over {args[:1]}")
-        for axis, index in zip(args[0].axes, self.index, strict=True):
-            self._check(axis, index, args, scope)
         axes = dict.fromkeys(axis for index in self.index for axis, _ in index.terms)
         for arg in args[1:]:
             axes.update(dict.fromkeys(arg.axes))
+        reads = all(scope.extents.get(axis, 1) for axis in axes)
+        for axis, index in zip(args[0].axes, self.index, strict=True):
+            self._check(axis, index, args, scope, reads)
         return TileType(tuple(axes), args[0].dtype)
 
-    def _check(self, axis: str, index: Index, args: Sequence[TileType], scope: Scope) -> None:
+    def _check(
+        self, axis: str, index: Index, args: Sequence[TileType], scope: Scope, reads: bool
+    ) -> None:
+        """Raises ProgramError for an index that is none, or that may be outside where `reads`."""
         for name, _ in index.terms:
             if name not in scope.extents:
                 raise ProgramError(f"read at {axis}: unknown axis {name!r}")
@@ -49,9 +53,11 @@ class Read:
                 raise ProgramError(
                     f"read at {axis}: the index tile is {args[index.gather].dtype}, not whole"
                 )
+            if reads and self.fill is None and not scope.extents[axis]:
+                raise ProgramError(f"read at {axis}: the axis has extent 0: no index is")
             return
         low, high = index.bounds(scope)
-        if self.fill is None and (low < 0 or high >= scope.extents[axis]):
+        if reads and self.fill is None and (low < 0 or high >= scope.extents[axis]):
             raise ProgramError(
                 f"read at {axis}: index {index} spans {low}..{high}, the extent is "
                 f"{scope.extents[axis]}; give fill= to read outside"
@@ -64,6 +70,9 @@ class Read:
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:
         place, inside, axes = self._places(args, env)
+        if 0 in args[0].array.shape:  # whatever is read, is outside
+            shape = tuple(len(env.coordinates[axis]) for axis in axes)
+            return TileArray(axes, env.xp.full(shape, self.fill, args[0].array.dtype))
         values = args[0].array[place] if place else args[0].array[()]
         if self.fill is not None:
             values = env.xp.where(inside, values, self.fill)

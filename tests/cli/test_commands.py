@@ -98,6 +98,18 @@ def test_space(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"{constraint['name']}: {constraint['needs']}" in text
 
 
+def test_the_space_of_a_card_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*MATMUL, "dtype=bf16", "--target", "cuda", "--format", "json", "--hardware"]
+    engines = {}
+    for card in ("h200", "rtx4090"):
+        assert cli.invoke(["space", *words, card]) == cli.EXIT_DONE
+        decisions = json.loads(capsys.readouterr().out)["decisions"]
+        engines[card] = next(d["domain"] for d in decisions if d["name"] == "engine")
+        assert cli.invoke(["explain", *words, card]) == cli.EXIT_DONE
+        assert len(json.loads(capsys.readouterr().out)["decisions"]) == len(decisions)
+    assert set(engines["h200"]) - set(engines["rtx4090"]) == {"wgmma"}
+
+
 def test_pins_narrow_the_space(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["space", *MATMUL, "--format", "json"]
     cli.invoke(words)

@@ -11,24 +11,32 @@ from hypothesis import strategies as st
 
 import explorer
 from explorer.errors import NothingValid
+from explorer.measure import Measurer
 from ir import (
     Graph,
     Hardware,
     Program,
     ProgramError,
     UsageError,
+    argmax,
     carry,
     contract,
+    cumulative,
     evaluate,
     get_backend,
     load_operator,
     operator,
     parse,
     random_inputs,
+    recur,
     reduce,
+    scatter,
 )
 from ir.oracle import answers
+from ir.rewrite.inhabited import inhabited
 from ir.roundoff import ErrorModel
+from ir.targets.cuda.emulate import compiler
+from tests.targets.test_unforeseen import emulated
 
 SIZES = st.sampled_from((0, 1, 2, 3, 5))
 
@@ -94,14 +102,73 @@ def test_what_reads_nothing_may_read_anywhere() -> None:
         empty[i, i]
 
 
+@operator
+def others(g: Graph, n: int, z: int) -> None:
+    """What combines nothing: scatters, states, reads outside, running values beside them."""
+    i, j = g.axes(i=n, j=z)
+    x, y = g.input("X", (i, j), "f32"), g.input("Y", (i,), "f32")
+    g.output("twice", x * 2.0)
+    g.output("running", cumulative("sum", x, j))
+    g.output("sent", scatter("max", x, {i: i}))
+    before = g.state(j, (i,), first=y)
+    g.output("last", recur(before, before + x))
+    g.output("outside", x.at(j=i, fill=3))
+    g.output("along", cumulative("sum", y, i) + carry("sum", x, over=j))
+
+
+PARTLY = (mixture.build(m=2, n=3, k=0), mixture.build(m=0, n=3, k=4), others.build(n=5, z=0))
+
+
+def test_what_kernels_are_generated_of_means_the_same() -> None:
+    for program in PARTLY:
+        inputs = random_inputs(program, np.random.default_rng(3))
+        made = inhabited(program)
+        assert all(extent for _, extent in made.extents)
+        assert made.tensors == program.tensors
+        assert parse(str(made)) == made
+        found, wanted = evaluate(made, inputs), evaluate(program, inputs)
+        for name, value in found.items():
+            assert np.array_equal(value, wanted[name])
+        assert all(wanted[name].size == 0 for name in wanted.keys() - found.keys())
+    full = mixture.build(m=2, n=3, k=4)
+    assert inhabited(full) is full
+
+
+@pytest.mark.parametrize("number", range(len(PARTLY)))
+def test_kernels_leave_empty_outputs_alone(number: int, tmp_path: Path) -> None:
+    program, backend = PARTLY[number], get_backend("cpu")
+    hardware = backend.hardware(2)
+    space = backend.space(program, hardware)
+    schedules = [space.schedule(row) for row in space.sample(np.random.default_rng(1), 2)]
+    with Measurer(program, "cpu", hardware, cache_dir=tmp_path) as measurer:
+        assert [o.detail for o in measurer.measure(schedules) if not o.ok] == []
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
+@pytest.mark.parametrize("number", range(len(PARTLY)))
+def test_emulated_kernels_leave_empty_outputs_alone(number: int) -> None:
+    program, hardware = PARTLY[number], _hardware("cuda")
+    space = get_backend("cuda").space(program, hardware)
+    (row,) = space.sample(np.random.default_rng(1), 1)
+    assert emulated(program, space.schedule(row), hardware) == []
+
+
+def test_nothing_is_left_of_a_fold_of_nothing() -> None:
+    g = Graph("e")
+    i, j = g.axes(i=3, j=0)
+    x = g.input("X", (i, j), "f32")
+    with pytest.raises(ProgramError, match="e: fold over j: the axis has extent 0"):
+        argmax(x, j)
+    with pytest.raises(ProgramError, match="e: read at j: the axis has extent 0: no index is"):
+        x.at(j=g.iota(i))
+    assert x.at(i=0).axes == ("j",)
+
+
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_a_space_needs_points(target: str) -> None:
     backend = get_backend(target)
     with pytest.raises(UsageError, match=r"e: nothing to compute: output Y has shape \(3, 0\)"):
         backend.space(_graph()[1], _hardware(target))
-    partly = mixture.build(m=2, n=2, k=0)
-    with pytest.raises(UsageError, match="mixture: axis k has extent 0, but output C has elements"):
-        backend.space(partly, _hardware(target))
 
 
 def _hardware(target: str) -> Hardware:

@@ -28,6 +28,9 @@ from ir.targets.cuda.emulate import compiler
 from tests.targets.test_unforeseen import CPU, CUDA, HOPPER, emulated
 
 DTYPES = ("i4", "u4", "i2", "e2m1")
+some_in_short = pytest.mark.parametrize(
+    "dtype", ["i4", "e2m1", *(pytest.param(name, marks=pytest.mark.long) for name in ("u4", "i2"))]
+)
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate with")
 
 
@@ -74,17 +77,17 @@ def test_bytes_hold_the_numbers_in_their_order(dtype: str, m: int, n: int, k: in
     assert np.array_equal(copied, numbers(inputs["N"], dtype))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@some_in_short
 def test_kernels_of_this_machine_are_right(dtype: str, tmp_path: Path) -> None:
     program, hardware = narrowed.build(m=5, n=12, k=20, dtype=dtype), CPU.hardware(2)
     space = CPU.space(program, hardware)
-    schedules = [space.schedule(row) for row in space.sample(np.random.default_rng(1), 2)]
+    schedules = [space.schedule(row) for row in space.sample(np.random.default_rng(1), 1)]
     with Measurer(program, "cpu", hardware, cache_dir=tmp_path) as measurer:
         assert [o.detail for o in measurer.measure(schedules) if not o.ok] == []
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", DTYPES)
+@some_in_short
 def test_emulated_kernels_are_right(dtype: str) -> None:
     program = narrowed.build(m=5, n=12, k=20, dtype=dtype)
     space = CUDA.space(program, HOPPER)

@@ -33,17 +33,19 @@ class CpuBackend:
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for dtypes that no scalar holds."""
+        from ir.rewrite.inhabited import inhabited
         from ir.targets.cpu.candidates import space_of
 
-        return space_of(program, hardware)
+        return space_of(inhabited(program), hardware)
 
     def lower(
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
     ) -> Kernel:
         """Generate the kernel (with C text too if `full`); raises Refusal."""
+        from ir.rewrite.inhabited import inhabited
         from ir.targets.cpu.candidates import lower
 
-        return lower(program, schedule, hardware, full)
+        return lower(inhabited(program), schedule, hardware, full)
 
     def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
         """Pool, plain entry and flags of an exported kernel."""

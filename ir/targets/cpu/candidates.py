@@ -34,7 +34,6 @@ def staged_program(program: Program) -> StagedProgram:
 
 def space_of(program: Program, hardware: Hardware) -> Space:
     """Every decision for `program`; raises UsageError for dtypes that no scalar holds."""
-    program.refuse_empty()
     phases = phases_of(program)
     for spec in (spec for phase in phases for spec in phase.program.tensors):
         if scalar_of(spec.dtype) not in SCALAR_BYTES:

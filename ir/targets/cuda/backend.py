@@ -58,10 +58,10 @@ class CudaBackend:
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""
+        from ir.rewrite.inhabited import inhabited
         from ir.targets.cuda.engines import space_of
         from ir.targets.cuda.scalars import STORAGE
 
-        program.refuse_empty()
         for spec in program.tensors:
             if spec.dtype not in STORAGE:
                 raise UsageError(
@@ -69,7 +69,7 @@ class CudaBackend:
                     f"computes on {', '.join(STORAGE)}"
                 )
         self._refuse_too_large(program, hardware)
-        return space_of(program, hardware)
+        return space_of(inhabited(program), hardware)
 
     def _refuse_too_large(self, program: Program, hardware: Hardware) -> None:
         have = hardware["memory_bytes"]
@@ -83,9 +83,11 @@ class CudaBackend:
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
     ) -> Kernel:
         """Generate the kernel's text and launch plan; raises Refusal."""
+        from ir.rewrite.inhabited import inhabited
         from ir.targets.cuda.engines import route_of
         from ir.targets.cuda.kernels import lower_all
 
+        program = inhabited(program)
         route = route_of(program, schedule.as_dict(), hardware)
         return lower_all(program, route.own(schedule.as_dict()), hardware, route.engine)
 
