@@ -15,7 +15,7 @@ from ir.ops.recur import Before
 from ir.ops.scatter import Scatter
 from ir.ops.top import Top
 from ir.plain.code import PlainKernel
-from ir.plain.folds import fold_kernel
+from ir.plain.folds import fold_choices, fold_kernels
 from ir.plain.pieces import WHOLE, Choices, Ways
 from ir.plain.scatters import scatter_choices, scatter_kernels
 from ir.plain.states import state_kernel
@@ -26,10 +26,9 @@ from ir.program import Program
 Maker = Callable[[Values, list[int]], PlainKernel]
 _MAKERS: dict[type[Op], Maker] = {
     Before: state_kernel,
-    Fold: fold_kernel,
     Top: top_kernel,
 }
-_KINDS: tuple[type[Op], ...] = (*_MAKERS, Scatter)
+_KINDS: tuple[type[Op], ...] = (Before, Fold, Top, Scatter)
 
 
 def plain_kernels(program: Program, ways: Ways = WHOLE) -> tuple[PlainKernel, ...]:
@@ -38,13 +37,17 @@ def plain_kernels(program: Program, ways: Ways = WHOLE) -> tuple[PlainKernel, ..
     kind, group = group_of(program)
     if kind is Scatter:
         return scatter_kernels(Values(program), group, ways)
+    if kind is Fold:
+        return fold_kernels(Values(program), group, ways)
     return (_MAKERS[kind](Values(program), group),)
 
 
 def choices_of(program: Program) -> Choices:
     """How the work of a program's plain kernels may be cut."""
     kind, group = group_of(program)
-    return scatter_choices(program, group) if kind is Scatter else Choices()
+    if kind is Scatter:
+        return scatter_choices(program, group)
+    return fold_choices(program, group) if kind is Fold else Choices()
 
 
 def plain_kernel(program: Program, ways: Ways = WHOLE) -> PlainKernel:

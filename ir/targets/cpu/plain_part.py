@@ -25,6 +25,7 @@ from ir.targets.cpu.plain import PlainLowering, plain_room, shared_parts
 OWNERS, PIECES, INNER, CHUNK = "owners", "pieces", "inner", "chunk"
 MOST_PARTS = 1 << 30
 """Bytes that the parts of pieces may take."""
+_MANY = 4  # points for each thread, from which folds keep all busy without pieces
 LONG = 256  # coordinates of an axis that are worth being cut into pieces
 
 
@@ -64,7 +65,8 @@ class PlainPart:
             for inner in inside
         ):
             found[OWNERS] = (1, threads)
-        if threads > 1 and choices.longest >= LONG:
+        few = choices.owners or self._points(Ways()) < _MANY * threads
+        if threads > 1 and choices.longest >= LONG and few:
             found[PIECES] = (1, threads)
         if choices.inner:
             found[INNER] = inside
