@@ -125,3 +125,41 @@ def test_pieces_compile(pins: dict[str, Any], dtype: str) -> None:
     kernel = BACKEND.lower(program, pinned(program, pins), HARDWARE)
     code, _ = nvrtc.compile_text(dict(kernel.texts)["cuda"], "sm_90a", ())
     assert code
+
+
+# --- folds ----------------------------------------------------------------------------------------
+
+FOLDS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
+    ({"m": 1, "n": 1100}, (
+        {"pieces.0": 8, "fold.0": "block", "threads.0": 64, "run.0": 2,
+         "pieces.1": 8, "fold.1": "block", "threads.1": 32},
+        {"pieces.0": 8, "fold.0": "thread", "pieces.1": 8, "fold.1": "thread"},
+    )),
+    ({"m": 2, "n": 1031, "backward": True},
+     ({"pieces.0": 8, "fold.0": "block", "threads.0": 32, "pieces.1": 1},)),
+)  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize(("arguments", "ways"), FOLDS, ids=lambda value: str(value)[:60])
+def test_long_rows_in_pieces(arguments: dict[str, Any], ways: tuple[dict[str, Any], ...]) -> None:
+    check(built("rows", **arguments), None, *ways)
+
+
+@needs_compiler
+def test_a_recurrence_in_pieces() -> None:
+    """A merge that does not commute, of two states."""
+    program = load_operator("linear_recurrence").build(b=1, t=600, d=2)
+    check(program, None, {"pieces": 8, "fold": "thread"}, {"pieces": 8, "fold": "block"})
+
+
+def test_a_row_of_millions_has_blocks_for_all_processors() -> None:
+    program = load_operator("scan").build(m=1, n=1 << 24)
+    space = BACKEND.space(program, HARDWARE)
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    plan = json.loads(dict(BACKEND.lower(program, schedule, HARDWARE).texts)["launch"])
+    first, totals, last = (kernel["grid"][0] for kernel in plan["kernels"])
+    assert min(first, last) >= HARDWARE["sms"]
+    assert totals == 1
+    rows = BACKEND.space(load_operator("scan").build(m=16384, n=8192), HARDWARE)
+    assert "pieces" not in rows.names
