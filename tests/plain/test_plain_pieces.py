@@ -11,7 +11,7 @@ from ir import Graph, cast
 from ir.axes import Axis
 from ir.dtypes import from_float
 from ir.errors import ProgramError
-from ir.folding import fold, scan, scatter
+from ir.folding import fold, scan, scatter, top
 from ir.ops.base import Array
 from ir.plain.build import choices_of, plain_kernel, plain_kernels
 from ir.plain.meaning import meaning, meanings
@@ -212,3 +212,35 @@ def test_neighbours_are_read_one_after_the_other() -> None:
     points = 2000 * moved_bytes(whole), 4 * moved_bytes(inner)
     assert points[0] > 4 * points[1]
     assert not choices_of(folded(0, (64, 1, 2000), "k", True, False)).inner
+
+
+# --- tops -----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(((1, 1), (2, 7), (1, 12), (3, 11))),
+    st.integers(1, 4),
+    st.sampled_from(("f32", "i32", "bool")),
+    st.booleans(),
+    st.sampled_from((1, 2, 3, 5, 50)),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_top_however_it_is_cut(
+    shape: tuple[int, int], ranks: int, dtype: str, least: bool, pieces: int, seed: int
+) -> None:
+    """Ties and NaN stand in the order of the whole axis."""
+    g = Graph("tops")
+    i, t, r = g.axes(i=shape[0], t=shape[1], r=min(ranks, shape[1]))
+    values, places = top(g.input("x", (i, t), dtype), t, r, least=least)
+    g.output("values", values)
+    g.output("places", places)
+    program = g.program()
+    drawn = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 4, size=shape)
+    x = from_float(drawn.astype(np.float64), dtype)
+    if dtype == "f32":
+        x[drawn == 3] = np.nan
+    kernels = plain_kernels(program, Ways(pieces=pieces))
+    found, wanted = meanings(kernels, {"x": x}, seed % 5), meaning(plain_kernel(program), {"x": x})
+    assert np.array_equal(found["places"], wanted["places"])
+    assert np.array_equal(found["values"], wanted["values"], equal_nan=dtype == "f32")

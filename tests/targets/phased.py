@@ -172,3 +172,12 @@ def rows(g: Graph, m: int, n: int, backward: bool = False) -> None:
     x = g.input("X", (i, j), "f32")
     g.output("Y", cumulative("sum", x, j, backward=backward))
     g.output("M", argmax(x, j))
+
+
+@operator
+def ranked(g: Graph, m: int, n: int, k: int) -> None:
+    """The largest of each row, and where they stand."""
+    i, j, r = g.axes(i=m, j=n, r=k)
+    values, places = top(g.input("X", (i, j), "f32"), j, r)
+    g.output("V", values)
+    g.output("P", places)
