@@ -108,6 +108,7 @@ def test_few_points_are_estimated_to_be_slow() -> None:
             .sample(np.random.default_rng(0), 1)[0] for count in (1, 32, 2048)]  # fmt: skip
     names, found = space.features(space.columns(np.stack(rows)))
     estimate = found[:, names.index("total.estimate")]
+    assert space.features(space.columns(np.stack(rows)[:0]))[1].shape == (0, len(names))
     assert list(np.argsort(-estimate)) == [0, 1, 2]
     parts = found[:, names.index("kernel0.block.parts")]
     assert list(parts) == [0, 5, 11]

@@ -92,7 +92,7 @@ class PlainCuts:
 
     def rows(self, columns: Columns) -> Iterator[tuple[NDArray[np.bool_], Ways]]:
         """Rows of schedules that cut alike, and how."""
-        if not self.domains:
+        if not self.domains or not columns.rows:
             yield np.ones(columns.rows, dtype=bool), WHOLE
             return
         codes = np.stack([columns.codes(self.name(name)) for name in self.domains], axis=1)
