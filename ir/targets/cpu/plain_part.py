@@ -117,9 +117,9 @@ class PlainPart:
         return sum(map(bytes_of, parts))
 
     def _seeds(self) -> tuple[dict[str, Value], ...]:
-        """All that there is, the most promising first: the last of each domain."""
-        chosen = [dict(reversed(one.items())) for one in _all(self._domains)]
-        return tuple({CHUNK: "block", **values} for values in reversed(chosen))
+        """All that there is, the most promising first."""
+        found = sorted(_all(self._domains), key=self._features.cycles)
+        return tuple({CHUNK: "block", **values} for values in found)
 
     def space(self) -> Space:
         decisions, rules = tuple(self._decisions()), self._constraints()
