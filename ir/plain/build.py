@@ -15,36 +15,41 @@ from ir.ops.recur import Before
 from ir.ops.scatter import Scatter
 from ir.ops.top import Top
 from ir.plain.code import PlainKernel
-from ir.plain.folds import fold_kernel
+from ir.plain.folds import fold_choices, fold_kernels
 from ir.plain.pieces import WHOLE, Choices, Ways
 from ir.plain.scatters import scatter_choices, scatter_kernels
 from ir.plain.states import state_kernel
-from ir.plain.tops import top_kernel
+from ir.plain.tops import top_choices, top_kernels
 from ir.plain.values import Values, refuse_behind
 from ir.program import Program
 
-Maker = Callable[[Values, list[int]], PlainKernel]
+Maker = Callable[[Values, list[int], Ways], tuple[PlainKernel, ...]]
+Chooser = Callable[[Program, list[int]], Choices]
 _MAKERS: dict[type[Op], Maker] = {
-    Before: state_kernel,
-    Fold: fold_kernel,
-    Top: top_kernel,
+    Before: lambda values, group, ways: (state_kernel(values, group),),
+    Fold: fold_kernels,
+    Top: top_kernels,
+    Scatter: scatter_kernels,
 }
-_KINDS: tuple[type[Op], ...] = (*_MAKERS, Scatter)
+_CHOICES: dict[type[Op], Chooser] = {
+    Before: lambda program, group: Choices(),
+    Fold: fold_choices,
+    Top: top_choices,
+    Scatter: scatter_choices,
+}
 
 
 def plain_kernels(program: Program, ways: Ways = WHOLE) -> tuple[PlainKernel, ...]:
     """The kernels, one after the other, of a program with one group of folds, tops or states, or
     one scatter; `ways` says how the work is cut."""
     kind, group = group_of(program)
-    if kind is Scatter:
-        return scatter_kernels(Values(program), group, ways)
-    return (_MAKERS[kind](Values(program), group),)
+    return _MAKERS[kind](Values(program), group, ways)
 
 
 def choices_of(program: Program) -> Choices:
     """How the work of a program's plain kernels may be cut."""
     kind, group = group_of(program)
-    return scatter_choices(program, group) if kind is Scatter else Choices()
+    return _CHOICES[kind](program, group)
 
 
 def plain_kernel(program: Program, ways: Ways = WHOLE) -> PlainKernel:
@@ -57,7 +62,7 @@ def group_of(program: Program) -> tuple[type[Op], list[int]]:
     """What a plain kernel computes: the kind of op, and the nodes."""
     kinds = {
         kind: [place for place, node in enumerate(program.nodes) if isinstance(node.op, kind)]
-        for kind in _KINDS
+        for kind in _MAKERS
     }
     found = [kind for kind, places in kinds.items() if places]
     if Before in found:

@@ -163,6 +163,9 @@ class _Scattering:
             make(block, at)
             return
         axis, rest = axes[0], axes[1:]
+        if axis == inner and not rest and self._aims_once(axis):
+            self._send_row(block, at, axis)
+            return
         piece = self._cut(axis, make == self.send)
 
         def go_on(within: Block, place: Scalar) -> None:
@@ -198,24 +201,61 @@ class _Scattering:
 
     def send(self, block: Block, at: Point, atomic: bool = False) -> None:
         """Combine one element with what it meets, if it is sent inside."""
+        places, within = self._aimed(block, at, self.op.axes)
+        inner = block.inner()
+        self._combine(inner, places, at, atomic)
+        _under(block, within, inner)
+
+    def _aimed(
+        self, block: Block, at: Point, axes: Sequence[str]
+    ) -> tuple[dict[str, Scalar], Scalar | None]:
+        """Where an element is sent along some axes, and the condition that this is inside."""
         args = self.values.program.nodes[self.position].args
         places: dict[str, Scalar] = {}
         within: Scalar | None = None
         for axis, index in zip(self.op.axes, self.op.index, strict=True):
-            places[axis] = block.named(self.values.place(block, index, args, at), "p")
-            within = both(within, self._inside(axis, index, places[axis]))
-        inner = block.inner()
-        where = inner.named(self._where(places), "p")
-        value = convert(self.values.value(inner, args[0], at), self.dtype)
+            if axis in axes:
+                places[axis] = block.named(self.values.place(block, index, args, at), "p")
+                within = both(within, self._inside(axis, index, places[axis]))
+        return places, within
+
+    def _combine(self, block: Block, places: Point, at: Point, atomic: bool) -> None:
+        where = block.named(self._where(places), "p")
+        (arg, *_) = self.values.program.nodes[self.position].args
+        value = convert(self.values.value(block, arg, at), self.dtype)
         if atomic:
-            inner.add(Combine(self.op.kind, self.target, where, value))
+            block.add(Combine(self.op.kind, self.target, where, value))
+            return
+        new = call(_combining(self.op.kind), Element(self.target, where, self.dtype), value)
+        block.add(Write(self.target, where, new))
+
+    def _aims_once(self, inner: str) -> bool:
+        """Whether elements along an axis that is sent to itself are sent alike along all others."""
+        nodes = self.values.program.nodes
+        args = nodes[self.position].args
+        return not any(
+            inner in [name for name, _ in index.terms]
+            or (index.gather is not None and inner in nodes[args[index.gather]].axes)
+            for axis, index in zip(self.op.axes, self.op.index, strict=True)
+            if axis != inner
+        )
+
+    def _send_row(self, block: Block, at: Point, axis: str) -> None:
+        """Combine all elements along an axis that is sent to itself."""
+        places, within = self._aimed(block, at, [other for other in self.op.axes if other != axis])
+        row = block.inner()
+
+        def combine(inner: Block, place: Scalar) -> None:
+            self._combine(inner, {**places, axis: place}, {**at, axis: place}, False)
+
+        piece, extent = self._cut(axis, True), self.values.program.axes[axis]
+        if piece is not None:
+            piece.looped(row, combine, True)
         else:
-            new = call(_combining(self.op.kind), Element(self.target, where, self.dtype), value)
-            inner.add(Write(self.target, where, new))
-        if within is None:
-            block.statements.extend(inner.statements)
-        else:
-            block.branch(within, inner)
+            variable, inner = row.variable(axis), row.inner()
+            combine(inner, variable)
+            row.add(Spread(((variable, extent),), inner.body))
+        _under(block, within, row)
 
     def _inside(self, axis: str, index: Index, place: Scalar) -> Scalar | None:
         """The condition under which a coordinate is inside, and of the share."""
@@ -253,10 +293,7 @@ class _Scattering:
             within = inside(places[axis], extent, False, self.piece.last < self.piece.length)
         inner = block.inner()
         self.send(inner, places, True)
-        if within is None:
-            block.statements.extend(inner.statements)
-        else:
-            block.branch(within, inner)
+        _under(block, within, inner)
         return step(self.values, block, points)
 
     def merged(self) -> tuple[PlainKernel, ...]:
@@ -275,6 +312,14 @@ class _Scattering:
         block.add(Accumulate(piece, self.piece.count, False, (), (part,), (total,), how))
         block.add(Write(self.output.tensor, where, total))
         return (step(self.values, block, [(name, extents[axis]) for axis, name in at.items()]),)
+
+
+def _under(block: Block, condition: Scalar | None, inner: Block) -> None:
+    """What stands in an inner block, under a condition if there is one."""
+    if condition is None:
+        block.statements.extend(inner.statements)
+    else:
+        block.branch(condition, inner)
 
 
 def _combining(kind: str) -> str:

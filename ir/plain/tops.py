@@ -1,4 +1,4 @@
-"""The top of an axis: each point of the other axes holds the best so far in order."""
+"""The top of an axis: each point of the other axes, or piece, holds the best so far in order."""
 
 from __future__ import annotations
 
@@ -9,31 +9,120 @@ from ir.errors import ProgramError
 from ir.ops.top import Top
 from ir.plain.block import Block
 from ir.plain.code import THREAD, Array, Call, Element, Loop, Name, PlainKernel, Scalar, Write
-from ir.plain.scalars import call, convert, index
-from ir.plain.values import Given, Values
+from ir.plain.pieces import Choices, Piece, Ways, step
+from ir.plain.scalars import call, convert, flat, index, plus, times
+from ir.plain.values import Given, Point, Values
+from ir.program import Program
 
 
-def top_kernel(values: Values, group: list[int]) -> PlainKernel:
-    """Elements are inserted one after the other into what is held."""
+def top_kernels(values: Values, group: list[int], ways: Ways) -> tuple[PlainKernel, ...]:
+    """Elements are inserted one after the other into what is held; of an axis in pieces into what
+    each piece holds, and then what these hold, piece by piece, into what is held of all."""
     program = values.program
     op, arg = _shared(values, group)
-    points = values.points([axis for axis in program.nodes[arg].axes if axis != op.axis])
     size = program.axes[op.rank]
-    held = values.array("held", values.dtype(arg), size, THREAD)
-    wheres = [_top(values, position).where for position in group]
-    places = values.array("places", "i32", size, THREAD) if any(wheres) else None
+    pieces = min(ways.pieces, program.axes[op.axis] // max(1, size))
+    if pieces > 1:
+        return _Pieced(values, group, op, arg, pieces).kernels()
+    points = values.points([axis for axis in program.nodes[arg].axes if axis != op.axis])
+    held, places = _arrays(values, group, arg, size)
     block = Block(values.names)
     variable, body = Name(values.names.fresh(f"i_{op.axis}")), block.inner()
     new = body.named(values.value(body, arg, {**points, op.axis: variable}))
-    _insert(body, op, new, variable, held, places)
+    _insert(body, op, (new, variable), variable, held, places)
     block.add(Loop(variable, program.axes[op.axis], body.body))
+    _stored(values, block, group, points, held, places)
+    return (values.kernel(points, block),)
+
+
+def top_choices(program: Program, group: list[int]) -> Choices:
+    """How a top may be cut: into pieces much longer than what is held."""
+    op, _ = _shared(Values(program), group)
+    return Choices(program.axes[op.axis] // max(1, program.axes[op.rank] // 8))
+
+
+def _arrays(values: Values, group: list[int], arg: int, size: int) -> tuple[Array, Array | None]:
+    """What is held, and where it stands, if that is wanted."""
+    held = values.array("held", values.dtype(arg), size, THREAD)
+    wheres = any(_top(values, position).where for position in group)
+    return held, values.array("places", "i32", size, THREAD) if wheres else None
+
+
+def _stored(
+    values: Values, block: Block, group: list[int], points: Point, held: Array, places: Array | None
+) -> None:
     for position in group:
-        array = places if _top(values, position).where else held
+        op = _top(values, position)
+        array = places if op.where else held
         assert array is not None
         values.given[position] = _element(array, op.rank)
-    for position, _ in program.stores():
+    for position, _ in values.program.stores():
         values.store(block, position, points)
-    return values.kernel(points, block)
+
+
+class _Pieced:
+    """The kernels of a top in pieces."""
+
+    def __init__(self, values: Values, group: list[int], op: Top, arg: int, pieces: int) -> None:
+        self.values, self.group, self.op, self.arg = values, group, op, arg
+        self.program = values.program
+        self.piece = Piece.of(values, op.axis, pieces)
+        self.size = self.program.axes[op.rank]
+        self.others = [axis for axis in self.program.nodes[arg].axes if axis != op.axis]
+        self.shape = (*self.program.scope.shape(self.others), self.piece.count * self.size)
+        self.tops = values.part(1, self.shape, values.dtype(arg))
+        self.places = values.part(1, self.shape, "i32")
+
+    def kernels(self) -> tuple[PlainKernel, ...]:
+        return (self._of_pieces(), self._of_all())
+
+    def _points(self) -> tuple[dict[str, Name], list[tuple[Name, int]]]:
+        at = self.values.points(self.others)
+        return at, [(name, self.program.axes[axis]) for axis, name in at.items()]
+
+    def _where(self, at: Point, number: Scalar) -> Scalar:
+        return flat([*(at[axis] for axis in self.others), number], self.shape)
+
+    def _held(self) -> tuple[Array, Array]:
+        held = self.values.array("held", self.values.dtype(self.arg), self.size, THREAD)
+        return held, self.values.array("places", "i32", self.size, THREAD)
+
+    def _of_pieces(self) -> PlainKernel:
+        """The top of each piece, and where it stands in the whole axis."""
+        block = Block(self.values.names)
+        at, points = self._points()
+        held, places = self._held()
+
+        def search(outer: Block, length: int) -> None:
+            variable, body = outer.variable(self.op.axis), outer.inner()
+            place = body.named(plus(self.piece.first, variable), "p")
+            new = body.named(self.values.value(body, self.arg, {**at, self.op.axis: place}))
+            _insert(body, self.op, (new, place), variable, held, places)
+            outer.add(Loop(variable, length, body.body))
+            rank, leave = outer.variable(self.op.rank), outer.inner()
+            number = plus(times(self.piece.variable, self.size), rank)
+            where = leave.named(self._where(at, number), "p")
+            leave.add(Write(self.tops.name, where, Element(held.name, rank, held.dtype)))
+            leave.add(Write(self.places.name, where, Element(places.name, rank, "i32")))
+            outer.add(Loop(rank, min(length, self.size), leave.body))
+
+        self.piece.lengths(block, search)
+        return step(self.values, block, [*points, self.piece.point])
+
+    def _of_all(self) -> PlainKernel:
+        """The top of what the pieces hold: their order is that of the axis."""
+        block = Block(self.values.names)
+        at, points = self._points()
+        held, places = _arrays(self.values, self.group, self.arg, self.size)
+        number, body = block.variable(self.op.axis), block.inner()
+        where = body.named(self._where(at, number), "p")
+        new = body.let(Element(self.tops.name, where, self.tops.dtype), "top")
+        place = convert(Element(self.places.name, where, "i32"), "i64")
+        _insert(body, self.op, (new, place), number, held, places)
+        count = (self.piece.count - 1) * self.size + min(self.piece.last, self.size)
+        block.add(Loop(number, count, body.body))
+        _stored(self.values, block, self.group, at, held, places)
+        return step(self.values, block, points)
 
 
 def _element(array: Array, rank: str) -> Given:
@@ -41,12 +130,15 @@ def _element(array: Array, rank: str) -> Given:
 
 
 def _insert(
-    block: Block, op: Top, new: Scalar, count: Name, held: Array, places: Array | None
-) -> None:
-    """Put an element where it belongs, if it does, and those behind it one further.
+    block: Block, op: Top, one: tuple[Scalar, Scalar], count: Name, held: Array,
+    places: Array | None,
+) -> None:  # fmt: skip
+    """Put an element, which stands somewhere, where it belongs, if it does, and those behind it one
+    further.
 
-    As many elements are held as came before, or as there is room for.
+    As many elements are held as came before (`count`), or as there is room for.
     """
+    new, stands = one
     last = index(held.size - 1)
     enters = block.let(Call("lt", (count, index(held.size)), "bool"), "enters")
     full, inserted = block.inner(), block.inner()
@@ -57,7 +149,7 @@ def _insert(
         _shift(inserted, op, new, count, free, held, places)
     inserted.add(Write(held.name, free, new))
     if places is not None:
-        inserted.add(Write(places.name, free, convert(count, "i32")))
+        inserted.add(Write(places.name, free, convert(stands, "i32")))
     block.branch(enters, inserted)
 
 

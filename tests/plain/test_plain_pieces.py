@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir import Graph
+from ir import Graph, cast
 from ir.axes import Axis
 from ir.dtypes import from_float
 from ir.errors import ProgramError
-from ir.folding import scatter
+from ir.folding import fold, scan, scatter, top
 from ir.ops.base import Array
 from ir.plain.build import choices_of, plain_kernel, plain_kernels
 from ir.plain.meaning import meaning, meanings
-from ir.plain.pieces import Ways, parts_in
+from ir.plain.pieces import WHOLE, Ways, parts_in
 from ir.plain.strides import moved_bytes, steps_of
 from ir.program import Program
 from ir.tiles import Operand
@@ -146,3 +146,101 @@ def test_what_a_way_costs() -> None:
     )
     assert steps_of(pieces.body) == pytest.approx(steps_of(whole.body) / 4, rel=0.2)
     assert moved_bytes(whole) * 16 > 4 * moved_bytes(inner)
+
+
+# --- folds ----------------------------------------------------------------------------------------
+
+MERGES: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("sum", ("f32",)), ("max", ("bf16",)), ("and", ("bool",)), ("argmax", ("f32", "i32")),
+    ("affine", ("i32", "i64")), ("(b0, sub(add(a1, b1), mul(0, a0)))", ("i32", "i32")),
+)  # fmt: skip
+
+
+def folded(number: int, shape: tuple[int, int, int], along: str, keep: bool, back: bool) -> Program:
+    """Whole numbers folded along one of three axes, with what is elementwise around."""
+    merge, dtypes = MERGES[number]
+    g = Graph("folded")
+    axes = g.axes(**dict(zip("ijk", shape, strict=True)))
+    values = tuple(g.input(f"x{n}", axes, dtype) for n, dtype in enumerate(dtypes))
+    axis = axes["ijk".index(along)]
+    made = (scan if keep else fold)(merge, values, axis, backward=back)
+    rest = tuple(a for a in axes if keep or a is not axis)
+    for n, state in enumerate(made):
+        found = state if state.dtype == "bool" else cast(state, "f64") * 2.0
+        g.output(f"y{n}", found, found.dtype, rest)
+    return g.program()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, len(MERGES) - 1),
+    st.sampled_from(((1, 1, 1), (2, 7, 3), (1, 10, 4), (5, 1, 2), (1, 1, 11))),
+    st.sampled_from("ijk"),
+    st.booleans(),
+    st.booleans(),
+    WAYS,
+    st.integers(0, 2**32 - 1),
+)
+def test_a_fold_however_it_is_cut(
+    number: int, shape: tuple[int, int, int], along: str, keep: bool, back: bool, ways: Ways,
+    seed: int,
+) -> None:  # fmt: skip
+    program = folded(number, shape, along, keep, back)
+    rng = np.random.default_rng(seed)
+    inputs = {
+        spec.name: from_float(rng.integers(0, 2 if spec.dtype == "bool" else 4, size=spec.shape),
+                              spec.dtype)
+        for spec in program.inputs
+    }  # fmt: skip
+    same(program, ways, inputs, seed % 5)
+
+
+def test_two_passes_at_most() -> None:
+    """Without prefixes each element is read once, with prefixes twice."""
+    for keep, count in ((False, 2), (True, 3)):
+        program = folded(0, (1, 100, 1), "j", keep, False)
+        kernels = plain_kernels(program, Ways(pieces=7))
+        reads = [kernel for kernel in kernels if any(s.name == "x0" for s in kernel.tensors)]
+        assert (len(kernels), len(reads)) == (count, count - 1)
+
+
+def test_neighbours_are_read_one_after_the_other() -> None:
+    program = folded(0, (64, 1, 2000), "i", True, False)
+    assert choices_of(program).inner
+    (whole,), (inner,) = (plain_kernels(program, ways) for ways in (WHOLE, Ways(inner=True)))
+    assert [extent for _, extent in inner.points] == [1, 4]
+    points = 2000 * moved_bytes(whole), 4 * moved_bytes(inner)
+    assert points[0] > 4 * points[1]
+    assert not choices_of(folded(0, (64, 1, 2000), "k", True, False)).inner
+
+
+# --- tops -----------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(((1, 1), (2, 7), (1, 12), (3, 11))),
+    st.integers(1, 4),
+    st.sampled_from(("f32", "i32", "bool")),
+    st.booleans(),
+    st.sampled_from((1, 2, 3, 5, 50)),
+    st.integers(0, 2**32 - 1),
+)
+def test_a_top_however_it_is_cut(
+    shape: tuple[int, int], ranks: int, dtype: str, least: bool, pieces: int, seed: int
+) -> None:
+    """Ties and NaN stand in the order of the whole axis."""
+    g = Graph("tops")
+    i, t, r = g.axes(i=shape[0], t=shape[1], r=min(ranks, shape[1]))
+    values, places = top(g.input("x", (i, t), dtype), t, r, least=least)
+    g.output("values", values)
+    g.output("places", places)
+    program = g.program()
+    drawn = np.random.default_rng(seed).integers(0, 2 if dtype == "bool" else 4, size=shape)
+    x = from_float(drawn.astype(np.float64), dtype)
+    if dtype == "f32":
+        x[drawn == 3] = np.nan
+    kernels = plain_kernels(program, Ways(pieces=pieces))
+    found, wanted = meanings(kernels, {"x": x}, seed % 5), meaning(plain_kernel(program), {"x": x})
+    assert np.array_equal(found["places"], wanted["places"])
+    assert np.array_equal(found["values"], wanted["values"], equal_nan=dtype == "f32")

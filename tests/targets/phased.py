@@ -154,3 +154,30 @@ def segments(g: Graph, m: int, d: int, rows: int, kind: str = "sum", dtype: str 
     x = g.input("X", (i, j), dtype)
     at = g.input("I", (i,), "i32", values=indices(rows + 1))
     g.output("Y", scatter(kind, x if kind != "or" else x < 0, {to: at, j: j}))
+
+
+@operator
+def columns(g: Graph, m: int, n: int, dtype: str = "f32", backward: bool = False) -> None:
+    """h = exp(a) h / 10 + b down each column."""
+    i, j = g.axes(i=m, j=n)
+    a, b = g.input("A", (i, j), dtype), g.input("B", (i, j), dtype)
+    h = recurrence(exp(a) * 0.1, b, i, backward=backward)
+    g.output("H", h, dtype, (i, j))
+
+
+@operator
+def rows(g: Graph, m: int, n: int, backward: bool = False) -> None:
+    """Sums of each row so far, and the place of its largest element."""
+    i, j = g.axes(i=m, j=n)
+    x = g.input("X", (i, j), "f32")
+    g.output("Y", cumulative("sum", x, j, backward=backward))
+    g.output("M", argmax(x, j))
+
+
+@operator
+def ranked(g: Graph, m: int, n: int, k: int) -> None:
+    """The largest of each row, and where they stand."""
+    i, j, r = g.axes(i=m, j=n, r=k)
+    values, places = top(g.input("X", (i, j), "f32"), j, r)
+    g.output("V", values)
+    g.output("P", places)

@@ -47,6 +47,8 @@ CASES: tuple[tuple[str, dict[str, Any]], ...] = (
     ("counted", {"n": 601, "bins": 7}),
     ("segments", {"m": 301, "d": 21, "rows": 4}),
     ("segments", {"m": 300, "d": 2, "rows": 5, "kind": "max", "dtype": "bf16"}),
+    ("columns", {"m": 13, "n": 37, "dtype": "f16"}),
+    ("rows", {"m": 1, "n": 300}),
     ("segments", {"m": 257, "d": 3, "rows": 1, "kind": "or"}),
     ("outer_states", {"t": 7, "d": 5, "e": 3}),
     ("outer_states", {"t": 1, "d": 1, "e": 1}),
@@ -103,20 +105,39 @@ def test_drawn_schedules_are_right(
             assert bounds[output].judge(have).detail == "", output
 
 
-def test_every_way_to_cut_a_scatter_is_right(worker: Worker) -> None:
-    program = built("segments", {"m": 301, "d": 19, "rows": 4})
+WAYS: tuple[tuple[str, dict[str, Any], set[str], int], ...] = (
+    ("segments", {"m": 301, "d": 19, "rows": 4}, {"owners", "pieces", "inner"}, 8),
+    ("columns", {"m": 9, "n": 1061}, {"inner"}, 2),
+    ("columns", {"m": 1, "n": 7, "dtype": "bf16", "backward": True}, {"owners", "inner"}, 4),
+    ("rows", {"m": 1, "n": 333}, {"pieces"}, 2),
+    ("ranked", {"m": 2, "n": 301, "k": 3}, {"pieces"}, 2),
+    ("rows", {"m": 2, "n": 260, "backward": True}, {"pieces"}, 2),
+)
+
+
+@pytest.mark.parametrize(("name", "arguments", "names", "count"), WAYS)
+def test_every_way_to_cut_is_right(
+    name: str, arguments: dict[str, Any], names: set[str], count: int, worker: Worker
+) -> None:
+    program = built(name, arguments)
     space, rng = space_of(program), np.random.default_rng(0)
-    assert set(space.names) == {"chunk", "owners", "pieces", "inner"}
     inputs = random_inputs(program, rng)
-    bounds = bounds_of(program, inputs)["Y"]
-    rows = {space.schedule(row) for row in space.seed_rows(rng)}
-    assert len(rows) == 8
-    for schedule in rows:
+    bounds = bounds_of(program, inputs)
+    schedules = {space.schedule(row) for row in space.seed_rows(rng)}
+    assert {name.rpartition(".")[2] for name in space.names} - {"chunk"} == names
+    assert len(schedules) == count
+    for schedule in schedules:
         kernel = BACKEND.lower(program, schedule, BACKEND.hardware(2))
-        arrays = [inputs["X"], inputs["I"], np.full((4, 19), 7, np.float32)]
+        operands = [a for a in kernel.arguments if a.role != "workspace"]
+        arrays = [
+            inputs[a.name] if a.role == "input" else np.full(a.shape, 7, numpy_dtype(a.dtype))
+            for a in operands
+        ]
         reply = worker.ask(60.0, "run", kernel, arrays)
         assert isinstance(reply, Answer), reply
-        assert bounds.judge(reply.value[1][0]).detail == "", schedule
+        outputs = [a.name for a in operands if a.role == "output"]
+        for output, have in zip(outputs, reply.value[1], strict=True):
+            assert bounds[output].judge(have).detail == "", (output, schedule)
 
 
 def test_parts_that_have_no_room() -> None:

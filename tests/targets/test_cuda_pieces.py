@@ -108,10 +108,11 @@ def test_few_points_are_estimated_to_be_slow() -> None:
             .sample(np.random.default_rng(0), 1)[0] for count in (1, 32, 2048)]  # fmt: skip
     names, found = space.features(space.columns(np.stack(rows)))
     estimate = found[:, names.index("total.estimate")]
+    assert space.features(space.columns(np.stack(rows)[:0]))[1].shape == (0, len(names))
     assert list(np.argsort(-estimate)) == [0, 1, 2]
     parts = found[:, names.index("kernel0.block.parts")]
     assert list(parts) == [0, 5, 11]
-    assert space.schedule(space.seed_rows(np.random.default_rng(0))[0])["pieces"] > 32
+    assert int(space.schedule(space.seed_rows(np.random.default_rng(0))[0])["pieces"]) > 32
 
 
 @pytest.mark.parametrize("pins", [{"pieces": 128, "atomic": False}, {"atomic": True}])
@@ -125,3 +126,47 @@ def test_pieces_compile(pins: dict[str, Any], dtype: str) -> None:
     kernel = BACKEND.lower(program, pinned(program, pins), HARDWARE)
     code, _ = nvrtc.compile_text(dict(kernel.texts)["cuda"], "sm_90a", ())
     assert code
+
+
+# --- folds ----------------------------------------------------------------------------------------
+
+FOLDS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
+    ({"m": 1, "n": 1100}, (
+        {"pieces.0": 8, "fold.0": "block", "threads.0": 64, "run.0": 2,
+         "pieces.1": 8, "fold.1": "block", "threads.1": 32},
+        {"pieces.0": 8, "fold.0": "thread", "pieces.1": 8, "fold.1": "thread"},
+    )),
+    ({"m": 2, "n": 1031, "backward": True},
+     ({"pieces.0": 8, "fold.0": "block", "threads.0": 32, "pieces.1": 1},)),
+)  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize(("arguments", "ways"), FOLDS, ids=lambda value: str(value)[:60])
+def test_long_rows_in_pieces(arguments: dict[str, Any], ways: tuple[dict[str, Any], ...]) -> None:
+    check(built("rows", **arguments), None, *ways)
+
+
+@needs_compiler
+def test_a_recurrence_in_pieces() -> None:
+    """A merge that does not commute, of two states."""
+    program = load_operator("linear_recurrence").build(b=1, t=600, d=2)
+    check(program, None, {"pieces": 8, "fold": "thread"}, {"pieces": 8, "fold": "block"})
+
+
+def test_a_row_of_millions_has_blocks_for_all_processors() -> None:
+    program = load_operator("scan").build(m=1, n=1 << 24)
+    space = BACKEND.space(program, HARDWARE)
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    plan = json.loads(dict(BACKEND.lower(program, schedule, HARDWARE).texts)["launch"])
+    first, totals, last = (kernel["grid"][0] for kernel in plan["kernels"])
+    assert min(first, last) >= int(HARDWARE["sms"])
+    assert totals == 1
+    rows = BACKEND.space(load_operator("scan").build(m=16384, n=8192), HARDWARE)
+    assert "pieces" not in rows.names
+
+
+@needs_compiler
+def test_the_top_of_a_long_row_in_pieces() -> None:
+    program = load_operator("top_k").build(m=2, n=1031, k=5)
+    check(program, None, {"pieces": 8}, {"pieces": 1})

@@ -163,6 +163,11 @@ class PlainFeatures:
             moved += most * moved_bytes(kernel) / BYTES_PER_CYCLE["l3"] / own
         return _Cost(busy, work, moved, len(kernels) - 1)
 
+    def cycles(self, values: Mapping[str, Value]) -> float:
+        """The estimate of one way to cut."""
+        cost = self._cost(values)
+        return cost.work + cost.moved + cost.meetings * BARRIER
+
     def _estimates(self, columns: Columns) -> dict[str, float | Array]:
         which = np.zeros(columns.rows, dtype=np.int64)
         for name, domain in self.domains.items():

@@ -40,6 +40,7 @@ from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
+from ir.targets.cpu.plain_lanes import in_lanes
 from ir.targets.cpu.plan import round_up
 
 LINE = 64
@@ -98,7 +99,7 @@ class PlainLowering:
         parts: Mapping[str, int] | None = None,
     ) -> None:
         self.kernel, self.frame, self.b = kernel, frame, frame.b
-        self.arith = Arithmetic(frame.b, vector.fma)
+        self.arith, self.lanes = Arithmetic(frame.b, vector.fma), vector.lanes
         self.arrays = {array.name: array for array in kernel.arrays}
         self.bases = {array.name: frame.b.offset(frame.private, at) for array, at in
                       own_arrays(kernel)}  # fmt: skip
@@ -141,10 +142,7 @@ class PlainLowering:
         elif isinstance(s, Loop):
             self._loop(s, variables)
         elif isinstance(s, Spread):
-            body: tuple[Statement, ...] = s.body
-            for name, extent in reversed(s.variables):
-                body = (Loop(name, extent, body),)
-            self._block(body, variables)
+            self._spread(s, variables)
         else:
             self._accumulate(s, variables)
 
@@ -155,7 +153,7 @@ class PlainLowering:
         value = self.b.convert(value, scalar_of(array.dtype))
         if value.type == BIT:
             value = self.b.convert(value, "i8", True)
-        self.b.store(value, self._address(array, s.index, variables))
+        self.b.store(value, self.address(array, s.index, variables))
 
     def _if(self, s: If, variables: Variables) -> None:
         changed = [name for name in assigned((*s.body, *s.other)) if name in variables]
@@ -186,6 +184,20 @@ class PlainLowering:
             here[s.variable.name] = self._turned(loop.variable, s.extent, s.backward)
             loop.block.yields = self._inner(s.body, here, changed)
         variables.update(zip(changed, loop.results, strict=True))
+
+    def _spread(self, s: Spread, variables: Variables) -> None:
+        """Vectors of what there are, and loops over the rest."""
+        first = in_lanes(self, s, variables, self.lanes) or 0
+        body: tuple[Statement, ...] = s.body
+        if not first:
+            for name, extent in reversed(s.variables):
+                body = (Loop(name, extent, body),)
+            self._block(body, variables)
+            return
+        ((name, extent),) = s.variables
+        if first < extent:
+            with self.b.loop(name.name, first, extent, 1) as loop:
+                self._block(body, {**variables, name.name: loop.variable})
 
     def _turned(self, variable: Index, extent: int, backward: bool) -> Index:
         return self.b.sub(extent - 1, variable) if backward else variable
@@ -299,12 +311,12 @@ class PlainLowering:
     def _element(self, s: Element, variables: Mapping[str, Index]) -> Value:
         array = self.arrays[s.array]
         scalar = "i8" if array.dtype == "bool" else scalar_of(array.dtype)
-        value = self.b.load(Type(scalar), self._address(array, s.index, variables))
+        value = self.b.load(Type(scalar), self.address(array, s.index, variables))
         if array.dtype == "bool":
             return self.b.test("ne", value, self.b.constant(0, value.type))
         return self.b.convert(value, scalar_of(compute_dtype(array.dtype)), _unsigned(array.dtype))
 
-    def _address(self, array: Array, index: Scalar, variables: Mapping[str, Index]) -> Value:
+    def address(self, array: Array, index: Scalar, variables: Mapping[str, Index]) -> Value:
         place = self.b.mul(self.scalar(index, variables), dtype_of(array.dtype).bytes)
         return self.b.offset(self.bases[array.name], place)
 

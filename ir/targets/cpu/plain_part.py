@@ -25,6 +25,7 @@ from ir.targets.cpu.plain import PlainLowering, plain_room, shared_parts
 OWNERS, PIECES, INNER, CHUNK = "owners", "pieces", "inner", "chunk"
 MOST_PARTS = 1 << 30
 """Bytes that the parts of pieces may take."""
+_MANY = 4  # points for each thread, from which folds keep all busy without pieces
 LONG = 256  # coordinates of an axis that are worth being cut into pieces
 
 
@@ -64,7 +65,8 @@ class PlainPart:
             for inner in inside
         ):
             found[OWNERS] = (1, threads)
-        if threads > 1 and choices.longest >= LONG:
+        few = choices.owners or self._points(Ways()) < _MANY * threads
+        if threads > 1 and choices.longest >= LONG and few:
             found[PIECES] = (1, threads)
         if choices.inner:
             found[INNER] = inside
@@ -115,9 +117,9 @@ class PlainPart:
         return sum(map(bytes_of, parts))
 
     def _seeds(self) -> tuple[dict[str, Value], ...]:
-        """All that there is, the most promising first: the last of each domain."""
-        chosen = [dict(reversed(one.items())) for one in _all(self._domains)]
-        return tuple({CHUNK: "block", **values} for values in reversed(chosen))
+        """All that there is, the most promising first."""
+        found = sorted(_all(self._domains), key=self._features.cycles)
+        return tuple({CHUNK: "block", **values} for values in found)
 
     def space(self) -> Space:
         decisions, rules = tuple(self._decisions()), self._constraints()

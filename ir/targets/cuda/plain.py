@@ -148,8 +148,10 @@ class PlainCudaKernel:
         return np.full(columns.rows, step.better_grouped)
 
     def _is_chosen(self, step: PlainStep) -> bool:
-        """Whether a step's points are threads' or blocks' as a decision says."""
-        return self.chooses and bool(step.folds)
+        """Whether a step's points are threads' or blocks' as a decision says: those of the axis,
+        and not those of the pieces' results."""
+        own = step is self.whole or step.points != self.points
+        return self.chooses and bool(step.folds) and own
 
     # -- a schedule
 

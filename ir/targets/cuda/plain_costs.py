@@ -86,8 +86,9 @@ class PlainCosts:
         busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
         moved = float(sum(map(spec_bytes, step.plain.tensors)))
         traffic = np.full(len(run), moved / MEMORY_BYTES_PER_CLOCK / sms)
-        issued = step.points * (1.0 + steps_of(step.plain.body)) * STEP_INSTRUCTIONS
-        work = max(self.program.flops, issued) / LANES_PER_CLOCK / sms / busy
+        here, most = _iterations(step), max(map(_iterations, self.kernel.steps(ways)))
+        issued = max(self.program.flops * here / most, here * STEP_INSTRUCTIONS)
+        work = issued / LANES_PER_CLOCK / sms / busy
         steps = np.ceil(waves) * serial.clocks(step.plain.body)
         steps = np.maximum(steps, self._crowd(step))
         clocks = np.maximum(np.maximum(traffic / busy, work), steps) + FILL_CLOCKS
@@ -111,6 +112,11 @@ class PlainCosts:
         met = [s for s in every(step.plain.body) if isinstance(s, Combine)]
         sizes = {array.name: array.size for array in step.plain.arrays}
         return max((MET_CLOCKS * step.points / sizes[s.array] for s in met), default=0.0)
+
+
+def _iterations(step: PlainStep) -> float:
+    """Of all points together."""
+    return step.points * (1.0 + steps_of(step.plain.body))
 
 
 class _Serial:

@@ -24,7 +24,9 @@ OWNERS, PIECES, ATOMIC = "owners", "pieces", "atomic"
 _OWNERS = (1 << 12, 1 << 15, 1 << 18)
 _PIECES = (8, 32, 128, 512, 2048, 8192, 32768)
 _MORE = 4  # times as many points, as are worth a choice
-_LEAST = 16  # coordinates of a piece
+_LEAST = 16  # coordinates of a piece of what is sent
+_LEAST_FOLDED = 64  # coordinates of a piece of a fold
+_FEW = 8  # points for each processor, below which folds leave it without work
 MOST_PARTS = 8 << 30
 """Bytes that the parts of pieces may take; a share of the card's memory where it has less."""
 
@@ -39,6 +41,7 @@ class PlainCuts:
         self.program, self.mark = program, mark
         self.choices = choices_of(program) if choices is None else choices
         self.most = min(MOST_PARTS, int(hardware["memory_bytes"]) // 8)
+        self.sms = int(hardware["sms"])
         self.domains = dict(self._domains())
 
     def name(self, stem: str) -> str:
@@ -56,8 +59,9 @@ class PlainCuts:
                 counts.append(owners)
         if len(counts) > 1:
             yield OWNERS, tuple(counts)
-        pieces = tuple(count for count in _PIECES if count * _LEAST <= self.choices.longest)
-        if pieces:
+        least = _LEAST if self.choices.owners else _LEAST_FOLDED
+        pieces = tuple(count for count in _PIECES if count * least <= self.choices.longest)
+        if pieces and (self.choices.owners or self._points(WHOLE) < _FEW * self.sms):
             yield PIECES, (1, *pieces)
 
     def _points(self, ways: Ways) -> int:
@@ -88,7 +92,7 @@ class PlainCuts:
 
     def rows(self, columns: Columns) -> Iterator[tuple[NDArray[np.bool_], Ways]]:
         """Rows of schedules that cut alike, and how."""
-        if not self.domains:
+        if not self.domains or not columns.rows:
             yield np.ones(columns.rows, dtype=bool), WHOLE
             return
         codes = np.stack([columns.codes(self.name(name)) for name in self.domains], axis=1)
