@@ -18,6 +18,7 @@ from ir.ranges import shifts_inside
 from ir.scalar import COMBINES, running_bound
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda import scalars
+from ir.targets.cuda.exponents import exponent_text, shifted_exponent
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.readers import behind_decisions, gelu_of, only_stored
 from ir.targets.cuda.registers import SCRATCH_BYTES, Fragment, Point, number_of
@@ -153,6 +154,7 @@ class Evaluator(Transfers):
             return scalars.convert(inner, self.nodes[node.args[0]].dtype, node.dtype)
         assert isinstance(node.op, Map), node.op
         text = self._quotient(position, point, memo) or self._gelu(position, point, memo)
+        text = text or self._exponential(position, point, memo)
         if not text:
             text = self._applied(position, [self.scalar(arg, point, memo) for arg in node.args])
         name = self.w.name("v")
@@ -178,6 +180,14 @@ class Evaluator(Transfers):
         if inner is None or position in self.delicate:
             return ""
         return f"tw_gelu({self.scalar(inner, point, memo)})"
+
+    def _exponential(self, position: int, point: Point, memo: dict[int, str]) -> str:
+        """An exponential of a difference with a running extreme, as one multiply-add."""
+        found = shifted_exponent(self.program, position)
+        if found is None or position in self.delicate:
+            return ""
+        value = self.scalar(found.value, point, memo)
+        return exponent_text(value, found.factor, self.scalar(found.shift, point, memo))
 
     def _applied(self, position: int, arguments: list[str]) -> str:
         node = self.nodes[position]
@@ -239,9 +249,12 @@ class Evaluator(Transfers):
         node = self.nodes[position]
         return self.new(self.label(position), node.axes, node.dtype, self.identity(position))
 
-    def accumulate(self, position: int, partial: Fragment) -> None:
-        """Combine this tile's points into each thread's partial results."""
-        node, roots = self.nodes[position], self.body(position)
+    def accumulate(
+        self, position: int, partial: Fragment, roots: tuple[int, ...] | None = None
+    ) -> None:
+        """Combine this tile's points into each thread's partial results; `roots` are the tiles, if
+        not the reduction's own."""
+        node, roots = self.nodes[position], roots or self.body(position)
         axes = dict.fromkeys(axis for root in roots for axis in self.nodes[root].axes)
         for root in roots:
             self.ready(root, tuple(axes))

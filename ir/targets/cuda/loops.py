@@ -12,7 +12,9 @@ from ir.ops.load import Load
 from ir.ops.reduce import Carry, Now, Prior
 from ir.scalar import running_bound
 from ir.stages import is_reduction
+from ir.targets.cuda import scalars
 from ir.targets.cuda.evaluate import Evaluator
+from ir.targets.cuda.exponents import scaled_extreme
 from ir.targets.cuda.passes import Pass, Passes, needed
 from ir.targets.cuda.readers import loaded_late
 from ir.targets.cuda.registers import Fragment
@@ -112,9 +114,7 @@ class TileBody:
         if not readers:
             self.e.accumulate(position, state)
             return
-        block = self.e.partial(position)
-        self.e.accumulate(position, block)
-        self.e.all_reduce(position, block)
+        block = self._of_block(position)
         with self.e.each(state.digits) as point:
             target = self.e.element(state, point)
             other = self.e.element(block, point)
@@ -122,6 +122,17 @@ class TileBody:
             self.e.w.line(f"{target} = {text};")
         if now:
             self._show(now, state)
+
+    def _of_block(self, position: int) -> Fragment:
+        """What one block comes to: an extreme is scaled when it is known."""
+        block, scaled = self.e.partial(position), scaled_extreme(self.program, position)
+        self.e.accumulate(position, block, None if scaled is None else scaled[:1])
+        self.e.all_reduce(position, block)
+        if scaled is not None:
+            with self.e.each(block.digits) as point:
+                factor = scalars.literal(scaled[1], self.nodes[position].dtype)
+                self.e.w.line(f"{self.e.element(block, point)} *= {factor};")
+        return block
 
     def _show(self, readers: list[int], state: Fragment) -> None:
         """Now is the state itself, unless it has to be made finite."""

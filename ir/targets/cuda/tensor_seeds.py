@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from ir.schedule import Value
 from ir.targets.cuda.products import volume
+from ir.targets.cuda.tensor_order import NAME as ORDER
+from ir.targets.cuda.tensor_order import ORDERS, is_chained
 from ir.targets.cuda.tensor_plan import LINE, ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_waves import Grid, best_tiles
@@ -26,8 +28,11 @@ class Seeds:
     def all(self) -> list[dict[str, Value]]:
         """Configurations that do well on many shapes, fitted to this program."""
         if self.kernel.roles.inner:
-            shapes = ((128, 2, 128), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64))
+            shapes = (
+                (128, 2, 128), (128, 2, 176), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64),
+            )  # fmt: skip
             rows = [self._chained(*shape) for shape in shapes]
+            rows = [values | order for values in rows for order in self._orders()]
             rows += [values | more for values in rows[:2] for more in self._rings()]
         elif self.kernel.roles.computed:
             rows = self._computed()
@@ -197,6 +202,12 @@ class Seeds:
             choice = {self.kernel.name(stem): 1 if name == HELD else -1}
             found += [{**one, **choice} for one in ({}, *found)]
         return found
+
+    def _orders(self) -> list[dict[str, Value]]:
+        """Orders of the loop of chained products: those first that overlap blocks."""
+        if not is_chained(self.kernel.roles):
+            return [{}]
+        return [{self.kernel.name(ORDER): order} for order in reversed(ORDERS)]
 
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
         values = self._split_tile(self.kernel.roles.rows, rows) or {}
