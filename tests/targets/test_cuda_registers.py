@@ -70,7 +70,7 @@ def test_computed_operands_mean_their_program(number: int) -> None:
     rng = np.random.default_rng(number)
     inputs = random_inputs(program, rng)
     wanted = bounds_of(program, inputs)
-    rows = [space.seed_rows(rng)[number % 3], *space.sample(rng, 2)]
+    rows = [space.seed_rows(rng)[number % 3], *space.sample(rng, 1)]
     for turn, row in enumerate(rows):
         schedule = space.schedule(row)
         kernel = BACKEND.lower(program, schedule, HARDWARE)
@@ -194,7 +194,7 @@ LARGE: tuple[tuple[str, dict[str, Any]], ...] = (
 def test_seeds_neither_spill_nor_serialise(name: str, arguments: dict[str, Any]) -> None:
     program = quantised(name, **arguments)
     space = BACKEND.space(program, HARDWARE).pin(engine=RS)
-    for row in space.seed_rows(np.random.default_rng(0))[:4]:
+    for row in space.seed_rows(np.random.default_rng(0))[:2]:
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         arch = json.loads(kernel.text("launch"))["arch"]
         _, found = nvrtc.compile_text(kernel.text("cuda"), arch, [])
