@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from ir.columns import MAX_DOMAIN, Column, Columns, Decision, Mask, Matrix
 from ir.errors import UsageError
 from ir.schedule import Schedule, Value
-from ir.space import WALKERS, Constraint, Space
+from ir.space import Constraint, Space
 from records.canonical import canonical_json
 
+FIRST = 512  # rows that are repaired at any cost, for walks to start from
 AT_ONCE = 32  # rows that are compared with all recorded ones at the same time
 _WORD = 1 << 62  # integers below it fit a column
 
@@ -57,7 +58,7 @@ class RecordedSpace(Space):
         """
         result = matrix.copy()
         broken = np.flatnonzero(~self.legal(result))
-        for start in range(0, len(broken[:WALKERS] if thrift else broken), AT_ONCE):
+        for start in range(0, len(broken[:FIRST] if thrift else broken), AT_ONCE):
             rows = broken[start : start + AT_ONCE]
             apart = (result[rows][:, None, :] != self._within[None, :, :]).sum(axis=2)
             ties = rng.random(apart.shape, dtype=np.float32)
