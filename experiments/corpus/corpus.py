@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import PackageNotFoundError, version
@@ -62,12 +63,14 @@ class Rows:
         kept = json.loads(self.path.read_text()) if self.path.exists() else {}
         self.rows: dict[str, Row] = kept.get("rows", {})
         self.head: Row = kept.get("header", {})
+        self._writing = threading.Lock()
 
     def add(self, name: str, row: Row) -> None:
         """What is new of an operator's row; the file's other words stay."""
-        self.rows[name] = self.rows.get(name, {}) | row
-        print(said(name, self.rows[name]), flush=True)
-        self.write()
+        with self._writing:
+            self.rows[name] = self.rows.get(name, {}) | row
+            print(said(name, self.rows[name]), flush=True)
+            self.write()
 
     def write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
