@@ -11,6 +11,7 @@ import pytest
 
 from ir.errors import Refusal
 from ir.inputs import random_inputs
+from ir.layout.expressions import evaluated, scaled, variable
 from ir.layout.swizzle import PLAIN, Swizzle
 from ir.layout.synthesis import Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.program import Program
@@ -180,11 +181,11 @@ def test_panels_of_outputs(dtype: str, columns: int, turned: bool, found: Stagin
 @pytest.mark.parametrize("line", [128, 64, 32])
 def test_chunks_are_exchanged_as_tma_reads_them(line: int) -> None:
     form, bits = Staging(line, line, 1, ""), {128: 3, 64: 2, 32: 1}[line]
-    for row in range(64):
-        for chunk in range(line // 16):
-            place = eval(form.chunk("chunk", "row").replace("/", "//"))
-            swizzled = Swizzle(bits, 4, 3)(row * line + chunk * 16)
-            assert row * line + place * 16 == swizzled
+    row, chunk = np.mgrid[0:64, 0 : line // 16].reshape(2, -1)
+    byte = scaled(variable("chunk", line // 16), 16)
+    offset = form.offset(variable("row", 64), byte, 64)
+    swizzled = Swizzle(bits, 4, 3)(row * line + chunk * 16)
+    assert np.array_equal(evaluated(offset, row=row, chunk=chunk), swizzled)
 
 
 @emulated
@@ -198,7 +199,7 @@ def test_wide_outputs_along_the_rows_go_by_tma(dtype: str) -> None:
         check(program, schedule)
         text = body(program, schedule)
         assert "tw_tma_store_2d" in text
-        assert "tw_store_shared_4(panel" in text
+        assert "tw_store_shared_4(buffer" in text
 
 
 # -- operands in registers

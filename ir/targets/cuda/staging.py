@@ -11,13 +11,13 @@ from functools import lru_cache
 
 from ir.errors import Refusal
 from ir.layout.errors import LayoutError
+from ir.layout.expressions import Expression
 from ir.layout.synthesis import CopyPlan, Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.targets.cuda.frame import GROUP
+from ir.targets.cuda.lanes import line_swizzle, panel_offset
 from ir.targets.cuda.operands import LINE
 from ir.targets.cuda.placed import ThreadValues
 from ir.targets.cuda.synthesised import FAR, ROWS, panels
-
-CHUNK = 16  # bytes of a swizzle's unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,9 @@ class Staging:
         """Whether 8x8 matrices are written, by stmatrix."""
         return self.instruction.startswith("stmatrix")
 
-    def chunk(self, number: str, line: str) -> str:
-        """Where a line's chunk of 16 bytes lies in it; `line` ends as the line's number does."""
-        if not self.swizzle:
-            return number
-        every, chunks = LINE // self.swizzle, self.swizzle // CHUNK
-        turn = f"{line} / {every} % {chunks}" if every > 1 else f"{line} % {chunks}"
-        return f"({number} ^ {turn})"
+    def offset(self, line: Expression, byte: Expression, lines: int) -> Expression:
+        """Where a byte of a line lies in panels of so many lines."""
+        return panel_offset(line, byte, self.line, lines * self.line, line_swizzle(self.swizzle))
 
 
 @lru_cache(maxsize=1024)

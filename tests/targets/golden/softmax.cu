@@ -1,8 +1,8 @@
 // launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"clean":[],"kernels":[{"name":"softmax","grid":[32,1,1],"block":128,"cluster":[1,1,1],"shared":2048,"parameters":[{"kind":"pointer","argument":"X","offset":0},{"kind":"pointer","argument":"Y","offset":0}],"zero":[],"early":true}]}
 TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restrict__ Y) {
   const i32 thread = tw_thread();
-  const i32 m_thread = thread / 64;
-  const i32 n_thread = ((thread) % 32) * 8 + ((thread / 32) % 2) * 256;
+  const i32 m_thread = thread >> 6;
+  const i32 n_thread = (thread << 3) & 504;
   const i32 m_tile = (tw_block_x()) % 32;
   const i32 m_first = m_tile * 2;
   tw_grid_wait();
