@@ -19,10 +19,11 @@ from ir.schedule import Schedule
 from ir.targets.cuda import mma_operands, synthesised
 from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.mma_synthesised import FragmentRead, fragment_read
+from ir.targets.cuda.panels import Panels, panels_of
 from ir.targets.cuda.placed import ThreadValues, thread_values
 from ir.targets.cuda.raw_reads import RawRead, raw_read
 from ir.targets.cuda.staging import Staging, staging_of
-from ir.targets.cuda.synthesised import LAYOUTS, block_layouts, lines_of
+from ir.targets.cuda.synthesised import LAYOUTS, block_layouts
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn
 from tests.targets.test_cuda_emulated import problems
@@ -157,9 +158,16 @@ def test_what_the_synthesis_refuses_is_a_refusal_in_its_words() -> None:
 
 def test_a_layout_that_is_no_row_of_panels_has_no_lines() -> None:
     tile = Tile("s", "bf16", (("m", 64), ("k", 128)), "shared")
-    assert lines_of(tile, "S(3,3,3) o 0 o (64,(64,2)):(64,(1,4096))") == (128, 1)
-    assert lines_of(tile, "S(2,3,3) o 0 o ((32,2),128):((1,4096),32)") == (64, 0)
-    assert lines_of(tile, "S(3,3,4) o 0 o (64,128):(128,1)") is None
+    lines = panels_of(tile, "S(3,3,3) o 0 o (64,(64,2)):(64,(1,4096))")
+    assert lines == Panels(128, 1, 2, Swizzle(3, 4, 3))
+    assert lines.canonical
+    assert panels_of(tile, "S(2,3,3) o 0 o ((32,2),128):((1,4096),32)") == Panels(
+        64, 0, 2, Swizzle(2, 4, 3)
+    )
+    wide = panels_of(tile, "S(3,3,4) o 0 o (64,128):(128,1)")
+    assert wide is not None
+    assert not wide.canonical
+    assert panels_of(tile, "((32,2),128):((2,1),64)") is None
 
 
 # -- outputs on their way

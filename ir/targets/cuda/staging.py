@@ -16,8 +16,9 @@ from ir.layout.synthesis import CopyPlan, Pins, Solution, Tile, TileOp, TileProg
 from ir.targets.cuda.frame import GROUP
 from ir.targets.cuda.lanes import line_swizzle, panel_offset
 from ir.targets.cuda.operands import LINE
+from ir.targets.cuda.panels import panels_of
 from ir.targets.cuda.placed import ThreadValues
-from ir.targets.cuda.synthesised import FAR, ROWS, panels
+from ir.targets.cuda.synthesised import FAR, ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +83,13 @@ def _read(problem: TileProgram, solution: Solution, turned: bool) -> Staging:
     assert isinstance(copy, CopyPlan)
     along = 0 if turned else 1
     whole = tile.shape[along] * tile.bits // 8
-    name = copy.instructions[0]
-    if layout == _plain(tile, along):
+    name, wanted = copy.instructions[0], LINE if turned else whole
+    found = panels_of(tile, layout)
+    if found is None or found.along != along:
+        raise Refusal("layouts", f"no panels of lines that kernels write: {layout}")
+    if found.count == 1 and found.swizzle.plain:
         padded = copy.ways > 1
         return Staging(LINE if padded else whole, LINE if padded else 0, 1, name)
-    wanted = LINE if turned else whole
-    if layout != panels(tile, wanted, along):
-        raise Refusal("layouts", f"no panels of lines that kernels write: {layout}")
-    return Staging(wanted, wanted, whole // wanted, name)
-
-
-def _plain(tile: Tile, along: int) -> str:
-    """Whole lines, not swizzled, as a layout's text."""
-    lines = tile.shape[along]
-    strides = (1, lines) if along == 0 else (lines, 1)
-    return f"({tile.shape[0]},{tile.shape[1]}):({strides[0]},{strides[1]})"
+    if found.width != wanted or not found.canonical:
+        raise Refusal("layouts", f"no panels of {wanted} bytes, swizzled over them: {layout}")
+    return Staging(wanted, wanted, found.count, name)
