@@ -234,7 +234,7 @@ def test_constraints_know_the_shared_memory_of_a_plan() -> None:
 def test_digits_of_a_side_of_several_axes() -> None:
     side = Side((("h", 4), ("w", 8)))
     assert [(d.axis, d.size, d.stride) for d in side.digits(16, 2)] == [("w", 4, 2), ("h", 4, 1)]
-    assert side.coordinates("p") == {"w": "(p % 8)", "h": "(p / 8)"}
+    assert side.coordinates("p") == {"w": "(p & 7)", "h": "(p >> 3)"}
 
 
 def test_depth_covers_short_inner_axes_whole() -> None:

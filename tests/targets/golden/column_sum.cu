@@ -46,7 +46,7 @@ TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __re
       scratch[(i_5) * 256 + thread] = sum_1[i_5];
     }
     tw_sync();
-    const i32 own = (thread / 32) % 8;
+    const i32 own = thread >> 5;
     const i32 first = thread - own * 32;
     for (i32 row = own; row < 4; row += 8) {
       f32 sum = scratch[row * 256 + first];

@@ -50,7 +50,7 @@ TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restr
       scratch[(0) * 128 + thread] = max_1[0];
     }
     tw_sync();
-    const i32 own = (thread / 32) % 2;
+    const i32 own = (thread >> 5) & 1;
     const i32 first = thread - own * 32;
     {
       max_1[0] = tw_most(scratch[(0) * 128 + first + 0], scratch[(0) * 128 + first + 32]);
@@ -84,7 +84,7 @@ TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restr
       scratch_2[(0) * 128 + thread] = sum_4[0];
     }
     tw_sync();
-    const i32 own_2 = (thread / 32) % 2;
+    const i32 own_2 = (thread >> 5) & 1;
     const i32 first_2 = thread - own_2 * 32;
     {
       sum_4[0] = (scratch_2[(0) * 128 + first_2 + 0] + scratch_2[(0) * 128 + first_2 + 32]);
