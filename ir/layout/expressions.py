@@ -321,7 +321,10 @@ def _split(value: Expression, by: int) -> tuple[Expression, Expression]:
     if len(value.terms) == 1 and value.terms[0][0] == 1 and not value.constant:
         return _split_atom(value, value.terms[0][1], by)
     outside, inside = _out_of(value, by)
-    return total(outside, _atom(Quotient(inside, by))), _atom(Remainder(inside, by))
+    if outside != ZERO:
+        whole, rest = _split(inside, by)
+        return total(outside, whole), rest
+    return _atom(Quotient(value, by)), _atom(Remainder(value, by))
 
 
 def _parted(value: Expression, step: int) -> tuple[Expression, Expression]:

@@ -26,7 +26,7 @@ def text(value: Expression) -> str:
         parts.append(_field_text(piece, mask))
     for factor, atom in value.terms:
         if _field(factor, atom) is None:
-            own = _atom_text(atom)
+            own = text(Expression(0, ((1, atom),))) if factor != 1 else _atom_text(atom)
             parts.append(own if factor == 1 else f"{_inside(own)} * {factor}")
     if value.constant or not parts:
         parts.append(str(value.constant))
@@ -103,7 +103,17 @@ def _atom_text(atom: Atom) -> str:
 
 def _inside(own: str) -> str:
     """The text as an operand."""
-    return own if own.replace("_", "").isalnum() else f"({own})"
+    return own if own.replace("_", "").isalnum() or _enclosed(own) else f"({own})"
+
+
+def _enclosed(own: str) -> bool:
+    """Whether one pair of parentheses is around all of it."""
+    depth = 0
+    for at, sign in enumerate(own):
+        depth += {"(": 1, ")": -1}.get(sign, 0)
+        if not depth:
+            return at == len(own) - 1 and at > 0
+    return False
 
 
 def _multiplies(own: str) -> bool:

@@ -110,3 +110,25 @@ def test_heads_of_any_depth(depth: int) -> None:
     program = built("attention", sizes)
     for schedule in drawn(program, 0, 4, 8):
         BACKEND.lower(program, schedule, HARDWARE)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "rows", "columns", "threads"),
+    [("rmsnorm", 2, 2880, 256), ("softmax", 4, 1000, 128), ("softmax", 1, 5000, 256)],
+)
+def test_a_row_that_threads_do_not_divide_is_read_once(
+    name: str, rows: int, columns: int, threads: int
+) -> None:
+    """Every thread reads so many vectors as its share of the next power of two has, guarded."""
+    program = built(name, {"m": rows, "n": columns, "dtype": "f32"})
+    tile = 1 << (columns - 1).bit_length()
+    pins = {"tile.m": 1, "own.m": 1, "tile.n": tile, "own.n": tile // threads, "vector": 4}
+    space = BACKEND.space(program, HARDWARE).pin(pins | {"lanes": "n"})
+    inputs = random_inputs(program, np.random.default_rng(5))
+    wanted = bounds_of(program, inputs)
+    for row in space.sample(np.random.default_rng(6), 2):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert f"__launch_bounds__({threads}" in kernel.text("cuda")
+        assert f"< {columns}" in kernel.text("cuda")
+        assert not problems(program, kernel, inputs, wanted, 0)

@@ -11,6 +11,7 @@ import pytest
 
 from ir.errors import Refusal
 from ir.inputs import random_inputs
+from ir.layout.expressions import evaluated, scaled, variable
 from ir.layout.swizzle import PLAIN, Swizzle
 from ir.layout.synthesis import Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.program import Program
@@ -18,10 +19,11 @@ from ir.schedule import Schedule
 from ir.targets.cuda import mma_operands, synthesised
 from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.mma_synthesised import FragmentRead, fragment_read
+from ir.targets.cuda.panels import Panels, panels_of
 from ir.targets.cuda.placed import ThreadValues, thread_values
 from ir.targets.cuda.raw_reads import RawRead, raw_read
 from ir.targets.cuda.staging import Staging, staging_of
-from ir.targets.cuda.synthesised import LAYOUTS, block_layouts, lines_of
+from ir.targets.cuda.synthesised import LAYOUTS, block_layouts
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn
 from tests.targets.test_cuda_emulated import problems
@@ -156,9 +158,16 @@ def test_what_the_synthesis_refuses_is_a_refusal_in_its_words() -> None:
 
 def test_a_layout_that_is_no_row_of_panels_has_no_lines() -> None:
     tile = Tile("s", "bf16", (("m", 64), ("k", 128)), "shared")
-    assert lines_of(tile, "S(3,3,3) o 0 o (64,(64,2)):(64,(1,4096))") == (128, 1)
-    assert lines_of(tile, "S(2,3,3) o 0 o ((32,2),128):((1,4096),32)") == (64, 0)
-    assert lines_of(tile, "S(3,3,4) o 0 o (64,128):(128,1)") is None
+    lines = panels_of(tile, "S(3,3,3) o 0 o (64,(64,2)):(64,(1,4096))")
+    assert lines == Panels(128, 1, 2, Swizzle(3, 4, 3))
+    assert lines.canonical
+    assert panels_of(tile, "S(2,3,3) o 0 o ((32,2),128):((1,4096),32)") == Panels(
+        64, 0, 2, Swizzle(2, 4, 3)
+    )
+    wide = panels_of(tile, "S(3,3,4) o 0 o (64,128):(128,1)")
+    assert wide is not None
+    assert not wide.canonical
+    assert panels_of(tile, "((32,2),128):((2,1),64)") is None
 
 
 # -- outputs on their way
@@ -180,11 +189,11 @@ def test_panels_of_outputs(dtype: str, columns: int, turned: bool, found: Stagin
 @pytest.mark.parametrize("line", [128, 64, 32])
 def test_chunks_are_exchanged_as_tma_reads_them(line: int) -> None:
     form, bits = Staging(line, line, 1, ""), {128: 3, 64: 2, 32: 1}[line]
-    for row in range(64):
-        for chunk in range(line // 16):
-            place = eval(form.chunk("chunk", "row").replace("/", "//"))
-            swizzled = Swizzle(bits, 4, 3)(row * line + chunk * 16)
-            assert row * line + place * 16 == swizzled
+    row, chunk = np.mgrid[0:64, 0 : line // 16].reshape(2, -1)
+    byte = scaled(variable("chunk", line // 16), 16)
+    offset = form.offset(variable("row", 64), byte, 64)
+    swizzled = Swizzle(bits, 4, 3)(row * line + chunk * 16)
+    assert np.array_equal(evaluated(offset, row=row, chunk=chunk), swizzled)
 
 
 @emulated
@@ -198,7 +207,7 @@ def test_wide_outputs_along_the_rows_go_by_tma(dtype: str) -> None:
         check(program, schedule)
         text = body(program, schedule)
         assert "tw_tma_store_2d" in text
-        assert "tw_store_shared_4(panel" in text
+        assert "tw_store_shared_4(buffer" in text
 
 
 # -- operands in registers

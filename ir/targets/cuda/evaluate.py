@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from ir.errors import Refusal
+from ir.layout.expressions import quotient, remainder, variable
 from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
@@ -323,7 +324,8 @@ class Evaluator(Transfers):
             self.w.line(team.sync)
             own = self.w.name("own")
             first = self.w.name("first")
-            self.w.line(f"const i32 {own} = ({thread} / {weight}) % {size};")
+            number = variable(thread, self.frame.team)
+            self.w.line(f"const i32 {own} = {remainder(quotient(number, weight), size)};")
             self.w.line(f"const i32 {first} = {thread} - {own} * {weight};")
             if not (self.alone and position in self.only_stored):
                 self._gather_parts(position, partial, scratch, first, weight, size)

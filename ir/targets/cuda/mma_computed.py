@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ir.layout.expressions import scaled, variable
 from ir.targets.cuda import scalars
 from ir.targets.cuda.access import digit_misfits
 from ir.targets.cuda.evaluate import Evaluator
@@ -52,12 +53,14 @@ class FillEvaluator(Evaluator):
         return " + ".join(parts) or "0"
 
     def place(self, tile: StageTile, slot: str, point: Point) -> str:
-        """Declare the byte of a point's element in a tile; returns its address."""
-        byte, at = self.w.name("byte"), self.w.name("at")
-        line, inner = self.number(tile.outer, point), self.number(tile.inner, point)
-        self.w.line(f"const u32 {byte} = ({inner}) * {tile.size};")
-        self.w.line(f"const u32 {at} = ({line}) * {tile.width} + {byte} % {tile.width};")
-        return f"{slot} + {byte} / {tile.width} * {tile.panel_bytes} + {tile.swizzled(at)}"
+        """Declare a point's place in a tile; returns its address."""
+        places = []
+        for side in (tile.outer, tile.inner):
+            name = self.w.name("place")
+            self.w.line(f"const u32 {name} = {self.number(side, point)};")
+            places.append(variable(name, side.size))
+        line, inner = places
+        return f"{slot} + ({tile.byte(line, scaled(inner, tile.size))})"
 
     def _load(self, position: int) -> Fragment:
         """From the raw tile, where there is one."""

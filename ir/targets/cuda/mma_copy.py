@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ir.layout.expressions import scaled, variable
 from ir.targets.cuda import scalars
 from ir.targets.cuda.mma_operands import StageTile
 from ir.targets.cuda.mma_plan import MmaPlan
-from ir.targets.cuda.registers import times
 from ir.targets.cuda.writer import Writer
 
 
@@ -59,15 +59,10 @@ class Copies:
         return parts
 
     def _place(self, line: str, piece: str) -> str:
-        """Byte offset of a piece in the tile, as text."""
+        """Byte offset of a piece in the tile, as text; right for those that there are."""
         tile = self.tile
-        byte = times(piece, tile.piece)
-        panels = tile.inner.size * tile.size // tile.width
-        name = self.w.name(f"{self.stem}_at")
-        within = f"({byte}) % {tile.width}" if panels > 1 else byte
-        self.w.line(f"const u32 {name} = {line} * {tile.width} + {within};")
-        panel = f" + ({byte}) / {tile.width} * {tile.panel_bytes}" if panels > 1 else ""
-        return f"{tile.swizzled(name)}{panel}"
+        byte = scaled(variable(piece, tile.pieces), tile.piece)
+        return f"({tile.byte(variable(line, tile.lines), byte)})"
 
     def start(self, walk: Mapping[str, str], slot: str) -> None:
         w, stem = self.w, self.stem

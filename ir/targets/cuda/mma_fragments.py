@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ir.layout.expressions import scaled, total, variable
 from ir.targets.cuda import scalars
-from ir.targets.cuda.mma_operands import CHUNK, STEP, StageTile
+from ir.targets.cuda.lanes import matrix_row, place
+from ir.targets.cuda.mma_operands import STEP, StageTile
 from ir.targets.cuda.mma_plan import COLUMNS, ROWS, MmaPlan
+from ir.targets.cuda.placed import Step, ThreadValues
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment
 from ir.targets.cuda.writer import Writer
@@ -47,32 +50,23 @@ class Fragments:
     def _lane(self, tile: StageTile, part: str, stem: str) -> str:
         """Declare the byte offset of a lane in the first fragment of its warp."""
         plan = self.plan
-        size = plan.warp_rows if part == "a" else plan.warp_columns
-        free = f"{'warp_row' if part == 'a' else 'warp_column'} * {size}"
-        start = f"warp_depth * {plan.steps * STEP}"
+        assert tile.read is not None
+        rows, columns, depth = plan.warps
+        held = tile.read.operands[part]
         if tile.words:
-            line = f"warp_depth * {plan.steps * plan.step} + lane % 4"
-            byte = f"({free} + lane / 4) * {tile.size}"
-        elif tile.inside:
-            row = {"a": "lane % 16", "b": "lane % 8 + lane / 16 * 8"}[part]
-            chunk = {"a": "lane / 16", "b": "lane / 8 % 2"}[part]
-            if part == "b" and plan.column_blocks == 1:
-                row = "lane % 8"
-            line, byte = f"{free} + {row}", f"{start} + {chunk} * {CHUNK}"
+            free, inner = place(held)
+        elif part == "b" and plan.column_blocks > 1:
+            two = ThreadValues(held.threads, (*held.values, Step(0, 2, COLUMNS)))
+            free, inner = matrix_row(two, tile.size * 8, 4, tile.turned)
         else:
-            first = {"a": "lane % 8 + lane / 16 * 8", "b": "lane % 16"}[part]
-            chunk = {"a": "lane / 8 % 2", "b": "lane / 16"}[part]
-            if part == "b" and plan.column_blocks == 1:
-                chunk = "0"
-            line = f"warp_depth * {plan.steps * plan.step} + {first}"
-            byte = f"({free}) * {tile.size} + {chunk} * {CHUNK}"
-        w = self.w
-        at, inside = w.name(f"{stem}_byte"), w.name(f"{stem}_inside")
-        w.line(f"const u32 {at} = {byte};")
-        w.line(f"const u32 {inside} = ({line}) * {tile.width} + {at} % {tile.width};")
-        name = w.name(f"{stem}_lane")
-        panel = f"{at} / {tile.width} * {tile.panel_bytes}"
-        w.line(f"const u32 {name} = {tile.swizzled(inside)} + {panel};")
+            free, inner = matrix_row(held, tile.size * 8, 4 if part == "a" else 2, tile.turned)
+        warp, count = ("warp_row", rows) if part == "a" else ("warp_column", columns)
+        size = plan.warp_rows if part == "a" else plan.warp_columns
+        free = total(scaled(variable(warp, count), size), free)
+        first = scaled(variable("warp_depth", depth), plan.steps * plan.step)
+        offset = tile.offset(free, total(first, inner))
+        name = self.w.name(f"{stem}_lane")
+        self.w.line(f"const u32 {name} = {offset};")
         return name
 
     # -- one block

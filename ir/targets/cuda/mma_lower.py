@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from ir.layout.addresses import coordinate
+from ir.layout.expressions import variable
 from ir.program import Program
 from ir.targets.cuda.block_lower import kernel_head
 from ir.targets.cuda.evaluate import Evaluator
@@ -54,12 +56,12 @@ class MmaLowering:
         )
 
     def _prologue(self) -> None:
-        w, (rows, columns, _) = self.w, self.plan.warps
+        w = self.w
         w.line("const u32 smem = tw_shared_address(tw_shared_base());")
         w.line("const i32 thread = tw_thread(), lane = thread % 32;")
         w.line("const i32 warp = tw_uniform(thread / 32);")
-        w.line(f"const i32 warp_row = warp % {rows}, warp_column = warp / {rows} % {columns};")
-        w.line(f"const i32 warp_depth = warp / {rows * columns};")
+        row, column, depth = coordinate(variable("warp", prod(self.plan.warps)), self.plan.warps)
+        w.line(f"const i32 warp_row = {row}, warp_column = {column}, warp_depth = {depth};")
 
     # -- tiles of the grid
 

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ir.dtypes import dtype_of
+from ir.layout.expressions import Expression, scaled
+from ir.layout.swizzle import Swizzle
 from ir.ops.load import Load
 from ir.program import Program
 from ir.targets.cuda.access import Access, load_access
+from ir.targets.cuda.lanes import line_swizzle, panel_offset
 from ir.targets.cuda.mma_synthesised import FragmentRead, fragment_read
 from ir.targets.cuda.products import largest_load, loads_of
 from ir.targets.cuda.sides import Side
@@ -183,12 +186,21 @@ class StageTile:
 
     # -- addresses
 
-    def swizzled(self, offset: str) -> str:
-        """A byte offset within a panel with its chunks exchanged, as text; `offset` is a name."""
-        mask, shift = self.width - CHUNK, 3
+    @property
+    def swizzle(self) -> Swizzle:
+        """Which chunks of a line are exchanged."""
         if self.read is not None:
-            mask, shift = self.read.target(self.width), self.read.swizzle.shift
-        return f"({offset} ^ ({offset} >> {shift} & {mask}))" if mask > 0 else offset
+            return self.read.within(self.width)
+        return line_swizzle(self.width if self.width > CHUNK else 0)
+
+    def offset(self, free: Expression, depth: Expression) -> Expression:
+        """The byte at which a point of the tile lies."""
+        inner, line = (depth, free) if self.inside else (free, depth)
+        return self.byte(line, scaled(inner, self.size))
+
+    def byte(self, line: Expression, byte: Expression) -> Expression:
+        """Where a byte of a line lies."""
+        return panel_offset(line, byte, self.width, self.panel_bytes, self.swizzle)
 
     def moved(self, start: str, line: int, inner: int) -> str:
         """`start` (a lane's swizzled offset) moved by lines and by bytes along them.

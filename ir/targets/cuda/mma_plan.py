@@ -17,7 +17,7 @@ from ir.targets.cuda.mma_stored import stored, tile_bytes
 from ir.targets.cuda.mma_synthesised import COLUMNS as COLUMNS
 from ir.targets.cuda.mma_synthesised import ROWS as ROWS
 from ir.targets.cuda.overlap import starts_early
-from ir.targets.cuda.placed import Placed, framed
+from ir.targets.cuda.placed import Placed, ThreadValues, framed
 from ir.targets.cuda.prelude.families import MMA_KINDS
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.sides import Side, side
@@ -94,17 +94,22 @@ class MmaPlan:
         axes = self.program.axes
         return prod(-(-axes[axis] // self.tiles[axis]) for axis in self.roles.walked)
 
+    @property
+    def sums(self) -> ThreadValues:
+        """Where the accumulators of one instruction lie, over its rows and columns."""
+        read = self.operand(self.roles.outer[0].a).read
+        assert read is not None
+        return read.sums
+
     @cached_property
     def frame(self) -> Frame:
         """Where an accumulator's points lie: those of one instruction, then blocks, then warps."""
-        read = self.operand(self.roles.outer[0].a).read
-        assert read is not None
         warps = [
             *self.rows.threads(self.warps[0], self.warp_rows),
             *self.columns.threads(self.warps[1], self.warp_columns),
             ThreadDigit(self.warps[2]),
         ]
-        one = framed([Placed(read.sums, (self.rows, self.columns))], warps)
+        one = framed([Placed(self.sums, (self.rows, self.columns))], warps)
         blocks = (
             *self.columns.digits(self.column_blocks, COLUMNS),
             *self.rows.digits(self.row_blocks, ROWS),

@@ -7,11 +7,13 @@ from contextlib import ExitStack
 from math import prod
 
 from ir.dtypes import dtype_of
+from ir.layout.expressions import scaled, total, variable
 from ir.ops.store import Store
 from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit, Frame
+from ir.targets.cuda.lanes import place
 from ir.targets.cuda.mma_plan import COLUMNS, ROWS, MmaPlan
 from ir.targets.cuda.registers import Fragment, Point, Team
 from ir.targets.cuda.sides import Side
@@ -101,10 +103,12 @@ def store_staged(
 def _put(plan: MmaPlan, w: Writer, name: str, number: int) -> None:
     """A warp's accumulators of one product, in pairs, to rows of floats."""
     start = f"{number * plan.warps[2]} * {plan.part_bytes} + warp_depth * {plan.part_bytes}"
-    row = f"warp_row * {plan.warp_rows} + lane / 4"
-    column = f"warp_column * {plan.warp_columns} + lane % 4 * 2"
+    row, column = place(plan.sums)
+    row = total(scaled(variable("warp_row", plan.warps[0]), plan.warp_rows), row)
+    column = total(scaled(variable("warp_column", plan.warps[1]), plan.warp_columns), column)
     at = w.name("put_at")
-    w.line(f"const u32 {at} = smem + {start} + (({row}) * {plan.pitch} + {column}) * 4;")
+    offset = scaled(total(scaled(row, plan.pitch), column), 4)
+    w.line(f"const u32 {at} = smem + {start} + ({offset});")
     r, c = w.name("r"), w.name("c")
     with w.unrolled(r, plan.row_blocks), w.unrolled(c, plan.column_blocks):
         index = f"{name}[{r} * {plan.column_blocks} + {c}]"

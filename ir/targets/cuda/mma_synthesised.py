@@ -17,6 +17,7 @@ from ir.layout.layout import Layout
 from ir.layout.swizzle import PLAIN, Composed, Swizzle, parse
 from ir.layout.synthesis import CopyPlan, Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.targets.cuda.frame import WARP
+from ir.targets.cuda.lanes import operand
 from ir.targets.cuda.placed import ThreadValues, thread_values
 from ir.targets.cuda.prelude.families import MMA_KINDS
 from ir.targets.cuda.synthesised import ENOUGH, FAR
@@ -24,16 +25,23 @@ from ir.targets.cuda.synthesised import ENOUGH, FAR
 ROWS, COLUMNS = 16, 8  # of one instruction
 LINES = 64  # lines of a panel along the sum: more than a swizzle's pattern has
 TRIED = 8
+GEMM = 4  # the op that multiplies
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentRead:
     """How fragments are read from lines in shared memory. `swizzle` acts on byte offsets; `sums`:
-    where one instruction's accumulators lie, over its rows and columns."""
+    where one instruction's accumulators lie, over its rows and columns; `multiply`: its name."""
 
     instruction: str
     swizzle: Swizzle
     sums: ThreadValues
+    multiply: str
+
+    @property
+    def operands(self) -> dict[str, ThreadValues]:
+        """Where the points of its operands "a" and "b" lie, over rows or columns and the sum."""
+        return {part: operand(self.multiply, part) for part in ("a", "b")}
 
     @property
     def matrices(self) -> bool:
@@ -48,6 +56,11 @@ class FragmentRead:
     def target(self, width: int) -> int:
         """Mask of the bits that the swizzle changes in lines of `width` bytes."""
         return ((1 << self.swizzle.bits) - 1 << self.swizzle.base) & (width - 1)
+
+    def within(self, width: int) -> Swizzle:
+        """The swizzle of lines of `width` bytes."""
+        bits = (self.target(width) >> self.swizzle.base).bit_length()
+        return Swizzle(bits, self.swizzle.base, self.swizzle.shift)
 
 
 @lru_cache(maxsize=256)
@@ -91,9 +104,9 @@ def fragment_problem(dtype: str, inside: bool, width: int) -> TileProgram:
             TileOp("gemm", ("a", "b"), ("sums",), (("m", "m"), ("n", "n"), ("k", "k"))),
         ),
         Pins(
-            ((0, "cp.async.16"), (4, f"mma.m16n8k{kind.k}.{suffix(dtype)}")),
-            ((4, (1, 1)),),
-            ((4, False),),
+            ((0, "cp.async.16"), (GEMM, f"mma.m16n8k{kind.k}.{suffix(dtype)}")),
+            ((GEMM, (1, 1)),),
+            ((GEMM, False),),
         ),
         shared_bytes=ENOUGH,
         registers=ENOUGH,
@@ -117,4 +130,5 @@ def _read(problem: TileProgram, solution: Solution, inside: bool) -> FragmentRea
         copy.instructions[0],
         swizzle.recast(tile.bits, 8),
         sums.within(0, ROWS).within(1, COLUMNS),
+        dict(problem.pins.instructions)[GEMM],
     )

@@ -6,16 +6,18 @@ is up to 128 bytes along the axis that is contiguous in memory, swizzled over it
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
+from ir.layout.expressions import ZERO, Expression, scaled, total
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
 from ir.program import Program
+from ir.targets.cuda.lanes import line_swizzle, panel_offset
 from ir.targets.cuda.launch import Parameter
 
 LINE = 128  # bytes of the widest line
@@ -145,6 +147,23 @@ class OperandTile:
     def pitch(self) -> int:
         """Bytes from one slot of a ring to the next."""
         return -(-self.bytes // LINE) * LINE
+
+    # -- addresses
+
+    def place(self, part: Callable[[str], Expression]) -> tuple[Expression, Expression]:
+        """Line, and point along it, of what `part` gives for each axis."""
+        inner = total(*(scaled(part(axis), factor) for axis, factor in self.run))
+        line, weight = ZERO, 1
+        for axis, points in reversed(self.lines):
+            own = (scaled(part(name), factor * weight) for name, factor in self.inside(axis))
+            line = total(line, *own)
+            weight *= points
+        return line, inner
+
+    def offset(self, line: Expression, inner: Expression) -> Expression:
+        """The byte at which a point of a line lies."""
+        swizzle = line_swizzle(self.swizzle)
+        return panel_offset(line, scaled(inner, self.size), self.width, self.panel_bytes, swizzle)
 
     def problem(self) -> str:
         """Why tensor cores cannot read the tile; empty if they can."""

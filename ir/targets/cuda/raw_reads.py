@@ -14,8 +14,9 @@ from ir.errors import Refusal
 from ir.layout.errors import LayoutError
 from ir.layout.synthesis import CopyPlan, Pins, Tile, TileOp, TileProgram, synthesise
 from ir.targets.cuda.frame import GROUP
+from ir.targets.cuda.panels import panels_of
 from ir.targets.cuda.placed import ThreadValues
-from ir.targets.cuda.synthesised import FAR, ROWS, lines_of
+from ir.targets.cuda.synthesised import FAR, ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ def raw_read(
     except LayoutError as error:
         raise Refusal("layouts", f"{error.code}: {error}") from None
     copy, layout = solution.steps[1], solution.tile("tile").layout
-    found = lines_of(problem.tile("tile"), layout)
-    if found is None:
+    found = panels_of(problem.tile("tile"), layout)
+    if found is None or not found.canonical:
         raise Refusal("layouts", f"no panels of whole lines: {layout}")
     assert isinstance(copy, CopyPlan)
-    return RawRead(found[0], copy.elements)
+    return RawRead(found.width, copy.elements)

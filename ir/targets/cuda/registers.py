@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from math import prod
 
 from ir.errors import Refusal
+from ir.layout.expressions import Expression
 from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import Digit, Frame
+from ir.targets.cuda.lanes import thread_part
 from ir.targets.cuda.writer import Writer
 
 SCRATCH_BYTES = 8  # of a thread for one register that crosses warps
@@ -77,18 +79,13 @@ class Registers:
         """One constant for each axis: this thread's share of the coordinate."""
         axes = {axis for _, digit in self.frame.weights() for axis, _ in digit.strides}
         for axis in sorted(axes):
-            parts = [
-                times(self._digit_of_thread(weight, digit.size), digit.stride(axis))
-                for weight, digit in self.frame.weights()
-                if digit.stride(axis)
-            ]
             name = self.w.name(f"{axis}_thread")
-            self.w.line(f"const i32 {name} = {' + '.join(parts)};")
+            self.w.line(f"const i32 {name} = {self.thread_part(axis)};")
             self._thread_parts[axis] = name
 
-    def _digit_of_thread(self, weight: int, size: int) -> str:
-        value = self.team.thread if weight == 1 else f"{self.team.thread} / {weight}"
-        return value if weight * size == self.team.size else f"({value}) % {size}"
+    def thread_part(self, axis: str) -> Expression:
+        """This thread's share of the coordinate along an axis."""
+        return thread_part(self.frame, axis, self.team.thread)
 
     def base(self, axis: str) -> str:
         """Coordinate of the thread's first point along `axis`."""

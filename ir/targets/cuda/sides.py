@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ir.errors import Refusal
+from ir.layout.expressions import quotient, remainder, variable
 from ir.targets.cuda.frame import Digit, ThreadDigit
 
 
@@ -51,12 +52,10 @@ class Side:
 
     def coordinates(self, point: str) -> dict[str, str]:
         """The place along each tiled axis of a point of the side, as text."""
-        found = {}
+        found, at = {}, variable(point, self.size)
         for axis, tile, inner in self.spans():
             if tile > 1:
-                value = point if inner == 1 else f"{point} / {inner}"
-                last = inner * tile == self.size
-                found[axis] = f"({value})" if last else f"({value} % {tile})"
+                found[axis] = f"({remainder(quotient(at, inner), tile)})"
         return found
 
 

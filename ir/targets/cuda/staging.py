@@ -11,13 +11,14 @@ from functools import lru_cache
 
 from ir.errors import Refusal
 from ir.layout.errors import LayoutError
+from ir.layout.expressions import Expression
 from ir.layout.synthesis import CopyPlan, Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.targets.cuda.frame import GROUP
+from ir.targets.cuda.lanes import line_swizzle, panel_offset
 from ir.targets.cuda.operands import LINE
+from ir.targets.cuda.panels import panels_of
 from ir.targets.cuda.placed import ThreadValues
-from ir.targets.cuda.synthesised import FAR, ROWS, panels
-
-CHUNK = 16  # bytes of a swizzle's unit
+from ir.targets.cuda.synthesised import FAR, ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,9 @@ class Staging:
         """Whether 8x8 matrices are written, by stmatrix."""
         return self.instruction.startswith("stmatrix")
 
-    def chunk(self, number: str, line: str) -> str:
-        """Where a line's chunk of 16 bytes lies in it; `line` ends as the line's number does."""
-        if not self.swizzle:
-            return number
-        every, chunks = LINE // self.swizzle, self.swizzle // CHUNK
-        turn = f"{line} / {every} % {chunks}" if every > 1 else f"{line} % {chunks}"
-        return f"({number} ^ {turn})"
+    def offset(self, line: Expression, byte: Expression, lines: int) -> Expression:
+        """Where a byte of a line lies in panels of so many lines."""
+        return panel_offset(line, byte, self.line, lines * self.line, line_swizzle(self.swizzle))
 
 
 @lru_cache(maxsize=1024)
@@ -86,18 +83,13 @@ def _read(problem: TileProgram, solution: Solution, turned: bool) -> Staging:
     assert isinstance(copy, CopyPlan)
     along = 0 if turned else 1
     whole = tile.shape[along] * tile.bits // 8
-    name = copy.instructions[0]
-    if layout == _plain(tile, along):
+    name, wanted = copy.instructions[0], LINE if turned else whole
+    found = panels_of(tile, layout)
+    if found is None or found.along != along:
+        raise Refusal("layouts", f"no panels of lines that kernels write: {layout}")
+    if found.count == 1 and found.swizzle.plain:
         padded = copy.ways > 1
         return Staging(LINE if padded else whole, LINE if padded else 0, 1, name)
-    wanted = LINE if turned else whole
-    if layout != panels(tile, wanted, along):
-        raise Refusal("layouts", f"no panels of lines that kernels write: {layout}")
-    return Staging(wanted, wanted, whole // wanted, name)
-
-
-def _plain(tile: Tile, along: int) -> str:
-    """Whole lines, not swizzled, as a layout's text."""
-    lines = tile.shape[along]
-    strides = (1, lines) if along == 0 else (lines, 1)
-    return f"({tile.shape[0]},{tile.shape[1]}):({strides[0]},{strides[1]})"
+    if found.width != wanted or not found.canonical:
+        raise Refusal("layouts", f"no panels of {wanted} bytes, swizzled over them: {layout}")
+    return Staging(wanted, wanted, found.count, name)

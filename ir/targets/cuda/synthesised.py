@@ -20,6 +20,7 @@ from ir.layout.synthesis import Pins, Solution, Tile, TileOp, TileProgram, synth
 from ir.ops.load import Load
 from ir.targets.cuda.frame import GROUP
 from ir.targets.cuda.operands import LINE
+from ir.targets.cuda.panels import panels_of
 from ir.targets.cuda.placed import ThreadValues, thread_values
 from ir.targets.cuda.products import Product
 
@@ -33,7 +34,6 @@ FAR = 1 << 20  # points from one line of a tensor to the next: further than any 
 ENOUGH = 1 << 20  # shared memory and registers, which the constraints count
 WARPS = 4  # of a warp group
 ROWS = 64  # of one wgmma
-CHUNK = 16  # bytes of a swizzle's unit
 NARROWEST = 32  # bytes of a line
 ACCUMULATOR, OPERAND, SHARED = "sum", "operand", "shared"  # names of a node's tiles
 
@@ -102,36 +102,13 @@ def _emitted(tile: Tile, layout: str) -> int:
     The synthesis knows no padding. Across the sum, where only lines of less than 64 bytes divide
     the tile, it has padded ones of 128: boxes of TMA with so short lines are slow.
     """
-    found = lines_of(tile, layout)
-    if found is None:
+    found = panels_of(tile, layout)
+    if found is None or not found.canonical:
         return 0
-    width, along = found
-    if along == 0 and width < LINE // 2:
+    width = found.width
+    if found.along == 0 and width < LINE // 2:
         return 0 if tile.shape[0] * tile.bits // 8 % (LINE // 2) == 0 else LINE
     return width if width >= NARROWEST else 0
-
-
-def lines_of(tile: Tile, layout: str) -> tuple[int, int] | None:
-    """Bytes of a line and the axis along it, if the layout is a row of panels of such lines that
-    are swizzled over their width."""
-    for width in (LINE, LINE // 2, LINE // 4, LINE // 8):
-        for along in (0, 1):
-            if layout == panels(tile, width, along):
-                return width, along
-    return None
-
-
-def panels(tile: Tile, width: int, along: int) -> str:
-    """Panels of lines of `width` bytes along one of the tile's two axes, as a layout's text."""
-    points = width * 8 // tile.bits
-    count, lines = tile.shape[along] // points, tile.shape[1 - along]
-    run = f"({points},{count}):(1,{points * lines})" if count > 1 else f"{points}:1"
-    modes = [f"{lines}:{points}"]
-    modes.insert(along, run)
-    shape, stride = zip(*(mode.split(":") for mode in modes), strict=True)
-    plain = f"({','.join(shape)}):({','.join(stride)})"
-    bits = (width // CHUNK).bit_length() - 1
-    return f"S({bits},{8 - tile.bits.bit_length()},3) o 0 o {plain}" if bits else plain
 
 
 # -- the block as a problem

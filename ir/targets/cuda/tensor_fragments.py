@@ -11,10 +11,13 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ir.layout.addresses import swizzled
+from ir.layout.expressions import scaled, total, variable
 from ir.ops.load import Load
 from ir.targets.cuda import scalars
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
+from ir.targets.cuda.lanes import line_swizzle, matrix_row
 from ir.targets.cuda.operands import ATOM, OperandTile
 from ir.targets.cuda.packed import HALVES, PackedWords
 from ir.targets.cuda.products import loads_of
@@ -25,7 +28,6 @@ from ir.targets.cuda.writer import Writer
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor_lower import TensorLowering
 
-CHUNK = 16  # bytes of a matrix' line
 WIDEST = 8  # bytes that a thread reads at once of a tile that the synthesis is not asked about
 
 
@@ -49,13 +51,9 @@ class OperandEvaluator(Evaluator):
 
     def declare_tile(self, tile: OperandTile) -> None:
         """Declare the place of this thread's first point in a tile."""
-        line, inner = self._tile_place(tile, lambda axis: self._thread_parts.get(axis, ""))
-        byte, at = self.w.name("byte"), self.w.name("at")
-        self.w.line(f"const u32 {byte} = ({inner}) * {tile.size};")
-        self.w.line(f"const u32 {at} = ({line}) * {tile.width} + {byte} % {tile.width};")
+        line, inner = tile.place(self.thread_part)
         name = self.w.name(f"{tile.spec.name}_lane")
-        panel = f"{byte} / {tile.width} * {tile.panel_bytes}"
-        self.w.line(f"const u32 {name} = {_swizzled(tile, at)} + {panel};")
+        self.w.line(f"const u32 {name} = {tile.offset(line, inner)};")
         self.starts[tile.position] = name
 
     def _tile_place(self, tile: OperandTile, part: Callable[[str], str]) -> tuple[str, str]:
@@ -88,7 +86,8 @@ class OperandEvaluator(Evaluator):
         if low:
             offset = self.w.name("o")
             self.w.line(f"const u32 {offset} = {' + '.join(low)};")
-            start = f"({start} ^ {_swizzled(tile, offset)})"
+            span = variable(offset, ATOM * tile.width)
+            start = f"({start} ^ ({swizzled(line_swizzle(tile.swizzle), span)}))"
         return " + ".join([slot, start, *high])
 
     # -- raw values
@@ -135,21 +134,13 @@ class OperandEvaluator(Evaluator):
 
     def declare_matrices(self, tile: OperandTile) -> None:
         """Declare where this lane's line of the first fragment is."""
-        w, plan = self.w, self.plan
-        free = "thread / 32 % 4 * 16"
+        plan = self.plan
+        row, depth = matrix_row(plan.operand_values, tile.size * 8, 4, not tile.sums_inside)
         if plan.partition == "rows":
-            free += f" + member * {plan.group_rows}"
-        if tile.sums_inside:
-            line, byte = f"{free} + lane % 16", f"lane % 32 / 16 * {CHUNK}"
-        else:
-            line = "lane % 8 + lane % 32 / 16 * 8"
-            byte = f"({free}) * {tile.size} + lane / 8 % 2 * {CHUNK}"
-        at, inside = w.name("byte"), w.name("at")
-        w.line(f"const u32 {at} = {byte};")
-        w.line(f"const u32 {inside} = ({line}) * {tile.width} + {at} % {tile.width};")
-        name = w.name(f"{tile.spec.name}_lane")
-        panel = f"{at} / {tile.width} * {tile.panel_bytes}"
-        w.line(f"const u32 {name} = {_swizzled(tile, inside)} + {panel};")
+            row = total(scaled(variable("member", plan.consumers), plan.group_rows), row)
+        line, inner = (row, depth) if tile.sums_inside else (depth, row)
+        name = self.w.name(f"{tile.spec.name}_lane")
+        self.w.line(f"const u32 {name} = {tile.offset(line, inner)};")
         self.starts[tile.position] = name
 
     def load_matrices(self, tile: OperandTile, words: str, step: int, first: int = 0) -> None:
@@ -367,12 +358,6 @@ class Fragments:
     def step_words(self, position: int, step: int, block: int) -> str:
         """The words of one instruction."""
         return f"{self.words[position]}[{self._buffer(step)}][{self._first(step) + block}]"
-
-
-def _swizzled(tile: OperandTile, offset: str) -> str:
-    """A byte offset within a panel with its chunks exchanged; `offset` is a name."""
-    mask = tile.swizzle - CHUNK
-    return f"({offset} ^ ({offset} >> 3 & {mask}))" if mask > 0 else offset
 
 
 def _spread(digits: Sequence[Digit], number: int) -> dict[Digit, str]:

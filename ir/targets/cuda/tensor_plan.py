@@ -22,7 +22,7 @@ from ir.targets.cuda.frame import GROUP as GROUP
 from ir.targets.cuda.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.operands import OperandTile, operand_tile
 from ir.targets.cuda.overlap import PREFETCH, starts_early
-from ir.targets.cuda.placed import Placed, framed
+from ir.targets.cuda.placed import Placed, ThreadValues, framed
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.raw_reads import RawRead, raw_read
@@ -198,6 +198,17 @@ class Plan:
     def layouts(self) -> BlockLayouts:
         """Lines of operand tiles and places of fragments, as synthesised for this block."""
         return block_layouts(product_block(self), self.layout)
+
+    @property
+    def operand_values(self) -> ThreadValues:
+        """Where an operand of one instruction lies in registers, over its rows and the sum."""
+        fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
+        return fragment.within(0, ROWS).within(1, self.step)
+
+    @property
+    def sums(self) -> ThreadValues:
+        """Where the accumulators of 64 rows lie, over rows and columns."""
+        return self.layouts.fragments[f"{ACCUMULATOR}{self.roles.outer[0].position}"]
 
     @cached_property
     def operand_frame(self) -> Frame:
@@ -432,8 +443,7 @@ class Plan:
 
     def staging(self, dtype: str, columns: int) -> Staging:
         """How 64 rows of an output by so many columns are staged for TMA."""
-        fragment = self.layouts.fragments[f"{ACCUMULATOR}{self.roles.outer[0].position}"]
-        return staging_of(fragment, dtype, columns, self.store_turned)
+        return staging_of(self.sums, dtype, columns, self.store_turned)
 
     def scratch_bytes(self, registers: int) -> int:
         return registers * self.frame.team * 8 * (1 if self.cooperative else self.consumers)

@@ -6,14 +6,17 @@ How a panel lies in its buffer, and whether stmatrix or plain stores write it, i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
+from ir.layout.expressions import Expression, constant, scaled, total, variable
 from ir.ops.store import Store
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import Digit
+from ir.targets.cuda.lanes import matrix_row, place
 from ir.targets.cuda.launch import Parameter
 from ir.targets.cuda.registers import Point
 from ir.targets.cuda.staging import Staging
@@ -24,7 +27,17 @@ if TYPE_CHECKING:
     from ir.targets.cuda.tensor_lower import TensorLowering
 
 STORE_BARRIER = 5
-CHUNK = 16  # bytes of a swizzle's unit
+COLUMNS = 8  # of one matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """So many columns of a tile, from `start` on, on their way through a buffer."""
+
+    buffer: str
+    form: Staging
+    start: int
+    width: int
 
 
 class TensorStore:
@@ -106,53 +119,100 @@ class TensorStore:
         self.e.w.line("store_turn++;")
         return f"{start} + {turn} * {plan.store_slot_bytes}"
 
-    # -- outputs that are contiguous along the columns
+    # -- panels
 
     def _straight(self, position: int) -> None:
+        """An output that is contiguous along the columns."""
         plan, w = self.plan, self.e.w
         points = LINE // self._size(position)
         columns = plan.own_columns
         halves, blocks = self._row_digits()
-        digit = self._columns_digit()
         for block in range(plan.row_blocks):
             for start in range(0, columns, points):
                 width = min(points, columns - start)
                 buffer = w.name("buffer")
                 w.line(f"const u32 {buffer} = {self._buffer()};")
                 self._begin(buffer)
-                fixed = _spread(blocks, block)
                 form = self._form(position, width)
-                if form.matrices:
-                    self._words16(position, buffer, start, width, digit, halves, fixed)
-                else:
-                    self._words32(position, buffer, start, width, digit, halves, fixed)
+                panel = Panel(buffer, form, start, width)
+                self._write(position, panel, halves, _spread(blocks, block))
                 parameter = self._parameter(position, form, width)
                 where = self._place(position, block, start)
                 self._finish(position, parameter, buffer, where)
 
-    def _words16(
-        self, position: int, buffer: str, start: int, width: int, digit: Digit,
-        halves: list[Digit], fixed: dict[Digit, str],
-    ) -> None:  # fmt: skip
+    def _turned(self, position: int) -> None:
+        """64 rows become the lines of panels that have a line for each column."""
+        plan, w = self.plan, self.e.w
+        halves, blocks = self._row_digits()
+        columns = plan.own_columns
+        form = self._form(position, columns)
+        parameter = self._parameter(position, form, columns)
+        for block in range(plan.row_blocks):
+            buffer = w.name("buffer")
+            w.line(f"const u32 {buffer} = {self._buffer()};")
+            self._begin(buffer)
+            self._write(position, Panel(buffer, form, 0, columns), halves, _spread(blocks, block))
+            places = [
+                self._place(position, block, 0, panel * ROWS // form.count)
+                for panel in range(form.count)
+            ]
+            self._finish(position, parameter, buffer, *places)
+
+    def _write(
+        self, position: int, panel: Panel, halves: list[Digit], fixed: dict[Digit, str]
+    ) -> None:
+        """All values of a panel, as its form asks."""
+        if panel.form.matrices:
+            self._matrices(position, panel, halves, fixed)
+        else:
+            self._singles(position, panel, halves, fixed)
+
+    def _address(self, position: int, panel: Panel, row: Expression, column: Expression) -> str:
+        """Where a value of a panel lies."""
+        line, point = (column, row) if self.plan.store_turned else (row, column)
+        lines = panel.width if self.plan.store_turned else ROWS
+        offset = panel.form.offset(line, scaled(point, self._size(position)), lines)
+        return f"{panel.buffer} + ({offset})"
+
+    def _matrices(
+        self, position: int, panel: Panel, halves: list[Digit], fixed: dict[Digit, str]
+    ) -> None:
         """Pairs of 16-bit values by stmatrix: 16 columns at a time, then 8."""
-        w, form = self.e.w, self._form(position, width)
-        pairs, rest = divmod(width // 8, 2)
-        row = "(lane / 32 * 16 + lane % 16)"
-        w.line(f"const u32 line_{buffer} = {buffer} + {row} * {form.line};")
+        w, turned, digit = self.e.w, self.plan.store_turned, self._columns_digit()
+        pairs, rest = divmod(panel.width // COLUMNS, 2)
+        held = self.plan.sums.within(1, 2 * COLUMNS)
         for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
             if not count:
                 continue
-            variable = w.name("c")
-            with w.unrolled(variable, count):
+            name = w.name("c")
+            with w.unrolled(name, count):
                 words = []
                 for part in range(per):
-                    column = f"({start // 8 + first + part} + {variable} * {per})"
+                    column = f"({panel.start // COLUMNS + first + part} + {name} * {per})"
                     words += self._pair_words(position, column, digit, halves, fixed)
-                chunk = f"({first} + {variable} * {per} + lane / 16 % 2)"
-                if per == 1:
-                    chunk = f"({first} + {variable})"
-                address = f"line_{buffer} + ({form.chunk(chunk, 'lane')} * {CHUNK})"
-                w.line(f"tw_stmatrix_x{2 * per}({address}, {', '.join(words)});")
+                row, own = matrix_row(held, 16, 2 * per, turned)
+                steps = scaled(variable(name, count), per * COLUMNS)
+                own = total(constant(first * COLUMNS), steps, own)
+                at = self._address(position, panel, row, own)
+                call = f"tw_stmatrix_x{2 * per}{'_trans' if turned else ''}"
+                w.line(f"{call}({at}, {', '.join(words)});")
+
+    def _singles(
+        self, position: int, panel: Panel, halves: list[Digit], fixed: dict[Digit, str]
+    ) -> None:
+        """32-bit values: two neighbours by one store, or one by one where each has its line."""
+        w, turned, digit = self.e.w, self.plan.store_turned, self._columns_digit()
+        name = w.name("c")
+        count = panel.width // COLUMNS
+        steps = scaled(variable(name, count), COLUMNS)
+        with w.unrolled(name, count):
+            column = f"({panel.start // COLUMNS} + {name})"
+            for half, words in self._single_words(position, column, digit, halves, fixed):
+                for number in range(2 if turned else 1):
+                    row, own = place(self.plan.sums, constant(2 * half + number))
+                    at = self._address(position, panel, row, total(steps, own))
+                    size, stored = (4, words[number]) if turned else (8, ", ".join(words))
+                    w.line(f"tw_store_shared_{size}({at}, {stored});")
 
     def _pair_words(
         self, position: int, column: str, digit: Digit, halves: list[Digit],
@@ -181,8 +241,8 @@ class TensorStore:
         pair = Digit(self.plan.column_axis, 2, 1)
         for half in range(2):
             values = []
-            for place in ("0", "1"):
-                point = Point({**e.fixed, **_spread(halves, half), pair: place})
+            for side in ("0", "1"):
+                point = Point({**e.fixed, **_spread(halves, half), pair: side})
                 value = e.scalar(source, point, {})
                 dtype = self.nodes[source].dtype
                 values.append(scalars.convert(value, dtype, self.nodes[position].dtype))
@@ -190,21 +250,6 @@ class TensorStore:
         e.values = saved
         for key in outer:
             del e.fixed[key]
-
-    def _words32(
-        self, position: int, buffer: str, start: int, width: int, digit: Digit,
-        halves: list[Digit], fixed: dict[Digit, str],
-    ) -> None:  # fmt: skip
-        """Pairs of 32-bit values by 8-byte stores, swizzled by hand."""
-        w, form = self.e.w, self._form(position, width)
-        variable = w.name("c")
-        with w.unrolled(variable, width // 8):
-            column = f"({start // 8} + {variable})"
-            for half, words in self._single_words(position, column, digit, halves, fixed):
-                row = f"(lane / 32 * 16 + lane % 32 / 4 + {8 * half})"
-                chunk = form.chunk(f"({variable} * 2 + lane % 4 / 2)", row)
-                address = f"{buffer} + {row} * {form.line} + ({chunk} * {CHUNK})"
-                w.line(f"tw_store_shared_8({address} + lane % 2 * 8, {words[0]}, {words[1]});")
 
     def _single_words(
         self, position: int, column: str, digit: Digit, halves: list[Digit],
@@ -215,72 +260,6 @@ class TensorStore:
         every = self._neighbours(position, column, digit, halves, fixed)
         for half, values in enumerate(every):
             yield half, [scalars.pack_word([value], dtype) for value in values]
-
-    # -- outputs that are contiguous along the rows
-
-    def _turned(self, position: int) -> None:
-        """64 rows become the lines of panels that have a line for each column."""
-        plan, w = self.plan, self.e.w
-        halves, blocks = self._row_digits()
-        digit = self._columns_digit()
-        columns = plan.own_columns
-        form = self._form(position, columns)
-        parameter = self._parameter(position, form, columns)
-        for block in range(plan.row_blocks):
-            buffer = w.name("buffer")
-            w.line(f"const u32 {buffer} = {self._buffer()};")
-            self._begin(buffer)
-            fixed = _spread(blocks, block)
-            write = self._turned16 if form.matrices else self._turned32
-            write(position, buffer, digit, halves, fixed)
-            places = [
-                self._place(position, block, 0, panel * ROWS // form.count)
-                for panel in range(form.count)
-            ]
-            self._finish(position, parameter, buffer, *places)
-
-    def _turned16(
-        self, position: int, buffer: str, digit: Digit, halves: list[Digit],
-        fixed: dict[Digit, str],
-    ) -> None:  # fmt: skip
-        """Pairs of 16-bit values by stmatrix, transposed: 16 columns at a time, then 8."""
-        w, columns = self.e.w, self.plan.own_columns
-        form = self._form(position, columns)
-        pairs, rest = divmod(columns // 8, 2)
-        for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
-            if not count:
-                continue
-            variable = w.name("c")
-            with w.unrolled(variable, count):
-                words = []
-                for part in range(per):
-                    column = f"({first + part} + {variable} * {per})"
-                    words += self._pair_words(position, column, digit, halves, fixed)
-                line = f"(({first} + {variable} * {per} + lane / 16 % 2) * 8 + lane % 8)"
-                if per == 1:
-                    line = f"(({first} + {variable}) * 8 + lane % 8)"
-                chunk = form.chunk("(lane / 32 * 2 + lane / 8 % 2)", "lane")
-                address = f"{buffer} + {line} * {form.line} + {chunk} * {CHUNK}"
-                w.line(f"tw_stmatrix_x{2 * per}_trans({address}, {', '.join(words)});")
-
-    def _turned32(
-        self, position: int, buffer: str, digit: Digit, halves: list[Digit],
-        fixed: dict[Digit, str],
-    ) -> None:  # fmt: skip
-        """32-bit values one by one; a line has 32 rows, so there are two panels."""
-        w, columns = self.e.w, self.plan.own_columns
-        form = self._form(position, columns)
-        own = w.name("panel")
-        w.line(f"const u32 {own} = {buffer} + lane / 64 * {columns * form.line};")
-        variable = w.name("c")
-        with w.unrolled(variable, columns // 8):
-            for half, words in self._single_words(position, variable, digit, halves, fixed):
-                row = f"lane / 32 % 2 * 16 + lane % 32 / 4 + {8 * half}"
-                for place, word in enumerate(words):
-                    line = f"(lane % 4 * 2 + {place})"
-                    chunk = form.chunk(f"(({row}) / 4)", line)
-                    at = f"{own} + ({variable} * 8 + {line}) * {form.line} + {chunk} * {CHUNK}"
-                    w.line(f"tw_store_shared_4({at} + lane / 4 % 4 * 4, {word});")
 
     # -- tensor maps of outputs
 

@@ -13,6 +13,7 @@ from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.access import Access, load_access, store_access
 from ir.targets.cuda.frame import Digit, Frame
+from ir.targets.cuda.lanes import digits_part
 from ir.targets.cuda.registers import Fragment, Point, Registers, Team, number_of, times
 from ir.targets.cuda.writer import Writer
 
@@ -353,13 +354,14 @@ class Transfers(Registers):
         With `among`, only threads that differ along those axes count as copies.
         """
         others, have = tuple(among), tuple(axes)
-        conditions = [
-            f"{self._digit_of_thread(weight, digit.size)} == 0"
-            for weight, digit in self.frame.weights()
+        spare = [
+            digit
+            for digit in self.frame.threads
             if not any(digit.stride(axis) for axis in have)
             and (not others or any(digit.stride(axis) for axis in others))
         ]
-        return " && ".join(conditions)
+        copies = digits_part(self.frame, spare, self.team.thread)
+        return f"({copies}) == 0" if spare else ""
 
 
 def _kind(size: int) -> str:

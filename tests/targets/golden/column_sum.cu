@@ -1,8 +1,8 @@
 // launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"clean":[],"kernels":[{"name":"column_sum","grid":[1,1,1],"block":256,"cluster":[1,1,1],"shared":8192,"parameters":[{"kind":"pointer","argument":"X","offset":0},{"kind":"pointer","argument":"Y","offset":0}],"zero":[],"early":false}]}
 TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __restrict__ Y) {
   const i32 thread = tw_thread();
-  const i32 m_thread = (thread / 16) % 2 + (thread / 32) * 2;
-  const i32 n_thread = ((thread) % 16) * 4;
+  const i32 m_thread = thread >> 4;
+  const i32 n_thread = (thread << 2) & 60;
   f32 sum_1[4];
   #pragma unroll
   for (i32 i = 0; i < 4; i++) {
@@ -46,7 +46,7 @@ TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __re
       scratch[(i_5) * 256 + thread] = sum_1[i_5];
     }
     tw_sync();
-    const i32 own = (thread / 32) % 8;
+    const i32 own = thread >> 5;
     const i32 first = thread - own * 32;
     for (i32 row = own; row < 4; row += 8) {
       f32 sum = scratch[row * 256 + first];
@@ -64,7 +64,7 @@ TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __re
       }
     }
   }
-  if ((thread / 16) % 2 == 0 && thread / 32 == 0) {
+  if ((thread & 240) == 0) {
     f32* Y_at = Y + ((i64)n_thread * 1);
     {
       if (n_thread < 60) {

@@ -44,8 +44,8 @@ TW_KERNEL __launch_bounds__(384, 1) __cluster_dims__(2, 1, 1) matmul(const __gri
     const i32 member = group - 1;
     const i32 thread = tw_thread() - 128;
     const i32 lane = thread % 128;
-    const i32 m_thread = (thread / 4) % 8 + ((thread / 32) % 4) * 16 + (thread / 128) * 64;
-    const i32 n_thread = ((thread) % 4) * 2;
+    const i32 m_thread = ((thread >> 1) & 112) + ((thread >> 2) & 7);
+    const i32 n_thread = (thread << 1) & 6;
     i32 outer_slot = 0; u32 outer_phase = 0;
     tw_grid_wait();
     tw_grid_launch();
@@ -82,14 +82,13 @@ TW_KERNEL __launch_bounds__(384, 1) __cluster_dims__(2, 1, 1) matmul(const __gri
       const u32 buffer = smem + 73728 + member * 8192;
       if (lane == 0) tw_store_wait_read<0>();
       tw_group_sync(5 + member, 128);
-      const u32 line_buffer = buffer + (lane / 32 * 16 + lane % 16) * 128;
       #pragma unroll
       for (i32 c = 0; c < 4; c++) {
         const u32 word = tw_pack_bf16(acc_2[(((0 + c * 2)) * 4) / 32][(((0 + c * 2)) * 4) % 32], acc_2[(1 + ((0 + c * 2)) * 4) / 32][(1 + ((0 + c * 2)) * 4) % 32]);
         const u32 word_2 = tw_pack_bf16(acc_2[(1 * 2 + ((0 + c * 2)) * 4) / 32][(1 * 2 + ((0 + c * 2)) * 4) % 32], acc_2[(1 + 1 * 2 + ((0 + c * 2)) * 4) / 32][(1 + 1 * 2 + ((0 + c * 2)) * 4) % 32]);
         const u32 word_3 = tw_pack_bf16(acc_2[(((1 + c * 2)) * 4) / 32][(((1 + c * 2)) * 4) % 32], acc_2[(1 + ((1 + c * 2)) * 4) / 32][(1 + ((1 + c * 2)) * 4) % 32]);
         const u32 word_4 = tw_pack_bf16(acc_2[(1 * 2 + ((1 + c * 2)) * 4) / 32][(1 * 2 + ((1 + c * 2)) * 4) % 32], acc_2[(1 + 1 * 2 + ((1 + c * 2)) * 4) / 32][(1 + 1 * 2 + ((1 + c * 2)) * 4) % 32]);
-        tw_stmatrix_x4(line_buffer + (((0 + c * 2 + lane / 16 % 2) ^ lane % 8) * 16), word, word_2, word_3, word_4);
+        tw_stmatrix_x4(buffer + (((lane << 6) & 6144) + ((lane << 7) & 1920) + ((lane & 7) ^ (c * 2 + ((lane >> 4) & 1))) * 16), word, word_2, word_3, word_4);
       }
       tw_fence_async();
       tw_group_sync(5 + member, 128);

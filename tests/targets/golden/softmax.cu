@@ -1,8 +1,8 @@
 // launch: {"arch":"sm_90a","options":[],"workspace_bytes":0,"clean":[],"kernels":[{"name":"softmax","grid":[32,1,1],"block":128,"cluster":[1,1,1],"shared":2048,"parameters":[{"kind":"pointer","argument":"X","offset":0},{"kind":"pointer","argument":"Y","offset":0}],"zero":[],"early":true}]}
 TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restrict__ Y) {
   const i32 thread = tw_thread();
-  const i32 m_thread = thread / 64;
-  const i32 n_thread = ((thread) % 32) * 8 + ((thread / 32) % 2) * 256;
+  const i32 m_thread = thread >> 6;
+  const i32 n_thread = (thread << 3) & 504;
   const i32 m_tile = (tw_block_x()) % 32;
   const i32 m_first = m_tile * 2;
   tw_grid_wait();
@@ -50,7 +50,7 @@ TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restr
       scratch[(0) * 128 + thread] = max_1[0];
     }
     tw_sync();
-    const i32 own = (thread / 32) % 2;
+    const i32 own = (thread >> 5) & 1;
     const i32 first = thread - own * 32;
     {
       max_1[0] = tw_most(scratch[(0) * 128 + first + 0], scratch[(0) * 128 + first + 32]);
@@ -84,7 +84,7 @@ TW_KERNEL __launch_bounds__(128) softmax(const u16* __restrict__ X, u16* __restr
       scratch_2[(0) * 128 + thread] = sum_4[0];
     }
     tw_sync();
-    const i32 own_2 = (thread / 32) % 2;
+    const i32 own_2 = (thread >> 5) & 1;
     const i32 first_2 = thread - own_2 * 32;
     {
       sum_4[0] = (scratch_2[(0) * 128 + first_2 + 0] + scratch_2[(0) * 128 + first_2 + 32]);
