@@ -1,5 +1,6 @@
 """What an author gives wrongly to an op is one line with the op, the axis and the numbers."""
 
+# mypy: disable-error-code="arg-type,dict-item,operator,return-value"
 from __future__ import annotations
 
 import math

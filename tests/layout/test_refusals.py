@@ -40,7 +40,7 @@ def product(
         operands = "a b"
     steps += [op("gemm", operands, "c", m="m", n="n", k="k"), op("copy", "c", "c_g")]
     pinned = pins or Pins(((len(steps) - 2, family),))
-    return TileProgram("product", threads, tuple(tiles), tuple(steps), pinned, target, **facts)
+    return TileProgram("product", threads, tuple(tiles), tuple(steps), pinned, target, **facts)  # type: ignore[arg-type]
 
 
 def changed(program: TileProgram, name: str, **facts: object) -> TileProgram:

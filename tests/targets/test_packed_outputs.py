@@ -56,7 +56,8 @@ def stored(values: np.ndarray, dtype: str) -> np.ndarray:
     """Numbers as a dtype has them."""
     if dtype == "e2m1":
         return rounded(values, dtype)
-    return np.clip(np.trunc(values), *whole_range(dtype))
+    whole: np.ndarray = np.clip(np.trunc(values), *whole_range(dtype))
+    return whole
 
 
 @settings(deadline=None, max_examples=25)

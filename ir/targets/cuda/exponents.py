@@ -1,8 +1,8 @@
 """Exponentials of scaled differences as one multiply-add each, and extremes of scaled values.
 
 exp(c x - m) is 2^(c' x - m'), with c' = c log2 e and m' = m log2 e: what rounding m' costs is no
-more than a difference of scaled operands is allowed to be off. max(c x) is c max(x) for c > 0, exactly,
-since rounding keeps the order.
+more than a difference of scaled operands is allowed to be off. max(c x) is c max(x) for c > 0,
+exactly, since rounding keeps the order.
 """
 
 from __future__ import annotations

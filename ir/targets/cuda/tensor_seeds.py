@@ -29,7 +29,8 @@ class Seeds:
         """Configurations that do well on many shapes, fitted to this program."""
         if self.kernel.roles.inner:
             shapes = (
-                (128, 2, 128), (128, 2, 176), (128, 2, 64), (192, 3, 128), (64, 1, 64), (192, 3, 64),
+                (128, 2, 128), (128, 2, 176), (128, 2, 64), (192, 3, 128), (64, 1, 64),
+                (192, 3, 64),
             )  # fmt: skip
             rows = [self._chained(*shape) for shape in shapes]
             rows = [values | order for values in rows for order in self._orders()]
