@@ -197,6 +197,20 @@ def _conjuncts(program: Program, position: int, holds: bool) -> list[Condition]:
     return _bound(program, left, right, int((function == "lt") == holds))
 
 
+def sufficient(program: Program, position: int) -> tuple[Condition, ...] | None:
+    """Affine bounds that together make a condition hold; None where it is not made of such."""
+    node = program.nodes[position]
+    function = node.op.function if isinstance(node.op, Map) else ""
+    if function == "and":
+        parts = [sufficient(program, arg) for arg in node.args]
+        known = [part for part in parts if part is not None]
+        return tuple(one for part in known for one in part) if len(known) == len(parts) else None
+    if function not in ("le", "lt"):
+        return None
+    low, high = node.args
+    return tuple(_bound(program, low, high, int(function == "lt"))) or None
+
+
 def _bound(program: Program, low: int, high: int, gap: int) -> list[Condition]:
     """low + gap <= high, between whole numbers."""
     left, right = _affine(program, low), _affine(program, high)

@@ -46,6 +46,10 @@ PROGRAMS = {
     "causal": built(
         "attention", {"b": 1, "heads": 2, "sq": 328, "d": 64, "dtype": "f16", "causal": True}
     ),
+    "window": built(
+        "attention",
+        {"b": 1, "heads": 1, "sq": 456, "d": 64, "dtype": "bf16", "causal": True, "window": 200},
+    ),
     "gated": _gated(),
     "plain": _plain(),
 }
@@ -71,6 +75,20 @@ def test_every_order_means_the_program(name: str, order: str) -> None:
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         for mode in ((0, 9), (6, 15))[turn]:
             assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+def test_masks_touch_only_blocks_that_straddle() -> None:
+    """A causal mask leaves the blocks before the diagonal alone, a window those between."""
+    loops = {}
+    for name in ("attention", "causal", "window"):
+        space = _pinned(PROGRAMS[name], "outer:1").pin({"tile.sk": 64, "tile.sq": 64})
+        row = space.sample(np.random.default_rng(0), 1)[0]
+        text = BACKEND.lower(PROGRAMS[name], space.schedule(row), HARDWARE).text("cuda")
+        parts = text[text.index("const i32 member") :].split("for (i32 block")[1:]
+        loops[name] = ["? " in part for part in parts]
+    assert loops["causal"] == [False, True]
+    assert loops["window"] == [True, False, True]
+    assert loops["attention"] == [False, True]  # 264 keys end inside a block
 
 
 def test_waits_leave_running_what_overlaps() -> None:

@@ -154,6 +154,8 @@ class Evaluator(Transfers):
             inner = self.scalar(node.args[0], point, memo)
             return scalars.convert(inner, self.nodes[node.args[0]].dtype, node.dtype)
         assert isinstance(node.op, Map), node.op
+        if node.op.function == "where" and node.args[0] in self.assumed:
+            return self.scalar(node.args[1], point, memo)
         text = self._quotient(position, point, memo) or self._gelu(position, point, memo)
         text = text or self._exponential(position, point, memo)
         if not text:
@@ -184,7 +186,7 @@ class Evaluator(Transfers):
 
     def _exponential(self, position: int, point: Point, memo: dict[int, str]) -> str:
         """An exponential of a difference with a running extreme, as one multiply-add."""
-        found = shifted_exponent(self.program, position)
+        found = shifted_exponent(self.program, position, self.assumed)
         if found is None or position in self.delicate:
             return ""
         value = self.scalar(found.value, point, memo)

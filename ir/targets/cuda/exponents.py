@@ -28,8 +28,11 @@ class Shifted:
     shift: int
 
 
-def shifted_exponent(program: Program, position: int) -> Shifted | None:
-    """What an exponential is of, if that is a difference with a running extreme."""
+def shifted_exponent(
+    program: Program, position: int, assumed: frozenset[int] = frozenset()
+) -> Shifted | None:
+    """What an exponential is of, if that is a difference with a running extreme, where all
+    conditions that are `assumed` hold."""
     node = program.nodes[position]
     if not _is(program, position, "exp") or node.dtype != "f32":
         return None
@@ -43,6 +46,7 @@ def shifted_exponent(program: Program, position: int) -> Shifted | None:
     op = program.nodes[reader.args[0]].op
     if not isinstance(op, Carry) or running_bound(op.kind, reader.dtype) is None:
         return None
+    value = unmasked(program, value, assumed)
     scaled = scaled_value(program, value)
     return Shifted(*(scaled or (value, 1.0)), shift)
 
@@ -59,12 +63,21 @@ def scaled_value(program: Program, position: int) -> tuple[int, float] | None:
     return None
 
 
-def scaled_extreme(program: Program, position: int) -> tuple[int, float] | None:
+def unmasked(program: Program, position: int, assumed: frozenset[int]) -> int:
+    """A value, or what it is where conditions hold."""
+    while _is(program, position, "where") and program.nodes[position].args[0] in assumed:
+        position = program.nodes[position].args[1]
+    return position
+
+
+def scaled_extreme(
+    program: Program, position: int, assumed: frozenset[int] = frozenset()
+) -> tuple[int, float] | None:
     """(value, number > 0) of a reduction to the largest or least of their products."""
     node = program.nodes[position]
     if not isinstance(node.op, Reduce | Carry) or node.op.kind not in ("max", "min"):
         return None
-    found = scaled_value(program, node.args[0])
+    found = scaled_value(program, unmasked(program, node.args[0], assumed))
     return found if found and 0 < found[1] < math.inf else None
 
 

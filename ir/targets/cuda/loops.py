@@ -125,7 +125,10 @@ class TileBody:
 
     def _of_block(self, position: int) -> Fragment:
         """What one block comes to: an extreme is scaled when it is known."""
-        block, scaled = self.e.partial(position), scaled_extreme(self.program, position)
+        block, scaled = (
+            self.e.partial(position),
+            scaled_extreme(self.program, position, self.e.assumed),
+        )
         self.e.accumulate(position, block, None if scaled is None else scaled[:1])
         self.e.all_reduce(position, block)
         if scaled is not None:

@@ -63,6 +63,8 @@ class Registers:
         self.program, self.nodes = program, program.nodes
         self.w, self.frame, self.tiles, self.team = writer, frame, tiles, team
         self.origins: dict[str, str] = {}
+        self.assumed: frozenset[int] = frozenset()  # conditions that hold for the whole block
+        self.inside_of: frozenset[str] = frozenset()  # axes inside of which the whole block lies
         self.values: dict[int, Fragment] = {}
         self.fixed: dict[Digit, str] = {}
         self.looped: frozenset[str] = frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ir.kernel.body import TENSOR
 from ir.kernel.synchronise import synchronised
 from ir.ops.map import Cast
+from ir.targets.cuda.bounds import free_blocks
 from ir.targets.cuda.passes import Pass, needed
 from ir.targets.cuda.registers import Fragment
 from ir.targets.cuda.tensor_order import BODY, keeps_scores
@@ -19,6 +20,13 @@ from ir.targets.cuda.tensor_plan import Ring
 if TYPE_CHECKING:
     from ir.targets.cuda.products import Product
     from ir.targets.cuda.tensor_consumer import TensorBody
+
+
+def _folded(function: str, texts: Sequence[str]) -> str:
+    found = texts[0]
+    for text in texts[1:]:
+        found = f"{function}({found}, {text})"
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +95,47 @@ class ChainedPass:
             for ahead in range(depth):
                 with w.block(""):
                     self._step(Section(depth, ahead=ahead))
-            with w.block(f"for (i32 block = {depth}; block < blocks; block++)"):
-                self._step(Section(depth))
+            self._loops(depth)
             for behind in range(depth):
                 with w.block(""):
                     self._step(Section(depth, behind=behind))
             if self.scheduled.left:
                 w.line("tw_wgmma_wait<0>();")
                 self._done(Section(depth, behind=depth), self.scheduled.left)
+
+    def _loops(self, depth: int) -> None:
+        """The loop; where masks or an end touch only some blocks, one loop for those between."""
+        e, axis = self.body.e, self.plan.roles.main_walk
+        free = None
+        if len(self.plan.roles.walked) == 1 and not self.plan.shared_sums:
+            free = free_blocks(e, axis, self.lowering.walk_from)
+        first = str(depth)
+        if free is not None:
+            stage = self.order.stages[BODY.place("between")]
+            if free.low:
+                first = self._until(first, _folded("max", free.low), stage)
+            assumed = free.masks, frozenset((axis,))
+            with self._assuming(*assumed):
+                first = self._until(first, _folded("min", free.high or ("blocks",)), stage)
+        self._loop(first, "blocks")
+
+    def _until(self, first: str, free: str, stage: int) -> str:
+        """A loop as far as a block; where the next one begins."""
+        name = self.w.name("until")
+        self.w.line(f"const i32 {name} = min(max({free} + {stage}, {first}), blocks);")
+        self._loop(first, name)
+        return name
+
+    def _loop(self, first: str, end: str) -> None:
+        with self.w.block(f"for (i32 block = {first}; block < {end}; block++)"):
+            self._step(Section(self.order.depth))
+
+    @contextmanager
+    def _assuming(self, masks: frozenset[int], axes: frozenset[str]) -> Iterator[None]:
+        e = self.body.e
+        e.assumed, e.inside_of = masks, axes
+        yield
+        e.assumed, e.inside_of = frozenset(), frozenset()
 
     def _rings(self, name: str) -> list[Ring]:
         return self.t.rings_of(self.products[name])

@@ -52,6 +52,8 @@ class TensorEvaluator(Evaluator):
 
     def ragged(self, axis: str) -> bool:
         """Clusters may reach a whole tile over the end."""
+        if axis in self.inside_of:
+            return False
         plan = self.plan
         tile = plan.tiles[axis]
         if axis == plan.roles.rows[-1]:
