@@ -79,6 +79,10 @@ class Expression:
         return frozenset(name for _, atom in self.terms for name in atom.variables)
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         from ir.layout.printing import text
 
         return text(self)

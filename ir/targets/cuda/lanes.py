@@ -34,17 +34,22 @@ CHUNK = 16  # bytes of a swizzle's unit
 
 def thread_part(frame: Frame, axis: str, thread: str) -> Expression:
     """The thread's share of the coordinate along an axis of a frame."""
-    modes = [(digit.size, digit.stride(axis)) for digit in frame.threads]
-    return address(coalesce(from_modes(modes)), variable(thread, frame.team))
+    modes = tuple((digit.size, digit.stride(axis)) for digit in frame.threads)
+    return _part(modes, thread, frame.team)
 
 
 def digits_part(frame: Frame, digits: Sequence[ThreadDigit], thread: str) -> Expression:
     """The thread number with all other digits 0: no two of what these digits tell apart are one."""
-    modes = [
+    modes = tuple(
         (digit.size, weight if any(digit is one for one in digits) else 0)
         for weight, digit in frame.weights()
-    ]
-    return address(coalesce(from_modes(modes)), variable(thread, frame.team))
+    )
+    return _part(modes, thread, frame.team)
+
+
+@lru_cache(maxsize=4096)
+def _part(modes: tuple[tuple[int, int], ...], thread: str, count: int) -> Expression:
+    return address(coalesce(from_modes(modes)), variable(thread, count))
 
 
 @lru_cache(maxsize=64)
@@ -89,6 +94,7 @@ def matrix_row(
     return first, second
 
 
+@lru_cache(maxsize=4096)
 def panel_offset(
     line: Expression, byte: Expression, width: int, panel: int, swizzle: Swizzle
 ) -> Expression:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from ir.errors import Refusal
@@ -52,11 +53,17 @@ class Side:
 
     def coordinates(self, point: str) -> dict[str, str]:
         """The place along each tiled axis of a point of the side, as text."""
-        found, at = {}, variable(point, self.size)
-        for axis, tile, inner in self.spans():
-            if tile > 1:
-                found[axis] = f"({remainder(quotient(at, inner), tile)})"
-        return found
+        return dict(_coordinates(self, point))
+
+
+@lru_cache(maxsize=4096)
+def _coordinates(one: Side, point: str) -> tuple[tuple[str, str], ...]:
+    at = variable(point, one.size)
+    return tuple(
+        (axis, f"({remainder(quotient(at, inner), tile)})")
+        for axis, tile, inner in one.spans()
+        if tile > 1
+    )
 
 
 def side(axes: Sequence[str], tiles: Mapping[str, int]) -> Side:
