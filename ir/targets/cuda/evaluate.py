@@ -270,7 +270,7 @@ class Evaluator(Transfers):
             value = " * ".join(parts)
             if len(parts) == 2 and node.dtype == "i64":
                 value = scalars.apply("mul", node.dtype, parts, node.dtype)
-            inside = self.inside(axes, point)
+            inside = self.inside(self.gone(position), point)  # nobody stores other points
             if inside:
                 value = f"({inside} ? {value} : {self.identity(position)})"
             target = self.element(partial, point)
