@@ -259,6 +259,8 @@ class Evaluator(Transfers):
         not the reduction's own."""
         node, roots = self.nodes[position], roots or self.body(position)
         axes = dict.fromkeys(axis for root in roots for axis in self.nodes[root].axes)
+        gone = self.gone(position)
+        summed = [axis for axis in axes if axis in gone]
         for root in roots:
             self.ready(root, tuple(axes))
         with self.each(self.own(axes)) as point:
@@ -270,7 +272,7 @@ class Evaluator(Transfers):
             value = " * ".join(parts)
             if len(parts) == 2 and node.dtype == "i64":
                 value = scalars.apply("mul", node.dtype, parts, node.dtype)
-            inside = self.inside(self.gone(position), point)  # nobody stores other points
+            inside = self.inside(summed, point)  # other points are not stored
             if inside:
                 value = f"({inside} ? {value} : {self.identity(position)})"
             target = self.element(partial, point)
