@@ -479,10 +479,11 @@ def fixed_tiles(roles: Roles) -> dict[str, int]:
 
 
 def _padded(extent: int, line: int) -> int:
+    """Points of whole lines, of half ones where these leave less over."""
     for part in (line // 4, line // 2, line):
         if extent <= part:
             return part
-    return -(-extent // line) * line
+    return -(-extent // (line // 2)) * (line // 2)
 
 
 def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark: str) -> Plan:
