@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "4"
+GENERATOR = "5"
 
 
 class CpuBackend:
