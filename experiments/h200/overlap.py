@@ -9,6 +9,8 @@ One search for each row; what it found, the same schedule with `order=straight`,
 from __future__ import annotations
 
 import os
+import statistics
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -75,6 +77,37 @@ def cases() -> list[tuple[str, bool, dict[str, Any]]]:
     return found
 
 
+def page(told: dict[str, Any]) -> str:
+    """The rows as a page."""
+    peers = ("straight", "FlashAttention-3", "cuDNN")
+    head, cases = told["header"], list(dict.fromkeys(row["case"] for row in told["rows"]))
+    versions = ", ".join(f"{name} {number}" for name, number in head["versions"].items())
+    lines = [
+        "# Attention with its blocks overlapped, and one by one", "",
+        f"{head['hardware']}, {versions}, {head['date']}; `{told['rows'][0]['command']}`.", "",
+        f"bf16, one search of {SEARCH:.0f} s for each row; all sides in one run, in turns, medians. "
+        "Ratios above 1: ours is faster. `straight` is the schedule found with `order=straight`.",
+        "", "| case | us | TFLOP/s | order | straight | FlashAttention-3 | cuDNN | trials |",
+        "|---|---|---|---|---|---|---|---|",
+    ]  # fmt: skip
+    ratios: dict[str, list[float]] = {name: [] for name in peers}
+    for case in cases:
+        here = [row for row in told["rows"] if row["case"] == case and row["metric"] == "time"]
+        by_peer = {row["peer"]: row["ratio"] for row in here}
+        one = here[0]
+        flops = one["flops"] * (0.5 if "causal" in case else 1.0)
+        order = Schedule.from_json(one["schedule"]).as_dict()["order"]
+        cells = [f"{by_peer[name]:.3f}" if name in by_peer else "" for name in peers]
+        for name, ratio in by_peer.items():
+            ratios[name].append(ratio)
+        lines.append(
+            f"| {case} | {one['ours']:.1f} | {flops / one['ours'] / 1e6:.0f} | `{order}` | "
+            f"{' | '.join(cells)} | {one['trials']} |"
+        )
+    means = [f"{statistics.geometric_mean(ratios[name]):.3f}" for name in peers]
+    return "\n".join([*lines, f"| geometric mean | | | | {' | '.join(means)} | |", ""])
+
+
 def main() -> None:
     settings = options(__doc__ or "")
     clock, results = Clock(settings.seconds), Results.at(settings.out)
@@ -94,6 +127,8 @@ def main() -> None:
             }
             facts = {"trials": found.trials, "schedule": found.best.to_json()}
             compare(name, workload, found.best, sides, reference(causal), results, facts)
+    told = {"header": results.head, "rows": list(results.rows.values())}
+    Path(settings.out).with_suffix(".md").write_text(page(told))
 
 
 if __name__ == "__main__":
