@@ -187,9 +187,12 @@ class Device:
             raise Uncheckable(reply.message)
         self._attempts += 1
         if self._attempts >= RESTARTS:
+            why = "the device does not answer any more"
+            if isinstance(reply, Raised) and reply.kind.endswith("MemoryError"):
+                why = "too little of the device's memory is free: end what else uses it"
             raise DeviceLost(
-                f"{self._runtime}: the device does not answer any more ({detail_of(reply)}); what "
-                "was measured is kept, and `tilewright tune --resume` goes on from it"
+                f"{self._runtime}: {why} ({detail_of(reply)}); what was measured is kept, and "
+                "`tilewright tune --resume` goes on from it"
             )
         time.sleep(PAUSE)
         self._post(READY_DEADLINE, "ready")

@@ -38,6 +38,7 @@ VERY_LONG = 2.0  # of one that is timed once
 _L2_TIMES, _MOST_SETS, _MOST_BYTES = 3, 24, 2 << 30
 _GRAPH_BELOW, _MOST_RUNS = 5e-3, 96
 _OFF = {"f32": 2e-3, "tf32": 5e-3, "f16": 1e-2, "bf16": 3e-2, "e4m3": 8e-2, "i8": 3e-2}
+_KNOWN = 0.5  # of its size may an element be in doubt, to be compared
 _OFF_PLACES = 0.02  # share of whole numbers: ties are anybody's
 _ORACLE_SHARE = 0.25  # of what a search's check may take
 
@@ -152,6 +153,10 @@ class Bench:
             get_runtime("cuda").arrays().get_default_memory_pool().free_all_blocks()
 
 
+def _middling(sizes: Any) -> float:
+    return float(np.median(sizes)) if sizes.size else 0.0
+
+
 def _error(bounds: Bounds, array: Any, dtype: str) -> float:
     """The norm of the difference over that of what is right; of whole numbers the share outside."""
     known = array if bounds.picks is None else array[bounds.picks]
@@ -163,7 +168,10 @@ def _error(bounds: Bounds, array: Any, dtype: str) -> float:
     have = (widen(flat, dtype) if is_float(dtype) else flat).astype(np.float64)
     low, high = low.astype(np.float64), high.astype(np.float64)
     sure = np.isfinite(low) & np.isfinite(high)
-    want = np.where(sure, (np.where(sure, low, 0) + np.where(sure, high, 0)) / 2, 0)
+    low, high = np.where(sure, low, 0), np.where(sure, high, 0)
+    middle, half = (low + high) / 2, (high - low) / 2
+    sure &= half <= _KNOWN * np.maximum(abs(middle), _middling(abs(middle[sure])))
+    want = np.where(sure, middle, 0)
     gap = np.where(sure, have - want, 0)
     return float(np.linalg.norm(gap) / (np.linalg.norm(want) or 1.0))
 

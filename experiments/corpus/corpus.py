@@ -123,7 +123,7 @@ def search(given: argparse.Namespace, rows: Rows) -> None:
         rows.add(name, case | {"searched": True} | row)
 
     with ThreadPoolExecutor(given.at_once) as threads:
-        left = [threads.submit(one, *item) for item in wanted(given, rows, "searched").items()]
+        left = [threads.submit(one, *item) for item in wanted(given, rows, "schedule").items()]
     for ended in left:
         ended.result()
 
@@ -213,9 +213,10 @@ def main() -> None:
     )
     if given.step == "search":
         rows.head |= {"searched_by": " ".join(["corpus.py", *sys.argv[1:]])}
-    rows.rows = {name: rows.rows[name] for name in cases(given.small) if name in rows.rows}
+    known = cases(given.small)
+    rows.rows = {name: rows.rows[name] for name in known if name in rows.rows}
     rows.write()
-    rows.path.with_suffix(".md").write_text(page(rows.head, rows.rows))
+    rows.path.with_suffix(".md").write_text(page(rows.head, known | rows.rows))
 
 
 if __name__ == "__main__":

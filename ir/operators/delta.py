@@ -31,15 +31,18 @@ _LARGE: dict[str, object] = {"d": 128, "dtype": "bf16"}
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "delta_rule": {
         "small": _SMALL,
+        "fla, 2048 tokens": {"b": 8, "t": 2048, "heads": 4, "d": 64, "dtype": "bf16"},
         "fla": {"b": 2, "t": 8192, "heads": 4, "d": 64, "dtype": "bf16"},
     },
     "gated_delta_net": {
         "small": _SMALL,
+        "qwen3-next, 2048 tokens": _LARGE | {"b": 1, "t": 2048, "heads": 32},
         "prefill": _LARGE | {"b": 1, "t": 32768, "heads": 16},
         "fla": {"b": 2, "t": 16384, "heads": 4, "d": 64, "dtype": "bf16"},
     },
     "gated_delta_net_chunked": {
         "small": _SMALL | {"chunk": 4},
+        "qwen3-next, 4096 tokens": _LARGE | {"b": 1, "t": 4096, "heads": 32, "chunk": 64},
         "prefill": _LARGE | {"b": 1, "t": 32768, "heads": 16, "chunk": 64},
         "fla": {"b": 2, "t": 16384, "heads": 4, "d": 64, "chunk": 64, "dtype": "bf16"},
     },
@@ -49,13 +52,16 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
 
 
 def _inputs(
-    g: Graph, points: tuple[Axis, ...], d: Axis, dv: Axis, dtype: str
+    g: Graph, points: tuple[Axis, ...], d: Axis, dv: Axis, dtype: str, most: float = 1
 ) -> tuple[Tile, Tile, Tile, Tile]:
-    """Queries, keys (about as long as 1), values, and beta: how much of a correction is made."""
+    """Queries, keys (about as long as 1), values, and beta: how much of a correction is made.
+
+    Of a random one at `most` this: without a decay, what is not known of a state may grow by it.
+    """
     q = g.input("Q", (*points, d), dtype)
     k = g.input("K", (*points, d), dtype, normal(1 / math.sqrt(d.extent)))
     v = g.input("V", (*points, dv), dtype)
-    return q, k, v, g.input("beta", points, "f32", uniform(0, 1))
+    return q, k, v, g.input("beta", points, "f32", uniform(0, most))
 
 
 def _corrected(before: Tile, k: Tile, v: Tile, beta: Tile, d: Axis) -> Tile:
@@ -73,7 +79,7 @@ def delta_rule(
     state of every head, in f32.
     """
     bb, time, head, dd, dvv = g.axes(b=b, t=t, h=heads, d=d, dv=dv or d)
-    q, k, v, beta = _inputs(g, (bb, time, head), dd, dvv, dtype)
+    q, k, v, beta = _inputs(g, (bb, time, head), dd, dvv, dtype, min(1, 16 / max(t, 1)))
     before = g.state(time, (bb, head, dd, dvv))
     after = _corrected(before, k, v, beta, dd)
     o = contract(q, after, over=dd) * (1 / math.sqrt(d))
@@ -91,7 +97,7 @@ def gated_delta_net(
     (b, t, heads); `S` is the last state of every head, in f32.
     """
     bb, time, head, dd, dvv = g.axes(b=b, t=t, h=heads, d=d, dv=dv or d)
-    q, k, v, beta = _inputs(g, (bb, time, head), dd, dvv, dtype)
+    q, k, v, beta = _inputs(g, (bb, time, head), dd, dvv, dtype, min(1, 16 / max(t, 1)))
     gate = exp(g.input("G", (bb, time, head), "f32", decay(0.5)))
     before = g.state(time, (bb, head, dd, dvv))
     after = _corrected(before * gate, k, v, beta, dd)
@@ -113,7 +119,7 @@ def gated_delta_net_chunked(
     """
     bb, c, head = g.axes(b=b, c=chunks_of("gated_delta_net_chunked", t, chunk), h=heads)
     i, j, step, dd, dvv = g.axes(i=chunk, j=chunk, step=chunk, d=d, dv=dv or d)
-    q, k, v, beta = _inputs(g, (bb, c, i, head), dd, dvv, dtype)
+    q, k, v, beta = _inputs(g, (bb, c, i, head), dd, dvv, dtype, min(1, 16 / max(t, 1)))
     total = cumulative("sum", g.input("G", (bb, c, i, head), "f32", decay(0.5)), i)
     weight = exp(where(g.iota(j) <= i, total - total.at(i=j), -math.inf))
     lower = contract(k, k.at(i=j), over=dd) * weight * beta

@@ -30,6 +30,7 @@ _SMALL = _HEADS | {"t": 12}
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "retention": {
         "small": _SMALL,
+        "retnet, 2048 tokens": {"b": 8, "t": 2048, "heads": 32, "d": 128, "dtype": "bf16"},
         "retnet": {"b": 8, "t": 4096, "heads": 32, "d": 128, "dtype": "bf16"},
     },
     "retention_chunked": {
@@ -43,6 +44,7 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     },
     "gla": {
         "small": _SMALL,
+        "fla, 2048 tokens": {"b": 8, "t": 2048, "heads": 4, "d": 64, "dtype": "bf16"},
         "fla": {"b": 2, "t": 8192, "heads": 4, "d": 64, "dtype": "bf16"},
     },
     "gla_chunked": {

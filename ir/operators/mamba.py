@@ -36,6 +36,7 @@ _CHUNKED: dict[str, dict[str, object]] = {
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "mamba2": {
         "small": {"b": 2, "t": 7, "heads": 4, "p": 3, "n": 5, "groups": 2},
+        "mamba2-2.7b, 2048 tokens": _LAYER | {"b": 8, "t": 2048, "dtype": "bf16"},
         "mamba2-2.7b": _LAYER | {"b": 8, "dtype": "bf16"},
     },
     "mamba2_chunked": _CHUNKED,

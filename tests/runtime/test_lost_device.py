@@ -26,7 +26,8 @@ class LeavingRuntime(CpuRuntime):
 
     def prepare(self, device: int = 0) -> None:
         if Path(os.environ[GONE]).exists():
-            raise RuntimeError("no device")
+            why = Path(os.environ[GONE]).read_text()
+            raise MemoryError(why) if "memory" in why else RuntimeError(why)
         super().prepare(device)
 
 
@@ -38,13 +39,22 @@ def measurer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Measurer:
     return Measurer(PROGRAM, PLACE, HARDWARE, cache_dir=tmp_path, runtime=runtime, timing=timing)
 
 
-def test_a_device_that_does_not_come_back(measurer: Measurer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("why", "said"),
+    [
+        ("no device", r"does not answer any more \(RuntimeError: no device"),
+        ("no memory", r"memory is free: end what else uses it \(MemoryError: no memory"),
+    ],
+)
+def test_a_device_that_does_not_come_back(
+    measurer: Measurer, tmp_path: Path, why: str, said: str
+) -> None:
     with measurer:
         outcomes = measurer.measure([schedule("good"), schedule("segfault"), schedule("good", 1)])
         assert next(outcomes).ok
-        (tmp_path / GONE).touch()
+        (tmp_path / GONE).write_text(why)
         assert next(outcomes).status == "crash"
-        with pytest.raises(DeviceLost, match=r"does not answer any more \(RuntimeError: no device"):
+        with pytest.raises(DeviceLost, match=said):
             next(outcomes)
 
 
