@@ -7,7 +7,7 @@ kernel, schedule or device.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -29,6 +29,8 @@ Array = NDArray[Any]
 SETS = 2
 _FEWEST = 32
 _MOST = 1 << 24
+_SHARE, _PIECES = 6, 256  # parts of a device's memory for an evaluation, and for a piece of it
+_SMALLEST = 8 << 20
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
 
 
@@ -50,9 +52,31 @@ class Means:
         part = self.again
         return replace(self, flops=part * self.flops, elements=part * self.elements)
 
+    def within(self, room: int) -> Means:
+        """The same on a device that has so many bytes left, which others may want as well."""
+        return replace(
+            self, bytes=min(self.bytes, room // _SHARE),
+            piece=max(_SMALLEST, min(self.piece, room // _PIECES)),
+        )  # fmt: skip
+
 
 HOST = Means(8e9, 2.5e7, 1 << 30, 2 << 20)  # a second of one core, whose cache holds a piece
 DEVICE = Means(2e13, 7e9, 24 << 30, 1 << 30)  # two of an H200
+
+
+def in_room(make: Callable[[Means], Expected], means: Means, room: Callable[[], int]) -> Expected:
+    """What `make` makes, again in smaller pieces while memory is too short for large ones.
+
+    `room` tells how many bytes are left, and gives back what nobody uses. Raises MemoryError.
+    """
+    means = means.within(room())
+    while True:
+        try:
+            return make(means)
+        except MemoryError:
+            if means.piece <= _SMALLEST:
+                raise
+        means = replace(means, piece=max(_SMALLEST, means.piece // 4)).within(room())
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,6 +152,15 @@ class MeasuresPeaks(Protocol):
 
 
 @runtime_checkable
+class HasRoom(Protocol):
+    """What a runtime may offer besides: how much memory its device has left."""
+
+    def room(self) -> int:
+        """Bytes that are free now, once this process gives back what it does not use."""
+        ...
+
+
+@runtime_checkable
 class Rests(Protocol):
     """What a runtime may offer besides: to let go of the processors between kernels."""
 

@@ -175,6 +175,11 @@ class CudaRuntime:
     def arrays(self) -> Any:
         return cupy()
 
+    def room(self) -> int:
+        cupy().get_default_memory_pool().free_all_blocks()
+        free: int = cupy().cuda.runtime.memGetInfo()[0]
+        return free
+
     def compiled_arrays(self, cache_dir: Path) -> Path:
         return Path(os.environ.get("CUPY_CACHE_DIR") or cache_dir / "cupy")
 

@@ -14,13 +14,14 @@ from importlib import import_module
 from pathlib import Path
 
 from explorer.check import Bounds, Verdict
-from explorer.expectation import DEVICE, Expectation, Expected, Recipe
+from explorer.expectation import DEVICE, Expectation, Expected, Recipe, in_room
 from explorer.outcome import Status
 from explorer.runtime.base import (
     Array,
     Binary,
     Calling,
     HasLibrary,
+    HasRoom,
     Launch,
     LibraryLaunch,
     LoadedKernel,
@@ -192,7 +193,12 @@ class Examiner:
 
     def _placed(self, number: int) -> Expected:
         if isinstance(self._source, Recipe):
-            return self._source.expected(number, DEVICE, self._runtime.arrays())
+            recipe, runtime, arrays = self._source, self._runtime, self._runtime.arrays()
+            if not isinstance(runtime, HasRoom):
+                return recipe.expected(number, DEVICE, arrays)
+            return in_room(
+                lambda means: recipe.expected(number, means, arrays), DEVICE, runtime.room
+            )
         found = self._source.expected(number)
         inputs = {name: self._runtime.place(array) for name, array in found.inputs.items()}
         return Expected(inputs, found.bounds)
