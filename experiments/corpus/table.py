@@ -32,8 +32,9 @@ def page(head: Row, rows: Mapping[str, Row]) -> str:
         "# Every operator at real extents", "",
         f"{head.get('hardware', 'not timed yet')}, {head.get('versions', '')}, "
         f"{head.get('date', '')}.", "", *_summary(rows), "",
-        "The bound is the least time that the machine's rates, and the bytes and products that no "
-        "kernel can leave out, allow. The share is the bound over our time. The ratio is the "
+        "The bound is the roofline: the operations that the program states over the machine's rate "
+        "for their types, or all tensors' bytes over its bandwidth, whichever takes longer; a mask "
+        "or a choice of rows may need less. The share is the bound over our time. The ratio is the "
         "peer's time over ours, both taken in turns: above 1 ours is faster.", "",
         "| operator | setting | ms | bound, ms | share | kernels | workspace, MB | trials "
         "| peer | peer, ms | ratio |",

@@ -25,8 +25,8 @@ import torch  # noqa: E402
 from benches import Bench, Side, bench_for, in_turns  # noqa: E402
 from peers import Plan, plans  # noqa: E402
 
-from explorer.bound import Bound  # noqa: E402
 from explorer.peaks import measured_peaks, stated_peaks  # noqa: E402
+from explorer.roofline import PEAK_BYTES, Roofline  # noqa: E402
 from explorer.workload import Workload  # noqa: E402
 from ir.errors import TilewrightError  # noqa: E402
 from ir.schedule import Schedule  # noqa: E402
@@ -80,11 +80,15 @@ class Ours:
             "workspace": sum(a.bytes for a in self.kernel.arguments if a.role == "workspace"),
         }  # fmt: skip
 
-    def bound(self) -> float:
+    def bound(self) -> float | None:
+        """The roofline's seconds; memory counts, since operand sets together exceed the caches."""
         hardware = self.workload.hardware
         facts: Row = dict(hardware.facts) | stated_peaks(self.workload.backend, hardware)
         facts |= measured_peaks(self.workload.target, hardware)
-        return Bound.of(self.workload.program, facts).seconds
+        found = Roofline.of(self.workload.program, facts)
+        peak = float(facts.get(PEAK_BYTES) or 0)
+        memory = found.bytes / peak if peak else 0.0
+        return max(found.arithmetic_seconds or 0.0, memory) or None
 
 
 def shared(row: Row) -> Row:
