@@ -61,7 +61,7 @@ class Means:
 
 
 HOST = Means(8e9, 2.5e7, 1 << 30, 2 << 20)  # a second of one core, whose cache holds a piece
-DEVICE = Means(2e13, 7e9, 24 << 30, 1 << 30)  # two of an H200
+DEVICE = Means(2e13, 3.5e9, 24 << 30, 1 << 30)  # as long of an H200
 
 
 def in_room(make: Callable[[Means], Expected], means: Means, room: Callable[[], int]) -> Expected:
