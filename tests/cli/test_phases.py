@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -41,7 +42,8 @@ def test_tune_explain_run_replay(
     assert "p1.chunk = " in capsys.readouterr().out
     assert cli.invoke(["run", *MIXTURE, *given]) == cli.EXIT_DONE
     assert capsys.readouterr().out.startswith("ok: ")
-    again = ["tune", *MIXTURE, "--trials", "2", "--replay", str(store)]
+    pins = [f"--pin={n}={v}" for n, v in json.loads(schedule)["values"].items()]
+    again = ["tune", *MIXTURE, "--trials", "1", *pins, "--replay", str(store)]
     assert cli.invoke(again) == cli.EXIT_DONE
     assert cli.invoke(["show", *MIXTURE]) == cli.EXIT_DONE
 

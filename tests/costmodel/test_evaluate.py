@@ -52,8 +52,10 @@ def test_left_out_workloads_are_ranked_better_than_by_rivals(split: str) -> None
     assert summary["model"]["workloads"] == 6
     for rival in ("traffic", "neighbour", "random"):
         assert summary["model"]["correlation"] > summary[rival]["correlation"]
-        assert summary["model"]["top5.mean"] <= summary[rival]["top5.mean"]
+    for rival in ("traffic", "random"):
+        assert summary["model"]["top5.mean"] < summary[rival]["top5.mean"]
     assert summary["model"]["correlation"] > 0.8
+    assert summary["model"]["top5.mean"] < 1.05
     seen = found.calibration
     assert seen.valid_given > 0.9 > 0.3 > seen.failed_given
     assert seen.failures == sum(int((~g.ok).sum()) for g in groups())

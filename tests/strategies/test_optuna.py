@@ -17,7 +17,6 @@ from explorer.strategies.contract import (
 )
 from explorer.strategies.optuna_samplers import Sampled
 from ir.errors import MissingTarget
-from tests.few import few
 
 pytest.importorskip("optuna")
 pytest.importorskip("cmaes")
@@ -40,13 +39,15 @@ class TestNsgaii(StrategyContract):
 
 
 @pytest.mark.parametrize("name", ["optuna-tpe", "optuna-nsgaii"])
-@pytest.mark.parametrize("seed", few(range(3), [0]))
-def test_what_is_told_makes_later_proposals_faster(name: str, seed: int) -> None:
+def test_what_is_told_makes_later_proposals_faster(name: str) -> None:
     space = example_space()
-    strategy = make_strategy(name, space, np.random.default_rng(seed), trials=64)
-    told = drive(strategy, 64, lambda some: outcomes_of(space, some), batch=8)
-    times = [outcome.seconds or np.inf for outcome in outcomes_of(space, told)]
-    assert np.mean(times[-24:]) < 0.9 * np.mean(times[:16])
+    gains = []
+    for seed in range(3):  # together: of one, the first proposals may happen to be good
+        strategy = make_strategy(name, space, np.random.default_rng(seed), trials=64)
+        told = drive(strategy, 64, lambda some: outcomes_of(space, some), batch=8)
+        times = [outcome.seconds or np.inf for outcome in outcomes_of(space, told)]
+        gains.append(np.mean(times[-24:]) / np.mean(times[:16]))
+    assert np.mean(gains) < 0.9
 
 
 def test_refused_proposals_and_failures_are_told_as_pruned() -> None:
