@@ -52,16 +52,39 @@ class Cut:
 
 def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
-    taken: frozenset[str] = frozenset(),
+    taken: frozenset[str] = frozenset(), joined: bool = False,
 ) -> tuple[Program, ...]:  # fmt: skip
-    """Kernels in order of execution. With `everywhere`, every reduction gets its own.
+    """Kernels in order of execution. With `everywhere`, every reduction has its own; if `joined`,
+    outputs that share one have a kernel even where some vary along fewer axes.
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
     nodes = _boundaries(program, engine) if not everywhere else _every(program)
     taken |= {spec.name for spec in program.tensors}
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
-    return tuple(_kernels(program, cuts))
+    return tuple(_kernels(program, cuts, joined))
+
+
+def _unlike_products(program: Program) -> set[int]:
+    """Products that meet a larger one summed over other axes, beside which no kernel has them."""
+    found: set[int] = set()
+    for position in range(len(program.nodes)):
+        sources = depends_on_reduction(program, position)
+        products = [s for s in sources if _for_tensor_cores(program, s)]
+        if len(products) < 2 or is_reduction(program.nodes[position]):
+            continue
+        largest = max(products, key=lambda s: _multiplications(program, s))
+        for other in products:
+            if not _alike(program, (largest, other)):
+                found.add(_boundary(program, other))
+    return found
+
+
+def _multiplications(program: Program, position: int) -> int:
+    product = product_of(program, position)
+    assert product is not None
+    axes = (*product.batch, *product.rows, *product.columns, *product.over)
+    return volume(program, axes)
 
 
 def _every(program: Program) -> set[int]:
@@ -71,6 +94,7 @@ def _every(program: Program) -> set[int]:
 
 def _boundaries(program: Program, engine: str) -> set[int]:
     found: set[int] = _beside_products(program) if engine == MMA else set()
+    found |= _unlike_products(program) if engine != FMA else set()
     for position, node in enumerate(program.nodes):
         if not is_reduction(node):
             continue
@@ -277,7 +301,7 @@ def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ..
     return memory_order(program, beside, tuple(own))
 
 
-def _kernels(program: Program, cuts: list[Cut]) -> list[Program]:
+def _kernels(program: Program, cuts: list[Cut], joined: bool) -> list[Program]:
     known: dict[int, Cut] = {}
     found = []
     for number, cut in enumerate(cuts):
@@ -285,19 +309,48 @@ def _kernels(program: Program, cuts: list[Cut]) -> list[Program]:
         found.append(_subprogram(program, name, known, cut))
         known[cut.node] = cut
     stores = [p for p, node in enumerate(program.nodes) if isinstance(node.op, Store)]
-    for number, group in enumerate(_store_groups(program, stores)):
+    for number, group in enumerate(_store_groups(program, stores, joined, frozenset(known))):
         whole = not cuts and not number
         name = program.name if whole else part_name(program, len(cuts) + number)
         found.append(_rebuild(program, name, known, group, None))
     return found
 
 
-def _store_groups(program: Program, stores: list[int]) -> list[list[int]]:
-    """Stores that one kernel can hold: those over the same axes."""
+def _store_groups(
+    program: Program, stores: list[int], joined: bool, known: frozenset[int]
+) -> list[list[int]]:
+    """Stores that one kernel can hold: those over the same axes.
+
+    If `joined`, over some of these as well, where both are made of a reduction that is not `known`.
+    """
     groups: dict[frozenset[str], list[int]] = {}
     for store in stores:
         groups.setdefault(frozenset(program.nodes[store].axes), []).append(store)
-    return list(groups.values())
+    if not joined:
+        return list(groups.values())
+    found: list[tuple[frozenset[str], list[int]]] = []
+    for axes, group in sorted(groups.items(), key=lambda pair: (-len(pair[0]), pair[1])):
+        sources = _reductions(program, group, known)
+        for wider, others in found:
+            if axes < wider and sources & _reductions(program, others, known):
+                others.extend(group)
+                break
+        else:
+            found.append((axes, group))
+    return [sorted(group) for _, group in found]
+
+
+def _reductions(program: Program, stores: list[int], known: frozenset[int]) -> set[int]:
+    """Reductions that outputs are made of, those behind others too, up to values in memory."""
+    found, pending = set[int](), [program.nodes[store].args[0] for store in stores]
+    seen: set[int] = set()
+    while pending:
+        here = pending.pop()
+        if here not in seen and here not in known:
+            seen.add(here)
+            found |= {here} if is_reduction(program.nodes[here]) else set()
+            pending.extend(program.nodes[here].args)
+    return found
 
 
 def _subprogram(program: Program, name: str, known: dict[int, Cut], cut: Cut) -> Program:

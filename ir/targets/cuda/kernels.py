@@ -88,20 +88,28 @@ def _phase_kernels(
         part = phase.program if first is None else _named(program, phase.program, first)
         return (PlainCudaKernel(part, _mark(first, 0), hardware),)
     problem = ""
-    for everywhere in (False, True):
-        parts = cut_program(phase.program, everywhere, engine, taken)
+    for everywhere, joined in ((False, True), (False, False), (True, False)):
+        parts = cut_program(phase.program, everywhere, engine, taken, joined)
         start = 0 if first is None and len(parts) > 1 else first
         if first is not None:
             parts = tuple(_named(program, part, first + n) for n, part in enumerate(parts))
         try:
             marks = [_mark(start, number) for number in range(len(parts))]
-            return tuple(
+            kernels = tuple(
                 _kernel(part, mark, hardware, engine)
                 for part, mark in zip(parts, marks, strict=True)
             )
+            if not joined or all(map(_holds_its_outputs, kernels)):
+                return kernels
         except Refusal as refusal:
             problem = str(refusal)
     raise UsageError(f"{program.name}: the cuda target cannot compute it: {problem}")
+
+
+def _holds_its_outputs(kernel: AnyKernel) -> bool:
+    """Whether a kernel may write outputs over fewer axes beside others, if it does."""
+    axes = {frozenset(store.axes) for _, store in kernel.program.stores()}
+    return len(axes) == 1 or isinstance(kernel, TensorKernel)
 
 
 def _mark(first: int | None, number: int) -> str:

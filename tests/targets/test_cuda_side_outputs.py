@@ -1,0 +1,60 @@
+"""Outputs over fewer axes beside others, and products that meet a larger one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ir import Graph, cast, contract
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.kernels import kernels_of
+from ir.targets.cuda.mma import MmaKernel
+from ir.targets.cuda.tensor import TensorKernel
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE, built
+from tests.targets.test_cuda_emulated import problems
+
+
+def _low_rank(m: int = 200, n: int = 264, k: int = 320, r: int = 16) -> Program:
+    """X W + (X A) B."""
+    g = Graph("low_rank")
+    i, j, s, t = g.axes(m=m, n=n, k=k, r=r)
+    x = g.input("X", (i, s), "bf16")
+    narrow = cast(contract(x, g.input("A", (t, s), "bf16"), over=s), "bf16")
+    wide = contract(x, g.input("W", (j, s), "bf16"), over=s)
+    both = wide + contract(narrow, g.input("B", (j, t), "bf16"), over=t) * 2.0
+    g.output("Y", cast(both, "bf16"))
+    return g.program()
+
+
+LSE = {"b": 1, "heads": 2, "sq": 136, "sk": 200, "d": 64, "dtype": "bf16"}
+
+
+def test_the_largest_product_keeps_its_units() -> None:
+    program = _low_rank(4096, 4096, 4096)
+    for engine, kind in (("wgmma", TensorKernel), ("mma", MmaKernel)):
+        kernels = kernels_of(program, HARDWARE, engine)
+        assert all(isinstance(kernel, kind) for kernel in kernels)
+        assert [store.tensor for _, store in kernels[-1].program.stores()] == ["Y"]
+
+
+def test_rows_of_an_output_beside_it_are_no_kernel_of_their_own() -> None:
+    (kernel,) = kernels_of(built("attention_lse", LSE), HARDWARE, "wgmma")
+    assert {store.tensor for _, store in kernel.program.stores()} == {"O", "L"}
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("name", ["low_rank", "attention_lse"])
+def test_they_mean_the_program(name: str) -> None:
+    program = _low_rank() if name == "low_rank" else built(name, LSE)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE)
+    if "engine" in space.names:
+        space = space.pin({"engine": "wgmma"})
+    for turn, row in enumerate(space.sample(np.random.default_rng(2), 4)):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        found = problems(program, kernel, inputs, wanted, (0, 6, 9, 15)[turn])
+        assert not found, space.schedule(row).to_json()
