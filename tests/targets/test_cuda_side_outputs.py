@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract
+from ir import Graph, cast, contract, exp, reduce
 from ir.inputs import random_inputs
 from ir.program import Program
+from ir.targets.cuda.cut import has_products
 from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.mma import MmaKernel
@@ -29,6 +30,19 @@ def _low_rank(m: int = 200, n: int = 264, k: int = 320, r: int = 16) -> Program:
     return g.program()
 
 
+def _two_parts() -> Program:
+    """Attention whose scores are a sum of products over different axes."""
+    g = Graph("two_parts")
+    b, q, k, d, r, v = g.axes(b=2, q=72, k=264, d=128, r=64, v=64)
+    scores = contract(g.input("Q", (b, q, d), "bf16"), g.input("K", (b, k, d), "bf16"), over=d)
+    turned = contract(g.input("R", (b, q, r), "bf16"), g.input("T", (b, k, r), "bf16"), over=r)
+    total = (scores + turned) * 0.1
+    weights = exp(total - reduce("max", total, over=k))
+    sums = contract(cast(weights, "bf16"), g.input("V", (b, k, v), "bf16"), over=k)
+    g.output("O", cast(sums / reduce("sum", weights, over=k), "bf16"))
+    return g.program()
+
+
 LSE = {"b": 1, "heads": 2, "sq": 136, "sk": 200, "d": 64, "dtype": "bf16"}
 
 
@@ -40,15 +54,22 @@ def test_the_largest_product_keeps_its_units() -> None:
         assert [store.tensor for _, store in kernels[-1].program.stores()] == ["Y"]
 
 
+def test_no_product_is_left_to_plain_units() -> None:
+    kernels = kernels_of(_two_parts(), HARDWARE, "wgmma")
+    plain = [kernel for kernel in kernels if not isinstance(kernel, TensorKernel)]
+    assert not any(has_products(kernel.program) for kernel in plain)
+
+
 def test_rows_of_an_output_beside_it_are_no_kernel_of_their_own() -> None:
     (kernel,) = kernels_of(built("attention_lse", LSE), HARDWARE, "wgmma")
     assert {store.tensor for _, store in kernel.program.stores()} == {"O", "L"}
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@pytest.mark.parametrize("name", ["low_rank", "attention_lse"])
-def test_they_mean_the_program(name: str) -> None:
-    program = _low_rank() if name == "low_rank" else built(name, LSE)
+@pytest.mark.parametrize(
+    "program", [_low_rank(), _two_parts(), built("attention_lse", LSE)], ids=lambda p: p.name
+)
+def test_they_mean_the_program(program: Program) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE)

@@ -52,14 +52,15 @@ class Cut:
 
 def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
-    taken: frozenset[str] = frozenset(), joined: bool = False,
+    taken: frozenset[str] = frozenset(), joined: bool = False, alone: bool = False,
 ) -> tuple[Program, ...]:  # fmt: skip
     """Kernels in order of execution. With `everywhere`, every reduction has its own; if `joined`,
-    outputs that share one have a kernel even where some vary along fewer axes.
+    outputs that share one have a kernel even where some vary along fewer axes. Products stand
+    `alone` if what is reduced beside them goes through memory.
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
-    nodes = _boundaries(program, engine) if not everywhere else _every(program)
+    nodes = _boundaries(program, engine, alone) if not everywhere else _every(program)
     taken |= {spec.name for spec in program.tensors}
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
     return tuple(_kernels(program, cuts, joined))
@@ -92,8 +93,8 @@ def _every(program: Program) -> set[int]:
     return {p for p, n in enumerate(program.nodes) if is_reduction(n) and p not in stored}
 
 
-def _boundaries(program: Program, engine: str) -> set[int]:
-    found: set[int] = _beside_products(program) if engine == MMA else set()
+def _boundaries(program: Program, engine: str, alone: bool) -> set[int]:
+    found: set[int] = _beside_products(program) if engine == MMA or alone else set()
     found |= _unlike_products(program) if engine != FMA else set()
     for position, node in enumerate(program.nodes):
         if not is_reduction(node):
@@ -152,6 +153,14 @@ def _beside_products(program: Program) -> set[int]:
         if products and not is_reduction(program.nodes[position]):
             found.update(_boundary(program, s) for s in sources if s not in products)
     return found
+
+
+def has_products(program: Program) -> bool:
+    """Whether tensor cores can compute any of its products."""
+    return any(
+        _for_tensor_cores(program, position)
+        for position, node in enumerate(program.nodes) if is_reduction(node)
+    )  # fmt: skip
 
 
 def _for_tensor_cores(program: Program, position: int) -> bool:

@@ -22,7 +22,7 @@ from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.cluster_rules import exchange_fits
-from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program, part_name
+from ir.targets.cuda.cut import FMA, MMA, RS, WGMMA, cut_program, has_products, part_name
 from ir.targets.cuda.few_rows import few_rows_seeds
 from ir.targets.cuda.launch import Launch, placed, plan_json
 from ir.targets.cuda.mma import MmaKernel
@@ -55,6 +55,7 @@ LIGHT = 64  # operations for each byte of traffic, up to which plain units may k
 SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that counts
 ALIGN = 256
 MARK = "//@ kernel\n"
+JOINED, ALONE, EVERYWHERE = {"joined": True}, {"alone": True}, {"everywhere": True}
 
 
 @lru_cache(maxsize=512)
@@ -87,9 +88,11 @@ def _phase_kernels(
     if phase.plain:
         part = phase.program if first is None else _named(program, phase.program, first)
         return (PlainCudaKernel(part, _mark(first, 0), hardware),)
-    problem = ""
-    for everywhere, joined in ((False, True), (False, False), (True, False)):
-        parts = cut_program(phase.program, everywhere, engine, taken, joined)
+    problem, fallen = "", None
+    for way in (JOINED, {}, ALONE, EVERYWHERE):
+        if fallen is not None and way is EVERYWHERE:
+            break
+        parts = cut_program(phase.program, engine=engine, taken=taken, **way)
         start = 0 if first is None and len(parts) > 1 else first
         if first is not None:
             parts = tuple(_named(program, part, first + n) for n, part in enumerate(parts))
@@ -99,10 +102,15 @@ def _phase_kernels(
                 _kernel(part, mark, hardware, engine)
                 for part, mark in zip(parts, marks, strict=True)
             )
-            if not joined or all(map(_holds_its_outputs, kernels)):
+            if not all(map(_holds_its_outputs, kernels)):
+                continue
+            if not any(_falls_back(kernel, engine) for kernel in kernels):
                 return kernels
+            fallen = fallen or kernels
         except Refusal as refusal:
             problem = str(refusal)
+    if fallen is not None:
+        return fallen
     raise UsageError(f"{program.name}: the cuda target cannot compute it: {problem}")
 
 
@@ -110,6 +118,11 @@ def _holds_its_outputs(kernel: AnyKernel) -> bool:
     """Whether a kernel may write outputs over fewer axes beside others, if it does."""
     axes = {frozenset(store.axes) for _, store in kernel.program.stores()}
     return len(axes) == 1 or isinstance(kernel, TensorKernel)
+
+
+def _falls_back(kernel: AnyKernel, engine: str) -> bool:
+    """Whether plain units compute products that tensor cores could."""
+    return engine in KINDS and isinstance(kernel, BlockKernel) and has_products(kernel.program)
 
 
 def _mark(first: int | None, number: int) -> str:
