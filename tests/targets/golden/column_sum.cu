@@ -31,7 +31,7 @@ TW_KERNEL __launch_bounds__(256) column_sum(const f32* __restrict__ X, f32* __re
     }
     #pragma unroll
     for (i32 i_3 = 0; i_3 < 8; i_3++) {
-      sum_1[(i_3 % 4)] = (sum_1[(i_3 % 4)] + (((m_at + m_thread) + ((i_3 / 4)) * 16) < 1000 && (n_thread + (i_3 % 4)) < 60 ? X_2[(i_3 % 4) + ((i_3 / 4)) * 4] : 0.0f));
+      sum_1[(i_3 % 4)] = (sum_1[(i_3 % 4)] + (((m_at + m_thread) + ((i_3 / 4)) * 16) < 1000 ? X_2[(i_3 % 4) + ((i_3 / 4)) * 4] : 0.0f));
     }
   }
   #pragma unroll
