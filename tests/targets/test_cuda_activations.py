@@ -26,7 +26,7 @@ ACTIVATIONS: dict[str, Made] = {
 }
 
 
-def _two_layers(made: Made) -> Program:
+def _two_layers(made: Made, kept: bool = False) -> Program:
     g = Graph("two_layers")
     m, n, k, o = g.axes(m=72, n=328, k=288, o=48)
     x = g.input("X", (m, k), "bf16")
@@ -36,6 +36,8 @@ def _two_layers(made: Made) -> Program:
         return contract(x, g.input(f"W{next(weights)}", (n, k), "bf16"), over=k)
 
     hidden = cast(made(product), "bf16")
+    if kept:
+        g.output("H", hidden)
     g.output("Y", cast(contract(hidden, g.input("V", (o, n), "bf16"), over=n), "bf16"))
     return g.program()
 
@@ -48,10 +50,16 @@ def test_there_are_two_kernels(name: str, engine: str) -> None:
     assert kernels[0].program.outputs[0].dtype == "bf16"
 
 
+def test_hidden_rows_that_are_an_output_are_computed_once() -> None:
+    kernels = kernels_of(_two_layers(ACTIVATIONS["silu"], kept=True), HARDWARE, "wgmma")
+    assert [[spec.name for spec in k.program.outputs] for k in kernels] == [["H"], ["Y"]]
+    assert "H" in {spec.name for spec in kernels[1].program.inputs}
+
+
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@pytest.mark.parametrize("name", ["twice", "gated"])
+@pytest.mark.parametrize("name", ["twice", "gated", "kept"])
 def test_they_mean_the_program(name: str) -> None:
-    program = _two_layers(ACTIVATIONS[name])
+    program = _two_layers(ACTIVATIONS.get(name, ACTIVATIONS["silu"]), name == "kept")
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE)

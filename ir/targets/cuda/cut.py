@@ -286,8 +286,22 @@ def _cut(program: Program, position: int, taken: frozenset[str]) -> Cut:
     if shape:
         unit = max(1, STRIDE_UNIT // dtype_of(dtype).bytes)
         shape[-1] = -(-shape[-1] // unit) * unit
-    spec = TensorSpec(_free_name(taken, f"t{position}"), tuple(shape), dtype, "output")
-    return Cut(position, spec, tuple(axes))
+    kept = _as_output(program, position, tuple(axes), tuple(shape))
+    name = _free_name(taken, f"t{position}")
+    return Cut(position, kept or TensorSpec(name, tuple(shape), dtype, "output"), tuple(axes))
+
+
+def _as_output(
+    program: Program, position: int, axes: tuple[str, ...], shape: tuple[int, ...]
+) -> TensorSpec | None:
+    """The output that a value is as it goes through memory, if it is one."""
+    for user in program.users(position):
+        op = program.nodes[user].op
+        if isinstance(op, Store) and op.axes == axes:
+            spec = program.scope.tensors[op.tensor]
+            if (spec.shape, spec.dtype) == (shape, program.nodes[position].dtype):
+                return spec
+    return None
 
 
 def _free_name(taken: frozenset[str], name: str) -> str:
@@ -317,7 +331,8 @@ def _kernels(program: Program, cuts: list[Cut], joined: bool) -> list[Program]:
         name = part_name(program, number)
         found.append(_subprogram(program, name, known, cut))
         known[cut.node] = cut
-    stores = [p for p, node in enumerate(program.nodes) if isinstance(node.op, Store)]
+    written = {cut.spec.name for cut in cuts}
+    stores = [p for p, store in program.stores() if store.tensor not in written]
     for number, group in enumerate(_store_groups(program, stores, joined, frozenset(known))):
         whole = not cuts and not number
         name = program.name if whole else part_name(program, len(cuts) + number)
