@@ -14,6 +14,7 @@ from ir.ops.base import TensorSpec
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.targets.cuda.frame import Digit, Frame
+from ir.targets.cuda.naming import text_name
 
 VECTOR_BYTES = 16
 
@@ -94,7 +95,7 @@ def load_access(op: Load, spec: TensorSpec) -> Access:
     for index, extent in zip(op.index, spec.shape, strict=True):
         stride //= extent
         dimensions.append(Dimension(index.terms, index.constant, index.gather, stride, extent))
-    return Access(op.tensor, spec.dtype, tuple(dimensions))
+    return Access(text_name(op.tensor), spec.dtype, tuple(dimensions))
 
 
 def store_access(op: Store, spec: TensorSpec) -> Access:
@@ -102,4 +103,4 @@ def store_access(op: Store, spec: TensorSpec) -> Access:
     for axis, extent in zip(op.axes, spec.shape, strict=True):
         stride //= extent
         dimensions.append(Dimension(((axis, 1),), 0, None, stride, extent))
-    return Access(op.tensor, spec.dtype, tuple(dimensions))
+    return Access(text_name(op.tensor), spec.dtype, tuple(dimensions))

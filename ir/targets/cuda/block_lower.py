@@ -20,6 +20,7 @@ from ir.targets.cuda.frame import Share, blocked
 from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.loops import TileBody
 from ir.targets.cuda.merging import ARRIVALS, SHARES
+from ir.targets.cuda.naming import text_name
 from ir.targets.cuda.overlap import await_kernel_before, starts_early
 from ir.targets.cuda.passes import find_passes, needed
 from ir.targets.cuda.readers import read_again
@@ -313,6 +314,6 @@ def kernel_head(
     for spec in program.tensors:
         constness = "const " if spec.role == "input" else ""
         storage = scalars.STORAGE[spec.dtype]
-        parameters.append(f"{constness}{storage}* __restrict__ {spec.name}")
+        parameters.append(f"{constness}{storage}* __restrict__ {text_name(spec.name)}")
     bounds = f"__launch_bounds__({threads}{f', {resident}' if resident else ''})"
     return f"TW_KERNEL {bounds} {extra}{name}({', '.join([*parameters, *more])})"

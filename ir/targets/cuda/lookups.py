@@ -42,4 +42,4 @@ def _index(program: Program, position: int, gather: int, origins: Mapping[str, s
     parts = [f"{origins[axis]} * {access.stride(axis)}" for axis in axes]
     if access.constant or not parts:
         parts.append(str(access.constant))
-    return f"(i32){op.tensor}[{' + '.join(parts)}]"
+    return f"(i32){access.tensor}[{' + '.join(parts)}]"

@@ -21,6 +21,7 @@ from ir.targets.cuda.mma_fragments import Fragments
 from ir.targets.cuda.mma_operands import StageTile
 from ir.targets.cuda.mma_plan import MmaPlan
 from ir.targets.cuda.mma_store import store_direct, store_staged
+from ir.targets.cuda.naming import text_name
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.raster import declare_place
 from ir.targets.cuda.registers import Fragment, Team
@@ -35,7 +36,7 @@ class MmaLowering:
         self.w = Writer()
         self.w.reserve(
             "thread", "warp", "lane", "smem", "block", "next", "slot", "ahead", "later",
-            *(spec.name for spec in program.tensors),
+            *(text_name(spec.name) for spec in program.tensors),
         )  # fmt: skip
 
     def run(self) -> Launch:

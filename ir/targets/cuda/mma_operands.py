@@ -19,6 +19,7 @@ from ir.program import Program
 from ir.targets.cuda.access import Access, load_access
 from ir.targets.cuda.lanes import line_swizzle, panel_offset
 from ir.targets.cuda.mma_synthesised import FragmentRead, fragment_read
+from ir.targets.cuda.naming import text_name
 from ir.targets.cuda.products import largest_load, loads_of
 from ir.targets.cuda.sides import Side
 from ir.targets.cuda.transfers import reach
@@ -66,7 +67,7 @@ class StageTile:
     def stem(self) -> str:
         """What the tile is called in a kernel's text."""
         op = self.program.nodes[self.position].op
-        return op.tensor if isinstance(op, Load) else f"operand_{self.position}"
+        return text_name(op.tensor) if isinstance(op, Load) else f"operand_{self.position}"
 
     @cached_property
     def inside(self) -> bool:

@@ -16,6 +16,7 @@ from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import Digit, Frame
 from ir.targets.cuda.lanes import thread_part
+from ir.targets.cuda.naming import text_name
 from ir.targets.cuda.writer import Writer
 
 SCRATCH_BYTES = 8  # of a thread for one register that crosses warps
@@ -73,7 +74,7 @@ class Registers:
         self.shared_place = False  # whether two of them use one place
         self.looping = False  # whether what is written now is repeated
         self._thread_parts: dict[str, str] = {}
-        writer.reserve("thread", *(spec.name for spec in program.tensors))
+        writer.reserve("thread", *(text_name(spec.name) for spec in program.tensors))
 
     # -- where things are
 

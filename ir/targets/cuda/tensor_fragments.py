@@ -18,6 +18,7 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.lanes import line_swizzle, matrix_row
+from ir.targets.cuda.naming import text_name
 from ir.targets.cuda.operands import ATOM, OperandTile
 from ir.targets.cuda.packed import HALVES, PackedWords
 from ir.targets.cuda.products import loads_of
@@ -97,7 +98,7 @@ class OperandEvaluator(Evaluator):
         if tile is None:
             return super()._load(position)
         node = self.nodes[position]
-        fragment = self.new(tile.spec.name, node.axes, node.dtype)
+        fragment = self.new(text_name(tile.spec.name), node.axes, node.dtype)
         if self.by_matrices(tile):
             self._from_matrices(tile, fragment)
             return fragment
@@ -221,7 +222,7 @@ class Fragments:
 
     def _stem(self, position: int) -> str:
         op = self.nodes[position].op
-        return op.tensor if isinstance(op, Load) else f"operand_{position}"
+        return text_name(op.tensor) if isinstance(op, Load) else f"operand_{position}"
 
     @contextmanager
     def block(self) -> Iterator[None]:

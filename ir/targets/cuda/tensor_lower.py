@@ -18,6 +18,7 @@ from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.lookups import declare_lookups
 from ir.targets.cuda.merging import Meeting
 from ir.targets.cuda.multicast import first_block, first_line, peer_mask, peer_rank
+from ir.targets.cuda.naming import text_name
 from ir.targets.cuda.operands import OperandTile
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.passes import find_passes
@@ -58,12 +59,13 @@ class TensorLowering:
             w.lines += consumer.lines
         if self.plan.cluster_blocks > 1:
             w.line("tw_cluster_sync();")
-        tensors = [s for s in self.program.tensors if self._pointed(s.name, w.text)]
+        tensors = [s for s in self.program.tensors if self._pointed(text_name(s.name), w.text)]
         parameters = [*self.maps.values(), *(Parameter(spec.name) for spec in tensors)]
         words = [f"const __grid_constant__ tw_tensor_map {name}" for name in self.maps]
         for spec in tensors:
             constness = "const " if spec.role == "input" else ""
-            words.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {spec.name}")
+            storage = scalars.STORAGE[spec.dtype]
+            words.append(f"{constness}{storage}* __restrict__ {text_name(spec.name)}")
         places = self.grid.total() // self.plan.parts * self.plan.cluster_size
         rooms = rooms_of(self.plan, self.grid.blocks() if self.stream else places, self.name)
         parameters += [Parameter(room.argument) for room in rooms]

@@ -14,6 +14,7 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.access import Access, load_access, store_access
 from ir.targets.cuda.frame import Digit, Frame
 from ir.targets.cuda.lanes import digits_part
+from ir.targets.cuda.naming import text_name
 from ir.targets.cuda.registers import Fragment, Point, Registers, Team, number_of, times
 from ir.targets.cuda.writer import Writer
 
@@ -151,7 +152,7 @@ class Transfers(Registers):
     def label_of(self, position: int) -> str:
         op = self.nodes[position].op
         assert isinstance(op, Load)
-        return op.tensor
+        return text_name(op.tensor)
 
     def _place_of(
         self, staged: Staged, digits: tuple[Digit, ...], point: Point, width: int, size: int

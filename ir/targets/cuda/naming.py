@@ -1,0 +1,18 @@
+"""What tensors are called in a kernel's text, which has words and names of its own."""
+
+from __future__ import annotations
+
+import re
+
+_OWN = re.compile(r"[tv]\d+|(cut|kept)_\w+")  # what goes from kernel to kernel
+_MACROS = frozenset({"NULL", "NAN", "INFINITY", "HUGE_VAL"})
+
+
+def text_name(tensor: str) -> str:
+    """A tensor's name in text: its own, if no word of the text can be that.
+
+    Whatever the text calls anything itself has no capital, but for macros.
+    """
+    plain = any(letter.isupper() for letter in tensor) or _OWN.fullmatch(tensor)
+    safe = plain and tensor not in _MACROS and not tensor.startswith("TW_")
+    return tensor if safe else f"{tensor}_data"

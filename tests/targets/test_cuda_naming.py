@@ -1,0 +1,47 @@
+"""Tensors may be called what kernels call something else, or what C++ does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ir import Graph, cast, contract, silu
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.naming import text_name
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE
+from tests.targets.test_cuda_emulated import problems
+
+NAMES = (
+    ("v", "i", "lane", "row"), ("group", "smem", "member", "tile"), ("max", "thread", "int", "u32"),
+)  # fmt: skip
+
+
+def _named(names: tuple[str, ...]) -> Program:
+    g = Graph("named")
+    m, n, k = g.axes(m=72, n=80, k=64)
+    x, w = g.input(names[0], (m, k), "bf16"), g.input(names[1], (n, k), "bf16")
+    bias = g.input(names[2], (n,), "f32")
+    g.output(names[3], cast(silu(contract(x, w, over=k) + bias), "bf16"))
+    return g.program()
+
+
+def test_names_of_the_text_are_no_tensors() -> None:
+    assert [text_name(name) for name in ("A", "bias_A", "t7")] == ["A", "bias_A", "t7"]
+    words = ("v", "int", "x", "NULL", "TW_INF")
+    assert [text_name(word) for word in words] == [f"{word}_data" for word in words]
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("engine", ["wgmma", "mma", "fma"])
+@pytest.mark.parametrize("names", NAMES)
+def test_any_name_will_do(names: tuple[str, ...], engine: str) -> None:
+    program = _named(names)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    space = BACKEND.space(program, HARDWARE).pin({"engine": engine})
+    row = space.sample(np.random.default_rng(0), 1)[0]
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    assert {argument.name for argument in kernel.arguments} >= set(names)
+    assert not problems(program, kernel, inputs, bounds_of(program, inputs), 0)
