@@ -428,14 +428,20 @@ class Space:
         if self.shape.governing:
             legal = sum(part.legal_share(rng, rows) * part.size for part in self._branches)
             return legal / self.size
-        share = 1.0
-        for rules in groups_of(self.reads):
-            space = replace(self, constraints=tuple(self.constraints[n] for n in rules))
-            hits = draws = 0
-            while hits < SURE_HITS and draws < 20 * rows:
-                hits += int(space.legal(self.shape.draw(rng, rows)).sum())
-                draws += rows
-            share *= hits / draws
+        parts = [
+            replace(self, constraints=tuple(self.constraints[n] for n in rules))
+            for rules in groups_of(self.reads)
+        ]
+        share, draws = 1.0, 0
+        hits = np.zeros(len(parts), dtype=np.int64)
+        while parts:
+            drawn = self.shape.draw(rng, rows)  # one for all: they look at different columns
+            hits += [int(part.legal(drawn).sum()) for part in parts]
+            draws += rows
+            known = (hits >= SURE_HITS) | (draws >= 20 * rows)
+            share *= float(np.prod(hits[known] / draws))
+            parts = [part for part, done in zip(parts, known, strict=True) if not done]
+            hits = hits[~known]
         return share
 
     def removed(self, rng: np.random.Generator, rows: int = 20_000) -> dict[str, float]:

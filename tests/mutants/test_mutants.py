@@ -26,8 +26,8 @@ from tests.mutants.suite import Found, Machine, Suite
 
 
 def _by_turns(target: int) -> pytest.MarkDecorator:
-    """A third of the cases on each of the two targets; all on both with those that are long."""
-    marks = [() if n % 3 == target else (pytest.mark.long,) for n in range(len(CASES))]
+    """A fifth of the cases on each of the two targets; all on both with those that are long."""
+    marks = [() if n % 5 == target else (pytest.mark.long,) for n in range(len(CASES))]
     cases = [pytest.param(n, id=NAMES[n], marks=marks[n]) for n in range(len(CASES))]
     return pytest.mark.parametrize("number", cases)
 

@@ -124,7 +124,7 @@ def check_meaning(case: Case) -> None:
     assert parse(str(made.program)) == made.program
 
 
-def check_tuned(case: Case, capsys: pytest.CaptureFixture[str], count: int = 8) -> None:
+def check_tuned(case: Case, capsys: pytest.CaptureFixture[str], count: int) -> None:
     """`tilewright tune` on the CPU with `count` trials: each of them is right for the search, and
     its kernel, run by a process of its own in guarded memory, for the reference."""
     words = [f"{name}={value}" for name, value in case.arguments.items()]

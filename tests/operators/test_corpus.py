@@ -75,10 +75,13 @@ def test_the_oracle_says_what_the_reference_says(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("count", [4, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", FIRST, ids=str)
-def test_every_operator_tunes_on_the_cpu(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
-    """From the command line with 8 trials; in each family the extents of some are odd."""
-    check_tuned(case, capsys)
+def test_every_operator_tunes_on_the_cpu(
+    case: Case, count: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the command line; in each family the extents of some are odd."""
+    check_tuned(case, capsys, count)
 
 
 @pytest.mark.long
