@@ -25,6 +25,7 @@ from tests.operators.contract import (
 
 _LINES = 40
 _SMALL_FLOPS = 20e6
+_TRIALS = 8
 
 
 def _cases() -> Iterator[Case]:
@@ -75,13 +76,10 @@ def test_the_oracle_says_what_the_reference_says(case: Case) -> None:
 
 
 @pytest.mark.usefixtures("store")
-@pytest.mark.parametrize("count", [4, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize("case", FIRST, ids=str)
-def test_every_operator_tunes_on_the_cpu(
-    case: Case, count: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_operator_tunes_on_the_cpu(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     """From the command line; in each family the extents of some are odd."""
-    check_tuned(case, capsys, count)
+    check_tuned(case, capsys, _TRIALS)
 
 
 @pytest.mark.long
