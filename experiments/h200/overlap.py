@@ -82,11 +82,10 @@ def page(told: dict[str, Any]) -> str:
     peers = ("straight", "FlashAttention-3", "cuDNN")
     head, cases = told["header"], list(dict.fromkeys(row["case"] for row in told["rows"]))
     versions = ", ".join(f"{name} {number}" for name, number in head["versions"].items())
-    command = told["rows"][0]["command"]
     lines = [
         "# Attention with its blocks overlapped, and one by one", "",
         f"{head['hardware']}, {versions}, {head['date']}; `{told['rows'][0]['command']}`.", "",
-        f"bf16, one search of {SEARCH:.0f} s for each row; all sides in one run, in turns, medians. "
+        f"bf16, a search of {SEARCH:.0f} s for each row; all sides in one run, in turns, medians. "
         "Ratios above 1: ours is faster. `straight`: the schedule found, with `order=straight`.",
         "", "| case | us | TFLOP/s | order | straight | FlashAttention-3 | cuDNN | trials |",
         "|---|---|---|---|---|---|---|---|",
