@@ -68,20 +68,23 @@ def _end(pid: int) -> int:
 
 
 def _spawn(server_channel: socket.socket, channel: int, errors: int) -> int:
+    server = os.getpid()
     pid = os.fork()
     if pid:
         os.close(channel)
         os.close(errors)
         return pid
     server_channel.close()
-    _isolate(errors)
+    _isolate(server, errors)
     _work(socket.socket(fileno=channel))
 
 
-def _isolate(errors: int) -> None:
+def _isolate(server: int, errors: int) -> None:
     """Die with the server, write to nobody's terminal, fill nobody's disk."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:  # it was gone before anybody was told
+        os._exit(1)
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)

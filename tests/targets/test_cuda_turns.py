@@ -40,7 +40,7 @@ def test_the_turn_passes_while_the_last_products_run() -> None:
 def test_residuals_share_sectors_with_the_next_load() -> None:
     """Four threads read 16 of the 32 bytes that L2 hands out: the rest has to stay in L1."""
     text = lowered(64, 64 * 300, 320)[1].text("cuda")
-    assert "tw_load_4(residual_at" in text
+    assert "tw_load_4(residual_data_at" in text
     assert "_stream(" not in text
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from ir.columns import Columns, tables_of
 from ir.dtypes import dtype_of
+from ir.kernel.modulo import STRAIGHT
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.rewrite.domain import live_range
@@ -168,8 +169,15 @@ class TensorRules(TensorLayouts):
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
             total = total + block * self._scores_are_kept(columns)
+            total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
+
+    def _is_straight(self, columns: Columns) -> Any:
+        name = self.name(ORDER)
+        if name not in columns:
+            return np.ones(columns.rows, dtype=bool)
+        return columns.is_(name, STRAIGHT)
 
     def _scores_are_kept(self, columns: Columns) -> Any:
         """Where two blocks of an inner product are in registers."""
