@@ -22,7 +22,7 @@ def _chosen(fill: float | None = None, dtype: str = "i32", along: str = "b") -> 
     b, m, n, k = axes.values()
     x, which = g.input("X", (b, m, k), "bf16"), g.input("which", (axes[along],), dtype)
     w = g.tensor("W", (3, 80, 128), "bf16", fill)
-    chosen = w[cast(which, "i32"), n, k]
+    chosen = w[which, n, k]
     g.output("Y", cast(contract(x, chosen, over=k), "bf16"))
     return g.program()
 
@@ -34,19 +34,35 @@ def _written(program: Program) -> list[str]:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@pytest.mark.parametrize(("fill", "dtype"), [(None, "i32"), (0.0, "i64")])
+@pytest.mark.parametrize(
+    ("fill", "dtype"), [(None, "i32"), (None, "i64"), (0.0, "i64"), (0.0, "i16")]
+)
 def test_indices_choose_matrices_those_beyond_the_tensor_too(
     fill: float | None, dtype: str
 ) -> None:
     program = _chosen(fill, dtype)
     inputs = random_inputs(program, np.random.default_rng(1))
-    inputs["which"][:] = [2, -1, 0, 7, 1]
+    inputs["which"][:] = [2, -1, 0, 7, (1 << 32) + 1 if dtype == "i64" else 1]
     wanted = bounds_of(program, inputs)
     space = BACKEND.space(program, HARDWARE).pin({"engine": "wgmma"})
     for turn, row in enumerate(space.sample(np.random.default_rng(2), 4)):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         found = problems(program, kernel, inputs, wanted, (0, 6, 9, 15)[turn])
         assert not found, space.schedule(row).to_json()
+
+
+@pytest.mark.parametrize(
+    ("source", "copied"),
+    [("i16", False), ("u32", True), ("f32", True), ("i64", True)],
+)
+def test_casts_that_change_an_index_are_computed(source: str, copied: bool) -> None:
+    """Numbers that a cast rounds or wraps are not read as they are stored."""
+    g = Graph("cast_index")
+    b, m, n, k = g.axes(b=5, m=72, n=80, k=128)
+    which = cast(g.input("which", (b,), source), "i32")
+    chosen = g.tensor("W", (3, 80, 128), "bf16")[which, n, k]
+    g.output("Y", cast(contract(g.input("X", (b, m, k), "bf16"), chosen, over=k), "bf16"))
+    assert (len(_written(g.program())) > 1) == copied
 
 
 def test_nothing_is_copied_where_an_index_is_that_of_a_batch() -> None:

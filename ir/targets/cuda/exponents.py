@@ -58,8 +58,9 @@ def scaled_value(program: Program, position: int) -> tuple[int, float] | None:
     left, right = program.nodes[position].args
     for value, factor in ((left, right), (right, left)):
         op = program.nodes[factor].op
-        if isinstance(op, Constant) and program.nodes[value].dtype == "f32":
-            return value, float(op.value)
+        finite = isinstance(op, Constant) and math.isfinite(op.value)
+        if finite and program.nodes[value].dtype == "f32":
+            return value, float(op.value)  # type: ignore[attr-defined]
     return None
 
 

@@ -25,10 +25,10 @@ def declare_lookups(
         assert isinstance(own, Load)
         for gather, extent in operand.gathers:
             index = _index(program, operand.position, gather, origins)
-            if own.fill is None:  # as the meaning has it; what is beyond a tensor is read as zero
-                index = f"min(max({index}, 0), {extent - 1})"
+            # as the meaning has it; what is beyond a tensor, by one or by more, is read as zero
+            least, most = (0, extent - 1) if own.fill is None else (-1, extent)
             name = w.name(f"{operand.spec.name}_index")
-            w.line(f"const i32 {name} = {index};")
+            w.line(f"const i32 {name} = (i32)min(max({index}, (i64){least}), (i64){most});")
             found[looked_up(operand.position, gather)] = name
     return found
 
@@ -42,4 +42,4 @@ def _index(program: Program, position: int, gather: int, origins: Mapping[str, s
     parts = [f"{origins[axis]} * {access.stride(axis)}" for axis in axes]
     if access.constant or not parts:
         parts.append(str(access.constant))
-    return f"(i32){access.tensor}[{' + '.join(parts)}]"
+    return f"(i64){access.tensor}[{' + '.join(parts)}]"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ir.dtypes import dtype_of
+from ir.dtypes import dtype_of, whole_range
 from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Map
 from ir.ops.reduce import Carry, Contract, Reduce
@@ -122,13 +122,24 @@ def copy_problem(
 
 
 def index_load(program: Program, load: int, gather: int) -> int | None:
-    """The load that tells an index of another load, as it is or cast; None if it is computed."""
+    """The load that tells an index of another load, as it is or widened; None if it is computed."""
     position = program.nodes[load].args[gather]
     while isinstance(program.nodes[position].op, Cast):
-        (position,) = program.nodes[position].args
+        (source,) = program.nodes[position].args
+        if not _widens(program.nodes[source].dtype, program.nodes[position].dtype):
+            return None
+        position = source
     op = program.nodes[position].op
     plain = isinstance(op, Load) and op.fill is None and not program.nodes[position].args
     return position if plain else None
+
+
+def _widens(source: str, dtype: str) -> bool:
+    """Whether a cast between integers keeps every value."""
+    if any(dtype_of(name).kind not in ("int", "uint") for name in (source, dtype)):
+        return False
+    (least, most), (low, high) = whole_range(source), whole_range(dtype)
+    return low <= least and most <= high
 
 
 def _lookup_problem(program: Program, position: int, op: Load) -> str:

@@ -14,7 +14,7 @@ from ir.ops.map import Cast
 from ir.targets.cuda.bounds import free_blocks
 from ir.targets.cuda.passes import Pass, needed
 from ir.targets.cuda.registers import Fragment
-from ir.targets.cuda.tensor_order import BODY, keeps_scores
+from ir.targets.cuda.tensor_order import BODY
 from ir.targets.cuda.tensor_plan import Ring
 
 if TYPE_CHECKING:
@@ -114,8 +114,7 @@ class ChainedPass:
             stage = self.order.stages[BODY.place("between")]
             if free.low:
                 first = self._until(first, _folded("max", free.low), stage)
-            assumed = free.masks, frozenset((axis,))
-            with self._assuming(*assumed):
+            with self._assuming(free.masks, frozenset((axis,))):
                 first = self._until(first, _folded("min", free.high or ("blocks",)), stage)
         self._loop(first, "blocks")
 
@@ -155,7 +154,7 @@ class ChainedPass:
                     self._issue(operation.name, section.later(stage))
                 else:
                     self.body.later = section.later(stage)
-                    getattr(self, f"_{operation.name}")(section.iteration(stage))
+                    self._compute(operation.name, section.iteration(stage))
 
     def _issue(self, name: str, later: str) -> None:
         products = self.products[name]
@@ -196,6 +195,12 @@ class ChainedPass:
 
     # -- what threads do
 
+    def _compute(self, name: str, iteration: str) -> None:
+        if name == "between":
+            self._between(iteration)
+        else:
+            self._fold()
+
     def _between(self, iteration: str) -> None:
         """Reductions of the inner products' block, and what is made of it once for all readers."""
         e = self.body.e
@@ -212,17 +217,7 @@ class ChainedPass:
         for store in self.one.stores:
             self.body.store(store)
         for value in self._shared:
-            self._weigh(value)
-
-    def _weigh(self, value: int) -> None:
-        """Form what becomes an operand; a copy of an inner product that the next one overwrites."""
-        e = self.body.e
-        scores = e.fragment(value)
-        if value in self.t.inner and keeps_scores(self.order):
-            node = self.body.nodes[value]
-            e.values[value] = e.new(e.label(value), node.axes, node.dtype)
-            with e.each(scores.digits) as point:
-                e.w.line(f"{e.element(e.values[value], point)} = {e.element(scores, point)};")
+            e.fragment(value)
 
     @cached_property
     def _shared(self) -> tuple[int, ...]:
@@ -233,9 +228,8 @@ class ChainedPass:
             found.append(node.args[0] if isinstance(node.op, Cast) else product.a)
         return tuple(dict.fromkeys(found))
 
-    def _fold(self, iteration: str) -> None:
+    def _fold(self) -> None:
         """Correct the outer sums, and pack what they add up next."""
-        del iteration
         for product in self.products["outer"]:
             if self.body.later != "false":
                 self.body.rescale(product.position, self.sums[product.position])

@@ -10,6 +10,7 @@ from ir.columns import Decision
 from ir.kernel.body import Body
 from ir.kernel.modulo import STRAIGHT, Order, order_named, orders
 from ir.kernel.synchronise import synchronised
+from ir.kernel.verify import verify
 from ir.ops.load import Load
 from ir.targets.cuda.roles import Roles
 
@@ -27,8 +28,11 @@ def is_compiled(order: Order) -> bool:
     """Whether ptxas (13.0) lets products run on behind a wait.
 
     It makes them wait for each other where sums of an earlier step are read while some still run.
+    Raises OrderError for waits that do not keep the meaning of the loop.
     """
-    waits = [step.wait for step in synchronised(order).steps if step.wait is not None]
+    scheduled = synchronised(order)
+    verify(scheduled)
+    waits = [step.wait for step in scheduled.steps if step.wait is not None]
     return all(not age for wait in waits if wait.running for _, age in wait.done)
 
 
@@ -52,8 +56,3 @@ def order_decision(name: str, owner: str) -> Decision:
 
 def order_of(name: str) -> Order:
     return order_named(BODY, name)
-
-
-def keeps_scores(order: Order) -> bool:
-    """Whether a block's inner products run while what was made of those before is still read."""
-    return order.stages[BODY.place("fold")] > order.stages[BODY.place("inner")]

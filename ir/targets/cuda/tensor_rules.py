@@ -23,7 +23,6 @@ from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_layouts import LEAST_ACROSS, TensorLayouts
 from ir.targets.cuda.tensor_order import NAME as ORDER
-from ir.targets.cuda.tensor_order import ORDERS, keeps_scores
 from ir.targets.cuda.tensor_plan import (
     GROUP,
     LINE,
@@ -168,7 +167,6 @@ class TensorRules(TensorLayouts):
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
-            total = total + block * self._scores_are_kept(columns)
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
@@ -178,14 +176,6 @@ class TensorRules(TensorLayouts):
         if name not in columns:
             return np.ones(columns.rows, dtype=bool)
         return columns.is_(name, STRAIGHT)
-
-    def _scores_are_kept(self, columns: Columns) -> Any:
-        """Where two blocks of an inner product are in registers."""
-        name = self.name(ORDER)
-        if name not in columns:
-            return np.zeros(columns.rows, dtype=bool)
-        kept = [columns.is_(name, text) for text, order in ORDERS.items() if keeps_scores(order)]
-        return np.logical_or.reduce(kept)
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns)
