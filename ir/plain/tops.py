@@ -69,7 +69,8 @@ class _Pieced:
         self.piece = Piece.of(values, op.axis, pieces)
         self.size = self.program.axes[op.rank]
         self.others = [axis for axis in self.program.nodes[arg].axes if axis != op.axis]
-        self.shape = (*self.program.scope.shape(self.others), self.piece.count * self.size)
+        self.count = (self.piece.count - 1) * self.size + min(self.piece.last, self.size)
+        self.shape = (*self.program.scope.shape(self.others), self.count)
         self.tops = values.part(1, self.shape, values.dtype(arg))
         self.places = values.part(1, self.shape, "i32")
 
@@ -119,8 +120,7 @@ class _Pieced:
         new = body.let(Element(self.tops.name, where, self.tops.dtype), "top")
         place = convert(Element(self.places.name, where, "i32"), "i64")
         _insert(body, self.op, (new, place), number, held, places)
-        count = (self.piece.count - 1) * self.size + min(self.piece.last, self.size)
-        block.add(Loop(number, count, body.body))
+        block.add(Loop(number, self.count, body.body))
         _stored(self.values, block, self.group, at, held, places)
         return step(self.values, block, points)
 

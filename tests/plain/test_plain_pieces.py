@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ir import Graph, cast
@@ -218,6 +218,7 @@ def test_neighbours_are_read_one_after_the_other() -> None:
 
 
 @settings(max_examples=40, deadline=None)
+@example((2, 7), 2, "f32", False, 3, 0)  # the last piece is shorter than what is held
 @given(
     st.sampled_from(((1, 1), (2, 7), (1, 12), (3, 11))),
     st.integers(1, 4),
