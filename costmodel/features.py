@@ -44,7 +44,15 @@ def feature_names(space: Space) -> tuple[str, ...]:
 
 
 def traits(space: Space, matrix: Matrix) -> FloatMatrix:
-    """Features with one schema for all spaces of a target; columns as `trait_names` lists them."""
+    """Features with one schema for all spaces of a target; columns as `trait_names` lists them.
+
+    A row of a space that chooses among others has those of the one that it chooses.
+    """
+    if space.alternatives is not None:
+        found = np.empty((len(matrix), len(trait_names(space))), dtype=np.float32)
+        for rows, own, part in space.alternatives.each(space, matrix):
+            found[rows] = traits(own, part)
+        return found
     columns = space.columns(matrix)
     parts = [_group_columns(space, columns, group) for group in GROUPS]
     if space.features is not None:

@@ -27,8 +27,8 @@ MAX_DOMAIN = 32_767
 class Decision:
     """One choice: its domain, the axis, value or stage that owns it, and why it exists.
 
-    With `when`, it is in force only where another decision, which stands before it and is always
-    in force, has that value; elsewhere it keeps its first value, so that no two rows mean the same.
+    With `when`, it is in force only where another decision, which stands before it, is in force and
+    has that value; elsewhere it keeps its first value, so that no two rows mean the same.
     `unsaid` is what a schedule means that was written before there was this choice.
     """
 

@@ -70,10 +70,13 @@ def prefixes(count: int) -> tuple[str, ...]:
 
 def part_of(schedule: Schedule, prefix: str) -> Schedule:
     """What a schedule says of one of the spaces, by that space's own names."""
-    return Schedule.of(schedule.target, _own(schedule.as_dict(), prefix)) if prefix else schedule
+    return (
+        Schedule.of(schedule.target, own_values(schedule.as_dict(), prefix)) if prefix else schedule
+    )
 
 
-def _own(values: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+def own_values(values: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+    """The values whose names begin with a prefix, by what follows it."""
     size = len(prefix)
     return {name[size:]: value for name, value in values.items() if name.startswith(prefix)}
 
@@ -91,7 +94,7 @@ def _within(rule: Constraint, prefix: str) -> Constraint:
         return rule.check(columns.part(prefix))
 
     def explain(values: Mapping[str, Value]) -> str:
-        return rule.explain(_own(values, prefix))
+        return rule.explain(own_values(values, prefix))
 
     return Constraint(
         prefix + rule.name,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from math import prod
 
 import networkx as nx
 
@@ -31,16 +32,34 @@ from ir.stages import (
 SIMPLE = 2  # operations that an operand of a wider reduction may repeat at every use
 CHEAP = 4  # operations that a reader over the same points may repeat
 COSTLY = 8  # operations from which a function counts as a series
+AGAIN = 4  # uses of an operand from which it may be worth storing
 
 
-def stage_program(program: Program) -> StagedProgram:
-    """Partition `program` (streamed or not) into stages."""
-    return _Partition(program).run()
+def stage_program(
+    program: Program, kept: frozenset[int] = frozenset(), computed: frozenset[int] = frozenset()
+) -> StagedProgram:
+    """Partition `program` (streamed or not) into stages.
+
+    Of operands of reductions, `kept` are stored and `computed` are not, whatever the rule says.
+    """
+    return _Partition(program, kept, computed).run()
+
+
+def operand_choices(program: Program) -> dict[int, bool]:
+    """The operands of reductions that may be stored, or computed at every use; whether they are
+    stored unless it is said."""
+    return _Partition(program).choices()
 
 
 class _Partition:
-    def __init__(self, program: Program) -> None:
+    def __init__(
+        self,
+        program: Program,
+        kept: frozenset[int] = frozenset(),
+        computed: frozenset[int] = frozenset(),
+    ) -> None:
         self.program = program
+        self.kept, self.computed = kept, computed
         self.nodes = program.nodes
         self.order = {axis: i for i, axis in enumerate(self._axis_order())}
         self.absorbed = self._absorbed()
@@ -120,7 +139,24 @@ class _Partition:
             for extra in (accumulator.factor, accumulator.addend):
                 if extra is not None and self._cost(extra) > 0:
                     found.add(extra)
+        found = found - self.computed | self.kept
         return {p for p in found if not is_reduction(self.nodes[p])}
+
+    def choices(self) -> dict[int, bool]:
+        """Computed operands that wider reductions use again and again."""
+        forced = self.forced()
+        found: dict[int, bool] = {}
+        for position, node in enumerate(self.nodes):
+            if not is_reduction(node):
+                continue
+            domain = self.domain(position)
+            for term in self.accumulator(position).terms:
+                op, axes = self.nodes[term].op, frozenset(self.nodes[term].axes)
+                again = prod(self.program.axes[axis] for axis in domain - axes)
+                plain = isinstance(op, (Map, Cast)) and axes and not self._is_running(term)
+                if plain and again >= AGAIN and (term not in forced or self._cost(term) <= COSTLY):
+                    found[term] = term in forced
+        return found
 
     def groups(self) -> list[list[int]]:
         """Reductions, siblings (same domain, same axes, independent) together."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from ir.errors import Refusal, UsageError
 from ir.parts import Numbers, Parts, groups_of, parts_of
 from ir.schedule import Schedule, Value
 from ir.variation import Shape
+
+if TYPE_CHECKING:
+    from ir.alternatives import Alternatives
 
 __all__ = ["Column", "Columns", "Constraint", "Decision", "Mask", "Matrix", "Space", "Summary"]
 
@@ -75,6 +78,7 @@ class Space:
     features: Callable[[Columns], Features] | None = None
     pins: tuple[tuple[str, int], ...] = ()  # (decision, domain index)
     meaning: Callable[[Columns], NDArray[np.int32]] | None = None  # see `meanings`
+    alternatives: Alternatives | None = None  # the spaces that this one chooses among
 
     def __post_init__(self) -> None:
         if len(self._tables) != len(self.decisions):
@@ -121,6 +125,15 @@ class Space:
         hint = f"; the nearest is {near[0]!r}" if near else ""
         raise UsageError(f"no decision {name!r} in this space{hint}")
 
+    @property
+    def blank(self) -> Matrix:
+        """One row, of the first value of every decision."""
+        return np.zeros((1, len(self.decisions)), dtype=np.int16)
+
+    def place(self, name: str) -> int:
+        """The column of a decision."""
+        return self._tables[name].position
+
     def pin(self, pins: Mapping[str, object] | None = None, /, **named: object) -> Space:
         """The space with these decisions fixed. Domains, and so codes and features, stay.
 
@@ -144,6 +157,7 @@ class Space:
                 f"{decision.name} is pinned, but only in force with {parent}={value}; "
                 f"{parent}={pinned} is pinned too: drop one of them"
             )
+        self._pin_condition(known, fixed)
 
     def columns(self, matrix: Matrix) -> Columns:
         return Columns(self._tables, matrix)
@@ -185,6 +199,7 @@ class Space:
         """Values of decisions that a schedule may leave out."""
         parents = {decision.when[0] for decision in self.decisions if decision.when}
         found: dict[str, Value] = {}
+        idle: set[str] = set()
         for decision in self.decisions:
             if decision.name in parents and decision.initial is not None:
                 found[decision.name] = decision.initial
@@ -192,7 +207,8 @@ class Space:
                 found[decision.name] = decision.unsaid
             if decision.when is not None:
                 parent, value = decision.when
-                if {**found, **given}.get(parent, value) != value:
+                if parent in idle or {**found, **given}.get(parent, value) != value:
+                    idle.add(decision.name)
                     found[decision.name] = decision.domain[0]
         return found
 
@@ -248,7 +264,11 @@ class Space:
 
     def _bound(self, when: tuple[str, Value] | None, columns: Columns) -> NDArray[np.intp]:
         """The rows about which constraints with this condition say something."""
-        return np.arange(columns.rows) if when is None else np.flatnonzero(columns.is_(*when))
+        bound = np.ones(columns.rows, dtype=np.bool_)
+        while when is not None:
+            bound &= columns.is_(*when)
+            when = self.decision(when[0]).when
+        return np.flatnonzero(bound)
 
     def legal(self, matrix: Matrix, rules: Numbers | None = None) -> Mask:
         """Which rows satisfy every constraint, or these; later checks see only what is left."""

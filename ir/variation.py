@@ -26,11 +26,11 @@ class Shape:
     def sizes(self) -> NDArray[np.int64]:
         """Domain sizes, 1 for what is pinned or, by a pin, never in force."""
         sizes = np.array([len(decision.domain) for decision in self.decisions], dtype=np.int64)
-        pinned = dict(self.pins)
+        pinned, never = dict(self.pins), set[int]()
         for column, parent, code in self.conditions:
-            if pinned.get(parent, code) != code:
-                sizes[column] = 1
-        sizes[list(pinned)] = 1
+            if parent in never or pinned.get(parent, code) != code:
+                never.add(column)
+        sizes[[*pinned, *never]] = 1
         return sizes
 
     @cached_property
@@ -53,7 +53,7 @@ class Shape:
         """Which decisions of each row are in force."""
         mask = np.ones(matrix.shape, dtype=np.bool_)
         for parent, code, columns in self.dependent:
-            mask[:, columns] = (matrix[:, parent] == code)[:, None]
+            mask[:, columns] = (mask[:, parent] & (matrix[:, parent] == code))[:, None]
         return mask
 
     def settle(self, matrix: Matrix, varied: bool = False) -> Matrix:
@@ -63,15 +63,18 @@ class Shape:
         """
         if varied and not self.governing:
             return matrix
+        ruled = np.ones(matrix.shape, dtype=np.bool_)
         for parent, code, columns in self.dependent:
-            idle = np.flatnonzero(matrix[:, parent] != code)
+            here = ruled[:, parent] & (matrix[:, parent] == code)
+            ruled[:, columns] = here[:, None]
+            idle = np.flatnonzero(~here)
             if idle.size:
                 matrix[np.ix_(idle, columns)] = 0
         return matrix
 
     @cached_property
     def dependent(self) -> tuple[tuple[int, int, NDArray[np.intp]], ...]:
-        """(parent, code there, columns of the decisions in force with it)."""
+        """(parent, code there, columns of the decisions in force with it), parents first."""
         found: dict[tuple[int, int], list[int]] = {}
         for column, parent, code in self.conditions:
             found.setdefault((parent, code), []).append(column)

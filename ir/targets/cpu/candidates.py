@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ir.alternatives import FORM, Alternatives, chosen
 from ir.errors import UsageError
 from ir.joined import Joined, part_of, prefixes
 from ir.kernel import Kernel
 from ir.ops.base import TensorSpec
 from ir.phases import Phase, phases_of
 from ir.program import Program
+from ir.rewrite.forms import Rates, forms_of
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.stages import StagedProgram
 from ir.target import Hardware
 from ir.targets.cpu.evaluate import scalar_of
+from ir.targets.cpu.features import CLOCK
 from ir.targets.cpu.frame import PAGE, Frame, bytes_of
+from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.nest import SCALAR_BYTES
 from ir.targets.cpu.parts import StagedPart
@@ -25,6 +29,7 @@ from ir.targets.cpu.plan import round_up
 from ir.targets.cpu.splitting import WHOLE, split_program
 
 Part = StagedPart | PlainPart
+MEMORY = 10e9  # bytes a second that one machine's memory gives, for comparisons on paper
 
 
 def staged_program(program: Program) -> StagedProgram:
@@ -34,26 +39,55 @@ def staged_program(program: Program) -> StagedProgram:
 
 def space_of(program: Program, hardware: Hardware) -> Space:
     """Every decision for `program`; raises UsageError for dtypes that no scalar holds."""
+    forms = forms_of(program, rates_of(hardware)).offered
+    least = min(ideal_of(form.program, hardware) for form in forms) if len(forms) > 1 else None
+    spaces = {form.name: _space_of(form.program, hardware, least) for form in forms}
+    return Alternatives(FORM, spaces, next(iter(program.axes), program.name)).space()
+
+
+def rates_of(hardware: Hardware) -> Rates:
+    """What the machine does in a second, on paper."""
+    lanes = vector_row(hardware.isa).lanes
+    rate = CLOCK * hardware.threads * lanes
+    return Rates({"f32": 4 * rate, "f64": 2 * rate}, 2 * rate, MEMORY)
+
+
+def ideal_of(program: Program, hardware: Hardware) -> float:
+    """Cycles that a program takes at least."""
+    return sum(part.ideal for part in parts_of(program, hardware))
+
+
+def _space_of(program: Program, hardware: Hardware, least: float | None) -> Space:
     phases = phases_of(program)
     for spec in (spec for phase in phases for spec in phase.program.tensors):
         if scalar_of(spec.dtype) not in SCALAR_BYTES:
             raise UsageError(f"{program.name}: the cpu target has no {spec.dtype} ({spec.name})")
-    parts = parts_of(program, hardware)
+    parts = parts_of(program, hardware, least)
     joined = Joined.of([part.space() for part in parts])
     ideals = [part.ideal for part in parts] if len(parts) > 1 else []
     return joined.space(PhaseFeatures(joined, tuple(ideals)))
 
 
-def parts_of(program: Program, hardware: Hardware) -> tuple[Part, ...]:
-    """What computes each phase."""
+def parts_of(program: Program, hardware: Hardware, least: float | None = None) -> tuple[Part, ...]:
+    """What computes each phase; costs of a single one are relative to `least` cycles."""
+    phases = phases_of(program)
+    own = least if len(phases) == 1 else None
     return tuple(
-        PlainPart(phase.program, hardware) if phase.plain else StagedPart(phase.program, hardware)
-        for phase in phases_of(program)
+        PlainPart(phase.program, hardware)
+        if phase.plain
+        else StagedPart(phase.program, hardware, least=own)
+        for phase in phases
     )
 
 
 def lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool = False) -> Kernel:
     """Generate the kernel (with C text too if `full`); raises Refusal."""
+    forms = {form.name: form for form in forms_of(program, rates_of(hardware)).offered}
+    value, schedule = chosen(schedule, FORM, tuple(forms))
+    return _lower(forms[value].program, schedule, hardware, full)
+
+
+def _lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool) -> Kernel:
     entry = f"{program.name}_body"
     parts = parts_of(program, hardware)
     own = [part_of(schedule, prefix) for prefix in prefixes(len(parts))]

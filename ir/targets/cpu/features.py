@@ -29,8 +29,8 @@ Table = dict[str, Array]
 class Features:
     """Callable: columns -> (names, float32 matrix). The names are the same for every program."""
 
-    def __init__(self, decisions: Decisions) -> None:
-        self.decisions = decisions
+    def __init__(self, decisions: Decisions, least: float | None = None) -> None:
+        self.decisions, self.least = decisions, least
         self.hardware = decisions.hardware
         self.program = decisions.staged.program
 
@@ -47,6 +47,8 @@ class Features:
     @cached_property
     def ideal(self) -> float:
         """Cycles that the program takes at least, all threads busy."""
+        if self.least is not None:
+            return self.least
         arithmetic = sum(stage.ideal for stage in self.facts) / self.hardware.threads
         moved = self.program.bytes / BYTES_PER_CYCLE["l3"] / self.hardware.threads
         return max(arithmetic, moved, 1.0)

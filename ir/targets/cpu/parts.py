@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from ir.alternatives import RESIDENCE, Alternatives, chosen
 from ir.program import Program
+from ir.residence import AS_USUAL, Residence, residences
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import Hardware
@@ -31,17 +33,20 @@ class StagedPart:
 
     program: Program
     hardware: Hardware
+    residence: Residence = AS_USUAL
+    least: float | None = None  # cycles to which costs are relative, if not its own
 
     @cached_property
     def _features(self) -> Features:
-        return Features(self._decisions)
+        return Features(self._decisions, self.least)
 
     @cached_property
     def _decisions(self) -> Decisions:
         program, hardware = self.program, self.hardware
-        staged = split_program(program, WHOLE)
+        staged = split_program(program, WHOLE, self.residence)
         shapes = stage_shapes(staged, hardware.isa)
-        splits = choices(program, staged, hardware.threads)
+        usual = self.residence == AS_USUAL
+        splits = choices(program, staged, hardware.threads) if usual else (WHOLE,)
         vector = vector_row(hardware.isa)
         return Decisions(staged, shapes, hardware, vector, splits, program)
 
@@ -51,6 +56,18 @@ class StagedPart:
         return self._features.ideal
 
     def space(self) -> Space:
+        """The space of all residences; costs of each are relative to the same."""
+        if self.residence != AS_USUAL:
+            return self._own_space()
+        others = {r.name: self._at(r) for r in residences(self.program)}
+        spaces = {name: part._own_space() for name, part in others.items()}
+        owner = next(iter(self.program.axes), self.program.name)
+        return Alternatives(RESIDENCE, spaces, owner).space()
+
+    def _at(self, residence: Residence) -> StagedPart:
+        return StagedPart(self.program, self.hardware, residence, self.ideal)
+
+    def _own_space(self) -> Space:
         decisions = self._decisions
         found = decisions.all()
         rules = Constraints(decisions).all()
@@ -59,8 +76,15 @@ class StagedPart:
 
     def planned(self, schedule: Schedule) -> Planned:
         """Raises Refusal."""
+        if self.residence == AS_USUAL:
+            names = {r.name: r for r in residences(self.program)}
+            value, schedule = chosen(schedule, RESIDENCE, tuple(names))
+            return self._at(names[value])._planned(schedule)
+        return self._planned(schedule)
+
+    def _planned(self, schedule: Schedule) -> Planned:
         isa = self.hardware.isa
-        staged = split_program(self.program, WHOLE)
+        staged = split_program(self.program, WHOLE, self.residence)
         choice = str(schedule.get("split", WHOLE))
         if choice != WHOLE:
             parted = split_program(self.program, choice)

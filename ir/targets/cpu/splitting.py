@@ -9,6 +9,7 @@ from functools import lru_cache
 from ir.errors import UsageError
 from ir.partition import stage_program
 from ir.program import Program
+from ir.residence import AS_USUAL, Residence, staged
 from ir.rewrite.split import split
 from ir.rewrite.streaming import stream
 from ir.schedule import Schedule, Value
@@ -22,21 +23,21 @@ GRAIN = 64  # parts are whole multiples of this, so that what may be read in pla
 
 
 @lru_cache(maxsize=128)
-def split_program(program: Program, choice: str) -> StagedProgram:
+def split_program(program: Program, choice: str, residence: Residence = AS_USUAL) -> StagedProgram:
     """The staged program for a value of the decision: "none", or "axis:parts"."""
     if choice == WHOLE:
-        return stage_program(stream(program))
+        return staged(program, residence)
     axis, _, parts = choice.partition(":")
     return stage_program(stream(split(program, axis, int(parts)), frozenset({f"{axis}_part"})))
 
 
-def choices(program: Program, staged: StagedProgram, threads: int) -> tuple[str, ...]:
+def choices(program: Program, whole: StagedProgram, threads: int) -> tuple[str, ...]:
     """Values of the decision: every axis that is only reduced, long enough, and can be merged."""
     found = [WHOLE]
     if threads == 1:
         return tuple(found)
     for axis, extent in program.axes.items():
-        using = [stage for stage in staged.stages if axis in stage.domain]
+        using = [stage for stage in whole.stages if axis in stage.domain]
         if not any(axis in stage.reduce for stage in using):
             continue
         for parts in PARTS:

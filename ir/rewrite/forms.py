@@ -1,0 +1,276 @@
+"""The forms of a program: equal programs that rules make of it, found to saturation within a bound.
+
+Best first: the form of least work is rewritten next, at every node where a rule matches, and what
+has the canonical form of a known one is dropped. Work is counted on paper: arithmetic by unit, and
+bytes of tensors and of what one sum leaves for another. A form is offered where it needs less work
+than the program as written, or as much with less to compute for the operands of its products.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from ir.dtypes import dtype_of
+from ir.errors import ProgramError
+from ir.ops.base import volume
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota
+from ir.ops.recur import Before, Recur
+from ir.ops.reduce import Carry, Contract, Reduce
+from ir.ops.store import Store
+from ir.program import Node, Program
+from ir.rewrite.canonical import canonical
+from ir.rewrite.graft import copy_node, graft
+from ir.rewrite.patterns import build, matches, parsed
+from ir.rewrite.rules import RULES, Rule
+from ir.tiles import Tile
+
+WRITTEN = "written"
+EFFORT = 2_500  # nodes of all programs that are looked at
+STRAY = 2.0  # times the least work, up to which a form is rewritten further
+LESS = 0.9  # times the work as written, below which a form is offered for that alone
+ALIKE = 1.02  # up to which it counts as the same work
+OFFERED = 4  # forms beside the program as written
+DIGITS = 6  # of a form's canonical hash, in its name
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a machine does in a second: products (two operations each) by the types of their
+    factors, other operations, bytes to and from memory."""
+
+    products: Mapping[str, float]
+    other: float
+    bytes: float
+
+    def of(self, factors: tuple[str, ...]) -> float:
+        """Of products of such factors: that of the slower type, plain units where none is known."""
+        return min(self.products.get(dtype, 2 * self.other) for dtype in factors)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Seconds that a program takes at least on paper; operations for operands of products."""
+
+    seconds: float
+    operands: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A rule, and the node of the program before at which it was applied."""
+
+    rule: str
+    node: int
+
+
+@dataclass(frozen=True)
+class Form:
+    """One of several equal programs, by what it was derived."""
+
+    program: Program
+    key: str
+    work: Work
+    steps: tuple[Step, ...] = ()
+    cancels: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of its last rule, and of its canonical form, so that it means the same in any version."""
+        return f"{self.steps[-1].rule}-{self.key[:DIGITS]}" if self.steps else WRITTEN
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """Those that are offered, the one as written first; how many there are, and whether more."""
+
+    offered: tuple[Form, ...]
+    known: int
+    complete: bool
+    left_out: tuple[tuple[Form, str], ...] = field(default=())
+
+
+@lru_cache(maxsize=256)
+def _forms(
+    program: Program, key: tuple[tuple[str, float], ...], other: float, memory: float
+) -> Forms:
+    return _Search(program, Rates(dict(products), other, memory)).run()
+
+
+def forms_of(program: Program, rates: Rates) -> Forms:
+    """The forms of a program by the work they are on a machine."""
+    return _forms(program, tuple(sorted(rates.products.items())), rates.other, rates.bytes)
+
+
+class _Search:
+    def __init__(self, program: Program, rates: Rates) -> None:
+        self.rates = rates
+        self.written = Form(program, canonical(program), work_of(program, rates))
+        self.known: dict[str, Form] = {self.written.key: self.written}
+
+    def run(self) -> Forms:
+        queue = [(self.written.work.seconds, 0, self.written)]
+        effort, number = 0, 0
+        while queue and effort < EFFORT:
+            seconds, _, form = heapq.heappop(queue)
+            if seconds > STRAY * self._least():
+                continue
+            for step, cancels, program in rewritten(form.program):
+                effort += len(program.nodes)
+                key = canonical(program)
+                if key in self.known:
+                    continue
+                work = work_of(program, self.rates)
+                steps, doubt = (*form.steps, step), form.cancels or cancels
+                self.known[key] = new = Form(program, key, work, steps, doubt)
+                number += 1
+                heapq.heappush(queue, (work.seconds, number, new))
+        return self._chosen(complete=not queue)
+
+    def _least(self) -> float:
+        """The form as written does not count where it is much work: any step off it may lead on."""
+        return min(form.work.seconds for form in self.known.values())
+
+    def _chosen(self, complete: bool) -> Forms:
+        others = [form for form in self.known.values() if form.steps]
+        others.sort(key=lambda form: (form.work.seconds, form.work.operands, len(form.steps)))
+        offered, left = [self.written], []
+        for form in others:
+            reason = self._refused(form, offered)
+            if reason:
+                left.append((form, reason))
+            else:
+                offered.append(form)
+        return Forms(tuple(offered), len(self.known), complete, tuple(left))
+
+    def _refused(self, form: Form, offered: list[Form]) -> str:
+        """Why a form is not offered beside those that are; empty if it is."""
+        here, written, best = form.work, self.written.work, self._least()
+        if here.seconds > 1 / LESS * best:
+            return f"{here.seconds / best:.2f} times the least work"
+        less = here.seconds < LESS * written.seconds
+        alike = here.seconds < ALIKE * written.seconds and here.operands < written.operands
+        if not less and not alike:
+            return f"{here.seconds / written.seconds:.2f} times the work as written"
+        if any(_as_good(other.work, here) for other in offered[1:]):
+            return f"no less work than {offered[1].name}"
+        return "" if len(offered) <= OFFERED else f"{OFFERED} forms of less work are offered"
+
+
+def _as_good(left: Work, right: Work) -> bool:
+    """Whether a form leaves nothing to be gained by another one."""
+    return left.seconds <= right.seconds and left.operands <= right.operands
+
+
+def rewritten(
+    program: Program, rules: tuple[Rule, ...] = RULES
+) -> Iterator[tuple[Step, bool, Program]]:
+    """Every program that one rule makes of this one at one node, and whether it may cancel."""
+    for root in range(len(program.nodes)):
+        for rule in rules:
+            for made in applied(rule, program, root):
+                yield Step(rule.name, root), rule.cancels, made
+
+
+def applied(rule: Rule, program: Program, root: int) -> Iterator[Program]:
+    """What a rule makes of a program at a node, in every way in which it matches."""
+    node = program.nodes[root]
+    for match in matches(parsed(rule.left), program, root):
+        axes = rule.condition(match)
+        if axes is None:
+            continue
+        found = type(match)(program, root, match.tiles, {**match.over, **axes}, match.acc)
+        graph = graft(program)
+        made: dict[int, Tile] = {}
+        for position in range(root):
+            args = [made[arg] for arg in program.nodes[position].args]
+            made[position] = copy_node(graph, program, position, args)
+        try:
+            new = build(parsed(rule.right), graph, found, made)
+        except ProgramError:  # the right side has no type: operands of other kinds
+            continue
+        if set(new.axes) != set(node.axes) or new.dtype != node.dtype:
+            continue
+        made[root] = new
+        for position in range(root + 1, len(program.nodes)):
+            args = [made[arg] for arg in program.nodes[position].args]
+            made[position] = copy_node(graph, program, position, args)
+        yield graph.program()
+
+
+def work_of(program: Program, rates: Rates) -> Work:
+    """Arithmetic at the rates of its units, and bytes at that of memory."""
+    seconds = program.bytes / rates.bytes
+    for position, node in enumerate(program.nodes):
+        types = [program.nodes[arg].type for arg in node.args]
+        operations = node.op.flops(types, node.type, program.scope)
+        if isinstance(node.op, Contract):
+            factors = tuple(program.nodes[_stored(program, arg)].dtype for arg in node.args)
+            seconds += operations / rates.of(factors)
+        else:
+            seconds += operations / rates.other
+        if _is_kept(program, position):
+            size = volume(program.scope, node.axes) * dtype_of(node.dtype).bytes
+            seconds += 2 * size / rates.bytes
+    steps = _in_steps(program)
+    operands = {
+        inner
+        for position, node in enumerate(program.nodes)
+        if isinstance(node.op, Contract) and position not in steps
+        for arg in node.args
+        for inner in _made_of(program, arg)
+    }  # fmt: skip
+    return Work(seconds, len(operands))
+
+
+def _stored(program: Program, position: int) -> int:
+    """What an operand is read as, before casts that only widen it."""
+    node = program.nodes[position]
+    while (
+        isinstance(node.op, Cast)
+        and dtype_of(node.dtype).bits >= dtype_of(program.nodes[node.args[0]].dtype).bits
+    ):
+        position = node.args[0]
+        node = program.nodes[position]
+    return position
+
+
+def _is_kept(program: Program, position: int) -> bool:
+    """Whether another sum reads what a sum leaves."""
+    if not _is_sum(program.nodes[position]):
+        return False
+    pending, seen = list(program.users(position)), set[int]()
+    while pending:
+        user = pending.pop()
+        if user in seen:
+            continue
+        seen.add(user)
+        if _is_sum(program.nodes[user]):
+            return True
+        pending += program.users(user)
+    return False
+
+
+def _made_of(program: Program, position: int) -> set[int]:
+    """The maps between a value and what is loaded or summed up."""
+    node = program.nodes[position]
+    if isinstance(node.op, Load | Constant | Iota | Store) or _is_sum(node):
+        return set()
+    inner = set().union(*(_made_of(program, arg) for arg in node.args)) if node.args else set()
+    return inner if isinstance(node.op, Cast) else inner | {position}
+
+
+def _in_steps(program: Program) -> set[int]:
+    """What is computed once a step of a loop, whose products are no matrices."""
+    found: set[int] = set()
+    for position, node in enumerate(program.nodes):
+        if isinstance(node.op, Before | Recur) or found & set(node.args):
+            found.add(position)
+    return found
+
+
+def _is_sum(node: Node) -> bool:
+    return isinstance(node.op, Contract | Reduce | Carry)
