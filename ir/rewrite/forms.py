@@ -95,7 +95,7 @@ class Forms:
 
 @lru_cache(maxsize=256)
 def _forms(
-    program: Program, key: tuple[tuple[str, float], ...], other: float, memory: float
+    program: Program, products: tuple[tuple[str, float], ...], other: float, memory: float
 ) -> Forms:
     return _Search(program, Rates(dict(products), other, memory)).run()
 

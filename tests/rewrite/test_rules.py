@@ -1,0 +1,219 @@
+"""Every rule, on drawn operands: what it makes of a program is worth the same.
+
+Numbers are whole and small, so that float64 has sums and products of them exactly; quotients are
+compared as far as it has digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from ir.builder import Graph, cast
+from ir.errors import ProgramError
+from ir.ops.reduce import Contract, Reduce
+from ir.oracle import evaluate
+from ir.program import Program
+from ir.rewrite.canonical import canonical
+from ir.rewrite.forms import Rates, applied, forms_of
+from ir.rewrite.patterns import Match, Pattern, build, matches, parsed
+from ir.rewrite.rules import RULES, Rule
+from ir.tiles import Tile, apply
+
+AXES = {"i": 3, "j": 2, "k": 4, "l": 3}
+BY_NAME = {rule.name: rule for rule in RULES}
+
+
+def words(pattern: Pattern) -> Iterator[str]:
+    if pattern.is_word:
+        yield pattern.head
+    for arg in pattern.args:
+        yield from words(arg)
+
+
+def sums(pattern: Pattern) -> Iterator[str]:
+    if pattern.over:
+        yield pattern.over
+    for arg in pattern.args:
+        yield from sums(arg)
+
+
+def drawn(rule: Rule, data: st.DataObject) -> Program:
+    """A program whose output is the rule's left side, of tiles with drawn axes."""
+    left = parsed(rule.left)
+    g = Graph("drawn")
+    axes = {axis.name: axis for axis in g.axes(**AXES)}
+    numbers = rule.name == "one-number"
+    made: dict[int, Tile] = {}
+    tiles = {}
+    for word in dict.fromkeys(words(left)):
+        own = data.draw(st.lists(st.sampled_from("ijkl"), unique=True, max_size=3), label=word)
+        if numbers and word in "cd":
+            tile = g.constant(data.draw(st.integers(1, 5)), "f64")
+        else:
+            tile = g.input(word, tuple(axes[name] for name in own), "f64")
+        made[tile.position] = tile
+        tiles[word] = tile.position
+    over = {
+        name: tuple(data.draw(st.lists(st.sampled_from("ijkl"), unique=True, min_size=1)))
+        for name in dict.fromkeys(sums(left))
+    }
+    blank = Program("blank", tuple(AXES.items()), (), ())
+    try:
+        root = build(left, g, Match(blank, 0, tiles, over, "f64"), made)
+    except ProgramError:  # sums over axes that operands lack
+        assume(False)
+        raise
+    g.output("y", root + g.constant(1, "f64"), "f64")
+    return g.program()
+
+
+def whole(program: Program, seed: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {s.name: rng.integers(1, 4, s.shape).astype(np.float64) for s in program.inputs}
+
+
+@pytest.mark.parametrize("name", sorted(BY_NAME))
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_both_sides_are_equal(name: str, data: st.DataObject, seed: int) -> None:
+    rule = BY_NAME[name]
+    program = drawn(rule, data)
+    inputs = whole(program, seed)
+    plain = evaluate(program, inputs)["y"]
+    for root in range(len(program.nodes)):
+        for made in applied(rule, program, root):
+            found = evaluate(made, inputs)["y"]
+            if "div" in rule.left:
+                np.testing.assert_allclose(found, plain, rtol=1e-12)
+            else:
+                assert np.array_equal(found, plain)
+
+
+def sample(name: str) -> Program:
+    """A program to which a rule applies."""
+    g = Graph("sample")
+    i, j, k, l = g.axes(**AXES)
+    a, b = g.input("a", (i, k), "f32"), g.input("b", (k, j), "f32")
+    rows, part = g.input("s", (i,), "f32"), g.input("p", (k,), "f32")
+    ab = build_product(a, b, ("k",))
+    made = {
+        "scale-behind": lambda: build_product(a * rows, b, ("k",)),
+        "quotient-behind": lambda: build_product(a / rows, b, ("k",)),
+        "scale-behind-sum": lambda: total(a * rows, "k"),
+        "quotient-behind-sum": lambda: total(a / rows, "k"),
+        "scale-before": lambda: ab * rows,
+        "scale-across": lambda: build_product(a * part, b, ("k",)),
+        "one-sum": lambda: total(build_product(a, g.input("c", (k, j), "f32"), ("k",)), "j"),
+        "one-sum-of-sums": lambda: total(total(a, "k"), "i"),
+        "regroup": lambda: build_product(ab, g.input("c", (j, l), "f32"), ("j",)),
+        "sum-before": lambda: build_product(a, b, ("k", "i")),
+        "common-product": lambda: ab + build_product(a, g.input("c", (k, j), "f32"), ("k",)),
+        "common-factor": lambda: a * part + a * g.input("c", (k,), "f32"),
+        "each-addend": lambda: build_product(a + g.input("c", (i, k), "f32"), b, ("k",)),
+        "one-number": lambda: (a * 2.0) * 3.0,
+    }
+    g.output("y", made[name](), "f32")
+    return g.program()
+
+
+def build_product(left: Tile, right: Tile, over: tuple[str, ...]) -> Tile:
+    return left.graph.add(Contract(over, "f32"), left, right)
+
+
+def total(tile: Tile, over: str) -> Tile:
+    return tile.graph.add(Reduce("sum", (over,)), tile)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_every_rule_is_used(rule: Rule) -> None:
+    """And says what it does, in words."""
+    program = sample(rule.name)
+    made = [p for root in range(len(program.nodes)) for p in applied(rule, program, root)]
+    assert made
+    assert canonical(program) not in {canonical(one) for one in made}
+    assert rule.why
+    assert rule.rounding
+    assert str(parsed(rule.left)) == rule.left
+    assert str(parsed(rule.right)) == rule.right
+
+
+def test_nothing_is_taken_across_a_cast() -> None:
+    """A factor that was rounded with its product stays there."""
+    g = Graph("rounded")
+    i, j, k = g.axes(i=3, j=4, k=5)
+    a, b = g.input("a", (i, k), "bf16"), g.input("b", (k, j), "bf16")
+    scaled = cast(a * g.input("s", (i,), "f32"), "bf16")
+    g.output("y", build_product(scaled, b, ("k",)), "f32")
+    program = g.program()
+    rule = BY_NAME["scale-behind"]
+    assert not [p for root in range(len(program.nodes)) for p in applied(rule, program, root)]
+
+
+RATES = Rates({"f32": 1e11}, 1e10, 1e10)
+
+
+def chain(extents: tuple[int, ...]) -> Program:
+    """A product of matrices, grouped from the left."""
+    g = Graph("chain")
+    axes = g.axes(**{f"a{n}": extent for n, extent in enumerate(extents)})
+    found = g.input("t0", axes[:2], "f32")
+    for number, pair in enumerate(list(pairwise(axes))[1:], 1):
+        found = build_product(found, g.input(f"t{number}", pair, "f32"), (pair[0].name,))
+    g.output("y", found, "f32", (axes[0], axes[-1]))
+    return g.program()
+
+
+def least_products(extents: tuple[int, ...]) -> int:
+    """Multiplications of the best grouping (Godbole 1973), by all of them."""
+    count = len(extents) - 1
+    best = {(n, n): 0 for n in range(count)}
+    for width in range(1, count):
+        for low in range(count - width):
+            high = low + width
+            best[low, high] = min(
+                best[low, mid] + best[mid + 1, high]
+                + extents[low] * extents[mid + 1] * extents[high + 1]
+                for mid in range(low, high)
+            )  # fmt: skip
+    return best[0, count - 1]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from((8, 40, 200, 1000)), min_size=4, max_size=7).map(tuple))
+def test_chains_of_matrices_find_their_best_order(extents: tuple[int, ...]) -> None:
+    forms = forms_of(chain(extents), Rates({"f32": 1.0}, 1.0, 1e30)).offered
+    assert min(form.program.flops for form in forms) <= 1.12 * 2 * least_products(extents)
+
+
+def test_forms_are_distinct_named_by_what_they_are_and_the_written_one_is_first() -> None:
+    program = chain((1000, 1000, 1000, 8))
+    forms = forms_of(program, RATES)
+    assert forms.offered[0].program == program
+    assert forms.offered[0].name == "written"
+    names = [form.name for form in forms.offered]
+    assert len(set(names)) == len(names) == 2
+    assert names == [form.name for form in forms_of(program, RATES).offered]
+    assert forms.complete
+    assert len({canonical(form.program) for form in forms.offered}) == len(forms.offered)
+
+
+def test_words_of_a_pattern_stand_for_the_same_tile() -> None:
+    g = Graph("squares")
+    (i,) = g.axes(i=3)
+    a, b = g.input("a", (i,), "f32"), g.input("b", (i,), "f32")
+    g.output("y", apply("add", a * a, a * b), "f32")
+    program = g.program()
+    square = parsed("mul(x, x)")
+    assert [n for n in range(len(program.nodes)) if list(matches(square, program, n))] == [2]
+
+
+@pytest.mark.parametrize("text", ["", "f(a)", "mul(a, b) c", "mul[(a)"])
+def test_a_pattern_that_is_none(text: str) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        parsed(text)
