@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ir.alternatives import FORM, Alternatives, chosen
 from ir.errors import UsageError
 from ir.joined import Joined, part_of, prefixes
 from ir.kernel import Kernel
 from ir.ops.base import TensorSpec
 from ir.phases import Phase, phases_of
 from ir.program import Program
-from ir.rewrite.forms import Rates, forms_of
+from ir.rewrite.forms import Rates
+from ir.routes import formed, space_of_forms
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.stages import StagedProgram
@@ -39,10 +39,12 @@ def staged_program(program: Program) -> StagedProgram:
 
 def space_of(program: Program, hardware: Hardware) -> Space:
     """Every decision for `program`; raises UsageError for dtypes that no scalar holds."""
-    forms = forms_of(program, rates_of(hardware)).offered
-    least = min(ideal_of(form.program, hardware) for form in forms) if len(forms) > 1 else None
-    spaces = {form.name: _space_of(form.program, hardware, least) for form in forms}
-    return Alternatives(FORM, spaces, next(iter(program.axes), program.name)).space()
+    return space_of_forms(
+        program,
+        rates_of(hardware),
+        lambda form: ideal_of(form, hardware),
+        lambda form, least: _space_of(form, hardware, least),
+    )
 
 
 def rates_of(hardware: Hardware) -> Rates:
@@ -82,9 +84,8 @@ def parts_of(program: Program, hardware: Hardware, least: float | None = None) -
 
 def lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool = False) -> Kernel:
     """Generate the kernel (with C text too if `full`); raises Refusal."""
-    forms = {form.name: form for form in forms_of(program, rates_of(hardware)).offered}
-    value, schedule = chosen(schedule, FORM, tuple(forms))
-    return _lower(forms[value].program, schedule, hardware, full)
+    form, own = formed(program, schedule, rates_of(hardware))
+    return _lower(form, own, hardware, full)
 
 
 def _lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool) -> Kernel:

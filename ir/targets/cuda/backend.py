@@ -59,7 +59,9 @@ class CudaBackend:
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""
         from ir.rewrite.inhabited import inhabited
-        from ir.targets.cuda.engines import space_of
+        from ir.routes import space_of_forms
+        from ir.targets.cuda.costs import least_clocks
+        from ir.targets.cuda.engines import rates_of, space_of
         from ir.targets.cuda.scalars import STORAGE
 
         for spec in program.tensors:
@@ -69,7 +71,12 @@ class CudaBackend:
                     f"computes on {', '.join(STORAGE)}"
                 )
         self._refuse_too_large(program, hardware)
-        return space_of(inhabited(program), hardware)
+        return space_of_forms(
+            inhabited(program),
+            rates_of(hardware),
+            lambda form: least_clocks(form, hardware),
+            lambda form, least: space_of(form, hardware, least),
+        )
 
     def _refuse_too_large(self, program: Program, hardware: Hardware) -> None:
         have = hardware["memory_bytes"]
@@ -84,10 +91,11 @@ class CudaBackend:
     ) -> Kernel:
         """Generate the kernel's text and launch plan; raises Refusal."""
         from ir.rewrite.inhabited import inhabited
-        from ir.targets.cuda.engines import route_of
+        from ir.routes import formed
+        from ir.targets.cuda.engines import rates_of, route_of
         from ir.targets.cuda.kernels import lower_all
 
-        program = inhabited(program)
+        program, schedule = formed(inhabited(program), schedule, rates_of(hardware))
         route = route_of(program, schedule.as_dict(), hardware)
         return lower_all(program, route.own(schedule.as_dict()), hardware, route.engine)
 

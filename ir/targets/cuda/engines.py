@@ -18,11 +18,13 @@ import numpy as np
 
 from ir.columns import Columns, Decision
 from ir.program import Program
+from ir.rewrite.forms import Rates
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.cut import MMA
 from ir.targets.cuda.features import EngineFeatures, Features
+from ir.targets.cuda.hardware import stated_peaks
 from ir.targets.cuda.kernels import (
     AnyKernel,
     constraints_of,
@@ -34,6 +36,8 @@ from ir.targets.cuda.kernels import (
 )
 
 ENGINE = "engine"
+PLAIN = 256  # operations a clock that a processor's plain units do at least, where none are stated
+INTENSITY = 20.0  # plain operations for each byte from memory, where its rate is not known
 FIRST = 0  # the code of the value that idle decisions keep
 
 
@@ -104,9 +108,21 @@ def route_of(program: Program, values: Mapping[str, Value], hardware: Hardware) 
     return next((r for r in routes if r.engine == values.get(ENGINE)), routes[0])
 
 
+def rates_of(hardware: Hardware) -> Rates:
+    """What the card does in a second, as its data sheet says."""
+    peaks = stated_peaks(hardware)
+    known = {name.partition(".")[2]: rate for name, rate in peaks.items() if name in _rated(peaks)}
+    plain = known.get("f32", hardware["sms"] * PLAIN * hardware["clock_khz"] * 1e3)
+    return Rates(known, plain / 2, peaks.get("peak_bytes", plain / INTENSITY))
+
+
+def _rated(peaks: Mapping[str, float]) -> set[str]:
+    return {name for name in peaks if name.startswith("peak_flops.")}
+
+
 @lru_cache(maxsize=64)
-def space_of(program: Program, hardware: Hardware) -> Space:
-    """Every decision of a program, with constraints and seeds."""
+def space_of(program: Program, hardware: Hardware, least: float | None = None) -> Space:
+    """Every decision of a program, with constraints and seeds; costs are relative to `least`."""
     routes = routes_of(program, hardware)
     decisions = [decision for route in routes for decision in route.decisions()]
     rules = [rule for route in routes for rule in route.constraints()]
@@ -119,17 +135,17 @@ def space_of(program: Program, hardware: Hardware) -> Space:
         rules.append(_idle(decisions))
     lists = [route.seeds() for route in routes]
     seeds = _alternating(lists) if is_light(program) else [seed for one in lists for seed in one]
-    features = _features(program, hardware, routes)
+    features = _features(program, hardware, routes, least)
     return Space("cuda", tuple(decisions), tuple(rules), tuple(seeds), features)
 
 
 def _features(
-    program: Program, hardware: Hardware, routes: tuple[Route, ...]
+    program: Program, hardware: Hardware, routes: tuple[Route, ...], least: float | None
 ) -> Features | EngineFeatures:
     if len(routes) == 1 and not routes[0].prefix:
-        return Features(program, routes[0].kernels, hardware)
+        return Features(program, routes[0].kernels, hardware, least)
     engines = [(route.engine, route.prefix, route.kernels) for route in routes]
-    return EngineFeatures(program, engines, hardware, ENGINE)
+    return EngineFeatures(program, engines, hardware, ENGINE, least)
 
 
 def _idle(decisions: list[Decision]) -> Constraint:

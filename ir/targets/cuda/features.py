@@ -46,9 +46,13 @@ class Features:
     """Callable: columns -> (names, float32 matrix). The names are the same for every program."""
 
     def __init__(
-        self, program: Program, kernels: tuple[AnyKernel, ...], hardware: Hardware
+        self,
+        program: Program,
+        kernels: tuple[AnyKernel, ...],
+        hardware: Hardware,
+        least: float | None = None,
     ) -> None:
-        self.program, self.hardware = program, hardware
+        self.program, self.hardware, self.least = program, hardware, least
         self.kernels = tuple(sorted(kernels, key=lambda kernel: -_weight(kernel.program)))
 
     @cached_property
@@ -66,7 +70,9 @@ class Features:
 
     @cached_property
     def ideal(self) -> float:
-        """Clocks that the program takes at least."""
+        """Clocks that the program takes at least, or those to which costs are relative."""
+        if self.least is not None:
+            return self.least
         return least_clocks(self.program, self.hardware)
 
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
@@ -129,10 +135,11 @@ class EngineFeatures:
         engines: Sequence[tuple[str, str, tuple[AnyKernel, ...]]],
         hardware: Hardware,
         choice: str,
+        least: float | None = None,
     ) -> None:
         self.choice = choice
         self.engines = tuple(
-            (name, prefix, Features(program, kernels, hardware))
+            (name, prefix, Features(program, kernels, hardware, least))
             for name, prefix, kernels in engines
         )
 

@@ -1,0 +1,35 @@
+"""Forms of a program as a decision: the space of all of them, and the one that a schedule takes.
+
+Targets say what a machine does in a second, and what space a single form has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ir.alternatives import FORM, Alternatives, chosen
+from ir.program import Program
+from ir.rewrite.forms import Rates, forms_of
+from ir.schedule import Schedule
+from ir.space import Space
+
+
+def space_of_forms(
+    program: Program,
+    rates: Rates,
+    ideal: Callable[[Program], float],
+    space: Callable[[Program, float | None], Space],
+) -> Space:
+    """The space of every form. `space` is asked with what costs are relative to, which is the least
+    `ideal` of all forms; with none where there is one form."""
+    forms = forms_of(program, rates).offered
+    least = min(ideal(form.program) for form in forms) if len(forms) > 1 else None
+    spaces = {form.name: space(form.program, least) for form in forms}
+    return Alternatives(FORM, spaces, next(iter(program.axes), program.name)).space()
+
+
+def formed(program: Program, schedule: Schedule, rates: Rates) -> tuple[Program, Schedule]:
+    """The form that a schedule names, and its schedule in that form's space."""
+    forms = {form.name: form.program for form in forms_of(program, rates).offered}
+    value, own = chosen(schedule, FORM, tuple(forms))
+    return forms[value], own
