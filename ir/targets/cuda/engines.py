@@ -151,15 +151,15 @@ def _features(
 def _idle(decisions: list[Decision]) -> Constraint:
     """What samplers keep to by themselves, for schedules that are written by hand."""
     conditional = [d for d in decisions if d.when is not None]
-    own: dict[tuple[str, Value], list[int]] = {}
-    for place, decision in enumerate(decisions):
+    own: dict[tuple[str, Value], list[str]] = {}
+    for decision in conditional:
         if decision.when is not None:
-            own.setdefault(decision.when, []).append(place)
+            own.setdefault(decision.when, []).append(decision.name)
 
     def check(columns: Columns) -> Any:
         passed: Any = np.ones(columns.rows, dtype=bool)
-        for when, places in own.items():
-            idle = (columns.matrix[:, places] == FIRST).all(axis=1)
+        for when, names in own.items():
+            idle = np.all([columns.codes(name) == FIRST for name in names], axis=0)
             passed &= columns.is_(*when) | idle
         return passed
 
