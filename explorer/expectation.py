@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from ir.ops.load import Load
 from ir.ops.reduce import Contract
 from ir.program import Program
 from ir.roundoff import FORMATS, Accumulations, ErrorModel
+
+if TYPE_CHECKING:
+    from ir.oracle import Answer
 
 Array = NDArray[Any]
 SETS = 2
@@ -81,11 +84,15 @@ def in_room(make: Callable[[Means], Expected], means: Means, room: Callable[[], 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that an expectation follows from: the same on every machine."""
+    """All that an expectation follows from: the same on every machine.
+
+    A kernel may also be off by what a right one of the equal programs `forms` may be.
+    """
 
     program: Program
     seed: int
     accumulations: Accumulations = ()
+    forms: tuple[Program, ...] = ()
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
@@ -103,10 +110,11 @@ class Recipe:
         inputs = drawn_inputs(program, self.seed * SETS + number, xp)
         means = means.of_set(number)
         picked = sample_axes(program, np.random.default_rng(self.seed), means)
-        found = answers(
-            program, inputs, error_model(program, self.accumulations), picked, xp=xp,
-            room=means.piece,
-        )  # fmt: skip
+        model = error_model(program, self.accumulations)
+        found = answers(program, inputs, model, picked, xp=xp, room=means.piece)
+        for form in self.forms:
+            other = answers(form, inputs, model, picked, xp=xp, room=means.piece)
+            found = {name: _wider(answer, other[name], xp) for name, answer in found.items()}
         picks, leaning = _picks(program, picked, xp), leaning_of(program, self.accumulations)
         bounds = {
             spec.name: Bounds.around(found[spec.name], spec.dtype, picks.get(spec.name), leaning)
@@ -114,6 +122,11 @@ class Recipe:
         }
         _refuse_blind(program, bounds)
         return Expected(inputs, bounds)
+
+
+def _wider(answer: Answer, other: Answer, xp: Any) -> Answer:
+    """The exact values as they are, and as far around them as either form may be off."""
+    return replace(answer, reach=xp.maximum(answer.reach, other.reach))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from explorer.expectation import Expectation, Recipe
 from explorer.measuring import depth_of
 from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
+from explorer.recipe import recipe_of
 from explorer.rehearsal import rehearse
 from explorer.runtime.base import get_runtime
 from explorer.runtime.process import (
@@ -50,9 +51,8 @@ from explorer.stages import (
 )
 from explorer.watch import Watch
 from ir.program import Program
-from ir.roundoff import Accumulations
 from ir.schedule import Schedule
-from ir.target import Hardware, StatesRoundoff
+from ir.target import Hardware
 from records import MEMORIES
 
 _MOST_COMPILERS = 16  # for one device
@@ -106,7 +106,7 @@ class Measurer:
         self._cache_dir = cache_dir
         self._server = process_server(self._runtime, cache_dir)
         self._folder = tempfile.mkdtemp(prefix="job-", dir=self._server.folder)
-        self._recipe = Recipe(program, seed, _accumulations(backend_name, hardware))
+        self._recipe = recipe_of(program, seed, backend_at(backend_name), hardware)
         traits = get_runtime(self._runtime)
         self._apart, self._exclusive = traits.apart, traits.exclusive and not devices.spare
         several = len(devices.numbers) > 1
@@ -501,12 +501,6 @@ class Measurer:
     def _judged(self, outcome: Outcome) -> Outcome:
         """The outcome of an examined candidate; a time that the hardware cannot reach is not ok."""
         return self._bound.judged(outcome)
-
-
-def _accumulations(backend_name: str, hardware: Hardware) -> Accumulations:
-    """How the target adds up products, where it says so."""
-    backend = backend_at(backend_name)
-    return backend.accumulations(hardware) if isinstance(backend, StatesRoundoff) else ()
 
 
 def _finished(workers: Sequence[Worker], alarm: int | None = None) -> tuple[bool, list[Worker]]:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from explorer.runtime.products import product_at
+from ir.dtypes import DTYPES
 from ir.ops.map import Map
 from ir.peaks import rates_in
 from ir.program import Program
+from ir.rewrite.forms import Rates, forms_of
 
 ABOVE = 1.005  # of what is possible: a share from which it would be shown as more than 100 %
 PEAK_FLOPS = "peak_flops"  # operations a second
@@ -56,11 +58,32 @@ def _fastest(dtype: str, facts: Mapping[str, Any]) -> float:
     return max((rate.per_second for rate in rates_in(facts) if rate.factors == dtype), default=0.0)
 
 
+def _arithmetic(program: Program, facts: Mapping[str, Any]) -> float:
+    """Seconds of the busiest unit; 0 where the rate of one is not known."""
+    work = operations(program)
+    known = {types: _peak(types, facts) for types in work}
+    return max((work[t] / known[t] for t in work), default=0.0) if all(known.values()) else 0.0
+
+
+def _forms(program: Program, facts: Mapping[str, Any]) -> list[Program]:
+    """The program, and equal ones of less arithmetic."""
+    found = [program]
+    peak = _peak(("f32",), facts)
+    if peak:
+        products = {
+            dtype: rate for dtype in DTYPES if (rate := float(_peak((dtype,), facts) or peak))
+        }
+        rates = Rates(products, peak / 2, float(facts.get(PEAK_BYTES) or peak))
+        found += [form.program for form in forms_of(program, rates).offered[1:]]
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Roofline:
     """Counts of one run of a program, and the machine's peaks where they are known.
 
-    `peak_flops` is what the units that the program needs do together.
+    `peak_flops` is what the units that the program needs do together; where an equal program needs
+    less arithmetic, it is that with which the program as written would take no longer.
     """
 
     flops: int
@@ -76,10 +99,9 @@ class Roofline:
         Peaks for element types ("peak_flops.bf16") go before the general one. Units for different
         types work side by side, so that the slowest of them decides.
         """
-        work = operations(program)
-        known = {types: _peak(types, facts) for types in work}
-        least = max((work[types] / peak for types, peak in known.items() if peak), default=0.0)
-        flops = program.flops / least if least and all(known.values()) else None
+        times = [_arithmetic(form, facts) for form in _forms(program, facts)]
+        least = min(filter(None, times), default=0.0) if times[0] else 0.0
+        flops = program.flops / least if least else None
         cached = program.bytes <= max(int(facts.get(name, 0)) for name in _CACHES)
         memory = None if cached else float(facts.get(PEAK_BYTES) or 0) or None
         chooses = any(isinstance(n.op, Map) and n.op.function == "where" for n in program.nodes)

@@ -14,6 +14,7 @@ from ir.errors import UsageError
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
     from ir.program import Program
+    from ir.rewrite.forms import Forms
     from ir.roundoff import Accumulations
     from ir.schedule import Schedule
     from ir.space import Space
@@ -115,6 +116,15 @@ class HasDevices(Protocol):
 
     def device_names(self) -> tuple[str, ...]:
         """What each visible device is called; raises MissingTarget."""
+        ...
+
+
+@runtime_checkable
+class HasForms(Protocol):
+    """What a backend may offer besides: equal programs, of which a schedule chooses one."""
+
+    def forms(self, program: Program, hardware: Hardware) -> Forms:
+        """The forms of a program by the work they are on a machine, and what is left out."""
         ...
 
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from explorer.expectation import DEVICE, Expected, Means, Recipe, in_room
+from explorer.recipe import recipe_of
 from explorer.runtime.base import HasRoom
 from explorer.runtime.cuda import CudaRuntime
-from ir import load_operator
+from ir import Graph, contract, load_operator
+from ir.target import get_backend
 
 
 def test_a_card_that_others_use_is_checked_on_in_smaller_pieces() -> None:
@@ -44,6 +48,23 @@ def test_pieces_do_not_change_what_is_expected() -> None:
     small = recipe.expected(0, DEVICE.within(1 << 30))
     for name, bounds in large.bounds.items():
         np.testing.assert_array_equal(bounds.low, small.bounds[name].low)
+
+
+def test_a_form_whose_sums_cancel_is_given_its_own_roundings() -> None:
+    """A (B + C) rounds B + C first, which counts where that is little beside them."""
+    g = Graph("shared")
+    m, n, k = g.axes(m=5, n=6, k=40)
+    a, b = g.input("a", (m, k), "f32"), g.input("b", (k, n), "f32")
+    c = g.input("c", (k, n), "f32")
+    g.output("y", contract(a, b, over=k) + contract(a, c, over=k), "f32", (m, n))
+    program, backend = g.program(), get_backend("cpu")
+    recipe = recipe_of(program, 0, backend, backend.hardware(1))
+    assert len(recipe.forms) == 1
+    alone = replace(recipe, forms=()).expected(0, DEVICE).bounds["y"]
+    both = recipe.expected(0, DEVICE).bounds["y"]
+    assert (both.low <= alone.low).all()
+    assert (both.high >= alone.high).all()
+    assert (both.high - both.low).sum() > (alone.high - alone.low).sum()
 
 
 def test_the_cuda_runtime_tells_its_room() -> None:

@@ -14,6 +14,7 @@ from ir.targets.cpu.hardware import host_hardware
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
     from ir.program import Program
+    from ir.rewrite.forms import Forms
     from ir.schedule import Schedule
     from ir.space import Space
 
@@ -30,6 +31,14 @@ class CpuBackend:
     def hardware(self, threads: int | None = None) -> Hardware:
         """Facts of this host; `threads` defaults to all that the process may use."""
         return host_hardware(threads)
+
+    def forms(self, program: Program, hardware: Hardware) -> Forms:
+        """Equal programs by the work they are here."""
+        from ir.rewrite.forms import forms_of
+        from ir.rewrite.inhabited import inhabited
+        from ir.targets.cpu.candidates import rates_of
+
+        return forms_of(inhabited(program), rates_of(hardware))
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for dtypes that no scalar holds."""

@@ -23,6 +23,7 @@ from ir.targets.cuda.roundoff import ACCUMULATIONS
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
     from ir.program import Program
+    from ir.rewrite.forms import Forms
     from ir.schedule import Schedule
     from ir.space import Space
 
@@ -55,6 +56,14 @@ class CudaBackend:
     def accumulations(self, hardware: Hardware) -> Accumulations:
         """How tensor cores add up products."""
         return ACCUMULATIONS
+
+    def forms(self, program: Program, hardware: Hardware) -> Forms:
+        """Equal programs by the work they are here."""
+        from ir.rewrite.forms import forms_of
+        from ir.rewrite.inhabited import inhabited
+        from ir.targets.cuda.engines import rates_of
+
+        return forms_of(inhabited(program), rates_of(hardware))
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""

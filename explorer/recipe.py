@@ -1,0 +1,23 @@
+"""What a target adds to what right kernels must compute: how it adds up products, and which equal
+programs it may compute instead."""
+
+from __future__ import annotations
+
+from explorer.expectation import Recipe
+from ir.program import Program
+from ir.target import Backend, Hardware, HasForms, StatesRoundoff
+
+
+def recipe_of(program: Program, seed: int, backend: Backend, hardware: Hardware) -> Recipe:
+    """The recipe of a program's expectation for kernels of a target."""
+    told = isinstance(backend, StatesRoundoff)
+    accumulations = backend.accumulations(hardware) if told else ()
+    return Recipe(program, seed, accumulations, _cancelling(program, backend, hardware))
+
+
+def _cancelling(program: Program, backend: Backend, hardware: Hardware) -> tuple[Program, ...]:
+    """The forms on offer whose roundings may be those of larger numbers."""
+    if not isinstance(backend, HasForms):
+        return ()
+    offered = backend.forms(program, hardware).offered
+    return tuple(form.program for form in offered if form.cancels)
