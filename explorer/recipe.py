@@ -10,8 +10,7 @@ from ir.target import Backend, Hardware, HasForms, StatesRoundoff
 
 def recipe_of(program: Program, seed: int, backend: Backend, hardware: Hardware) -> Recipe:
     """The recipe of a program's expectation for kernels of a target."""
-    told = isinstance(backend, StatesRoundoff)
-    accumulations = backend.accumulations(hardware) if told else ()
+    accumulations = backend.accumulations(hardware) if isinstance(backend, StatesRoundoff) else ()
     return Recipe(program, seed, accumulations, _cancelling(program, backend, hardware))
 
 

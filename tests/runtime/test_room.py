@@ -53,7 +53,7 @@ def test_pieces_do_not_change_what_is_expected() -> None:
 def test_a_form_whose_sums_cancel_is_given_its_own_roundings() -> None:
     """A (B + C) rounds B + C first, which counts where that is little beside them."""
     g = Graph("shared")
-    m, n, k = g.axes(m=5, n=6, k=40)
+    m, n, k = g.axes(m=150, n=150, k=150)
     a, b = g.input("a", (m, k), "f32"), g.input("b", (k, n), "f32")
     c = g.input("c", (k, n), "f32")
     g.output("y", contract(a, b, over=k) + contract(a, c, over=k), "f32", (m, n))
