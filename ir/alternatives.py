@@ -115,6 +115,8 @@ class Alternatives:
         columns = space.columns(matrix)
         for value, own in self.spaces.items():
             rows = np.flatnonzero(columns.is_(self.name, value))
+            if not rows.size:
+                continue
             places = [space.place(self.prefixes[value] + name) for name in own.names]
             yield rows, own, matrix[rows][:, places]
 

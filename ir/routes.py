@@ -6,8 +6,10 @@ Targets say what a machine does in a second, and what space a single form has.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from ir.alternatives import FORM, Alternatives, chosen
+from ir.kernel import Kernel
 from ir.program import Program
 from ir.rewrite.forms import Rates, forms_of
 from ir.schedule import Schedule
@@ -33,3 +35,13 @@ def formed(program: Program, schedule: Schedule, rates: Rates) -> tuple[Program,
     forms = {form.name: form.program for form in forms_of(program, rates).offered}
     value, own = chosen(schedule, FORM, tuple(forms))
     return forms[value], own
+
+
+def as_given(kernel: Kernel, program: Program) -> Kernel:
+    """The kernel of a form with the shapes that the program as written has for its tensors."""
+    shapes = {spec.name: spec.shape for spec in program.tensors}
+    arguments = tuple(
+        replace(argument, shape=shapes.get(argument.name, argument.shape))
+        for argument in kernel.arguments
+    )
+    return replace(kernel, arguments=arguments)

@@ -101,15 +101,14 @@ def _as_json(form: Form) -> dict[str, object]:
 
 
 def _print_forms(found: Forms) -> None:
-    from ir.rewrite.rules import RULES
+    from ir.rewrite.forms import reason_of
 
-    why = {rule.name: f"{rule.why} ({rule.rounding})" for rule in RULES}
     more = "" if found.complete else ", not all there are"
     print(f"# {found.known} equal programs{more}; {len(found.offered)} to choose from")
     for form in found.offered:
         print(f"\n# form {form.name}: {form.work.seconds:.3g} s of work on paper")
         for step in form.steps:
-            print(f"# {step.rule} at %{step.node}: {why[step.rule]}")
+            print(f"# {step.rule} at %{step.node}: {reason_of(step.rule)}")
         print(form.program)
     for form, reason in found.left_out:
         print(f"# left out {form.name}: {reason}")

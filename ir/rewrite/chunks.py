@@ -274,9 +274,11 @@ def _causal(program: Program, root: int) -> _Causal | None:
         return None
     (j,) = node.op.over
     for weights, value in (node.args, node.args[::-1]):
-        axes = [a for a in program.nodes[weights].axes
-                if a not in program.nodes[value].axes and program.axes[a] == program.axes[j]]  # fmt: skip
+        own = set(program.nodes[weights].axes) - set(program.nodes[value].axes)
+        axes = [axis for axis in program.axes if axis in own]
         for i in axes if j in program.nodes[value].axes else ():
+            if program.axes[i] != program.axes[j]:
+                continue
             found = _Causal(program, root, i, j, value)
             if _factored(found, weights) and found.masks and _only_there(found):
                 return found

@@ -23,9 +23,10 @@ from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
 from ir.rewrite.canonical import canonical
+from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
 from ir.rewrite.patterns import build, matches, parsed
-from ir.rewrite.rules import RULES, Rule
+from ir.rewrite.rules import REGROUPED, RULES, Rule
 from ir.tiles import Tile
 
 WRITTEN = "written"
@@ -34,6 +35,8 @@ STRAY = 2.0  # times the least work, up to which a form is rewritten further
 LESS = 0.9  # times the work as written, below which a form is offered for that alone
 ALIKE = 1.02  # up to which it counts as the same work
 OFFERED = 4  # forms beside the program as written
+STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
+AGAIN = 4  # products of an operand's element from which what it is made of counts
 DIGITS = 6  # of a form's canonical hash, in its name
 
 
@@ -78,9 +81,18 @@ class Form:
     cancels: bool = False
 
     @property
+    def family(self) -> str:
+        """The first step where that is a matter of size: others are compared within it."""
+        first = self.steps[0].rule if self.steps else ""
+        return first if first.startswith(NAME) else ""
+
+    @property
     def name(self) -> str:
-        """Of its last rule, and of its canonical form, so that it means the same in any version."""
-        return f"{self.steps[-1].rule}-{self.key[:DIGITS]}" if self.steps else WRITTEN
+        """Of its first and last rule, and of its canonical form: the same in any version."""
+        if not self.steps:
+            return WRITTEN
+        words = dict.fromkeys((self.family, self.steps[-1].rule, self.key[:DIGITS]))
+        return "-".join(filter(None, words))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +130,7 @@ class _Search:
             seconds, _, form = heapq.heappop(queue)
             if seconds > STRAY * self._least():
                 continue
-            for step, cancels, program in rewritten(form.program):
+            for step, cancels, program in self._steps(form):
                 effort += len(program.nodes)
                 key = canonical(program)
                 if key in self.known:
@@ -130,8 +142,13 @@ class _Search:
                 heapq.heappush(queue, (work.seconds, number, new))
         return self._chosen(complete=not queue)
 
+    def _steps(self, form: Form) -> Iterator[tuple[Step, bool, Program]]:
+        if not form.steps:
+            for name, node, program in chunked(form.program):
+                yield Step(name, node), False, program
+        yield from rewritten(form.program)
+
     def _least(self) -> float:
-        """The form as written does not count where it is much work: any step off it may lead on."""
         return min(form.work.seconds for form in self.known.values())
 
     def _chosen(self, complete: bool) -> Forms:
@@ -149,20 +166,29 @@ class _Search:
     def _refused(self, form: Form, offered: list[Form]) -> str:
         """Why a form is not offered beside those that are; empty if it is."""
         here, written, best = form.work, self.written.work, self._least()
-        if here.seconds > 1 / LESS * best:
+        others = [other for other in offered[1:] if other.family == form.family]
+        if here.seconds > 1 / LESS * best and not (form.family and not others):
             return f"{here.seconds / best:.2f} times the least work"
         less = here.seconds < LESS * written.seconds
         alike = here.seconds < ALIKE * written.seconds and here.operands < written.operands
         if not less and not alike:
             return f"{here.seconds / written.seconds:.2f} times the work as written"
-        if any(_as_good(other.work, here) for other in offered[1:]):
-            return f"no less work than {offered[1].name}"
+        better = [other for other in others if _as_good(other.work, here)]
+        if better:
+            return f"no less work than {better[0].name}"
         return "" if len(offered) <= OFFERED else f"{OFFERED} forms of less work are offered"
 
 
 def _as_good(left: Work, right: Work) -> bool:
     """Whether a form leaves nothing to be gained by another one."""
     return left.seconds <= right.seconds and left.operands <= right.operands
+
+
+def reason_of(step: str) -> str:
+    """Why a step gives an equal program, and what it does to rounding."""
+    if step.startswith(NAME):
+        return f"{WHY} ({REGROUPED})"
+    return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)
 
 
 def rewritten(
@@ -204,10 +230,13 @@ def applied(rule: Rule, program: Program, root: int) -> Iterator[Program]:
 def work_of(program: Program, rates: Rates) -> Work:
     """Arithmetic at the rates of its units, and bytes at that of memory."""
     seconds = program.bytes / rates.bytes
+    steps = _in_steps(program)
     for position, node in enumerate(program.nodes):
         types = [program.nodes[arg].type for arg in node.args]
         operations = node.op.flops(types, node.type, program.scope)
-        if isinstance(node.op, Contract):
+        if position in steps:
+            seconds += STEPPING * operations / rates.other
+        elif isinstance(node.op, Contract):
             factors = tuple(program.nodes[_stored(program, arg)].dtype for arg in node.args)
             seconds += operations / rates.of(factors)
         else:
@@ -215,15 +244,22 @@ def work_of(program: Program, rates: Rates) -> Work:
         if _is_kept(program, position):
             size = volume(program.scope, node.axes) * dtype_of(node.dtype).bytes
             seconds += 2 * size / rates.bytes
-    steps = _in_steps(program)
     operands = {
         inner
         for position, node in enumerate(program.nodes)
         if isinstance(node.op, Contract) and position not in steps
         for arg in node.args
+        if _used_again(program, position, arg)
         for inner in _made_of(program, arg)
     }  # fmt: skip
     return Work(seconds, len(operands))
+
+
+def _used_again(program: Program, product: int, arg: int) -> bool:
+    """Whether a product multiplies each element of an operand with many others."""
+    axes = {axis for one in program.nodes[product].args for axis in program.nodes[one].axes}
+    others = axes - set(program.nodes[arg].axes)
+    return volume(program.scope, tuple(others)) >= AGAIN
 
 
 def _stored(program: Program, position: int) -> int:

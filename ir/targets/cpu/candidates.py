@@ -11,7 +11,7 @@ from ir.ops.base import TensorSpec
 from ir.phases import Phase, phases_of
 from ir.program import Program
 from ir.rewrite.forms import Rates
-from ir.routes import formed, space_of_forms
+from ir.routes import as_given, formed, space_of_forms
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.stages import StagedProgram
@@ -67,7 +67,7 @@ def _space_of(program: Program, hardware: Hardware, least: float | None) -> Spac
     parts = parts_of(program, hardware, least)
     joined = Joined.of([part.space() for part in parts])
     ideals = [part.ideal for part in parts] if len(parts) > 1 else []
-    return joined.space(PhaseFeatures(joined, tuple(ideals)))
+    return joined.space(PhaseFeatures(joined, tuple(ideals), least))
 
 
 def parts_of(program: Program, hardware: Hardware, least: float | None = None) -> tuple[Part, ...]:
@@ -85,7 +85,7 @@ def parts_of(program: Program, hardware: Hardware, least: float | None = None) -
 def lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool = False) -> Kernel:
     """Generate the kernel (with C text too if `full`); raises Refusal."""
     form, own = formed(program, schedule, rates_of(hardware))
-    return _lower(form, own, hardware, full)
+    return as_given(_lower(form, own, hardware, full), program)
 
 
 def _lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool) -> Kernel:

@@ -38,10 +38,14 @@ LEAST = 2.0**-20
 
 @dataclass(frozen=True)
 class PhaseFeatures:
-    """Callable: columns -> (names, float32 matrix), of phases whose least cycles are `ideals`."""
+    """Callable: columns -> (names, float32 matrix), of phases whose least cycles are `ideals`.
+
+    Costs are relative to all of them, or to `least` cycles.
+    """
 
     joined: Joined
     ideals: tuple[float, ...]
+    least: float | None = None
 
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
         tables = [
@@ -54,6 +58,10 @@ class PhaseFeatures:
             name: self._combined(name, [t[name] for t in tables], first[name]) for name in names
         }
         found["program.intensity"] = found["program.flops"] - found["program.bytes"]
+        if self.least is not None:
+            more = log2(sum(self.ideals) / self.least)
+            found |= {name: found[name] + more for name in names if _is_relative(name)}
+            found["seconds.ideal"] = np.full(columns.rows, log2(self.least / CLOCK))
         matrix = np.empty((columns.rows, len(names)), dtype=np.float32)
         for place, name in enumerate(names):
             matrix[:, place] = found[name]
@@ -80,8 +88,15 @@ class PhaseFeatures:
         weights = np.array(self.ideals)[:, None] / sum(self.ideals)
         if name in SHARES:
             return np.asarray((stack * weights).sum(axis=0))
-        relative = name.startswith(("total.", "joint.")) and name not in NOT_RELATIVE
-        return _log((np.exp2(stack) * weights).sum(axis=0)) if relative else first
+        if _is_relative(name):
+            return _log((np.exp2(stack) * weights).sum(axis=0))
+        return first
+
+
+def _is_relative(name: str) -> bool:
+    """Whether a column is a cost over that of the ideal."""
+    costs = name.startswith(("total.", "joint.")) and name not in NOT_RELATIVE
+    return costs and name not in SHARES
 
 
 @dataclass(frozen=True, slots=True)

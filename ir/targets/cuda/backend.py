@@ -100,13 +100,15 @@ class CudaBackend:
     ) -> Kernel:
         """Generate the kernel's text and launch plan; raises Refusal."""
         from ir.rewrite.inhabited import inhabited
-        from ir.routes import formed
+        from ir.routes import as_given, formed
         from ir.targets.cuda.engines import rates_of, route_of
         from ir.targets.cuda.kernels import lower_all
 
-        program, schedule = formed(inhabited(program), schedule, rates_of(hardware))
-        route = route_of(program, schedule.as_dict(), hardware)
-        return lower_all(program, route.own(schedule.as_dict()), hardware, route.engine)
+        written = inhabited(program)
+        form, schedule = formed(written, schedule, rates_of(hardware))
+        route = route_of(form, schedule.as_dict(), hardware)
+        kernel = lower_all(form, route.own(schedule.as_dict()), hardware, route.engine)
+        return as_given(kernel, written)
 
     def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
         """Unused: CUDA kernels are exported as text, cubin and a Python module."""

@@ -1,0 +1,154 @@
+"""Causal sums and decaying states by chunks: the same numbers, at linear work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ir import Axis, Graph, Tile, cast, contract, cumulative, exp, recur, reduce, where
+from ir.ops.recur import Before
+from ir.oracle import evaluate, random_inputs
+from ir.program import Program
+from ir.registry import load_operator
+from ir.rewrite.chunks import CHUNKS, chunked
+from ir.rewrite.forms import Rates, forms_of
+from ir.values import decay
+
+LONG = 2 * CHUNKS[0]
+
+
+def same(program: Program, count: int) -> None:
+    """Every chunked form leaves what the program leaves."""
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = evaluate(program, inputs)
+    found = list(chunked(program))
+    assert len(found) == count
+    for _, _, form in found:
+        given = {spec.name: inputs[spec.name].reshape(spec.shape) for spec in form.inputs}
+        for name, values in evaluate(form, given).items():
+            np.testing.assert_allclose(
+                values.reshape(wanted[name].shape), wanted[name], rtol=1e-9, atol=1e-11
+            )
+
+
+Weight = Callable[[Graph, Axis, Axis, Tile], Tile]
+
+
+def _seen(g: Graph, i: Axis, j: Axis, products: Tile) -> Tile:
+    return where(g.iota(j) <= g.iota(i), products, 0.0)
+
+
+def _rate(g: Graph, i: Axis, j: Axis, products: Tile) -> Tile:
+    rate = g.input("rate", (), "f64", values=decay(0.1))
+    apart = rate * cast(g.iota(i), "f64") - rate * cast(g.iota(j), "f64")
+    return products * where(g.iota(j) <= i, exp(apart), 0.0)
+
+
+def _gates(g: Graph, i: Axis, j: Axis, products: Tile) -> Tile:
+    total = cumulative("sum", g.input("gate", (i,), "f64", values=decay(0.1)), i)
+    return products * exp(where(g.iota(j) <= i, total - total.at({i: j}), -math.inf))
+
+
+def _both(g: Graph, i: Axis, j: Axis, products: Tile) -> Tile:
+    rows, columns = g.input("r", (i,), "f64"), g.input("c", (j,), "f64")
+    return where(g.iota(j) <= i, products * rows, 0.0) * columns
+
+
+WEIGHTS: tuple[Weight, ...] = (_seen, _rate, _gates, _both)
+
+
+@pytest.mark.parametrize("weight", WEIGHTS, ids=lambda weight: weight.__name__)
+@settings(max_examples=8, deadline=None)
+@given(st.sampled_from((LONG, 3 * CHUNKS[0])), st.booleans(), st.booleans())
+def test_weighted_sums(weight: Weight, length: int, shared: bool, inner: bool) -> None:
+    """With an inner product or without, over an axis that the values have too or have not."""
+    g = Graph("causal")
+    b, i, j, d = g.axes(b=2, i=length, j=length, d=3)
+    e = d if shared else g.axis("e", 4)
+    v = g.input("V", (b, j, e), "f64")
+    q, k = g.input("Q", (b, i, d), "f64"), g.input("K", (b, j, d), "f64")
+    products = contract(q, k, over=d) if inner else g.input("q", (b, i), "f64")
+    weights = weight(g, i, j, products)
+    g.output("O", contract(weights, v, over=j) * 0.5 + g.input("R", (i,), "f64"), "f64", (b, i, e))
+    program = g.program()
+    same(program, sum(length % chunk == 0 and length >= 2 * chunk for chunk in CHUNKS))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("retention", {"b": 2, "heads": 2, "d": 3, "dv": 4}),
+        ("gla", {"b": 1, "heads": 2, "d": 3, "dv": 4}),
+        ("mamba2", {"b": 2, "heads": 4, "p": 3, "n": 5, "groups": 2}),
+    ],
+)
+def test_states_that_decay(name: str, words: dict[str, int]) -> None:
+    """From the recurrence, with the state behind the last step."""
+    same(load_operator(name).build(t=LONG, **words), 1)
+
+
+def causal(change: Callable[[Graph, Axis, Axis, Tile], Tile]) -> Program:
+    g = Graph("other")
+    i, j, d, e = g.axes(i=LONG, j=LONG, d=3, e=3)
+    q, k, v = g.input("Q", (i, d), "f64"), g.input("K", (j, d), "f64"), g.input("V", (j, e), "f64")
+    weights = change(g, i, j, contract(q, k, over=d))
+    g.output("O", contract(weights, v, over=j), "f64", (i, e))
+    return g.program()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda g, i, j, p: where(g.iota(i) <= j, p, 0.0),  # what comes behind
+        lambda g, i, j, p: where(g.iota(j) <= i + 1, p, 0.0),  # and the next
+        lambda g, i, j, p: p,  # all
+        lambda g, i, j, p: where(g.iota(j) <= i, exp(p), 0.0),  # no function of i times one of j
+        lambda g, i, j, p: where(g.iota(j) <= i, p, 1.0),
+        lambda g, i, j, p: where(g.iota(j) <= i, p / reduce("sum", exp(p), over=j), 0.0),
+        lambda g, i, j, p: where(g.iota(j) <= i, p * p, 0.0),
+    ],
+)
+def test_what_is_no_causal_sum_of_that_kind(
+    change: Callable[[Graph, Axis, Axis, Tile], Tile],
+) -> None:
+    assert not list(chunked(causal(change)))
+
+
+def test_a_state_that_begins_with_something_or_changes_otherwise_stays() -> None:
+    for first, turned in ((1.0, False), (0.0, True)):
+        g = Graph("stepped")
+        t, d, e = g.axes(t=LONG, d=3, e=4)
+        q, k, v = (
+            g.input("q", (t, d), "f64"),
+            g.input("k", (t, d), "f64"),
+            g.input("v", (t, e), "f64"),
+        )
+        state = g.state(t, (d, e), first, "f64")
+        after = state * exp(g.input("g", (t,), "f64")) + k * v
+        after = after * after if turned else after
+        g.output("o", contract(q, after, over=d), "f64", (t, e))
+        g.output("s", recur(state, after), "f64", (d, e))
+        assert not list(chunked(g.program()))
+
+
+def test_quadratic_text_and_recurrence_are_offered_in_linear_work() -> None:
+    rates = Rates({"f64": 1e11, "f32": 1e11}, 5e10, 1e10)
+    quadratic = causal(_seen)
+    long = {axis: 32 * extent if axis in "ij" else extent for axis, extent in quadratic.extents}
+    g = Graph("long")
+    i, j, d, e = g.axes(**long)
+    q, k, v = g.input("Q", (i, d), "f32"), g.input("K", (j, d), "f32"), g.input("V", (j, e), "f32")
+    g.output("O", contract(_seen(g, i, j, contract(q, k, over=d)), v, over=j), "f32", (i, e))
+    program = g.program()
+    offered = forms_of(program, rates).offered
+    assert min(form.program.flops for form in offered) < program.flops / 8
+    stepped = load_operator("retention").build(b=1, t=LONG, heads=2, d=16)
+    assert any(node.op.name == Before.name for node in stepped.nodes)
+    forms = forms_of(stepped, rates).offered[1:]
+    assert forms
+    assert all(node.op.name != Before.name for form in forms for node in form.program.nodes)
