@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from explorer.workload import Workload
     from ir.rewrite.forms import Form, Forms
 
+SHOWN = 8  # forms that are left out
+
 
 @app.command(
     epilog=examples(
@@ -110,5 +112,7 @@ def _print_forms(found: Forms) -> None:
         for step in form.steps:
             print(f"# {step.rule} at %{step.node}: {reason_of(step.rule)}")
         print(form.program)
-    for form, reason in found.left_out:
+    for form, reason in found.left_out[:SHOWN]:
         print(f"# left out {form.name}: {reason}")
+    if len(found.left_out) > SHOWN:
+        print(f"# left out {len(found.left_out) - SHOWN} more, of no less work")

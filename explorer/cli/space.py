@@ -20,8 +20,11 @@ from explorer.cli.app import (
     pairs,
     print_json,
 )
+from ir.target import HasForms
 
 if TYPE_CHECKING:
+    from explorer.workload import Workload
+    from ir.rewrite.forms import Forms
     from ir.space import Summary
 
 
@@ -49,10 +52,20 @@ def space(
     named = Workload.of(operator, arguments_of(operator, words), target, threads)
     workload = named.on(hardware)
     summary = workload.space(pairs(pin, "pin")).describe(np.random.default_rng(0))
+    forms = _forms(workload)
     if form is Format.json:
-        print_json(_as_json(summary))
-    else:
-        _print_text(workload.program.name, summary)
+        print_json(_as_json(summary, forms))
+        return
+    _print_text(workload.program.name, summary)
+    if forms is not None and len(forms.offered) > 1:
+        _print_forms(forms)
+
+
+def _forms(workload: Workload) -> Forms | None:
+    backend = workload.backend
+    if not isinstance(backend, HasForms):
+        return None
+    return backend.forms(workload.program, workload.hardware)
 
 
 def _print_text(name: str, summary: Summary) -> None:
@@ -71,8 +84,20 @@ def _print_text(name: str, summary: Summary) -> None:
         print(f"  {100 * removed:5.1f} %  {constraint}: {needs}")
 
 
-def _as_json(summary: Summary) -> dict[str, object]:
+def _print_forms(forms: Forms) -> None:
+    """The equal programs to choose from; `show --forms` has them and their derivations."""
+    print("\nforms, and the least time of each on paper")
+    for one in forms.offered:
+        print(f"  {1e3 * one.work.seconds:9.4g} ms  {one.name}")
+    print(f"  {len(forms.left_out)} others are left out, of {forms.known} that are known")
+
+
+def _as_json(summary: Summary, forms: Forms | None) -> dict[str, object]:
+    offered = forms.offered if forms is not None else ()
+    left = forms.left_out if forms is not None else ()
     return {
+        "forms": [{"name": one.name, "seconds": one.work.seconds} for one in offered],
+        "forms_left_out": [{"name": one.name, "why": why} for one, why in left],
         "size": summary.size,
         "legal": summary.legal,
         "legal_share": summary.legal_share,
