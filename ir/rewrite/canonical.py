@@ -4,7 +4,6 @@ operands of sums and products, alone."""
 from __future__ import annotations
 
 import hashlib
-from functools import lru_cache
 
 from ir.ops.map import Map
 from ir.ops.reduce import Contract, Reduce
@@ -16,9 +15,10 @@ from ir.rewrite.patterns import SWAPS
 def canonical(program: Program) -> str:
     """A hash of what is stored, of what it is made of, and of the extents."""
     known = _keys(program)
+    read = {arg for node in program.nodes for arg in node.args}
     stores = sorted(
         known[position] for position, node in enumerate(program.nodes)
-        if isinstance(node.op, Store) or not program.users(position)
+        if isinstance(node.op, Store) or position not in read
     )  # fmt: skip
     used = {axis for node in program.nodes for axis in node.axes}
     extents = sorted((axis, extent) for axis, extent in program.extents if axis in used)
@@ -30,7 +30,6 @@ def node_key(program: Program, position: int) -> str:
     return _keys(program)[position][:6]
 
 
-@lru_cache(maxsize=512)
 def _keys(program: Program) -> list[str]:
     known: list[str] = []
     for node in program.nodes:
@@ -50,4 +49,4 @@ def _named(node: Node) -> str:
 
 
 def _hashed(*parts: str) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()

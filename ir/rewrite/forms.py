@@ -230,7 +230,7 @@ def applied(rule: Rule, program: Program, root: int) -> Iterator[Program]:
 def work_of(program: Program, rates: Rates) -> Work:
     """Arithmetic at the rates of its units, and bytes at that of memory."""
     seconds = program.bytes / rates.bytes
-    steps = _in_steps(program)
+    steps, feeding = _in_steps(program), _feeding(program)
     for position, node in enumerate(program.nodes):
         types = [program.nodes[arg].type for arg in node.args]
         operations = node.op.flops(types, node.type, program.scope)
@@ -241,7 +241,7 @@ def work_of(program: Program, rates: Rates) -> Work:
             seconds += operations / rates.of(factors)
         else:
             seconds += operations / rates.other
-        if _is_kept(program, position):
+        if _is_sum(node) and position in feeding:  # another sum reads what this one leaves
             size = volume(program.scope, node.axes) * dtype_of(node.dtype).bytes
             seconds += 2 * size / rates.bytes
     operands = {
@@ -274,20 +274,14 @@ def _stored(program: Program, position: int) -> int:
     return position
 
 
-def _is_kept(program: Program, position: int) -> bool:
-    """Whether another sum reads what a sum leaves."""
-    if not _is_sum(program.nodes[position]):
-        return False
-    pending, seen = list(program.users(position)), set[int]()
-    while pending:
-        user = pending.pop()
-        if user in seen:
-            continue
-        seen.add(user)
-        if _is_sum(program.nodes[user]):
-            return True
-        pending += program.users(user)
-    return False
+def _feeding(program: Program) -> set[int]:
+    """What a sum is made of, directly or by way of others."""
+    found: set[int] = set()
+    for position in range(len(program.nodes) - 1, -1, -1):
+        node = program.nodes[position]
+        if position in found or _is_sum(node):
+            found.update(node.args)
+    return found
 
 
 def _made_of(program: Program, position: int) -> set[int]:
