@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from explorer.strategies.base import OutcomeLike
 from ir.errors import UsageError
 from ir.schedule import Schedule, Value
-from ir.space import Matrix, Space
+from ir.space import Decision, Matrix, Space
 
 _SAMPLE = 4096  # rows on which the model is asked
 _FEWEST = 16  # trials from which a model is worth asking
@@ -64,7 +64,9 @@ def by_value(space: Space, trials: Sequence[Trial]) -> dict[str, tuple[ValueEffe
     for decision in space.decisions:
         groups: dict[Value, list[OutcomeLike]] = {}
         for schedule, outcome in trials:
-            groups.setdefault(schedule[decision.name], []).append(outcome)
+            value = schedule.get(decision.name, decision.unsaid)
+            if value is not None:  # else it is not in force
+                groups.setdefault(value, []).append(outcome)
         found[decision.name] = tuple(
             _effect(value, groups[value]) for value in decision.domain if value in groups
         )
@@ -135,8 +137,14 @@ def beside(space: Space, schedule: Schedule, trials: Sequence[Trial]) -> tuple[D
 def _changes(
     space: Space, schedule: Schedule, other: Schedule
 ) -> tuple[tuple[str, Value, Value], ...]:
-    names = (name for name in space.names if schedule[name] != other[name])
-    return tuple((name, schedule[name], other[name]) for name in names)
+    pairs = ((d.name, _said(d, schedule), _said(d, other)) for d in space.decisions)
+    return tuple((name, one, two) for name, one, two in pairs if one != two)
+
+
+def _said(decision: Decision, schedule: Schedule) -> Value:
+    """The value of a decision, or a dash where it is not in force."""
+    value = schedule.get(decision.name, decision.unsaid)
+    return "-" if value is None else value
 
 
 def _time(outcome: OutcomeLike) -> float:

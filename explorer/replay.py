@@ -64,11 +64,15 @@ class Recording:
     @cached_property
     def pins(self) -> dict[str, Value]:
         """Decisions that have one value in all recorded schedules."""
-        values: dict[str, set[Value]] = {}
+        values: dict[str, list[Value]] = {}
         for schedule in self.outcomes:
             for name, value in schedule.values:
-                values.setdefault(name, set()).add(value)
-        return {name: found.pop() for name, found in values.items() if len(found) == 1}
+                values.setdefault(name, []).append(value)
+        return {
+            name: found[0]
+            for name, found in values.items()
+            if len(found) == len(self.outcomes) and len(set(found)) == 1
+        }
 
     def space(self, pins: Mapping[str, object] | None = None) -> Space:
         """The part of the workload's space that the records vary, with `pins` fixed besides."""

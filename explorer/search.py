@@ -347,7 +347,10 @@ class Search:
         return len(told)
 
     def _pinned_so(self, schedule: Schedule) -> bool:
-        return all(schedule[name] == value for name, value in self.space.pinned.items())
+        return all(
+            schedule.get(name, self.space.decision(name).unsaid) == value
+            for name, value in self.space.pinned.items()
+        )
 
     def _remember(self, outcome: Outcome) -> None:
         """Its kernel need not run again; of the outcome, copies are told the verdict alone."""

@@ -50,7 +50,10 @@ class Alternatives:
             return first
         names = tuple(self.spaces)
         why = REASONS[self.name]
-        choice = Decision(self.name, names, GROUP, self.owner, why, names[0], unsaid=names[0])
+        first_name = names[0]
+        choice = Decision(
+            self.name, names, GROUP, self.owner, why, first_name, unsaid=first_name, routes=True
+        )
         decisions = [choice]
         rules: list[Constraint] = []
         for value, space in self.spaces.items():

@@ -29,7 +29,8 @@ class Decision:
 
     With `when`, it is in force only where another decision, which stands before it, is in force and
     has that value; elsewhere it keeps its first value, so that no two rows mean the same.
-    `unsaid` is what a schedule means that was written before there was this choice.
+    `unsaid` is what a schedule means that was written before there was this choice. One that
+    `routes` chooses among programs, or among places where values live.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Decision:
     initial: Value | None = None
     when: tuple[str, Value] | None = None
     unsaid: Value | None = None
+    routes: bool = False
 
     def __post_init__(self) -> None:
         if not self.domain or len(set(self.domain)) != len(self.domain):

@@ -170,8 +170,32 @@ class Space:
         return matrix if self.meaning is None else self.meaning(self.columns(matrix))
 
     def schedule(self, row: Row) -> Schedule:
-        pairs = zip(self.decisions, row.tolist(), strict=True)
-        return Schedule(self.target, tuple((d.name, d.domain[index]) for d, index in pairs))
+        """What a row means. Of decisions about the graph, and of those that are in force with a
+        value of one alone, only what differs from the program as written is said: so a schedule
+        is the same text as before there was a choice."""
+        values = row.tolist()
+        pairs = (
+            (decision.name, decision.domain[index])
+            for decision, index, when in zip(self.decisions, values, self._routed, strict=True)
+            if all(values[place] == code for place, code in when)
+            and not (decision.routes and decision.domain[index] == decision.unsaid)
+        )
+        return Schedule(self.target, tuple(pairs))
+
+    @cached_property
+    def _routed(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """For each decision the values of those about the graph with which it is in force: (column,
+        code)."""
+        found: list[tuple[tuple[int, int], ...]] = []
+        for decision in self.decisions:
+            here: tuple[tuple[int, int], ...] = ()
+            if decision.when is not None:
+                parent = self._tables[decision.when[0]].position
+                here = found[parent]
+                if self.decisions[parent].routes:
+                    here += ((parent, self.decisions[parent].index(decision.when[1])),)
+            found.append(here)
+        return tuple(found)
 
     def encode(self, schedule: Schedule) -> Row:
         """The row of `schedule`. UsageError if a name or value is not of this space or a pin.

@@ -31,7 +31,7 @@ SHOWN = 8  # forms that are left out
     epilog=examples(
         "tilewright show softmax m=64 n=1000",
         "tilewright show softmax m=64 n=1000 --streamed",
-        "tilewright show block_scaled_matmul m=64 n=256 k=256 --forms",
+        "tilewright show row_scaled_matmul m=64 n=256 k=256 --forms",
     ),
 )
 def show(

@@ -155,7 +155,7 @@ def _space(story: Story, unit: TimeUnit) -> dict[str, Any]:
         groups: dict[str, list[float]] = {}
         for schedule, outcome in trials:
             if outcome.ok and outcome.seconds is not None:
-                groups.setdefault(str(schedule[name]) or "-", []).append(outcome.seconds)
+                groups.setdefault(str(schedule.get(name, "")) or "-", []).append(outcome.seconds)
         order = [str(value) or "-" for value in space.decision(name).domain]
         if len(groups) > 1 and len(strips) < DECISIONS:
             ordered = {value: groups[value] for value in order if value in groups}

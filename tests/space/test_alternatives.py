@@ -10,7 +10,7 @@ import pytest
 from ir.alternatives import FORM, RESIDENCE, Alternatives, chosen
 from ir.columns import Columns
 from ir.errors import UsageError
-from ir.schedule import Schedule
+from ir.schedule import Schedule, Value
 from ir.space import Constraint, Decision, Features, Space
 
 
@@ -90,7 +90,9 @@ def test_each_row_has_the_numbers_of_its_own_space() -> None:
 
 
 def test_a_schedule_is_taken_apart_by_what_it_chooses() -> None:
-    values = {"form": "other-2", "a": 1, "other-2.kind": "y", "other-2.a": 2, "other-2.b": 0}
+    values: dict[str, Value] = {
+        "form": "other-2", "a": 1, "other-2.kind": "y", "other-2.a": 2, "other-2.b": 0,
+    }  # fmt: skip
     assert chosen(Schedule.of("toy", values), FORM, tuple(WHOLE.spaces)) == (
         "other-2", Schedule.of("toy", {"kind": "y", "a": 2, "b": 0})
     )  # fmt: skip
@@ -105,7 +107,7 @@ def test_what_a_schedule_leaves_out() -> None:
     """Of a chain of conditions nothing that is not in force has to be said."""
     space = WHOLE.space()
     short = Schedule.of("toy", {"a": 1, "b": 0})
-    assert space.schedule(space.encode(short)).as_dict()["form"] == "written"
+    assert space.schedule(space.encode(short)) == short
     other = Schedule.of(
         "toy", {"form": "other-2", "other-2.kind": "y", "other-2.a": 1, "other-2.b": 1,
                 "other-2.more": 3},
@@ -114,7 +116,7 @@ def test_what_a_schedule_leaves_out() -> None:
     with pytest.raises(UsageError, match=r"leaves open: other-2\.more"):
         space.encode(Schedule.of("toy", {k: v for k, v in other.values if k != "other-2.more"}))
     assert space.refusal(other) is None
-    wrong = {**other.as_dict(), "other-2.more": 2}
+    wrong: dict[str, Value] = {**other.as_dict(), "other-2.more": 2}
     assert str(space.refusal(Schedule.of("toy", wrong))).startswith("other-2.odd")
 
 
