@@ -146,7 +146,7 @@ class Gemm:
             steps.append(op("copy", source, "d_s"))
             source = "d_s"
         tiles.append(outer("d_g", dtype, shape, "n", self.pitch, self.alignment))
-        steps.append(op("red" if self.epilogue == "red" else "copy", source, "d_g"))
+        steps.append(op("copy", source, "d_g"))
 
 
 def _products() -> Iterator[Entry]:
@@ -385,7 +385,6 @@ def _epilogues() -> Iterator[Entry]:
     )
     yield Entry(Gemm("f16", 128, 64, 32, "mma", epilogue="staged").program(), staged)
     yield Entry(Gemm("bf16", 64, 64, 64, "wgmma", epilogue="cast").program(), ("st.32",))
-    yield Entry(Gemm("bf16", 64, 64, 32, epilogue="red").program(), ("red.add",))
 
 
 def biased(m: int, n: int, k: int, threads: int) -> TileProgram:

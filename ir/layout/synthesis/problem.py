@@ -15,7 +15,7 @@ from ir.layout.errors import LayoutError
 from ir.layout.widths import bits
 
 SCOPES = ("global", "shared", "register")
-KINDS = ("copy", "gemm", "map", "cast", "reduce", "broadcast", "transpose", "fill", "red")
+KINDS = ("copy", "gemm", "map", "cast", "reduce", "broadcast", "transpose", "fill")
 REDUCTIONS = ("sum", "max", "min", "prod")
 SHARED_BYTES = 232_448
 REGISTERS = 255
@@ -402,16 +402,6 @@ def _turn_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> None
     _same_axes(where, inputs[0], output)
 
 
-def _red_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> None:
-    _same_axes(where, inputs[0], output)
-    if (inputs[0].scope, output.scope) != ("register", "global"):
-        raise LayoutError(
-            "copy-scopes", f"{where}: {inputs[0].scope} to {output.scope}, goes register to global"
-        )
-    if output.dtype not in ("f32", "f16", "bf16", "i32") or inputs[0].dtype != output.dtype:
-        raise LayoutError("red-dtype", f"{where}: {inputs[0].dtype} onto {output.dtype}")
-
-
 def _same_axes(where: str, source: Tile, output: Tile) -> None:
     if set(source.names) != set(output.names):
         raise LayoutError(
@@ -428,7 +418,6 @@ _RULES = {
     "broadcast": _broadcast_rule,
     "transpose": _turn_rule,
     "fill": _registers_only,
-    "red": _red_rule,
 }
 
 

@@ -109,7 +109,7 @@ class Spreads:
     def _largest_copy(self) -> tuple[int, Tile, Tile] | None:
         best: tuple[tuple[int, int, int], int, Tile, Tile] | None = None
         for position, op in enumerate(self.program.ops):
-            if op.kind not in ("copy", "red"):
+            if op.kind != "copy":
                 continue
             source, target = self._tiles[op.inputs[0]], self._tiles[op.outputs[0]]
             for tile, other in ((source, target), (target, source)):
