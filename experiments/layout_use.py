@@ -173,40 +173,51 @@ def main() -> None:
 
 
 def commands() -> Lines:
-    """What the commands on layouts run: pictures, tables, explained blocks of every operator."""
+    """What the commands on layouts run: tables, pictures, explained blocks of every operator."""
     from ir import catalogue
-    from ir.errors import TilewrightError
     from ir.layout import draw
     from ir.layout.layout import Layout
     from ir.layout.swizzle import parse
-    from ir.layout.synthesis.from_program import ALTERNATIVES, Scheduling, from_program
-    from ir.layout.synthesis.search import synthesise
 
     tracing = Tracing()
     for family in catalogue.families():
         for operator in family.operators:
-            setting = catalogue.settings_of(operator).get("small")
-            if setting is None:
-                continue
-            program = operator.build(**setting)
-            tracing.start()
-            for kind, epilogue, threads in product(
-                ("mma", "wgmma"), ("direct", "staged"), (128, 256)
-            ):
-                try:
-                    asked = from_program(program, Scheduling({}, threads, kind, epilogue))
-                    for solution in synthesise(asked, ALTERNATIVES):
-                        solution.explain()
-                except TilewrightError:
-                    continue
-            sys.settrace(None)
+            settings = catalogue.settings_of(operator).values()
+            for setting in (*settings, *EXPLAINED.get(operator.name, ())):
+                program = operator.build(**setting)
+                tracing.start()
+                explain(program)
+                sys.settrace(None)
     tracing.start()
     for text in ("(4,8):(8,1)", "S(3,4,3) o 0 o (8,64):(64,1)", "3:2"):
-        draw.table(parse(text)), draw.memory_svg(parse(text), 16)
-        parse(text)._repr_html_()
+        print(draw.table(parse(text))[:1], draw.memory_svg(parse(text), 16)[:1], file=sys.stderr)
+        print(parse(text)._repr_html_()[:1], file=sys.stderr)
     draw.thread_svg(Layout.parse("((4,8),(2,2)):((32,1),(16,8))"), (16, 8))
     sys.settrace(None)
     return tracing.ran
+
+
+EXPLAINED: dict[str, tuple[dict[str, Any], ...]] = {
+    "matmul": tuple({"m": 512, "n": 512, "k": 512, "dtype": d} for d in ("bf16", "i8", "tf32")),
+    "attention": tuple(
+        {"b": 1, "heads": 2, "sq": 128, "d": 64, "dtype": d} for d in ("bf16", "f16", "e4m3")
+    ),
+}
+
+
+def explain(program: Any) -> None:
+    """The explained solutions of a program's block in every form that the command offers."""
+    from ir.errors import TilewrightError
+    from ir.layout.synthesis.from_program import ALTERNATIVES, Scheduling, from_program
+    from ir.layout.synthesis.search import synthesise
+
+    for family, epilogue, threads in product(("mma", "wgmma"), ("direct", "staged"), (128, 256)):
+        try:
+            asked = from_program(program, Scheduling({}, threads, family, epilogue))
+            for solution in synthesise(asked, ALTERNATIVES):
+                solution.explain()
+        except TilewrightError:
+            continue
 
 
 def report(imported: Lines, lowered: Lines, listed: bool) -> None:

@@ -13,6 +13,7 @@ from ir.layout.synthesis import synthesise
 from ir.layout.synthesis.from_program import Scheduling, explain_operator, from_program
 from ir.registry import load_operator
 from tests.layout.checker import check
+from tests.layout.plain import as_data
 
 Facts = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ def test_operators_come_over_and_their_solutions_are_right(
     program = load_operator(name).build(**arguments)
     problem = from_program(program, Scheduling(tiles, **facts))
     solution = synthesise(problem, limit=1)[0]
-    found = check(problem, solution.to_json())
+    found = check(problem, as_data(solution))
     assert not found, str(found)
 
 

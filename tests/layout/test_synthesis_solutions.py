@@ -33,12 +33,13 @@ from tests.layout.catalogue import (
     transposition,
 )
 from tests.layout.checker import check
+from tests.layout.plain import as_data
 
 
 def best(program: TileProgram) -> Solution:
     """The best solution, checked."""
     solution = synthesise(program, limit=1)[0]
-    found = check(program, solution.to_json())
+    found = check(program, as_data(solution))
     assert not found, str(found)
     return solution
 
@@ -270,7 +271,7 @@ def drawn(seed: int) -> TileProgram:
 def test_random_spreads_convert_rightly(seed: int) -> None:
     program = drawn(seed)
     for solution in synthesise(program, limit=2):
-        found = check(program, solution.to_json())
+        found = check(program, as_data(solution))
         assert not found, str(found)
 
 

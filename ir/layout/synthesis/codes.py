@@ -33,9 +33,6 @@ CODES = {
     "pinned-layout": "a pinned layout that does not follow the tile's axes or threads",
     "limit": "fewer than one solution asked",
     "target": "a target that is none, or lacks an instruction",
-    "problem-form": "plain data that is no problem",
-    "solution-form": "plain data that is no solution",
-    "solution-version": "plain data of another version",
     # instructions of a gemm
     "operand-types": "types that no instruction multiplies",
     "mma-operand-scope": "an operand that mma cannot read where it is",

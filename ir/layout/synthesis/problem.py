@@ -6,10 +6,9 @@ Owns the form of a problem and its refusals that need no search. Knows no instru
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 from ir.layout.errors import LayoutError
 from ir.layout.widths import bits
@@ -169,91 +168,6 @@ class TileProgram:
                 return tile
         known = ", ".join(tile.name for tile in self.tiles)
         raise LayoutError("unknown-tile", f"{self.name}: no tile {name!r}; there are {known}")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data (dicts, lists, strings, numbers); `from_json` is its inverse."""
-        return {
-            "name": self.name,
-            "threads": self.threads,
-            "target": self.target,
-            "shared_bytes": self.shared_bytes,
-            "registers": self.registers,
-            "tiles": [
-                {
-                    "name": tile.name,
-                    "dtype": tile.dtype,
-                    "axes": [list(axis) for axis in tile.axes],
-                    "scope": tile.scope,
-                    "strides": list(tile.strides),
-                    "alignment": tile.alignment,
-                    "stages": tile.stages,
-                    "layout": tile.layout,
-                }
-                for tile in self.tiles
-            ],
-            "ops": [
-                {
-                    "kind": op.kind,
-                    "inputs": list(op.inputs),
-                    "outputs": list(op.outputs),
-                    "attributes": dict(op.attributes),
-                }
-                for op in self.ops
-            ],
-            "pins": {
-                "instructions": [list(entry) for entry in self.pins.instructions],
-                "warps": [[position, list(pair)] for position, pair in self.pins.warps],
-                "swapped": [list(entry) for entry in self.pins.swapped],
-            },
-            "bounds": [list(entry) for entry in self.bounds],
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> TileProgram:
-        """The problem that `to_json` wrote; LayoutError "problem-form" for data of another form."""
-        try:
-            return _read(data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise LayoutError("problem-form", f"no problem in this form: {error!r}") from None
-
-
-def _read(data: Mapping[str, Any]) -> TileProgram:
-    pins = data["pins"]
-    return TileProgram(
-        name=data["name"],
-        threads=data["threads"],
-        tiles=tuple(
-            Tile(
-                name=tile["name"],
-                dtype=tile["dtype"],
-                axes=tuple((name, extent) for name, extent in tile["axes"]),
-                scope=tile["scope"],
-                strides=tuple(tile["strides"]),
-                alignment=tile["alignment"],
-                stages=tile["stages"],
-                layout=tile["layout"],
-            )
-            for tile in data["tiles"]
-        ),
-        ops=tuple(
-            TileOp(
-                kind=op["kind"],
-                inputs=tuple(op["inputs"]),
-                outputs=tuple(op["outputs"]),
-                attributes=tuple(op["attributes"].items()),
-            )
-            for op in data["ops"]
-        ),
-        pins=Pins(
-            instructions=tuple((at, name) for at, name in pins["instructions"]),
-            warps=tuple((at, (pair[0], pair[1])) for at, pair in pins["warps"]),
-            swapped=tuple((at, flag) for at, flag in pins["swapped"]),
-        ),
-        target=data["target"],
-        shared_bytes=data["shared_bytes"],
-        registers=data["registers"],
-        bounds=tuple((axis, extent) for axis, extent in data.get("bounds", ())),
-    )
 
 
 def _check_threads(program: TileProgram) -> None:
