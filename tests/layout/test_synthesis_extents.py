@@ -85,6 +85,7 @@ def findings(program: TileProgram, solution: Solution) -> list[str]:
 )
 def test_any_extents_are_shared_out(form, rows: int, columns: int, threads: int) -> None:  # type: ignore[no-untyped-def]
     """Right beside the oracle, no access over the edge, no more work than a wide tile needs."""
+    assume(rows * columns <= 120 * threads)  # registers
     program = form(rows, columns, threads)
     solution = synthesise(program, limit=1)[0]
     assert not findings(program, solution)

@@ -151,15 +151,6 @@ def test_an_older_target_has_no_bulk_copies() -> None:
     assert not {name for name in used if name.startswith(("tma", "stmatrix"))}
 
 
-def test_a_pinned_shared_layout_is_kept() -> None:
-    layout = "S(3,3,3) o 0 o (64,64):(64,1)"
-    program = Gemm("bf16", 64, 64, 64, "wgmma").program()
-    tiles = tuple(
-        replace(tile, layout=layout) if tile.name == "b_s" else tile for tile in program.tiles
-    )
-    assert best(replace(program, tiles=tiles)).tile("b_s").layout == layout
-
-
 def test_pinned_warps_and_roles_are_kept() -> None:
     program = Gemm("f16", 64, 64, 64, "mma").program()
     (at,) = [at for at, step in enumerate(program.ops) if step.kind == "gemm"]

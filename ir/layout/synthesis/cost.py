@@ -46,7 +46,7 @@ def global_access(space: Space, issues: int, sectors: int, instructions: int = 1
 def global_floor(tile: Tile) -> float:
     """Cycles that moving a tile from or to global memory takes at least; nothing for one that may
     repeat its elements."""
-    if tile.layout or 0 in tile.strides:
+    if 0 in tile.strides:
         return 0.0
     return tile.size * tile.bits / 8 / GLOBAL_BYTES
 

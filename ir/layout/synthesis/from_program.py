@@ -140,6 +140,11 @@ class _Translation:
         name = f"{_word(spec.name)}_g"
         if name in self.tiles:
             return name
+        if not dims:
+            raise LayoutError(
+                "unsupported-op",
+                f"{self.program.name}: {spec.name} is a single element, which has no tile form",
+            )
         width = bits(spec.dtype)
         strides, step, alignment = dict[str, int](), 1, BASE_ALIGNMENT
         for axis, extent in reversed(list(zip(dims, spec.shape, strict=True))):

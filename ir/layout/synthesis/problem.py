@@ -14,7 +14,7 @@ from ir.layout.errors import LayoutError
 from ir.layout.widths import bits
 
 SCOPES = ("global", "shared", "register")
-KINDS = ("copy", "gemm", "map", "cast", "reduce", "broadcast", "transpose", "fill")
+KINDS = ("copy", "gemm", "map", "cast", "reduce", "broadcast", "fill")
 REDUCTIONS = ("sum", "max", "min", "prod")
 SHARED_BYTES = 232_448
 REGISTERS = 255
@@ -35,9 +35,8 @@ class Tile:
       divisible. Elements narrower than a byte are packed, low half first.
     scope "shared": `stages` buffers, one after the other; layouts are those of one stage.
     scope "register": spread over all threads of the program.
-    `layout` pins it. Register: text of a layout (thread, value) -> tile index with two top modes,
-      stride 0 in the thread mode = the same element held by several threads. Shared and global:
-      text of a layout or swizzled layout, tile index -> offset in elements.
+      `layout` pins it: text of a layout (thread, value) -> tile index with two top modes, stride 0
+      in the thread mode = the same element held by several threads.
     """
 
     name: str
@@ -90,7 +89,6 @@ class TileOp:
     reduce: 1 -> 1 register tiles, `axis` = the axis combined, `fn` = sum | max | min | prod; the
       output has the other axes of the input.
     broadcast: 1 -> 1 register tiles, the output has all axes of the input and more.
-    transpose: 1 -> 1 register tiles, the same axes in another order (only the index changes).
     fill: 0 -> 1 register tile, `value` = number.
     red: register -> global, adds the tile to memory (f32, f16, bf16, i32).
     """
@@ -204,7 +202,11 @@ def _check_tile(tile: Tile) -> None:
     for name, extent in tile.axes:
         if extent < 1:
             raise LayoutError("tile-axes", f"{tile.name}: axis {name} has extent {extent} < 1")
-    if tile.scope == "global" and not tile.layout and len(tile.strides) != len(tile.axes):
+    if tile.layout and tile.scope != "register":
+        raise LayoutError(
+            "pinned-layout", f"{tile.name} is {tile.scope}; layouts of register tiles are pinned"
+        )
+    if tile.scope == "global" and len(tile.strides) != len(tile.axes):
         raise LayoutError(
             "global-strides", f"{tile.name}: {len(tile.strides)} strides for {len(tile.axes)} axes"
         )
@@ -330,7 +332,6 @@ _RULES = {
     "cast": _turn_rule,
     "reduce": _reduce_rule,
     "broadcast": _broadcast_rule,
-    "transpose": _turn_rule,
     "fill": _registers_only,
 }
 

@@ -14,7 +14,7 @@ from ir.layout.synthesis.digits import Space, Spread, deal_all
 from ir.layout.synthesis.memory import Placement, compact, global_placement
 from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 
-ELEMENTWISE = ("map", "cast", "transpose", "broadcast", "fill")
+ELEMENTWISE = ("map", "cast", "broadcast", "fill")
 
 
 @dataclass(frozen=True, slots=True)
