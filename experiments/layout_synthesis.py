@@ -23,8 +23,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 sys.path.insert(0, str(ROOT))
 
+from ir.blocks import Scheduling, from_program  # noqa: E402
 from ir.layout.synthesis import TileProgram, synthesise  # noqa: E402
-from ir.layout.synthesis.from_program import Scheduling, from_program  # noqa: E402
 from ir.registry import load_operator  # noqa: E402
 
 SOLUTIONS = 8

@@ -207,8 +207,8 @@ EXPLAINED: dict[str, tuple[dict[str, Any], ...]] = {
 
 def explain(program: Any) -> None:
     """The explained solutions of a program's block in every form that the command offers."""
+    from ir.blocks import ALTERNATIVES, Scheduling, from_program
     from ir.errors import TilewrightError
-    from ir.layout.synthesis.from_program import ALTERNATIVES, Scheduling, from_program
     from ir.layout.synthesis.search import synthesise
 
     for family, epilogue, threads in product(("mma", "wgmma"), ("direct", "staged"), (128, 256)):

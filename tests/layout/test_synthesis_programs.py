@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ir.blocks import Scheduling, explain_operator, from_program
 from ir.builder import Graph
 from ir.errors import UsageError
 from ir.layout.errors import LayoutError
 from ir.layout.synthesis import synthesise
-from ir.layout.synthesis.from_program import Scheduling, explain_operator, from_program
 from ir.registry import load_operator
 from tests.layout.checker import check
 from tests.layout.plain import as_data

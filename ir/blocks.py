@@ -1,7 +1,7 @@
 """A block of an `ir.program.Program` as a synthesis problem: its loads, products, maps, reductions.
 
-The only module of the layouts that knows programs and ops. It decides no layout: tile sizes,
-threads and which memory an operand of a product is read from are given.
+It stands between programs and layouts, which know nothing of each other, and decides no layout:
+tile sizes, threads and which memory an operand of a product is read from are given.
 """
 
 from __future__ import annotations
