@@ -22,6 +22,7 @@ from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda import mma_operands, synthesised
 from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.launch import Launch, Parameter, plan_json
 from ir.targets.cuda.mma_synthesised import FragmentRead, fragment_read
 from ir.targets.cuda.panels import Panels, panels_of
 from ir.targets.cuda.placed import ThreadValues, thread_values
@@ -301,3 +302,22 @@ def test_a_tile_of_one_line_is_a_panel() -> None:
     tile = Tile("x", "bf16", (("m", 1), ("k", 64)), "shared")
     assert panels_of(tile, "(1,64):(0,1)") == Panels(128, 1, 1, PLAIN)
     assert panels_of(tile, "(1,64):(0,2)") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"strides": (200,)}, "stride of 200 bytes, no multiple of 16"),
+        ({"box": (64, 300)}, "box extent 300, legal are 1 to 256"),
+        ({"box": (128, 64)}, "256 bytes, swizzle 128B spans 128"),
+        ({"offset": 8}, "global address 8, no multiple of 16"),
+        ({"dtype": "i4"}, "i4 of 4 bits"),
+    ],
+)
+def test_a_map_that_the_driver_would_refuse_is_refused(changes: dict[str, Any], says: str) -> None:
+    whole = Parameter("A", 0, "bf16", (256, 128), (512,), (64, 64), 128)
+    launch = Launch("k", "", 1, 128, 0, (whole, Parameter("C")))
+    assert plan_json((launch,), "sm_90a", 0, ())
+    broken = replace(launch, parameters=(replace(whole, **changes),))
+    with pytest.raises(Refusal, match=f"map: k, A: .*{says}"):
+        plan_json((broken,), "sm_90a", 0, ())
