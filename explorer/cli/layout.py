@@ -79,8 +79,8 @@ def explain_layouts(
     ] = 1,
 ) -> None:
     """Say how each tile of an operator's block is laid out, what decided it, what was refused."""
+    from ir.blocks import explain_operator
     from ir.errors import UsageError
-    from ir.layout.synthesis.from_program import explain_operator
 
     extents = {}
     for name, value in pairs(tile, "--tile").items():

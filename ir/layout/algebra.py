@@ -69,11 +69,6 @@ def filter_zeros(layout: Layout) -> Layout:
     return Layout(shape, layout.stride)
 
 
-def filtered(layout: Layout) -> Layout:
-    """Coalesced, without the modes that do not move."""
-    return coalesce(filter_zeros(layout))
-
-
 # -- composition
 
 
@@ -368,28 +363,6 @@ def _inside(extent: int, stride: int, count: int) -> int | None:
         return extent
     fits = stride > 0 and count % stride == 0 and extent % (count // stride) == 0
     return count // stride if fits else None
-
-
-def downcast(layout: Layout, count: int) -> Layout:
-    """Offsets in elements `count` times narrower; the mode of stride 1 grows by their number.
-
-    Raises LayoutError (divisibility) when not exactly one mode can hold the new elements.
-    """
-    if count < 1:
-        raise LayoutError("extent", f"elements {count} times narrower: at least 1")
-    if count == 1:
-        return layout
-    pairs = list(layout.flat())
-    ones = [n for n, (extent, stride) in enumerate(pairs) if stride == 1 and extent > 1]
-    ones = ones or [n for n, (extent, _) in enumerate(pairs) if extent == 1][:1]
-    if len(ones) != 1:
-        raise LayoutError(
-            "divisibility",
-            f"{layout} has {len(ones)} modes of stride 1 for {count} parts of an element, due 1",
-        )
-    wide = [(extent, stride * count) for extent, stride in pairs]
-    wide[ones[0]] = (pairs[ones[0]][0] * count, 1)
-    return _rebuilt(layout, wide)
 
 
 def _rebuilt(layout: Layout, pairs: Modes) -> Layout:

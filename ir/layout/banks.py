@@ -1,25 +1,22 @@
-"""What one warp-wide memory instruction costs: shared-memory bank conflicts, global sectors.
+"""What one warp-wide access to shared memory costs: its bank conflicts.
 
 Owns counting, by rank for linear accesses and by looking for any other. Chooses no layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.layout import f2
 from ir.layout.errors import LayoutError
-from ir.layout.linear import Linear
 
 BANKS = 32
 WORD = 4
 LINE = BANKS * WORD  # bytes that all banks deliver together; also a cache line of global memory
-SECTOR = 32
 PHASE_LANES = {1: 32, 2: 32, 4: 32, 8: 16, 16: 8}
 """Bytes of one lane -> lanes that are served together (CUDA programming guide, shared memory).
 
@@ -44,82 +41,6 @@ class Conflicts:
         return sum(self.phases)
 
 
-@dataclass(frozen=True, slots=True)
-class Coalescing:
-    """Global memory touched by one warp-wide access; `bytes` are the distinct bytes asked for."""
-
-    sectors: int
-    lines: int
-    bytes: int
-
-    @property
-    def efficiency(self) -> float:
-        """Asked-for share of the bytes that move."""
-        return self.bytes / (self.sectors * SECTOR) if self.sectors else 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """One warp-wide access to a tile, before the tile has a memory layout.
-
-    `lanes`: the tile-index vector of each lane bit (of each row-address bit for ldmatrix and
-    stmatrix); `vector`: those of the bits within one lane's access, in address order, so a lane
-    moves 2^len(vector) elements. `weight`: how often it is executed.
-    """
-
-    lanes: tuple[int, ...]
-    vector: tuple[int, ...] = ()
-    weight: int = 1
-    name: str = ""
-
-    @classmethod
-    def of(
-        cls,
-        layout: Linear,
-        elements: int,
-        *,
-        lane: str = "lane",
-        register: str = "register",
-        weight: int = 1,
-        name: str = "",
-    ) -> Access:
-        """The access of `elements` consecutive values of a register layout location -> tile index.
-
-        LayoutError "access-width" unless `elements` is a power of two that the registers hold.
-        """
-        bits = elements.bit_length() - 1
-        registers = layout.bases(register)
-        if elements < 1 or elements != 1 << bits or bits > len(registers):
-            raise LayoutError(
-                "access-width", f"{elements} elements a lane of {1 << len(registers)} values"
-            )
-        return cls(layout.bases(lane)[:5], registers[:bits], weight, name)
-
-    def width(self, element_bits: int) -> int:
-        """Bytes of one lane; LayoutError "access-width" unless 1, 2, 4, 8 or 16 (or half of 1)."""
-        bits = element_bits << len(self.vector)
-        width = max(bits, 8) // 8
-        if element_bits < 1 or element_bits & element_bits - 1 or width not in PHASE_LANES:
-            raise LayoutError("access-width", f"{bits} bits a lane, legal are 8, 16, 32, 64, 128")
-        return width
-
-    def addresses(self, memory: Linear, element_bits: int) -> f2.Columns:
-        """Byte addresses of the lane bits under a layout tile index -> element offset.
-
-        LayoutError "not-contiguous" where the lane's elements do not lie at 0, 1, 2, ... of an
-        aligned run.
-        """
-        offsets = f2.multiply(memory.columns, self.vector)
-        for bit, offset in enumerate(offsets):
-            if offset != 1 << bit:
-                raise LayoutError(
-                    "not-contiguous",
-                    f"element {1 << bit} of the access lies at offset {offset}, due at {1 << bit}",
-                )
-        lanes = f2.multiply(memory.columns, self.lanes)
-        return tuple(offset * element_bits // 8 for offset in lanes)
-
-
 def phase_lanes(width: int) -> int:
     """Lanes served together when each moves `width` bytes; LayoutError "access-width"."""
     try:
@@ -141,27 +62,15 @@ def conflicts_by_rank(lanes: Sequence[int], width: int) -> Conflicts:
     chunk = max(width, WORD)
     chunks = [address // chunk for address in lanes[:together]]
     mask = LINE // chunk - 1
-    ways = 1 << f2.rank(chunks) - f2.rank(chunk & mask for chunk in chunks)
+    ways = 1 << rank(chunks) - rank(chunk & mask for chunk in chunks)
     return Conflicts((ways,) * (1 << max(0, len(lanes) - together)))
 
 
-def access_conflicts(access: Access, memory: Linear, element_bits: int) -> Conflicts:
-    """`conflicts_by_rank` of an access to a tile of the given layout tile index -> element."""
-    return conflicts_by_rank(access.addresses(memory, element_bits), access.width(element_bits))
-
-
-def conflicts(addresses: NDArray[Any], width: int) -> Conflicts:
-    """Conflicts of any access, by counting: byte addresses of its lanes, negative for idle ones.
-
-    Lanes that ask for the same word share it. LayoutError as in `conflicts_by_rank`.
-    """
-    return Conflicts(tuple(int(ways) for ways in phase_ways(addresses[None, :], width)[0]))
-
-
 def phase_ways(addresses: NDArray[Any], width: int) -> NDArray[np.int64]:
-    """`conflicts` of many instructions: addresses [instruction, lane] -> ways [instruction, phase].
+    """Conflicts of any accesses, by counting: addresses [instruction, lane] -> ways [.., phase].
 
-    The last phase may have fewer lanes.
+    Addresses are in bytes, negative for idle lanes; lanes that ask for the same word share it, and
+    the last phase may have fewer lanes. LayoutError as in `conflicts_by_rank`.
     """
     together = phase_lanes(width)
     count, lanes = addresses.shape
@@ -182,28 +91,18 @@ def phase_ways(addresses: NDArray[Any], width: int) -> NDArray[np.int64]:
     return ways
 
 
-def coalescing_by_rank(lanes: Sequence[int], width: int) -> Coalescing:
-    """Sectors of a linear access from the byte-address bases of its lane bits (base aligned).
-
-    LayoutError "access-width" or "misaligned-access".
-    """
-    phase_lanes(width)
-    _require_alignment(lanes, width)
-    return Coalescing(
-        1 << f2.rank(address // SECTOR for address in lanes),
-        1 << f2.rank(address // LINE for address in lanes),
-        width << f2.rank(lanes),
-    )
-
-
-def coalescing(addresses: NDArray[Any], width: int) -> Coalescing:
-    """Sectors of any access, by counting: byte addresses of its lanes, negative for idle ones."""
-    phase_lanes(width)
-    active = np.unique(addresses[addresses >= 0])
-    _require_alignment(active, width)
-    return Coalescing(
-        len(np.unique(active // SECTOR)), len(np.unique(active // LINE)), width * len(active)
-    )
+def rank(vectors: Iterable[int]) -> int:
+    """Dimension over F2 of the span of `vectors`, each a mask of bits."""
+    pivots: dict[int, int] = {}
+    for vector in vectors:
+        while vector:
+            top = vector.bit_length()
+            pivot = pivots.get(top)
+            if pivot is None:
+                pivots[top] = vector
+                break
+            vector ^= pivot
+    return len(pivots)
 
 
 def _require_alignment(addresses: Sequence[int] | NDArray[Any], width: int) -> None:

@@ -73,11 +73,6 @@ class Expression:
             found = found + factor * atom.at(values)
         return found
 
-    @property
-    def variables(self) -> frozenset[str]:
-        """Names that the value depends on."""
-        return frozenset(name for _, atom in self.terms for name in atom.variables)
-
     def __str__(self) -> str:
         return self._text
 
@@ -105,10 +100,6 @@ class Atom:
         """A mask of the bits that some value may have."""
         return _below(self.high)
 
-    @property
-    def variables(self) -> frozenset[str]:
-        raise NotImplementedError
-
     def at(self, values: Mapping[str, Number]) -> Number:
         raise NotImplementedError
 
@@ -128,10 +119,6 @@ class Variable(Atom):
     @property
     def bits(self) -> int:
         return _below(self.high) & -(self.step & -self.step)
-
-    @property
-    def variables(self) -> frozenset[str]:
-        return frozenset((self.name,))
 
     def at(self, values: Mapping[str, Number]) -> Number:
         if self.name not in values:
@@ -155,10 +142,6 @@ class Quotient(Atom):
         shift = self.by.bit_length() - 1
         return self.inner.bits >> shift if self.by == 1 << shift else _below(self.high)
 
-    @property
-    def variables(self) -> frozenset[str]:
-        return self.inner.variables
-
     def at(self, values: Mapping[str, Number]) -> Number:
         return self.inner.at(**values) // self.by
 
@@ -179,10 +162,6 @@ class Remainder(Atom):
         whole = self.by & (self.by - 1) == 0
         return self.inner.bits & (self.by - 1) if whole else _below(self.high)
 
-    @property
-    def variables(self) -> frozenset[str]:
-        return self.inner.variables
-
     def at(self, values: Mapping[str, Number]) -> Number:
         return self.inner.at(**values) % self.by
 
@@ -201,10 +180,6 @@ class Xor(Atom):
     @cached_property
     def high(self) -> int:
         return self.bits
-
-    @property
-    def variables(self) -> frozenset[str]:
-        return self.left.variables | self.right.variables
 
     def at(self, values: Mapping[str, Number]) -> Number:
         return self.left.at(**values) ^ self.right.at(**values)

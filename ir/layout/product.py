@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from ir.layout import tree
 from ir.layout.algebra import UNIT, Tiler, as_layout, complement, composition, paired
 from ir.layout.divide import parts_of, tiled, zipped
-from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout, concat
-from ir.layout.tree import IntTree
 
 
 def logical_product(layout: Layout, tiler: Tiler) -> Layout:
@@ -49,23 +46,6 @@ def blocked_product(block: Layout, tiler: Layout) -> Layout:
 def raked_product(block: Layout, tiler: Layout) -> Layout:
     """Mode by mode (tiler, block): blocks interleaved, the tiler's index fastest."""
     return _zipped(block, tiler, block_first=False)
-
-
-def tile_to_shape(block: Layout, shape: IntTree) -> Layout:
-    """`block` repeated, colexicographically, until it fills `shape`.
-
-    Raises LayoutError (extent) where an extent of `shape` is no multiple of the block's.
-    """
-    wanted = shape if isinstance(shape, tuple) else (shape,)
-    if len(wanted) < block.rank:
-        raise LayoutError("rank", f"a shape of {len(wanted)} modes for {block.rank} of {block}")
-    sizes = [mode.size for mode in _widened(block, len(wanted)).modes]
-    counts = []
-    for extent, size in zip(map(tree.product, wanted), sizes, strict=True):
-        if extent % size:
-            raise LayoutError("extent", f"extent {extent} is no multiple of the block's {size}")
-        counts.append(extent // size)
-    return blocked_product(block, Layout(tuple(counts)))
 
 
 def _widened(layout: Layout, rank: int) -> Layout:

@@ -45,14 +45,6 @@ class Swizzle:
         if self.base + self.bits + abs(self.shift) > _MOST_BITS:
             raise LayoutError("swizzle-range", f"{self} reaches above bit {_MOST_BITS}")
 
-    @classmethod
-    def parse(cls, text: str) -> Swizzle:
-        """Read `S(3,4,3)`; raises LayoutError (parse, swizzle-range)."""
-        found = _SWIZZLE.fullmatch(text.rstrip())
-        if not found:
-            raise LayoutError("parse", f"{_short(text)} is no swizzle, as S(3,4,3) is")
-        return cls(*map(int, found.groups()))
-
     def __str__(self) -> str:
         return f"S({self.bits},{self.base},{self.shift})"
 
@@ -60,11 +52,6 @@ class Swizzle:
     def source(self) -> int:
         """Mask of the bits that are read."""
         return ((1 << self.bits) - 1) << (self.base + max(0, self.shift))
-
-    @property
-    def reach(self) -> int:
-        """Bits of an offset that the swizzle looks at or changes; its pattern repeats there."""
-        return self.base + self.bits + abs(self.shift) if self.bits else 0
 
     @property
     def plain(self) -> bool:
@@ -119,12 +106,6 @@ class Composed:
     offset: int
     layout: Layout
 
-    @classmethod
-    def parse(cls, text: str) -> Composed:
-        """Read `S(3,4,3) o 0 o (8,64):(64,1)`; raises LayoutError."""
-        found = parse(text)
-        return found if isinstance(found, Composed) else cls(PLAIN, 0, found)
-
     def __str__(self) -> str:
         return f"{self.swizzle} o {self.offset} o {self.layout}"
 
@@ -142,10 +123,6 @@ class Composed:
         return self.layout.size
 
     @property
-    def rank(self) -> int:
-        return self.layout.rank
-
-    @property
     def cosize(self) -> int:
         """One more than the largest offset."""
         return int(self.offsets().max()) + 1
@@ -161,19 +138,8 @@ class Composed:
         """The whole function as a table, see `Layout.offsets`."""
         return self.swizzle(self.layout.offsets() + self.offset)
 
-    def restricted(self, inner: Layout) -> Composed:
-        """This layout after `inner`; raises what `algebra.composition` raises."""
-        from ir.layout.algebra import composition
-
-        return Composed(self.swizzle, self.offset, composition(self.layout, inner))
-
 
 AnyLayout = Layout | Composed
-
-
-def swizzled(swizzle: Swizzle, layout: Layout) -> AnyLayout:
-    """`layout` through `swizzle`; a plain swizzle leaves the layout as it is."""
-    return layout if swizzle.plain else Composed(swizzle, 0, layout)
 
 
 def parse(text: str) -> AnyLayout:

@@ -66,20 +66,6 @@ def compact(shape: IntTree) -> IntTree:
     return like(shape, iter(steps))
 
 
-def coordinate(index: int, shape: IntTree) -> IntTree:
-    """The colexicographic coordinate of an index; the last leaf is not bounded.
-
-    That the last extent does not limit what may be asked is CuTe's convention, and composition
-    relies on it.
-    """
-    extents = flatten(shape)
-    digits = []
-    for extent in extents[:-1]:
-        digits.append(index % extent)
-        index //= extent
-    return like(shape, iter([*digits, index]))
-
-
 def index_of(place: IntTree, shape: IntTree) -> int:
     """The colexicographic index of a coordinate; its parts may be indices into their modes.
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ir.layout.widths import decode, encode
 from ir.targets.cuda.emulate import MODES, Emulation, Mode, compiler, emulate
 from tests.cuda import kernels
+from tests.layout.patterns import decode, encode
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no g++ on this machine")
 Arrays = dict[str, NDArray[Any]]

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ir.layout.widths import decode
 from ir.targets.cuda.emulate import MODES, CompileError, emulate, make_room
 from tests.cuda import kernels
 from tests.cuda.run import Arrays, gemm_arrays, in_modes, needs_compiler, small
+from tests.layout.patterns import decode
 
 pytestmark = needs_compiler
 

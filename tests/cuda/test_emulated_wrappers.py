@@ -9,17 +9,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ir.layout.instructions import find_copy, find_matrix, semantics
-from ir.layout.instructions.descriptor import canonical
 from ir.layout.instructions.rows import suffix
-from ir.layout.instructions.tma import REDUCIBLE, TensorMap
-from ir.layout.widths import bits, carrier, decode, encode, pack, unpack
+from ir.layout.instructions.tma import TensorMap
+from ir.layout.widths import bits
 from ir.targets.cuda.emulate import emulate
 from ir.targets.cuda.prelude import sections
 from ir.targets.cuda.prelude.families import MMA_KINDS, WGMMA_KINDS
 from ir.targets.cuda.prelude.host import host_prelude, host_wrapper
 from tests.cuda import kernels
 from tests.cuda.run import Arrays, needs_compiler, small
+from tests.layout import semantics
+from tests.layout.descriptors import canonical
+from tests.layout.patterns import carrier, decode, encode, pack, unpack
+from tests.layout.rows import find_copy, find_matrix
+from tests.layout.tensors import footprint as box_footprint
 
 WINDOW = 1024
 """Shared addresses of a block begin here."""
@@ -203,25 +206,30 @@ def test_tma_load(
     rng = np.random.default_rng(len(dims))
     tensor = dense(dtype, dims, box, swizzle)
     source = noise(rng, size_of(tensor))
-    wanted = np.zeros(tensor.footprint, np.uint8)
-    room = np.zeros(WINDOW + tensor.footprint, np.uint8)
+    wanted = np.zeros(box_footprint(tensor), np.uint8)
+    room = np.zeros(WINDOW + box_footprint(tensor), np.uint8)
     counted = semantics.tma_load(tensor, source, 0, room, WINDOW, at)
     wanted[:] = room[WINDOW:]
     record = kernels.tensor_map("source", dtype, dims, tensor.strides, box, swizzle)
-    text = kernels.box_copy(len(dims), counted, tensor.footprint)
+    text = kernels.box_copy(len(dims), counted, box_footprint(tensor))
     arrays: Arrays = {
         "source": source,
         "at": np.array(at, np.int32),
-        "to": np.zeros(tensor.footprint, np.uint8),
+        "to": np.zeros(box_footprint(tensor), np.uint8),
     }
-    result = run(text, kernels.box_copy_plan(record, tensor.footprint), arrays)["to"]
+    result = run(text, kernels.box_copy_plan(record, box_footprint(tensor)), arrays)["to"]
     np.testing.assert_array_equal(result, wanted)
 
 
 @needs_compiler
 @pytest.mark.parametrize(
     ("add", "dtype", "dims", "box", "swizzle", "at"),
-    [(add, *box) for add in (False, True) for box in BOXES if not add or box[0] in REDUCIBLE],
+    [
+        (add, *box)
+        for add in (False, True)
+        for box in BOXES
+        if not add or box[0] in semantics.REDUCIBLE
+    ],
 )
 def test_tma_store(
     add: bool,
@@ -235,14 +243,14 @@ def test_tma_store(
     tensor = dense(dtype, dims, box, swizzle)
     width = bits(dtype) // 8
     target = small(rng, (size_of(tensor) // width,), dtype).view(np.uint8)
-    data = small(rng, (tensor.footprint // width,), dtype).view(np.uint8)
+    data = small(rng, (box_footprint(tensor) // width,), dtype).view(np.uint8)
     wanted = target.copy()
     room = np.concatenate([np.zeros(WINDOW, np.uint8), data])
     semantics.tma_store(tensor, wanted, 0, room, WINDOW, at, add=add)
     record = kernels.tensor_map("target", dtype, dims, tensor.strides, box, swizzle)
-    text = kernels.box_store(len(dims), tensor.footprint, add)
+    text = kernels.box_store(len(dims), box_footprint(tensor), add)
     arrays: Arrays = {"from": data, "at": np.array(at, np.int32), "target": target.copy()}
-    result = run(text, kernels.box_store_plan(record, tensor.footprint), arrays)["target"]
+    result = run(text, kernels.box_store_plan(record, box_footprint(tensor)), arrays)["target"]
     np.testing.assert_array_equal(result, wanted)
 
 

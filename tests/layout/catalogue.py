@@ -146,7 +146,7 @@ class Gemm:
             steps.append(op("copy", source, "d_s"))
             source = "d_s"
         tiles.append(outer("d_g", dtype, shape, "n", self.pitch, self.alignment))
-        steps.append(op("red" if self.epilogue == "red" else "copy", source, "d_g"))
+        steps.append(op("copy", source, "d_g"))
 
 
 def _products() -> Iterator[Entry]:
@@ -245,17 +245,11 @@ def _attentions() -> Iterator[Entry]:
         yield Entry(attention(dtype, "wgmma", 128, 128, 128, 256), uses=("wgmma",))
 
 
-# 128 x 128 weights stored in the order in which the lanes of two warp groups hold them.
-SHUFFLED = "((8,2,4,2),(2,4,2,8)):((256,2,2048,8192),(1,64,4,8))"
-
-
-def packed_weights(
-    family: str, m: int, n: int, k: int, threads: int, stored: str = ""
-) -> TileProgram:
+def packed_weights(family: str, m: int, n: int, k: int, threads: int) -> TileProgram:
     """int4 weights as the register operand: load, widen, scale per row, times bf16 activations."""
     w = {"m": m, "k": k}
     tiles = [
-        replace(outer("w_g", "i4", w, "k"), layout=stored, strides=() if stored else (4096, 1)),
+        replace(outer("w_g", "i4", w, "k"), strides=(4096, 1)),
         near("w_s", "i4", m=m, k=k),
         held("w_r", "i4", m=m, k=k), held("wide", "bf16", m=m, k=k), held("a", "bf16", m=m, k=k),
         outer("scale_g", "bf16", {"m": m}, "m"), held("scale", "bf16", m=m),
@@ -277,7 +271,7 @@ def packed_weights(
         op("copy", "c", "c_g"),
     ]
     pins = Pins(tuple((at, family) for at, step in enumerate(steps) if step.kind == "gemm"))
-    name = f"w4a16_{family}_{m}x{n}x{k}" + ("_shuffled" if stored else "")
+    name = f"w4a16_{family}_{m}x{n}x{k}"
     return TileProgram(name, threads, tuple(tiles), tuple(steps), pins)
 
 
@@ -310,8 +304,6 @@ def chunk_state(family: str, n: int, p: int, length: int, threads: int) -> TileP
 def _mixed() -> Iterator[Entry]:
     yield Entry(packed_weights("mma", 64, 32, 128, 128), uses=("mma.m16n8k16", "ld.128"))
     yield Entry(packed_weights("wgmma", 128, 16, 128, 256), uses=("wgmma.m64n16k16.bf16.rs",))
-    shuffled = packed_weights("wgmma", 128, 16, 128, 256, SHUFFLED)
-    yield Entry(shuffled, uses=("wgmma.m64n16k16.bf16.rs", "ld.128"))
     yield Entry(chunk_state("mma", 64, 64, 64, 128), uses=("mma.m16n8k16", "ldmatrix.x4.trans"))
     yield Entry(chunk_state("wgmma", 128, 64, 64, 256), uses=("wgmma.m64n64k16.bf16.rs",))
 
@@ -385,7 +377,6 @@ def _epilogues() -> Iterator[Entry]:
     )
     yield Entry(Gemm("f16", 128, 64, 32, "mma", epilogue="staged").program(), staged)
     yield Entry(Gemm("bf16", 64, 64, 64, "wgmma", epilogue="cast").program(), ("st.32",))
-    yield Entry(Gemm("bf16", 64, 64, 32, epilogue="red").program(), ("red.add",))
 
 
 def biased(m: int, n: int, k: int, threads: int) -> TileProgram:

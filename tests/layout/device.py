@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from ir.layout.instructions.rows import CopyRow, MatrixRow, suffix
 from ir.layout.instructions.tma import TensorMap
-from ir.layout.widths import bits, decode, encode, pack, unpack
+from ir.layout.widths import bits
+from tests.layout.patterns import decode, encode, pack, unpack
+from tests.layout.tensors import box_bytes, footprint
 
 Words = NDArray[np.uint32]
 OPTIONS = ("--gpu-architecture=sm_90a", "--std=c++17")
@@ -238,7 +240,7 @@ def tma_load(
     assert isinstance(encoded, np.ndarray), f"driver refuses with {encoded}"
     where = ", ".join(f"%{3 + i}" for i in range(rank))
     places = ", ".join(f'"r"({value})' for value in coordinates)
-    size = at + getattr(tensor, "footprint", tensor.bytes) + 256
+    size = at + footprint(tensor) + 256
     body = f"""
     extern "C" __global__ void run(const void* map, u8* out) {{
       __shared__ __align__(8) u64 barrier;
@@ -253,7 +255,7 @@ def tma_load(
       if (t == 0) {{
         asm volatile("fence.proxy.tensormap::generic.acquire.gpu [%0], 128;"
             :: "l"(map) : "memory");
-        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], {tensor.bytes};"
+        asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], {box_bytes(tensor)};"
             :: "r"(at(&barrier)) : "memory");
         asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile"
             ".mbarrier::complete_tx::bytes [%0], [%1, {{{where}}}], [%2];"

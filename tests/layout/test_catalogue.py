@@ -15,6 +15,7 @@ from ir.layout.synthesis import TileProgram, synthesise
 from tests.layout.catalogue import Entry, Gemm, catalogue
 from tests.layout.checker import check
 from tests.layout.checker.bounds import conflicts, copies_of, too_narrow
+from tests.layout.plain import as_data
 
 ENTRIES = {entry.program.name: entry for entry in catalogue()}
 
@@ -22,7 +23,7 @@ ENTRIES = {entry.program.name: entry for entry in catalogue()}
 @cache
 def solved(name: str) -> dict[str, Any]:
     """The best solution's plain form."""
-    plain: dict[str, Any] = synthesise(ENTRIES[name].program, limit=1)[0].to_json()
+    plain: dict[str, Any] = as_data(synthesise(ENTRIES[name].program, limit=1)[0])
     return plain
 
 
@@ -91,7 +92,7 @@ def test_lower_ranked_solutions_are_right_too(name: str) -> None:
     solutions = synthesise(program, limit=4)
     assert [one.cycles for one in solutions] == sorted(one.cycles for one in solutions)
     for solution in solutions:
-        found = check(program, solution.to_json())
+        found = check(program, as_data(solution))
         assert not found, str(found)
 
 
@@ -119,7 +120,7 @@ def answered(gemm: Gemm) -> tuple[TileProgram, dict[str, Any]] | LayoutError:
     """The program and its best solution, or the refusal."""
     try:
         program = gemm.program()
-        return program, synthesise(program, limit=1)[0].to_json()
+        return program, as_data(synthesise(program, limit=1)[0])
     except LayoutError as refusal:
         return refusal
 

@@ -196,7 +196,6 @@ REDUCE: dict[str, tuple[Fault, Kind]] = {
     "rows and columns exchanged": (step(1, values="(2,2):(1,2)"), Kind.WRONG_VALUE),
     "replication missing": (tile("y", replicated=[[1, 32]]), Kind.DOUBLE_OWNERSHIP),
     "replication that isn't": (tile("x", replicated=[[1, 2]]), Kind.FALSE_REPLICATION),
-    "added by everyone": (step(2, guards=[]), Kind.DOUBLE_OWNERSHIP),
 }
 
 CONVERT: dict[str, tuple[Fault, Kind]] = {

@@ -15,6 +15,7 @@ from ir.layout.synthesis import synthesise
 from tests.layout.catalogue import Gemm, attention, chunk_state, rearranged, transposition
 from tests.layout.checker import check
 from tests.layout.checker.tables import offsets
+from tests.layout.plain import as_data
 
 Plain = dict[str, Any]
 Path = tuple[Any, ...]
@@ -75,7 +76,7 @@ def exchanged(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_exchanged_strides_are_found(name: str) -> None:
     program = PROGRAMS[name]
-    plain = synthesise(program, limit=1)[0].to_json()
+    plain = as_data(synthesise(program, limit=1)[0])
     assert not check(program, plain)
     missed, tried = [], 0
     for path in texts(plain):

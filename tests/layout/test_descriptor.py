@@ -12,23 +12,28 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ir.layout.errors import LayoutError
-from ir.layout.instructions import find_matrix, semantics, swapped, tma
+from ir.layout.instructions import tma
 from ir.layout.instructions.descriptor import (
     MODES,
-    CanonicalForm,
     Descriptor,
+    pattern_bytes,
+)
+from ir.layout.instructions.rows import MatrixRow
+from ir.layout.widths import bits
+from tests.layout import semantics
+from tests.layout.descriptors import (
+    CanonicalForm,
     canonical,
     canonical_forms,
     decode,
     element_swizzle,
     operand_addresses,
-    pattern_bytes,
     swizzle_addresses,
 )
-from ir.layout.instructions.rows import MatrixRow
-from ir.layout.widths import bits
-from ir.layout.widths import decode as values_of
-from ir.layout.widths import encode as patterns_of
+from tests.layout.patterns import decode as values_of
+from tests.layout.patterns import encode as patterns_of
+from tests.layout.rows import find_matrix
+from tests.layout.tensors import box_bytes
 
 SPAN = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 LINES_A_TURN = {"none": 0, "32B": 4, "64B": 2, "128B": 1}
@@ -183,27 +188,13 @@ def test_a_tma_box_is_what_wgmma_reads() -> None:
     for tile, start in ((a, 0), (b, 16384)):
         stored = patterns_of(tile, "bf16").view(np.uint8).reshape(-1)
         extents = tile.shape[::-1]
-        box, counts = tma.boxes(extents, "bf16", "128B")
+        box, counts = (64, 64), (extents[0] // 64, 1)
         tensor = tma.TensorMap("bf16", extents, (2 * extents[0],), box, "128B")
         for panel in range(counts[0]):
-            at = start + panel * tensor.bytes
+            at = start + panel * box_bytes(tensor)
             semantics.tma_load(tensor, stored, 0, memory, at, (panel * box[0], 0))
     forms = (canonical("k", "128B", 64, 64, "bf16"), canonical("mn", "128B", 128, 64, "bf16"))
     assert np.array_equal(product(row, memory, forms, (0, 16384), 64), a @ b)
-
-
-def test_twin_of_a_register_row_takes_its_registers_as_b() -> None:
-    """Weights as the register operand: D' [n, m] with the shared operand as A."""
-    rng = np.random.default_rng(19)
-    row = swapped(find_matrix("wgmma.m64n32k16.f16.rs"))
-    assert (row.m, row.n, row.a.scope, row.b.scope) == (32, 64, "shared", "register")
-    x, weights = whole_numbers(rng, (32, 16), "f16"), whole_numbers(rng, (64, 16), "f16")
-    memory = stored_in_panels(x, "f16", "32B")
-    descriptor = canonical("k", "32B", 32, 16, "f16").descriptor(0).encode()
-    fragment = semantics.from_tile(row.b, weights)
-    zero = semantics.from_tile(row.c, np.zeros((32, 64)))
-    d = semantics.multiply_shared(row, memory, descriptor, fragment, zero)
-    assert np.array_equal(semantics.to_tile(row.c, d), x @ weights.T)
 
 
 def test_mixed_types_are_read_as_they_are() -> None:

@@ -11,24 +11,17 @@ from numpy.typing import NDArray
 
 from ir.layout.errors import LayoutError
 from ir.layout.instructions import (
-    COPY_KINDS,
-    MATRIX_KINDS,
-    ROWS,
     CopyRow,
     MatrixRow,
-    copy_rows,
     find,
-    find_copy,
-    find_matrix,
-    in_elements,
     matrix_rows,
-    rows,
-    semantics,
-    swapped,
 )
 from ir.layout.instructions.rows import Operand, copies
 from ir.layout.layout import Layout
-from ir.layout.widths import bits, decode, encode, unpack
+from ir.layout.widths import bits
+from tests.layout import semantics
+from tests.layout.patterns import decode, encode, unpack
+from tests.layout.rows import copying, find_copy, find_matrix, multiplying
 
 Index = Callable[[int, int, int], tuple[int, int]]
 """(group, q, i) -> (row, column) as the PTX ISA writes it: group = lane / 4, q = lane % 4."""
@@ -66,8 +59,8 @@ B_INDEX: dict[tuple[int, int], Index] = {
 A_VALUES = {(16, 8): 4, (16, 16): 8, (32, 4): 2, (32, 8): 4, (8, 16): 8, (8, 32): 16, (4, 32): 16,
             (4, 64): 32}  # fmt: skip
 
-MMA, WGMMA, LANES = (matrix_rows(kind) for kind in ("mma", "wgmma", "lanes"))
-MATRIX_COPIES = (*copy_rows("ldmatrix"), *copy_rows("stmatrix"))
+MMA, WGMMA = (multiplying(kind) for kind in ("mma", "wgmma"))
+MATRIX_COPIES = (*copying("ldmatrix"), *copying("stmatrix"))
 
 
 def names(found: tuple[Any, ...]) -> list[str]:
@@ -153,7 +146,6 @@ def test_wgmma_register_operand_is_one_mma_fragment_a_warp(name: str, key: tuple
         return 16 * (thread // 32) + m + 64 * k
 
     expect_index(row.a.layout, 128, A_VALUES[key], at)
-    assert row.a.registers == 4
 
 
 def test_wgmma_has_every_legal_n_and_no_other() -> None:
@@ -175,11 +167,9 @@ def test_only_sixteen_bit_operands_may_be_mn_major() -> None:
         assert row.a.majors == (legal if row.name.endswith(".ss") else ())
 
 
-@pytest.mark.parametrize("row", [*MMA, *LANES], ids=lambda row: row.name)
-@pytest.mark.parametrize("twin", [False, True], ids=["plain", "swap"])
-def test_register_rows_multiply(row: MatrixRow, twin: bool) -> None:
+@pytest.mark.parametrize("row", MMA, ids=lambda row: row.name)
+def test_register_rows_multiply(row: MatrixRow) -> None:
     rng = np.random.default_rng(1)
-    row = swapped(row) if twin else row
     for a_type in row.a.dtypes:
         for b_type in row.b.dtypes:
             a = small(rng, (row.m, row.k), a_type)
@@ -192,18 +182,6 @@ def test_register_rows_multiply(row: MatrixRow, twin: bool) -> None:
                 semantics.from_tile(row.c, c),
             )
             assert np.array_equal(semantics.to_tile(row.c, d), a @ b.T + c)
-
-
-def test_twins_of_all_rows_are_involutions_and_transpose_c() -> None:
-    for row in (*MMA, *WGMMA, *LANES):
-        twin = swapped(row)
-        assert swapped(twin) == row
-        assert (twin.m, twin.n, twin.k) == (row.n, row.m, row.k)
-        assert find_matrix(f"{row.name}.swap") == twin
-    row = find_matrix("mma.m16n8k16.f16")
-    tile = np.arange(128).reshape(16, 8)
-    plain = semantics.from_tile(row.c, tile)
-    assert np.array_equal(plain, semantics.from_tile(swapped(row).c, tile.T))
 
 
 def test_accumulators_round_once_and_integers_wrap() -> None:
@@ -236,10 +214,10 @@ def test_two_accumulators_are_the_next_a_fragment_in_sixteen_bits_but_not_in_eig
 
 
 def test_every_row_covers_its_tile_by_brute_force() -> None:
-    for row in (*MMA, *LANES, *WGMMA[:: max(1, len(WGMMA) // 24)]):
+    for row in (*MMA, *WGMMA[:: max(1, len(WGMMA) // 24)]):
         for operand in (row.a, row.b, row.c):
             hits = np.bincount(operand.layout.offsets())
-            held = row.threads * operand.values // (operand.extents[0] * operand.extents[1])
+            held = operand.layout.size // (operand.extents[0] * operand.extents[1])
             assert hits.tolist() == [held] * (operand.extents[0] * operand.extents[1])
 
 
@@ -307,7 +285,7 @@ def test_matrix_copies_have_the_twelve_forms_and_twins_mirror_each_other() -> No
                 find_copy(f"stmatrix.x{count}{tail}"),
             )
             assert (load.source, load.destination) == (store.destination, store.source)
-            assert (load.sm, store.sm) == (75, 90)
+            assert (load.requires, store.requires) == ("sm_75", "sm_90")
 
 
 def test_ldmatrix_x4_feeds_an_mma() -> None:
@@ -322,19 +300,6 @@ def test_ldmatrix_x4_feeds_an_mma() -> None:
     )
     fragment = decode(unpack(registers, "f16"), "f16")
     assert np.array_equal(fragment, semantics.from_tile(row.a, a))
-
-
-def test_copies_in_elements() -> None:
-    source, destination = in_elements(find_copy("ldmatrix.x2.trans"), "bf16")
-    assert semantics.table(source).shape == (32, 8)
-    lane, value = 13, 2  # matrix 1, element 0: row 2 (lane % 4) of column lane / 4
-    assert destination((lane, value)) == 64 + 8 * (2 * (lane % 4)) + lane // 4
-    narrow, _ = in_elements(find_copy("ldmatrix.x4"), "e4m3")
-    assert narrow((5, 3)) == 16 * 5 + 3
-    with pytest.raises(LayoutError, match="16 bits move together, an element has 32"):
-        in_elements(find_copy("ldmatrix.x1.trans"), "tf32")
-    with pytest.raises(LayoutError, match="8 bits move together, an element has 16"):
-        in_elements(find_copy("ld.8"), "f16")
 
 
 @pytest.mark.parametrize("width", [8, 16, 32, 64, 128])
@@ -372,40 +337,6 @@ def test_cp_async_copies_and_fills_with_zeros(size: int) -> None:
         semantics.cp_async(row, shared, np.array([0]), memory, np.array([0]), np.array([size + 1]))
 
 
-@pytest.mark.parametrize(
-    ("name", "dtype", "elements"),
-    [
-        ("red.add.32", "f32", 1),
-        ("red.add.32", "f16", 2),
-        ("red.add.16", "f16", 1),
-        ("red.add.32.bf16", "bf16", 2),
-        ("red.add.128", "f32", 4),
-        ("red.add.64", "bf16", 4),
-        ("red.add.32", "i32", 1),
-    ],
-)
-def test_red_add_sums_colliding_threads(name: str, dtype: str, elements: int) -> None:
-    rng = np.random.default_rng(5)
-    row = find_copy(name)
-    values = small(rng, (32, elements), dtype)
-    slot = rng.integers(0, 3, 32)
-    memory = np.zeros(64, np.uint8)
-    semantics.red_add(row, memory, slot * (row.bits // 8), values, dtype)
-    want = np.zeros((3, elements))
-    np.add.at(want, slot, values)
-    at = np.arange(3 * elements).reshape(3, elements) * (bits(dtype) // 8)
-    assert np.array_equal(semantics.read(memory, at, dtype), want)
-
-
-def test_red_add_rounds_every_sum_and_refuses_a_type_it_lacks() -> None:
-    memory = encode(np.array([2048.0]), "f16").view(np.uint8)
-    ones = np.ones((3, 1))
-    semantics.red_add(find_copy("red.add.16"), memory, np.zeros(3, int), ones, "f16")
-    assert decode(memory.view(np.uint16), "f16")[0] == 2048.0
-    with pytest.raises(LayoutError, match=r"red\.add\.16 on f32: legal are f16"):
-        semantics.red_add(find_copy("red.add.16"), memory, np.zeros(3, int), ones, "f32")
-
-
 def test_memory_has_an_end() -> None:
     with pytest.raises(LayoutError, match="bytes 16 to 31 of a memory of 24"):
         semantics.load(find_copy("ld.128"), np.zeros(24, np.uint8), np.array([16]))
@@ -418,53 +349,20 @@ def test_find_names_the_nearest() -> None:
     for name in ("", "ldmatrix.x4.swap", "wgmma.m64n40k32.s8.ss", "\x00"):
         with pytest.raises(LayoutError):
             find(name)
-    with pytest.raises(LayoutError, match=r"ld\.128 is of kind load"):
-        find_matrix("ld.128")
-    with pytest.raises(LayoutError, match=r"tma\.load is of kind tma"):
-        find_copy("tma.load")
-
-
-def test_rows_are_chosen_by_what_is_asked() -> None:
-    assert names(rows("ldmatrix"))[:2] == ["ldmatrix.x4", "ldmatrix.x4.trans"]
-    assert names(rows("load", source="shared"))[0] == "ld.128"
-    assert names(rows("mma", dtype="bf16")) == ["mma.m16n8k8.bf16", "mma.m16n8k16.bf16"]
-    assert {row.kind for row in rows(source="global", destination="shared")} == {"cp.async", "tma"}
-    assert all(row.sm <= 80 for row in rows(sm=80))
-    assert "wgmma" not in {row.kind for row in rows(sm=89)}
-    assert not any(row.kind == "lanes" for row in rows(sm=90))
-    assert names(rows("wgmma", accumulator="i32", dtype="u8"))[0] == "wgmma.m64n8k32.u8.ss"
-    both = rows("mma", dtype="tf32", twins=True)
-    assert names(both)[:2] == ["mma.m16n8k4.tf32", "mma.m16n8k4.tf32.swap"]
-    assert {row.kind for row in ROWS.values()} == {*MATRIX_KINDS, *COPY_KINDS, "tma"}
-    for kind in (*MATRIX_KINDS, *COPY_KINDS):
-        assert len(matrix_rows(kind)) + len(copy_rows(kind)) == len(rows(kind)) > 0
 
 
 def test_costs_follow_the_hardware_rates() -> None:
     for row in WGMMA:
         reading = row.n / 4 + (16 if row.a.scope == "shared" else 0)
         assert row.cost.issue == max(row.n / 2, reading)
-    assert find_matrix("wgmma.m64n256k16.bf16.ss").flops / 128 == 4096
+    widest = find_matrix("wgmma.m64n256k16.bf16.ss")
+    assert 2 * widest.m * widest.n * widest.k / widest.cost.issue == 4096
     for row in MMA:
         assert row.cost.issue == row.k * bits(row.a.dtype) / 32 <= row.cost.latency
-    assert find_copy("ld.128").path("global", "register").cost.latency == 280
-    assert find_copy("ld.128").wavefronts == 4
-    assert find_copy("ldmatrix.x4").wavefronts == 4
-    assert find_copy("ld.8").wavefronts == 1
-    with pytest.raises(LayoutError, match=r"st\.64: global to shared asked"):
-        find_copy("st.64").path("global", "shared")
 
 
-def test_vector_lanes_hold_the_pairs_and_quads_of_k() -> None:
-    dot = find_matrix("lanes.avx512.bf16")
-    assert (dot.m, dot.n, dot.k, dot.threads) == (1, 16, 2, 16)
-    assert semantics.table(dot.b.layout)[3].tolist() == [3, 19]
-    quad = find_matrix("lanes.avx512.u8")
-    assert (quad.k, quad.b.dtypes) == (4, ("i8",))
-    tile = find_matrix("lanes.amx.bf16")
-    assert (tile.m, tile.n, tile.k) == (16, 16, 32)
-    b = np.arange(32 * 16).reshape(32, 16)  # [k, n]
-    interleaved = b.reshape(16, 2, 16).transpose(0, 2, 1).reshape(16, 32)
-    assert np.array_equal(semantics.from_tile(tile.b, b.T), interleaved)
-    for row in LANES:
-        assert row.sm == 0
+def test_rows_are_chosen_by_type_and_target() -> None:
+    assert names(matrix_rows("bf16", 80)) == ["mma.m16n8k8.bf16", "mma.m16n8k16.bf16"]
+    assert {row.kind for row in matrix_rows("bf16", 90)} == {"mma", "wgmma"}
+    assert matrix_rows("e4m3", 80) == ()
+    assert matrix_rows("f64", 90) == ()

@@ -46,7 +46,9 @@ def test_table_is_the_function(layout: Layout) -> None:
 @given(layouts(), st.data())
 def test_coordinates_of_every_depth_agree(layout: Layout, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, layout.size - 1))
-    place = tree.coordinate(index, layout.shape)
+    extents = tree.flatten(layout.shape)
+    digits = np.unravel_index(index, extents, order="F")
+    place = tree.like(layout.shape, iter([int(digit) for digit in digits]))
     assert layout(place) == layout(index)
     assert tree.index_of(place, layout.shape) == index
 

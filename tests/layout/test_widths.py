@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ir.layout.errors import LayoutError
-from ir.layout.widths import bits, decode, encode, pack, unpack
+from ir.layout.widths import bits
+from tests.layout.patterns import decode, encode, pack, unpack
 
 
 @pytest.mark.parametrize("dtype", ["i4", "u4", "i8", "u8", "e4m3", "e5m2", "f16", "bf16", "tf32"])

@@ -8,16 +8,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ir.errors import Refusal
 from ir.inputs import random_inputs
+from ir.layout.algebra import coalesce, from_modes
 from ir.layout.expressions import evaluated, scaled, variable
+from ir.layout.layout import concat
 from ir.layout.swizzle import PLAIN, Swizzle
 from ir.layout.synthesis import Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.program import Program
 from ir.schedule import Schedule
 from ir.targets.cuda import mma_operands, synthesised
 from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.launch import Launch, Parameter, plan_json
 from ir.targets.cuda.mma_synthesised import FragmentRead, fragment_read
 from ir.targets.cuda.panels import Panels, panels_of
 from ir.targets.cuda.placed import ThreadValues, thread_values
@@ -271,3 +276,48 @@ def test_another_swizzle_of_stages_is_another_kernel_and_as_right(
     monkeypatch.setattr(mma_operands, "fragment_read", plain)
     assert body(program, schedule) != first
     check(program, schedule)
+
+
+@given(st.permutations(range(8)), st.integers(0, 8), st.integers(0, 8))
+def test_digits_are_where_the_layout_says(order: list[int], rows: int, threads: int) -> None:
+    """Any order of the bits of an index, in a tile of any rows: modes may leave a column."""
+    strides = [1 << bit for bit in order]
+    modes = [
+        coalesce(from_modes((2, stride) for stride in part))
+        for part in (strides[:threads], strides[threads:])
+    ]
+    layout = concat(*modes)
+    shape = (1 << rows, 1 << (8 - rows))
+    found = thread_values(str(layout), shape)
+    places = np.zeros((1, 2), dtype=int)
+    for step in (*found.threads, *found.values):
+        own = np.zeros((step.size, 2), dtype=int)
+        own[:, step.axis] = np.arange(step.size) * step.stride
+        places = (places[None, :, :] + own[:, None, :]).reshape(-1, 2)
+    index = places[:, 0] + shape[0] * places[:, 1]
+    assert index.tolist() == layout.offsets().tolist()
+
+
+def test_a_tile_of_one_line_is_a_panel() -> None:
+    tile = Tile("x", "bf16", (("m", 1), ("k", 64)), "shared")
+    assert panels_of(tile, "(1,64):(0,1)") == Panels(128, 1, 1, PLAIN)
+    assert panels_of(tile, "(1,64):(0,2)") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"strides": (200,)}, "stride of 200 bytes, no multiple of 16"),
+        ({"box": (64, 300)}, "box extent 300, legal are 1 to 256"),
+        ({"box": (128, 64)}, "256 bytes, swizzle 128B spans 128"),
+        ({"offset": 8}, "global address 8, no multiple of 16"),
+        ({"dtype": "i4"}, "i4 of 4 bits"),
+    ],
+)
+def test_a_map_that_the_driver_would_refuse_is_refused(changes: dict[str, Any], says: str) -> None:
+    whole = Parameter("A", 0, "bf16", (256, 128), (512,), (64, 64), 128)
+    launch = Launch("k", "", 1, 128, 0, (whole, Parameter("C")))
+    assert plan_json((launch,), "sm_90a", 0, ())
+    broken = replace(launch, parameters=(replace(whole, **changes),))
+    with pytest.raises(Refusal, match=f"map: k, A: .*{says}"):
+        plan_json((broken,), "sm_90a", 0, ())

@@ -1,4 +1,4 @@
-"""Copies of one thread: vector loads and stores, cp.async, and reductions into memory (PTX ISA,
+"""Copies of one thread: vector loads and stores, cp.async (PTX ISA,
 "Data movement and conversion instructions"). Data only; the widest of a kind comes first.
 """
 
@@ -22,18 +22,6 @@ STORES = (
     Path("register", "shared", Cost(ISSUE, SHARED_STORE_LATENCY)),
 )
 ASYNCHRONOUS = (Path("global", "shared", Cost(ISSUE, GLOBAL_LATENCY)),)
-REDUCES = (
-    Path("register", "global", Cost(ISSUE, NOBODY_WAITS)),
-    Path("register", "shared", Cost(ISSUE, SHARED_STORE_LATENCY)),
-)
-
-REDUCTIONS: tuple[tuple[int, tuple[Path, ...], str, tuple[str, ...]], ...] = (
-    # bits of one thread, where, least target, element types (vectors where narrower)
-    (128, REDUCES[:1], "sm_90", ("f32", "f16", "bf16")),
-    (64, REDUCES[:1], "sm_90", ("f32", "f16", "bf16")),
-    (32, REDUCES, "sm_70", ("f32", "i32", "f16")),
-    (16, REDUCES, "sm_70", ("f16",)),
-)
 
 
 def _row(
@@ -42,7 +30,6 @@ def _row(
     width: int,
     paths: tuple[Path, ...],
     requires: str,
-    dtypes: tuple[str, ...] = (),
 ) -> CopyRow:
     own_bits = Layout((1, width), (0, 1))
     return CopyRow(
@@ -56,7 +43,6 @@ def _row(
         destination=own_bits,
         paths=paths,
         requires=requires,
-        dtypes=dtypes,
     )
 
 
@@ -66,13 +52,5 @@ ROWS: tuple[CopyRow, ...] = (
     *(
         _row(f"cp.async.{octets}", "cp.async", 8 * octets, ASYNCHRONOUS, "sm_80")
         for octets in (16, 8, 4)
-    ),
-    *(
-        _row(f"red.add.{width}", "red", width, paths, requires, dtypes)
-        for width, paths, requires, dtypes in REDUCTIONS
-    ),
-    *(
-        _row(f"red.add.{width}.bf16", "red", width, REDUCES, "sm_90", ("bf16",))
-        for width in (32, 16)
     ),
 )

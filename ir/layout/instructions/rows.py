@@ -5,19 +5,15 @@ Owns the shapes of rows and their proof. Knows no single instruction and execute
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout
-from ir.layout.tree import IntTree
-from ir.layout.widths import bits
 
 SCOPES = ("register", "shared", "global")
 PTX_SUFFIX = {"i8": "s8", "i4": "s4", "i32": "s32"}
-REGISTER = 32
-TWIN = ".swap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +52,12 @@ class Operand:
     def dtype(self) -> str:
         return self.dtypes[0]
 
-    @property
-    def values(self) -> int:
-        """Elements that one thread holds."""
-        return self.layout.mode(1).size
-
-    @property
-    def registers(self) -> int:
-        """32-bit registers of one thread for the row's own type; 0 for a shared operand."""
-        return 0 if self.scope == "shared" else -(-self.values * bits(self.dtype) // REGISTER)
-
 
 @dataclass(frozen=True, slots=True)
 class MatrixRow:
     """D[m, n] = sum over k of A[m, k] B[n, k] + C[m, n], by `threads` threads together.
 
-    On a CPU, a "thread" is one 32-bit lane of a vector, or one row of an AMX tile.
-    `requires` is the least target ("sm_80", "sm_90a", or a CPU feature such as "avx512f").
-    `swapped`: the row computes the transposed product, so the machine's A is this row's B.
+    `requires` is the least target ("sm_80", "sm_90a").
     """
 
     name: str
@@ -84,7 +68,6 @@ class MatrixRow:
     c: Operand
     requires: str
     cost: Cost
-    swapped: bool = False
 
     def __post_init__(self) -> None:
         prove_matrix(self)
@@ -105,11 +88,6 @@ class MatrixRow:
     def sm(self) -> int:
         return minimal_sm(self.requires)
 
-    @property
-    def flops(self) -> int:
-        """Multiplications and additions of one issue."""
-        return 2 * self.m * self.n * self.k
-
 
 @dataclass(frozen=True, slots=True)
 class Path:
@@ -127,7 +105,7 @@ class CopyRow:
     `source` and `destination` map (thread, bit) to the bit index of the piece copied, whose
     `extents` are (bits of a row, rows), colexicographic; stride 0 over threads whose address is
     ignored. `alignment`: bytes of each address on the memory side. `matrices` and `transposed`
-    belong to ldmatrix and stmatrix; `dtypes` is empty where the type does not matter.
+    belong to ldmatrix and stmatrix.
     """
 
     name: str
@@ -142,31 +120,9 @@ class CopyRow:
     requires: str
     matrices: int = 0
     transposed: bool = False
-    dtypes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         prove_copy(self)
-
-    @property
-    def sm(self) -> int:
-        return minimal_sm(self.requires)
-
-    @property
-    def wavefronts(self) -> int:
-        """Passes over the 128-byte wide shared memory of a full warp without a bank conflict."""
-        lanes = 32
-        moved = prod(self.extents) if self.threads == lanes else lanes * self.bits
-        return max(1, moved // 1024)
-
-    def path(self, source: str, destination: str) -> Path:
-        """The path between two scopes; LayoutError "illegal-scope" names those there are."""
-        for path in self.paths:
-            if (path.source, path.destination) == (source, destination):
-                return path
-        known = ", ".join(f"{path.source} to {path.destination}" for path in self.paths)
-        raise LayoutError(
-            "illegal-scope", f"{self.name}: {source} to {destination} asked, it goes {known}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,19 +136,14 @@ class TmaRow:
     threads: int
     requires: str
     cost: Cost
-    reduces: bool = False
     dtypes: tuple[str, ...] = ()
-
-    @property
-    def sm(self) -> int:
-        return minimal_sm(self.requires)
 
 
 Row = MatrixRow | CopyRow | TmaRow
 
 
 def minimal_sm(requires: str) -> int:
-    """ "sm_90a" -> 90; 0 for a CPU feature."""
+    """ "sm_90a" -> 90; 0 for what is none."""
     return int(requires[3:].rstrip("af")) if requires.startswith("sm_") else 0
 
 
@@ -222,58 +173,6 @@ def copies(layout: Layout, size: int) -> int:
     if reached != size:
         raise LayoutError("row-not-bijective", f"{layout} covers {reached} of {size} indices")
     return times
-
-
-def swapped(row: MatrixRow) -> MatrixRow:
-    """The transposed twin: D' = B A' on the same fragments, so m and n change places.
-
-    `swapped(swapped(row)) == row`. The twin's A is the machine's second operand.
-    """
-    m, n = row.c.extents
-    stride = _transpose_strides(row.c.layout.stride, m, n)
-    c = replace(row.c, extents=(n, m), layout=Layout(row.c.layout.shape, stride))
-    name = row.name.removesuffix(TWIN) if row.swapped else row.name + TWIN
-    return replace(row, name=name, a=row.b, b=row.a, c=c, swapped=not row.swapped)
-
-
-def in_elements(row: CopyRow, dtype: str) -> tuple[Layout, Layout]:
-    """Source and destination of a copy with elements of `dtype` in place of bits.
-
-    Both map (thread, element) to the element's index in the piece of extents (row bits / width,
-    rows). LayoutError "element-width" where an element is wider than what moves together.
-    """
-    width = bits(dtype)
-    return _widen(row, row.source, width), _widen(row, row.destination, width)
-
-
-def _widen(row: CopyRow, layout: Layout, width: int) -> Layout:
-    together = next(extent for extent, stride in layout.mode(1).flat() if stride == 1)
-    if together % width:
-        raise LayoutError(
-            "element-width", f"{row.name}: {together} bits move together, an element has {width}"
-        )
-    shape = _divide_unit(layout.shape, layout.stride, width)
-    return Layout(shape, _divide_strides(layout.stride, width))
-
-
-def _divide_unit(shape: IntTree, stride: IntTree, width: int) -> IntTree:
-    if isinstance(shape, int):
-        return shape // width if stride == 1 else shape
-    assert isinstance(stride, tuple)
-    return tuple(_divide_unit(s, d, width) for s, d in zip(shape, stride, strict=True))
-
-
-def _divide_strides(stride: IntTree, width: int) -> IntTree:
-    if isinstance(stride, int):
-        return stride if stride == 1 else stride // width
-    return tuple(_divide_strides(part, width) for part in stride)
-
-
-def _transpose_strides(stride: IntTree, m: int, n: int) -> IntTree:
-    """Strides in m + M n as strides in n + N m."""
-    if isinstance(stride, int):
-        return stride * n if stride < m else stride // m
-    return tuple(_transpose_strides(part, m, n) for part in stride)
 
 
 def prove_matrix(row: MatrixRow) -> None:

@@ -8,20 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import prod
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ir.layout.errors import LayoutError
 from ir.layout.instructions.descriptor import (
     SPAN,
     check_mode,
     pattern_bytes,
-    swizzle_addresses,
 )
 from ir.layout.instructions.rows import Cost, TmaRow
-from ir.layout.layout import Layout
 from ir.layout.widths import bits
 
 MAX_RANK = 5
@@ -32,22 +26,10 @@ MAX_ELEMENT_STRIDE = 8
 GRANULE = 16
 SHARED_ALIGNMENT = 128
 DTYPES = ("u8", "i8", "e4m3", "e5m2", "i32", "i64", "f16", "bf16", "f32", "tf32", "f64")
-REDUCIBLE = ("f16", "bf16", "f32", "i32", "i64")
 
 ROWS: tuple[TmaRow, ...] = (
     TmaRow("tma.load", "tma", "global", "shared", 1, "sm_90", Cost(2, 280), dtypes=DTYPES),
     TmaRow("tma.store", "tma", "shared", "global", 1, "sm_90", Cost(2, 0), dtypes=DTYPES),
-    TmaRow(
-        "tma.red.add",
-        "tma",
-        "shared",
-        "global",
-        1,
-        "sm_90",
-        Cost(2, 0),
-        reduces=True,
-        dtypes=REDUCIBLE,
-    ),
 )
 
 
@@ -56,7 +38,7 @@ class TensorMap:
     """A tiled tensor map. `strides`: bytes between neighbours along axes 1, 2, ...; the innermost
     axis is contiguous. `box`: extents in the tensor's elements; `element_strides`: step of each
     axis, every one if empty (1 on the innermost, where the hardware knows no other). Nothing is
-    checked before `check_map`, so that a refusal can be told.
+    checked before `refusals` are asked for.
     """
 
     dtype: str
@@ -75,72 +57,10 @@ class TensorMap:
         """Elements that land in shared memory along each axis."""
         return tuple(-(-box // step) for box, step in zip(self.box, self.steps, strict=True))
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of a whole box, those out of bounds included: what the barrier must expect."""
-        return prod(self.copied) * bits(self.dtype) // 8
-
-    @property
-    def pitch(self) -> int:
-        """Elements from one line of the box to the next in shared memory.
-
-        A swizzled line takes its whole span, also where the box is narrower (seen on an H200).
-        """
-        if self.mode == "none":
-            return self.copied[0]
-        return max(self.copied[0], SPAN[self.mode] * 8 // bits(self.dtype))
-
-    @property
-    def footprint(self) -> int:
-        """Bytes of shared memory from the first to the last line, lines of whole pitch."""
-        return self.pitch * prod(self.copied[1:]) * bits(self.dtype) // 8
-
-    @property
-    def layout(self) -> Layout:
-        """Colexicographic index in the box -> element offset in shared memory, unswizzled."""
-        copied = self.copied
-        lines = Layout((1, *copied[1:])).flat()[1:]
-        return Layout(copied, (1, *(self.pitch * line for _, line in lines)))
-
 
 def refusals(tensor: TensorMap, base: int = 0, shared: int = 0) -> tuple[LayoutError, ...]:
     """Everything that forbids this map at global byte `base` with boxes at shared byte `shared`."""
     return tuple(_structure(tensor)) or tuple(_limits(tensor, base, shared))
-
-
-def check_map(tensor: TensorMap, base: int = 0, shared: int = 0) -> None:
-    """Raise the first of `refusals`, if any; its message has the value and the limit."""
-    for error in refusals(tensor, base, shared):
-        raise error
-
-
-def shared_addresses(tensor: TensorMap, shared: int) -> NDArray[np.int64]:
-    """Byte address of each element of a box (colexicographic), swizzle applied."""
-    width = bits(tensor.dtype) // 8
-    return swizzle_addresses(shared + tensor.layout.offsets() * width, tensor.mode)
-
-
-def boxes(tile: tuple[int, ...], dtype: str, mode: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The largest legal box for a tile and how many of them along each axis make the tile.
-
-    The innermost axis is cut at the swizzle's span, every axis at 256. LayoutError "tma-box"
-    where the innermost extent is no multiple of the span or of 16 bytes.
-    """
-    limit = MAX_BOX if check_mode(mode) == "none" else SPAN[mode] * 8 // bits(dtype)
-    box = [
-        _largest_part(tile[0], min(limit, MAX_BOX)),
-        *(_largest_part(e, MAX_BOX) for e in tile[1:]),
-    ]
-    inner = box[0] * bits(dtype) // 8
-    if inner % GRANULE:
-        raise LayoutError(
-            "tma-box", f"inner extent {tile[0]}: box of {inner} bytes, no multiple of {GRANULE}"
-        )
-    return tuple(box), tuple(extent // part for extent, part in zip(tile, box, strict=True))
-
-
-def _largest_part(extent: int, limit: int) -> int:
-    return next(part for part in range(min(extent, limit), 0, -1) if extent % part == 0)
 
 
 def _structure(tensor: TensorMap) -> Iterator[LayoutError]:

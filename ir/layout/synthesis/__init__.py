@@ -1,7 +1,7 @@
 """Synthesis: from tiles and ops to a layout for every tile and an instruction for every copy.
 
-The public surface: problems, solutions, `synthesise`. Programs of `ir.program` come in through
-`ir.layout.synthesis.from_program`, which alone knows them.
+The public surface: problems, solutions, `synthesise`. It knows no programs: `ir.blocks` makes
+problems of them.
 """
 
 from __future__ import annotations

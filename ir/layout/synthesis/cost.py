@@ -46,7 +46,7 @@ def global_access(space: Space, issues: int, sectors: int, instructions: int = 1
 def global_floor(tile: Tile) -> float:
     """Cycles that moving a tile from or to global memory takes at least; nothing for one that may
     repeat its elements."""
-    if tile.layout or 0 in tile.strides:
+    if 0 in tile.strides:
         return 0.0
     return tile.size * tile.bits / 8 / GLOBAL_BYTES
 
@@ -56,7 +56,7 @@ def floor(space: Space, program: TileProgram, op: TileOp) -> float:
     count: each element is touched once by one thread, each byte moves once."""
     tiles = [program.tile(name) for name in (*op.outputs, *op.inputs)]
     each = tiles[0].size / (32 * warps(space))
-    if op.kind in ("copy", "red"):
+    if op.kind == "copy":
         scopes = {tile.scope for tile in tiles}
         memory = next((tile for tile in tiles if tile.scope == "global"), None)
         return global_floor(memory) if memory and scopes == {"register", "global"} else 0.0

@@ -49,7 +49,7 @@ def _largest(program: TileProgram) -> Tile | None:
     found = [
         tile
         for op in program.ops
-        if op.kind in ("copy", "red")
+        if op.kind == "copy"
         for tile in map(program.tile, (*op.inputs, *op.outputs))
         if tile.scope == "global"
     ]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from ir.layout.instructions import MatrixRow, rows
+from ir.layout.instructions import MatrixRow, matrix_rows
 from ir.layout.synthesis.digits import LANE_DIGITS, NOBODY, Space, Spread, radices
 from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 
@@ -318,10 +318,10 @@ def candidate_rows(
         a, b, c = roles(program, op, swapped)
         named = axes_of(op, swapped)
         extents = {letter: dict((*a.axes, *b.axes))[axis] for letter, axis in named.items()}
-        if not _typed(a.dtype, sm):
+        if not matrix_rows(a.dtype, sm):
             text = f"no instruction of sm_{sm} multiplies {a.dtype} of {a.bits} bits ({a.name})"
             refused.setdefault(("", a.dtype), Rejection("operand-types", text))
-        for row in _typed(a.dtype, sm):
+        for row in matrix_rows(a.dtype, sm):
             if family and not (row.name == family or row.name.startswith(family + ".")):
                 continue
             why = _unfit(row, (a, b, c), extents, groups if not odd else 0, program.threads)
@@ -332,17 +332,6 @@ def candidate_rows(
     kinds = {row.kind for row, _ in found}
     told = [why for (kind, _), why in refused.items() if kind not in kinds or why.code not in DEPTH]
     return found, sorted(told, key=lambda why: DEPTH.get(why.code, 1))
-
-
-@lru_cache(maxsize=64)
-def _typed(dtype: str, sm: int) -> tuple[MatrixRow, ...]:
-    kinds = ("mma", "wgmma")
-    return tuple(
-        row
-        for kind in kinds
-        for row in rows(kind, dtype=dtype, sm=sm)
-        if isinstance(row, MatrixRow)
-    )
 
 
 def _unfit(

@@ -15,7 +15,6 @@ from itertools import product
 import numpy as np
 
 from ir.layout.banks import conflicts_by_rank, phase_ways
-from ir.layout.errors import LayoutError
 from ir.layout.synthesis.digits import Space, text
 from ir.layout.synthesis.problem import Tile
 
@@ -106,59 +105,10 @@ def element_base(base: int, bits: int) -> int:
 def global_placement(space: Space, tile: Tile) -> Placement:
     """The given layout of a global tile by digits; repeated digits have offset 0 and come last."""
     strides: dict[int, int] = {}
-    if tile.layout:
-        strides = read_placement(space, tile).strides
-    else:
-        for (name, _), stride in zip(tile.axes, tile.strides, strict=True):
-            strides.update((digit, stride * space.step[digit]) for digit in space.of[name])
+    for (name, _), stride in zip(tile.axes, tile.strides, strict=True):
+        strides.update((digit, stride * space.step[digit]) for digit in space.of[name])
     order = sorted(strides, key=lambda digit: (strides[digit] == 0, strides[digit], digit))
     return placed(space, order, [strides[digit] for digit in order])
-
-
-def read_placement(space: Space, tile: Tile) -> Placement:
-    """A pinned memory layout by digits; LayoutError "pinned-layout" where its modes do not follow
-    the tile's digits."""
-    from ir.layout.layout import Layout
-    from ir.layout.swizzle import Composed, parse
-
-    value = parse(tile.layout)
-    swizzle, plain = NO_SWIZZLE, value
-    if isinstance(value, Composed):
-        form = value.swizzle
-        if value.offset:
-            raise LayoutError(
-                "pinned-layout", f"{tile.name}: {tile.layout} starts at {value.offset}, needs 0"
-            )
-        swizzle = (form.bits, form.base - element_base(0, tile.bits), form.shift)
-        plain = value.layout
-    assert isinstance(plain, Layout)
-    if plain.size != tile.size:
-        raise LayoutError(
-            "pinned-layout", f"{tile.name}: {tile.layout} has {plain.size} of {tile.size} elements"
-        )
-    strides = _strides(space, tile, plain.flat())
-    order = sorted(strides, key=lambda digit: (strides[digit] == 0, strides[digit], digit))
-    return placed(space, order, [strides[digit] for digit in order], swizzle)
-
-
-def _strides(space: Space, tile: Tile, modes: Sequence[tuple[int, int]]) -> dict[int, int]:
-    """Digit -> stride of a layout whose flat modes number the tile's digits in turn."""
-    found: dict[int, int] = {}
-    pending = iter(space.digits(tile))
-    for extent, stride in modes:
-        while extent > 1:
-            digit = next(pending)
-            radix = space.radix[digit]
-            if extent % radix:
-                raise LayoutError(
-                    "pinned-layout",
-                    f"{tile.name}: a mode of {extent} in {tile.layout} is no multiple of the "
-                    f"digit {radix} of axis {space.axis[digit]}",
-                )
-            found[digit] = stride
-            extent //= radix
-            stride *= radix
-    return found
 
 
 def orders(

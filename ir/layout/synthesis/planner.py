@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ir.layout.errors import LayoutError
-from ir.layout.instructions import find
-from ir.layout.instructions.rows import minimal_sm
 from ir.layout.synthesis import cost
 from ir.layout.synthesis.bulk import shared_operand
 from ir.layout.synthesis.conversion import Conversion, Converter
@@ -133,7 +131,6 @@ class Planner:
         self.bound = bound
         self.tiles = {tile.name: tile for tile in program.tiles}
         self.pins = dict(program.pins.instructions)
-        self.sm = minimal_sm(program.target)
         self.live: dict[str, list[Named]] = {}
         self.draft = Draft()
         self._made: dict[str, int] = {}
@@ -158,7 +155,7 @@ class Planner:
             self._gemm(position, op)
         elif op.kind == "reduce":
             self._reduce(position, op)
-        elif op.kind in ("copy", "red"):
+        elif op.kind == "copy":
             self._copy(position, op)
         else:
             self._map(position, op)
@@ -386,22 +383,8 @@ class Planner:
         named = (target.name, self.spreads[target.name]) if load else self.live[source.name][0]
         place = self.memories[memory.name]
         pinned = self.pins.get(position, "")
-        stem = "red.add" if op.kind == "red" else ""
-        for access in vector_accesses(
-            self.space, named[1], register, place, load, "" if stem else pinned
-        ):
+        for access in vector_accesses(self.space, named[1], register, place, load, pinned):
             refused = unaligned(self.space, memory, place, access)
-            if refused is None and stem:
-                name = f"red.add.{access.bits}" + (".bf16" if memory.dtype == "bf16" else "")
-                access = Access(
-                    (name,),
-                    access.bits,
-                    access.elements,
-                    access.issues,
-                    access.threads,
-                    access.guards,
-                )
-                refused = self._no_red(name, memory, pinned)
             if refused is None:
                 count = sectors(self.space, access, place, memory.bits)
                 issues = self.space.size(access.issues)
@@ -412,27 +395,10 @@ class Planner:
             self.draft.rejections.append((memory.name, position, refused))
         raise LayoutError(
             "no-copy",
-            f"{self.program.name}: op {position}: no {pinned or stem or 'load or store'} moves "
+            f"{self.program.name}: op {position}: no {pinned or 'load or store'} moves "
             f"{register.name} of {register.bits}-bit elements to or from {memory.name}"
             f"{memory.axes} as its layout and alignment of {memory.alignment} B are",
         )
-
-    def _no_red(self, name: str, memory: Tile, pinned: str) -> Rejection | None:
-        """Why a reduction into memory of this name cannot be used here, if so."""
-        if pinned and not (name == pinned or name.startswith(pinned + ".")):
-            return Rejection("pinned-instruction", f"{name} is not the pinned {pinned}")
-        try:
-            row = find(name)
-        except LayoutError:
-            return Rejection("red-width", f"there is no {name}")
-        dtypes = getattr(row, "dtypes", ())
-        if memory.dtype not in dtypes:
-            return Rejection("red-width", f"{name} takes {dtypes}, {memory.name} is {memory.dtype}")
-        if row.sm > self.sm:
-            return Rejection(
-                "target", f"{name} needs sm_{row.sm}, the target is {self.program.target}"
-            )
-        return None
 
     def _with_shared(self, position: int, op: TileOp, source: Tile, target: Tile) -> None:
         if source.scope == target.scope:

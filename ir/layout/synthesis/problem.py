@@ -6,16 +6,15 @@ Owns the form of a problem and its refusals that need no search. Knows no instru
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 from ir.layout.errors import LayoutError
 from ir.layout.widths import bits
 
 SCOPES = ("global", "shared", "register")
-KINDS = ("copy", "gemm", "map", "cast", "reduce", "broadcast", "transpose", "fill", "red")
+KINDS = ("copy", "gemm", "map", "cast", "reduce", "broadcast", "fill")
 REDUCTIONS = ("sum", "max", "min", "prod")
 SHARED_BYTES = 232_448
 REGISTERS = 255
@@ -36,9 +35,8 @@ class Tile:
       divisible. Elements narrower than a byte are packed, low half first.
     scope "shared": `stages` buffers, one after the other; layouts are those of one stage.
     scope "register": spread over all threads of the program.
-    `layout` pins it. Register: text of a layout (thread, value) -> tile index with two top modes,
-      stride 0 in the thread mode = the same element held by several threads. Shared and global:
-      text of a layout or swizzled layout, tile index -> offset in elements.
+      `layout` pins it: text of a layout (thread, value) -> tile index with two top modes, stride 0
+      in the thread mode = the same element held by several threads.
     """
 
     name: str
@@ -91,7 +89,6 @@ class TileOp:
     reduce: 1 -> 1 register tiles, `axis` = the axis combined, `fn` = sum | max | min | prod; the
       output has the other axes of the input.
     broadcast: 1 -> 1 register tiles, the output has all axes of the input and more.
-    transpose: 1 -> 1 register tiles, the same axes in another order (only the index changes).
     fill: 0 -> 1 register tile, `value` = number.
     red: register -> global, adds the tile to memory (f32, f16, bf16, i32).
     """
@@ -170,91 +167,6 @@ class TileProgram:
         known = ", ".join(tile.name for tile in self.tiles)
         raise LayoutError("unknown-tile", f"{self.name}: no tile {name!r}; there are {known}")
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data (dicts, lists, strings, numbers); `from_json` is its inverse."""
-        return {
-            "name": self.name,
-            "threads": self.threads,
-            "target": self.target,
-            "shared_bytes": self.shared_bytes,
-            "registers": self.registers,
-            "tiles": [
-                {
-                    "name": tile.name,
-                    "dtype": tile.dtype,
-                    "axes": [list(axis) for axis in tile.axes],
-                    "scope": tile.scope,
-                    "strides": list(tile.strides),
-                    "alignment": tile.alignment,
-                    "stages": tile.stages,
-                    "layout": tile.layout,
-                }
-                for tile in self.tiles
-            ],
-            "ops": [
-                {
-                    "kind": op.kind,
-                    "inputs": list(op.inputs),
-                    "outputs": list(op.outputs),
-                    "attributes": dict(op.attributes),
-                }
-                for op in self.ops
-            ],
-            "pins": {
-                "instructions": [list(entry) for entry in self.pins.instructions],
-                "warps": [[position, list(pair)] for position, pair in self.pins.warps],
-                "swapped": [list(entry) for entry in self.pins.swapped],
-            },
-            "bounds": [list(entry) for entry in self.bounds],
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> TileProgram:
-        """The problem that `to_json` wrote; LayoutError "problem-form" for data of another form."""
-        try:
-            return _read(data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise LayoutError("problem-form", f"no problem in this form: {error!r}") from None
-
-
-def _read(data: Mapping[str, Any]) -> TileProgram:
-    pins = data["pins"]
-    return TileProgram(
-        name=data["name"],
-        threads=data["threads"],
-        tiles=tuple(
-            Tile(
-                name=tile["name"],
-                dtype=tile["dtype"],
-                axes=tuple((name, extent) for name, extent in tile["axes"]),
-                scope=tile["scope"],
-                strides=tuple(tile["strides"]),
-                alignment=tile["alignment"],
-                stages=tile["stages"],
-                layout=tile["layout"],
-            )
-            for tile in data["tiles"]
-        ),
-        ops=tuple(
-            TileOp(
-                kind=op["kind"],
-                inputs=tuple(op["inputs"]),
-                outputs=tuple(op["outputs"]),
-                attributes=tuple(op["attributes"].items()),
-            )
-            for op in data["ops"]
-        ),
-        pins=Pins(
-            instructions=tuple((at, name) for at, name in pins["instructions"]),
-            warps=tuple((at, (pair[0], pair[1])) for at, pair in pins["warps"]),
-            swapped=tuple((at, flag) for at, flag in pins["swapped"]),
-        ),
-        target=data["target"],
-        shared_bytes=data["shared_bytes"],
-        registers=data["registers"],
-        bounds=tuple((axis, extent) for axis, extent in data.get("bounds", ())),
-    )
-
 
 def _check_threads(program: TileProgram) -> None:
     if program.threads < 32 or program.threads % 32:
@@ -290,7 +202,11 @@ def _check_tile(tile: Tile) -> None:
     for name, extent in tile.axes:
         if extent < 1:
             raise LayoutError("tile-axes", f"{tile.name}: axis {name} has extent {extent} < 1")
-    if tile.scope == "global" and not tile.layout and len(tile.strides) != len(tile.axes):
+    if tile.layout and tile.scope != "register":
+        raise LayoutError(
+            "pinned-layout", f"{tile.name} is {tile.scope}; layouts of register tiles are pinned"
+        )
+    if tile.scope == "global" and len(tile.strides) != len(tile.axes):
         raise LayoutError(
             "global-strides", f"{tile.name}: {len(tile.strides)} strides for {len(tile.axes)} axes"
         )
@@ -402,16 +318,6 @@ def _turn_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> None
     _same_axes(where, inputs[0], output)
 
 
-def _red_rule(where: str, op: TileOp, inputs: list[Tile], output: Tile) -> None:
-    _same_axes(where, inputs[0], output)
-    if (inputs[0].scope, output.scope) != ("register", "global"):
-        raise LayoutError(
-            "copy-scopes", f"{where}: {inputs[0].scope} to {output.scope}, goes register to global"
-        )
-    if output.dtype not in ("f32", "f16", "bf16", "i32") or inputs[0].dtype != output.dtype:
-        raise LayoutError("red-dtype", f"{where}: {inputs[0].dtype} onto {output.dtype}")
-
-
 def _same_axes(where: str, source: Tile, output: Tile) -> None:
     if set(source.names) != set(output.names):
         raise LayoutError(
@@ -426,9 +332,7 @@ _RULES = {
     "cast": _turn_rule,
     "reduce": _reduce_rule,
     "broadcast": _broadcast_rule,
-    "transpose": _turn_rule,
     "fill": _registers_only,
-    "red": _red_rule,
 }
 
 

@@ -14,7 +14,7 @@ from ir.layout.synthesis.bulk import Boxes, Canonical
 from ir.layout.synthesis.copies import matrix_run, register_accesses
 from ir.layout.synthesis.digits import Space
 from ir.layout.synthesis.gemm import Rejection
-from ir.layout.synthesis.memory import Placement, compact, orders, read_placement
+from ir.layout.synthesis.memory import Placement, compact, orders
 from ir.layout.synthesis.problem import Tile
 from ir.layout.synthesis.serving import GlobalMemo, Serving
 from ir.layout.synthesis.uses import AxisOrder, GlobalUse, RegisterUse, SharedChoice, Use
@@ -88,9 +88,6 @@ class SharedSolver:
     def _placements(
         self, tile: Tile, uses: tuple[Use, ...], along: tuple[AxisOrder, ...]
     ) -> Iterator[Placement]:
-        if tile.layout:
-            yield read_placement(self.space, tile)
-            return
         seen: set[tuple[tuple[int, ...], int]] = set()
         for placement in (
             *self._by_axes(tile, uses, along),

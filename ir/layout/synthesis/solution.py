@@ -13,9 +13,8 @@ swizzle's repeat).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from ir.layout.errors import LayoutError
 
@@ -151,7 +150,7 @@ class GemmPlan:
 
 @dataclass(frozen=True, slots=True)
 class MapPlan:
-    """map, cast, broadcast, transpose and fill: no thread looks at another's registers.
+    """map, cast, broadcast and fill: no thread looks at another's registers.
 
     `values`, one per input: layout, value index of the output -> value index of the input.
     """
@@ -279,97 +278,3 @@ class Solution:
         from ir.layout.synthesis.explain import explain
 
         return explain(self)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data: dicts with the fields' names, lists, strings, numbers, None; each step also
-        has its "kind"."""
-        data = _plain(self)
-        data["version"] = VERSION
-        return dict(data)
-
-    @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Solution:
-        """The solution that `to_json` wrote; LayoutError "solution-version" or "solution-form" for
-        data of another form."""
-        if data.get("version") != VERSION:
-            raise LayoutError(
-                "solution-version", f"version {data.get('version')!r}, this reads {VERSION}"
-            )
-        try:
-            return _read(data)
-        except (KeyError, TypeError, ValueError) as error:
-            raise LayoutError("solution-form", f"no solution in this form: {error!r}") from None
-
-
-def _read(data: Mapping[str, Any]) -> Solution:
-    return Solution(
-        program=data["program"],
-        threads=data["threads"],
-        tiles=tuple(_tile(tile) for tile in data["tiles"]),
-        steps=tuple(_step(step) for step in data["steps"]),
-        cycles=data["cycles"],
-        shared_bytes=data["shared_bytes"],
-        registers=data["registers"],
-        reasons=tuple(Reason(**reason) for reason in data["reasons"]),
-        bounds=tuple((axis, extent) for axis, extent in data.get("bounds", ())),
-    )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if not hasattr(value, "__dataclass_fields__"):
-        return value
-    data = {item.name: _plain(getattr(value, item.name)) for item in fields(value)}
-    kind = getattr(value, "kind", None)
-    return {"kind": kind, **data} if kind is not None else data
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list) else value
-
-
-def _made(cls: Any, data: Mapping[str, Any] | None, **parts: Any) -> Any:
-    """A plan of class `cls` from plain data; `parts` are its nested plans."""
-    if data is None:
-        return None
-    known = {item.name for item in fields(cls)}
-    flat = {key: _frozen(value) for key, value in data.items() if key in known}
-    return cls(**{**flat, **parts})
-
-
-def _tile(data: Mapping[str, Any] | None) -> Any:
-    return _made(TilePlan, data)
-
-
-def _copy(data: Mapping[str, Any] | None) -> Any:
-    return None if data is None else _made(CopyPlan, data, tma=_made(TmaPlan, data["tma"]))
-
-
-def _gemm(data: Mapping[str, Any]) -> Any:
-    sides = {key: _made(DescriptorPlan, data[key]) for key in ("a_descriptor", "b_descriptor")}
-    return _made(GemmPlan, data, **sides)
-
-
-def _convert(data: Mapping[str, Any]) -> Any:
-    return _made(
-        ConvertPlan,
-        data,
-        moves=tuple(Move(**move) for move in data["moves"]),
-        scratch=_tile(data["scratch"]),
-        store=_copy(data["store"]),
-        load=_copy(data["load"]),
-    )
-
-
-def _step(data: Mapping[str, Any]) -> Any:
-    readers: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-        "copy": _copy,
-        "gemm": _gemm,
-        "convert": _convert,
-        "map": lambda step: _made(MapPlan, step),
-        "reduce": lambda step: _made(ReducePlan, step),
-    }
-    if data["kind"] not in readers:
-        raise LayoutError("solution-version", f"unknown step kind {data['kind']!r}")
-    return readers[data["kind"]](data)

@@ -14,7 +14,7 @@ from ir.layout.synthesis.digits import Space, Spread, deal_all
 from ir.layout.synthesis.memory import Placement, compact, global_placement
 from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 
-ELEMENTWISE = ("map", "cast", "transpose", "broadcast", "fill")
+ELEMENTWISE = ("map", "cast", "broadcast", "fill")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class Spreads:
     def _largest_copy(self) -> tuple[int, Tile, Tile] | None:
         best: tuple[tuple[int, int, int], int, Tile, Tile] | None = None
         for position, op in enumerate(self.program.ops):
-            if op.kind not in ("copy", "red"):
+            if op.kind != "copy":
                 continue
             source, target = self._tiles[op.inputs[0]], self._tiles[op.outputs[0]]
             for tile, other in ((source, target), (target, source)):

@@ -1,4 +1,4 @@
-"""The text of one block kernel: tiles handed to blocks or walked by them, loops, what is ahead."""
+"""The text of one block kernel: a tile a block or persistent blocks, loops, what is ahead."""
 
 from __future__ import annotations
 
@@ -81,9 +81,9 @@ class BlockLowering:
         w.line("const i32 thread = tw_thread();")
         e.declare_threads()
         if self.options.walkers:
-            self._walk_tiles()
+            self._each_tile()
         elif self.options.parts > 1:
-            self._share_walk()
+            self._share_loop()
         else:
             self._origins("tw_block_x()")
             self._begin()
@@ -136,7 +136,7 @@ class BlockLowering:
             yield
         self.e.origins = saved
 
-    def _walk_tiles(self) -> None:
+    def _each_tile(self) -> None:
         """A loop over tiles, as many apart as there are blocks."""
         w, e = self.w, self.e
         w.line("const i32 block = tw_block_x();")
@@ -169,8 +169,8 @@ class BlockLowering:
             if isinstance(node.op, Load) and not node.args and fixed:
                 self.e.fragment(position)
 
-    def _share_walk(self) -> None:
-        """One part of a tile's walk; the last block of a tile adds the parts and stores."""
+    def _share_loop(self) -> None:
+        """One part of a tile's main loop; the last block of a tile adds the parts and stores."""
         w = self.w
         w.reserve(SHARES, ARRIVALS)
         w.line(f"const i32 tile = tw_block_x() % {self.total};")
@@ -188,7 +188,7 @@ class BlockLowering:
             self.body.finish()
 
     def _bounds(self, axis: str) -> tuple[str, str]:
-        """First point and end of this block's walk along an axis, as text."""
+        """First point and end of this block's main loop along an axis, as text."""
         low, high = loop_bounds(self.e, axis)
         count, tile = self.options.parts, self.tiles[axis]
         if count == 1:
@@ -200,14 +200,14 @@ class BlockLowering:
 
     def _prefetch(self) -> None:
         """Ask for the first steps of what no other block reads."""
-        walks = self._walk_axis()
+        main = self._main_axis()
         with self.w.unrolled("step", self.options.prefetch):
             if self.options.walkers:
                 with self._elsewhere(f"block + step * {self.grid}"):
                     self._ask()
-            elif walks:
-                low, high = self._bounds(walks)
-                with self._at_step(walks, f"{low} + step * {self.tiles[walks]}", high):
+            elif main:
+                low, high = self._bounds(main)
+                with self._at_step(main, f"{low} + step * {self.tiles[main]}", high):
                     self._ask()
             else:
                 self._ask()
@@ -219,7 +219,7 @@ class BlockLowering:
 
     @contextmanager
     def _at_step(self, axis: str, start: str, high: str) -> Iterator[None]:
-        """What is written inside is about the block of a walk that begins at `start`."""
+        """What is written inside is about the block of a main loop that begins at `start`."""
         saved = dict(self.e.origins)
         variable = self.w.name(f"{axis}_later")
         self.w.line(f"const i32 {variable} = {start};")
@@ -228,8 +228,8 @@ class BlockLowering:
             yield
         self.e.origins = saved
 
-    def _walk_axis(self) -> str:
-        """The axis that is walked, if it is one."""
+    def _main_axis(self) -> str:
+        """The axis of the main loop, if it is one."""
         return next(iter(self.looped)) if len(self.looped) == 1 else ""
 
     def _tile_ring(self) -> Ahead | NextInRegisters | None:
@@ -238,8 +238,8 @@ class BlockLowering:
         loads = [p for p, node in enumerate(self.program.nodes) if self.varying & set(node.axes)]
         return self._ring(loads)
 
-    def _walk_ring(self, number: int) -> Ahead | NextInRegisters | None:
-        axis = self._walk_axis()
+    def _main_ring(self, number: int) -> Ahead | NextInRegisters | None:
+        axis = self._main_axis()
         if not axis:
             return None
         one = self.body.passes.passes[number]
@@ -258,15 +258,15 @@ class BlockLowering:
     def _ring_bytes(self) -> int:
         """Shared memory of the largest ring."""
         count = len(self.body.passes.passes) if self.looped else 0
-        rings = [self._tile_ring(), *(self._walk_ring(number) for number in range(count))]
+        rings = [self._tile_ring(), *(self._main_ring(number) for number in range(count))]
         return max((ring.bytes for ring in rings if ring is not None), default=0)
 
-    # -- walks
+    # -- main loops
 
     @contextmanager
     def _loop(self, number: int) -> Iterator[None]:
-        """The loops of one pass over the walked axes."""
-        ring = self._walk_ring(number)
+        """The loops of one pass over the axes of the main loop."""
+        ring = self._main_ring(number)
         later = []
         with ExitStack() as stack:
             for axis in self.program.axes:

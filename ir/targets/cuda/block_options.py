@@ -15,7 +15,7 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.access import load_access
-from ir.targets.cuda.block_parts import shared_walks
+from ir.targets.cuda.block_parts import shared_loops
 from ir.targets.cuda.overlap import PREFETCH
 from ir.targets.cuda.readers import loaded_late, read_again
 from ir.targets.cuda.transfers import LEAST_COPY
@@ -79,7 +79,7 @@ def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str
               "steps of a walk whose loads are under way")  # fmt: skip
         offer(WAITS, (SHARED, REGISTERS), "pipeline",
               "where the loads of later steps wait")  # fmt: skip
-    if shared_walks(program):
+    if shared_loops(program):
         offer(PARTS, (1, 2, 4, 8, 16, 32, 64), "split",
               "blocks that share a walk; the last of them to arrive adds the parts")  # fmt: skip
     if hardware["major"] >= 9 and any(isinstance(node.op, Load) for node in program.nodes):

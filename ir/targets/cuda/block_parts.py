@@ -1,4 +1,4 @@
-"""A walk that several blocks share: each reduces a part, the last to arrive combines the parts.
+"""A main loop that blocks share: each reduces a part, the last to arrive combines the parts.
 
 The threads that hold a block's results write them to the workspace, point by point of the tile;
 those of the last block combine all parts in their order and go on to the stores. Nobody waits, the
@@ -28,8 +28,8 @@ Move = Callable[[int, str, str], str]
 WORD = frozenset({"f32", "i32"})  # register types of 4 bytes
 
 
-def shared_walks(program: Program) -> frozenset[str]:
-    """Axes whose walk blocks can share: one pass, whose results go to the stores alone."""
+def shared_loops(program: Program) -> frozenset[str]:
+    """Axes whose main loop blocks can share: one pass, whose results go to the stores alone."""
     return frozenset(axis for axis in program.axes if _can_share(program, axis))
 
 

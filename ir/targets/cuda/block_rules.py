@@ -29,7 +29,7 @@ from ir.targets.cuda.block_options import (
     copies_words,
 )
 from ir.targets.cuda.block_options import REGISTERS as IN_REGISTERS
-from ir.targets.cuda.block_parts import FLAG_BYTES, shared_walks
+from ir.targets.cuda.block_parts import FLAG_BYTES, shared_loops
 from ir.targets.cuda.overlap import NAME as EARLY
 from ir.targets.cuda.overlap import PREFETCH
 from ir.targets.cuda.readers import loaded_late, read_again
@@ -191,7 +191,7 @@ class OptionRules:
         parts = self._value(columns, PARTS)
         alone = (self._walked(columns) == 1) & (self._value(columns, WALKERS) == 0)
         shares: Any = np.zeros(columns.rows, dtype=bool)
-        for axis in shared_walks(self.program):
+        for axis in shared_loops(self.program):
             tile = columns[self.kernel.name(f"tile.{axis}")]
             steps = np.ceil(self.program.axes[axis] / tile)
             shares = shares | ((tile < self.program.axes[axis]) & (steps >= parts))

@@ -1,4 +1,4 @@
-"""Loop bounds narrowed to the points that matter: what masks leave of a walked axis."""
+"""Loop bounds narrowed to the points that matter: what masks leave of a main loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Free:
 
 
 def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
-    """First point (a multiple of the tile) and end of the walk along `axis`, as text."""
+    """First point (a multiple of the tile) and end of the main loop along `axis`, as text."""
     extent, tile = evaluator.program.axes[axis], evaluator.tiles[axis]
     low, high = "0", str(extent)
     for condition in live_range(evaluator.program, axis):
@@ -37,7 +37,7 @@ def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
 
 
 def free_blocks(evaluator: Evaluator, axis: str, start: str) -> Free | None:
-    """Which blocks of a walk that begins at `start` no mask touches; None if that is not told.
+    """Which blocks of a main loop that begins at `start` no mask touches; None if that is not told.
 
     That is where every bound of a mask holds for the least that its other terms can be in the tile,
     and where the whole block lies inside the axis.

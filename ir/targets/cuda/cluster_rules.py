@@ -1,4 +1,4 @@
-"""Where the parts of a sum may meet in a cluster: its size, and how its blocks share a tile."""
+"""Where a cluster may do the fix-up of a split sum: its size, and how its blocks share a tile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GRAIN = 8  # columns of which a block finishes whole groups
 
 
 def exchange_fits(kernel: TensorKernel) -> Constraint:
-    """The constraint on schedules whose sums meet in a cluster."""
+    """The constraint on schedules with a fix-up in the cluster."""
     sizes = {name: prod(map(int, name.split("x"))) for name in CLUSTERS}
 
     def check(columns: Columns) -> Any:

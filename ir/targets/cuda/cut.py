@@ -1,7 +1,7 @@
-"""Cuts a program into kernels: programs that one launch each computes, joined by tensors.
+"""Kernel partition: programs that one launch each computes, joined by tensors.
 
-A kernel holds one tile of its outputs and walks one set of loops. What would be computed again for
-every tile of a later product, or needs whole rows of an earlier one, goes through memory.
+A kernel holds one tile of its outputs and has one nest of main loops. What would be computed again
+for every tile of a later product, or needs whole rows of an earlier one, goes through memory.
 """
 
 from __future__ import annotations

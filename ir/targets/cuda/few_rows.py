@@ -2,9 +2,9 @@
 with few rows, whose time is that of reading the weights.
 
 Tiles have all of the few points. As many blocks as there are processors each read a part of the
-weights, in one walk: narrow tiles and the whole sum, or wider tiles and a part of it, which meets
-in a cluster; or the blocks of a cluster have 64 rows each, and share the weights. L2 fetches lines,
-not pairs of them, and is asked for the first blocks early.
+weights, in one main loop: narrow tiles and the whole sum, or wider tiles and a part of it, which
+meets in a cluster; or the blocks of a cluster have 64 rows each, and share the weights. L2 fetches
+lines, not pairs of them, and is asked for the first blocks early.
 """
 
 from __future__ import annotations

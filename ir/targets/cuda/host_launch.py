@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ir.layout.errors import LayoutError
-from ir.layout.instructions.tma import TensorMap, refusals
 from ir.layout.widths import bits
+from ir.targets.cuda.launch import Parameter, map_faults
 
 Plan = dict[str, Any]
 REPORT_BYTES = 1 << 16
 REGISTERS = 65536
 MAP_MAGIC = 0x74776D70
-_MODES = {0: "none", 32: "32B", 64: "64B", 128: "128B"}
 _ADDED = {"f16": "h", "bf16": "b", "f32": "f", "i32": "i", "i64": "i", "u32": "i"}
 
 
@@ -144,8 +142,9 @@ def _parameter(parameter: Plan, ranges: Sequence[Range]) -> tuple[bytes, tuple[s
 
 def _map_record(entry: Plan, found: Range, offset: int) -> bytes:
     """The runtime's `Map` in 128 bytes."""
-    dtype, dims, strides, box = _described(entry)
-    rank, width = len(dims), bits(dtype) // 8
+    tensor = _parameter_of(entry).tensor_map
+    dims, strides, box = tensor.extents, tensor.strides, tensor.box
+    rank, width = len(dims), bits(tensor.dtype) // 8
     kind = ord(_ADDED.get(entry["dtype"], "-"))
     head = struct.pack(
         "<QBBBBI", found.base + offset, rank, width, int(entry["swizzle"]), kind, MAP_MAGIC
@@ -161,22 +160,17 @@ def _map_record(entry: Plan, found: Range, offset: int) -> bytes:
 
 def _map_faults(entry: Plan, found: Range, offset: int) -> Iterator[str]:
     """What the driver would refuse, and maps that reach beyond their argument."""
-    dtype, dims, strides, box = _described(entry)
-    name = entry["argument"]
-    tensor = TensorMap(dtype, dims, strides, box, _MODES[int(entry["swizzle"])])
-    try:
-        errors = refusals(tensor, offset)
-    except LayoutError as error:
-        errors = (error,)
-    yield from (f"map of {name}: {error}" for error in errors)
-    last = sum((n - 1) * s for n, s in zip(dims[1:], strides, strict=False))
-    end = offset + last + dims[0] * bits(dtype) // 8
+    parameter, name = _parameter_of(entry), entry["argument"]
+    yield from (f"map of {name}: {error}" for error in map_faults(parameter))
+    tensor = parameter.tensor_map
+    last = sum((n - 1) * s for n, s in zip(tensor.extents[1:], tensor.strides, strict=False))
+    end = offset + last + tensor.extents[0] * bits(tensor.dtype) // 8
     if end > found.array.nbytes:
         yield f"map of {name}: reaches byte {end} of {found.array.nbytes}"
 
 
-def _described(entry: Plan) -> tuple[str, tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    named = str(entry["dtype"])
-    dtype = {"u32": "i32", "u16": "bf16", "u64": "i64"}.get(named, named)
+def _parameter_of(entry: Plan) -> Parameter:
+    """The parameter whose JSON this is."""
     dims, strides, box = (tuple(map(int, entry[key])) for key in ("dims", "strides", "box"))
-    return dtype, dims, strides, box
+    offset, swizzle = int(entry.get("offset", 0)), int(entry["swizzle"])
+    return Parameter(entry["argument"], offset, str(entry["dtype"]), dims, strides, box, swizzle)

@@ -76,17 +76,17 @@ def place(held: ThreadValues, value: Expression = ZERO) -> tuple[Expression, Exp
 
 @lru_cache(maxsize=256)
 def matrix_row(
-    held: ThreadValues, bits: int, matrices: int, turned: bool
+    held: ThreadValues, bits: int, matrices: int, transposed: bool
 ) -> tuple[Expression, Expression]:
     """The first point of the row that lane `lane` addresses, along both axes of the tile.
 
     A register holds a part of each row of one matrix, of values of so many `bits`; `matrices`
     registers that follow each other in a thread are moved at once. Lanes that are not asked are as
-    those that are. `turned`: rows of the matrices run along the other axis than registers do.
+    those that are. `transposed`: rows of the matrices run along the other axis than registers do.
     """
     packed = (REGISTER // bits).bit_length() - 1
     threads, values = tuple(_binary(held.threads)), tuple(_binary(held.values))
-    rows = (values[0], *threads[:2]) if turned else threads[2:LANE_BITS]
+    rows = (values[0], *threads[:2]) if transposed else threads[2:LANE_BITS]
     picked = values[packed : packed + matrices.bit_length() - 1]
     idle = (Step(NOBODY, 2, 0),) * (2 - len(picked))
     steps = (*rows, *picked, *idle, *threads[LANE_BITS:])

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
+
+from ir.errors import Refusal
+from ir.layout.errors import LayoutError
+from ir.layout.instructions.tma import TensorMap, refusals
+
+_MODES = {0: "none", 32: "32B", 64: "64B", 128: "128B"}
+_STORED = {"u32": "i32", "u16": "bf16", "u64": "i64"}  # types that TMA copies as others
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,12 @@ class Parameter:
     box: tuple[int, ...] = ()
     swizzle: int = 0
     l2: int = 256
+
+    @property
+    def tensor_map(self) -> TensorMap:
+        """The map as the layout library judges it."""
+        dtype = _STORED.get(self.dtype, self.dtype)
+        return TensorMap(dtype, self.dims, self.strides, self.box, _MODES[self.swizzle])
 
     def to_json(self) -> dict[str, Any]:
         if not self.box:
@@ -82,10 +96,30 @@ def placed(launch: Launch, places: dict[str, int]) -> Launch:
     return replace(launch, parameters=parameters)
 
 
+def map_faults(parameter: Parameter) -> tuple[LayoutError, ...]:
+    """Everything for which the driver would refuse the tensor map of a parameter."""
+    return _faults(parameter.tensor_map, parameter.offset) if parameter.box else ()
+
+
+@lru_cache(maxsize=1024)
+def _faults(tensor: TensorMap, offset: int) -> tuple[LayoutError, ...]:
+    try:
+        return refusals(tensor, offset)
+    except LayoutError as error:
+        return (error,)
+
+
 def plan_json(
     launches: Sequence[Launch], arch: str, workspace: int, clean: Sequence[tuple[int, int]]
 ) -> str:
-    """`clean`: (offset, bytes) of the workspace that are zero before the first run."""
+    """`clean`: (offset, bytes) of the workspace that are zero before the first run.
+
+    Refusal "map" for a tensor map that the driver would refuse.
+    """
+    for launch in launches:
+        for parameter in launch.parameters:
+            for fault in map_faults(parameter):
+                raise Refusal("map", f"{launch.name}, {parameter.argument}: {fault}")
     plan = {
         "arch": arch,
         "options": [],

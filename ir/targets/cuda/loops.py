@@ -30,7 +30,9 @@ class TileBody:
         self.program, self.nodes = evaluator.program, evaluator.program.nodes
         evaluator.looped = looped
         self.stream = False  # whether what is stored is the first to leave the L2 cache
-        self.later = "true"  # whether this is not the first block of a walk: nothing to correct
+        self.later = (
+            "true"  # whether this is not the first block of a main loop: nothing to correct
+        )
 
     def emit(self, loop: Loop) -> None:
         self.run_passes(loop)

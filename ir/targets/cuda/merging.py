@@ -1,4 +1,4 @@
-"""Parts of a sum, added by the last block to arrive: text around a kernel's accumulators.
+"""Split-K fix-up by the last block to arrive: text around a kernel's accumulators.
 
 Every block writes its partial sums to the workspace and counts itself in; the one that completes
 the count adds all parts, in their order, and goes on to the epilogue. Nobody waits, the result does
@@ -26,7 +26,7 @@ Sums = Sequence[tuple[Fragment, str]]  # accumulators with their register type
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where the parts of one tile meet. `tile` numbers the tiles, `flag` is shared memory."""
+    """The fix-up of the parts of one tile. `tile` numbers the tiles, `flag` is shared memory."""
 
     parts: int
     part: str

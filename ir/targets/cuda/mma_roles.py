@@ -32,7 +32,7 @@ def has_mma(hardware: Hardware, dtype: str) -> bool:
 def find_mma_roles(program: Program, swap: bool) -> Roles:
     """Roles of the axes, with operands exchanged if `swap`; Refusal if there are none."""
     products = _products(program)
-    first = products[0].turned if swap else products[0]
+    first = products[0].swapped if swap else products[0]
     aligned = [_aligned(product, first) for product in products]
     kept = {*first.rows, *first.columns, *first.batch}
     for node in program.nodes:
@@ -66,7 +66,7 @@ def _products(program: Program) -> list[Product]:
 def _aligned(product: Product, first: Product) -> Product:
     """The product with its rows where those of `first` are."""
     if set(product.rows) != set(first.rows):
-        product = product.turned
+        product = product.swapped
     same = set(product.rows) == set(first.rows) and set(product.columns) == set(first.columns)
     if not same or set(product.over) != set(first.over):
         raise Refusal("loops", "products over different axes in one kernel")

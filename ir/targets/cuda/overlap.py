@@ -1,6 +1,6 @@
-"""How a run's kernels meet those before them in the stream: programmatic dependent launch.
+"""Programmatic dependent launch: a run's kernels start beside those before them in the stream.
 
-An early kernel is launched and sets itself up while the one before it still runs; it touches memory
+Such a kernel is launched and sets itself up while the one before it still runs; it touches memory
 only when that one has ended.
 """
 

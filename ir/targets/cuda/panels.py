@@ -7,8 +7,11 @@ many points along the other. Knows no instruction.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from ir.layout.algebra import coalesce
+from ir.layout.algebra import coalesce, max_common_vector
+from ir.layout.layout import Layout, concat
+from ir.layout.product import logical_product
 from ir.layout.swizzle import PLAIN, Composed, Swizzle, parse
 from ir.layout.synthesis import Tile
 from ir.targets.cuda.lanes import line_swizzle
@@ -31,19 +34,23 @@ class Panels:
         return self.width in LINES and self.swizzle == _bare(line_swizzle(self.width))
 
 
+@lru_cache(maxsize=1024)
 def panels_of(tile: Tile, layout: str) -> Panels | None:
     """The panels of a layout of the tile, given as text; None where it has none."""
     value = parse(layout)
     swizzle, plain = (
         (value.swizzle, value.layout) if isinstance(value, Composed) else (PLAIN, value)
     )
-    modes = [coalesce(mode).flat() for mode in plain.modes]
+    modes = [coalesce(mode) for mode in plain.modes]
     for along in (0, 1):
-        lines = tile.shape[1 - along]
-        points = modes[along][0][0]
+        points = max_common_vector(modes[along], Layout(tile.shape[along]))
         count, rest = divmod(tile.shape[along], points)
-        run = ((points, 1), (count, points * lines)) if count > 1 else ((points, 1),)
-        if not rest and modes[along] == run and modes[1 - along] == ((lines, points),):
+        if points == 1 or rest:
+            continue
+        panel = logical_product(Layout(points), Layout(tile.shape[1 - along]))
+        line, lines = panel.modes
+        behind = logical_product(panel, Layout(count)).mode(1)
+        if modes[along] == coalesce(concat(line, behind)) and modes[1 - along] == coalesce(lines):
             in_bytes = PLAIN if swizzle.plain else swizzle.recast(tile.bits, 8)
             return Panels(points * tile.bits // 8, along, count, in_bytes)
     return None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from ir.errors import Refusal
+from ir.layout.algebra import composition, upcast
 from ir.layout.layout import Layout
 from ir.targets.cuda.frame import Digit, Frame, ThreadDigit
 from ir.targets.cuda.sides import Side
@@ -61,14 +63,13 @@ class ThreadValues:
 
 
 def _divided(step: Step, axis: int, by: int) -> Iterator[Step]:
-    if step.axis != axis or step.stride >= by:
-        wide = step.axis == axis
-        yield Step(step.axis, step.size, step.stride // by) if wide else step
+    if step.axis != axis:
+        yield step
         return
-    inside = min(step.size, by // step.stride)
-    yield Step(NOBODY, inside, 0)
-    if step.size > inside:
-        yield Step(axis, step.size // inside, 1)
+    wide = upcast(Layout(step.size, step.stride), by)
+    if wide.size < step.size:
+        yield Step(NOBODY, step.size // wide.size, 0)
+    yield from (Step(axis, size, stride) for size, stride in wide.flat() if size > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,21 +80,21 @@ class Placed:
     sides: tuple[Side, Side]
 
 
-def thread_values(layout: str, shape: Sequence[int]) -> ThreadValues:
+@lru_cache(maxsize=1024)
+def thread_values(layout: str, shape: tuple[int, ...]) -> ThreadValues:
     """The digits of a layout (thread, value) -> index in a tile of two axes, given as text."""
-    threads, values = (_steps(mode.flat(), shape) for mode in Layout.parse(layout).modes)
+    threads, values = (_steps(mode, shape) for mode in Layout.parse(layout).modes)
     return ThreadValues(tuple(threads), tuple(_joined(values)))
 
 
-def _steps(modes: Sequence[tuple[int, int]], shape: Sequence[int]) -> Iterator[Step]:
-    rows = shape[0]
-    for size, stride in modes:
-        if size > 1 and not stride:
-            yield Step(NOBODY, size, 0)
-        elif size > 1 and stride % rows == 0:
-            yield Step(1, size, stride // rows)
-        elif size > 1:
-            yield Step(0, size, stride)
+def _steps(layout: Layout, shape: Sequence[int]) -> Iterator[Step]:
+    """A layout composed with where an index of the tile lies along each of its axes."""
+    sides = [Layout(tuple(shape), strides) for strides in ((1, 0), (0, 1))]
+    for mode in layout.flat():
+        rows, columns = (composition(side, Layout(*mode)).flat() for side in sides)
+        for (size, down), (_, across) in zip(rows, columns, strict=True):
+            if size > 1:
+                yield Step(0 if down else 1 if across else NOBODY, size, down or across)
 
 
 def _joined(steps: Iterator[Step]) -> Iterator[Step]:

@@ -32,7 +32,7 @@ class Product:
     batch: tuple[str, ...]
 
     @property
-    def turned(self) -> Product:
+    def swapped(self) -> Product:
         """The same with its operands exchanged."""
         return Product(
             self.position, self.b, self.a, self.over, self.columns, self.rows, self.batch

@@ -1,7 +1,7 @@
 """The order in which tiles of a grid are numbered: rows, columns, bands of either, or patches.
 
-A band is walked across its short side. Patches are rectangles in bands of rectangles; inside one,
-tiles go line by line. Every other band is walked backwards, and every other patch of it upwards:
+A band is taken across its short side. Patches are rectangles in bands of rectangles; inside one,
+tiles go line by line. Every other band is taken backwards, and every other patch of it upwards:
 tiles that run at a time form a rectangle, and what follows shares one of its sides.
 """
 

@@ -118,7 +118,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         walked = by_stride(program, outer[0].b, walked)
         rows = memory_order(program, min(computed), rows)
     else:
-        walked = _walk_order(program, outer[0].turned if swap else outer[0], walked)
+        walked = _walk_order(program, outer[0].swapped if swap else outer[0], walked)
     columns = _operand_order(program, outer[0].b, columns)
     roles = Roles(
         program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed
@@ -154,14 +154,14 @@ def _oriented(program: Program, product: Product, swap: bool, registers: bool) -
     left, right = computed(product.a), computed(product.b)
     if left and right:
         raise Refusal("operands", "both operands of a product are computed")
-    return product.turned if right or (swap and not left) else product
+    return product.swapped if right or (swap and not left) else product
 
 
 def _with_rows(product: Product, rows: tuple[str, ...]) -> Product:
     if set(product.rows) == set(rows):
         return product
     if set(product.columns) == set(rows):
-        return product.turned
+        return product.swapped
     raise Refusal("rows", f"products over rows {product.rows} and {rows}")
 
 

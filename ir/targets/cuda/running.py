@@ -1,8 +1,8 @@
-"""A running sum in memory to which the blocks that share a tile add: in turn, or as they come.
+"""Split-K fix-up on a running sum in memory: blocks that share a tile add in order, or atomically.
 
-In turn (a turnstile), a block waits for the one that has the part before: sums are the same in
+Ordered (`turnstile`), a block waits for the one that has the part before: sums are the same in
 every run. Parts of a tile lie on neighbouring blocks of one wave, so that a block waits for one
-that was launched before it, whatever else runs on the card. As they come, blocks add atomically to
+that was launched before it, whatever else runs on the card. Atomic, blocks add as they come to
 memory that is zero, and nobody waits. Either way the last one goes on to the epilogue, and what has
 to be zero for the next run is left so.
 

@@ -61,7 +61,7 @@ def split_choices(program: Program, roles: Roles, several: bool = False) -> tupl
 
 
 def merge_decision(program: Program, roles: Roles, axis: str) -> Decision | None:
-    """How the parts meet, where there is a choice: products are all that the kernel sums."""
+    """The fix-up of the parts, where there is a choice: products are all that the kernel sums."""
     products = {product.position for product in roles.outer}
     sums = {n for n, node in enumerate(program.nodes) if is_reduction(node)}
     if sums != products:
@@ -75,7 +75,7 @@ def merge_decision(program: Program, roles: Roles, axis: str) -> Decision | None
 
 
 def merge_of(values: Mapping[str, Value]) -> str:
-    """How the parts meet; schedules from before there was a choice have a second kernel."""
+    """The fix-up of the parts; schedules from before there was a choice have a second kernel."""
     return str(values.get(MERGE, KERNEL))
 
 

@@ -42,24 +42,24 @@ class Staging:
 
 
 @lru_cache(maxsize=1024)
-def staging_of(fragment: ThreadValues, dtype: str, columns: int, turned: bool) -> Staging:
-    """The staging of 64 rows by `columns` of an output that is contiguous along the rows (`turned`)
+def staging_of(fragment: ThreadValues, dtype: str, columns: int, transposed: bool) -> Staging:
+    """The staging of 64 rows by `columns` of an output, contiguous along the rows if `transposed`,
     or the columns. Refusal "layouts" where there is none that the kernel can write."""
-    problem = staging_problem(fragment, dtype, columns, turned)
+    problem = staging_problem(fragment, dtype, columns, transposed)
     try:
         solution = synthesise(problem, 1)[0]
     except LayoutError as error:
         raise Refusal("layouts", f"{error.code}: {error}") from None
-    return _read(problem, solution, turned)
+    return _read(problem, solution, transposed)
 
 
 def staging_problem(
-    fragment: ThreadValues, dtype: str, columns: int, turned: bool
+    fragment: ThreadValues, dtype: str, columns: int, transposed: bool
 ) -> TileProgram:  # fmt: skip
     """Registers to shared memory, and on by TMA."""
     axes = (("m", ROWS), ("n", columns))
     own = fragment.within(0, ROWS).within(1, columns)
-    strides = (1, FAR) if turned else (FAR, 1)
+    strides = (1, FAR) if transposed else (FAR, 1)
     return TileProgram(
         "staging",
         GROUP,
@@ -73,7 +73,7 @@ def staging_problem(
     )
 
 
-def _read(problem: TileProgram, solution: Solution, turned: bool) -> Staging:
+def _read(problem: TileProgram, solution: Solution, transposed: bool) -> Staging:
     """What kernels write: one panel, or of 32-bit values along the rows a panel for each 32 rows.
 
     Whole lines that no swizzle of TMA's frees of conflicts are padded to 128 bytes.
@@ -81,9 +81,9 @@ def _read(problem: TileProgram, solution: Solution, turned: bool) -> Staging:
     tile, layout = problem.tiles[1], solution.tile("panel").layout
     copy = solution.steps[0]
     assert isinstance(copy, CopyPlan)
-    along = 0 if turned else 1
+    along = 0 if transposed else 1
     whole = tile.shape[along] * tile.bits // 8
-    name, wanted = copy.instructions[0], LINE if turned else whole
+    name, wanted = copy.instructions[0], LINE if transposed else whole
     found = panels_of(tile, layout)
     if found is None or found.along != along:
         raise Refusal("layouts", f"no panels of lines that kernels write: {layout}")

@@ -81,7 +81,7 @@ def too_narrow(program: TileProgram, plain: Mapping[str, Any]) -> dict[int, tupl
     plans, found = _plans(plain), {}
     for copy in copies_of(plain):
         name = copy["instructions"][0]
-        if copy["tma"] is not None or "matrix" in name or name.startswith("red"):
+        if copy["tma"] is not None or "matrix" in name:
             continue
         possible = _possible(program, plans, copy)
         if copy["bits"] < possible:

@@ -25,7 +25,6 @@ _PATHS = {
     ("ld", "st"): {("global", "shared"), ("shared", "global")},
     ("ld",): {("global", "register"), ("shared", "register")},
     ("st",): {("register", "global"), ("register", "shared")},
-    ("red.add",): {("register", "global")},
     ("ldmatrix",): {("shared", "register")},
     ("stmatrix",): {("register", "shared")},
     ("tma.load",): {("global", "shared")},
@@ -36,7 +35,7 @@ _PATHS = {
 def perform(machine: Machine, plan: Plan, where: str) -> None:
     """Carry out one copy plan on the machine, reporting what is illegal about it."""
     source, target = plan["source"], plan["target"]
-    if plan["kind"] == "copy" and not plan["instructions"][0].startswith("red"):
+    if plan["kind"] == "copy":
         _forget(machine, target)
     _path(machine, plan, where)
     if plan["tma"] is not None:
@@ -140,19 +139,7 @@ def _deliver(machine: Machine, name: str, plan: Plan, held: Values, where: str) 
         machine.registers[name][:, slots.reshape(-1)] = held.reshape(len(held), -1)
         return
     addresses = _run(machine, name, plan, "target_addresses", where)
-    if plan["instructions"][-1].startswith("red"):
-        _add(machine, name, addresses[taking], held[taking], where)
-    else:
-        machine.write(name, addresses[taking], held[taking], where)
-
-
-def _add(machine: Machine, name: str, addresses: Table, values: Values, where: str) -> None:
-    cells = (addresses - machine.bases[name] * 8) // machine.bits(name)
-    count = np.bincount(cells.reshape(-1), minlength=len(machine.memory[name]))
-    if count.max() > 1:
-        detail = f"{int((count > 1).sum())} elements are added more than once"
-        machine.report.add(Kind.DOUBLE_OWNERSHIP, where, detail)
-    np.add.at(machine.memory[name], cells.reshape(-1), values.reshape(-1))
+    machine.write(name, addresses[taking], held[taking], where)
 
 
 def _slots(machine: Machine, name: str, plan: Plan, where: str) -> Table:

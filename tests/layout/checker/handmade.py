@@ -248,7 +248,7 @@ def group_product() -> tuple[TileProgram, Plain]:
 
 
 def block_sum() -> tuple[TileProgram, Plain]:
-    """Two warps sum rows of 128: in the thread, by shuffles, across warps; thread 0 adds it on."""
+    """Two warps sum rows of 128: in the thread, by shuffles, across warps; thread 0 stores them."""
     x = (("m", 2), ("n", 128))
     tiles = (
         Tile("x_g", "f32", x, "global", (512, 1)),
@@ -259,7 +259,7 @@ def block_sum() -> tuple[TileProgram, Plain]:
     ops = (
         TileOp("copy", ("x_g",), ("x",)),
         TileOp("reduce", ("x",), ("y",), (("axis", "n"), ("fn", "sum"))),
-        TileOp("red", ("y",), ("y_g",)),
+        TileOp("copy", ("y",), ("y_g",)),
     )
     program = TileProgram("block_sum", 64, tiles, ops)
     everyone = [[1, 32], [32, 2]]
@@ -286,7 +286,7 @@ def block_sum() -> tuple[TileProgram, Plain]:
             "replicated": everyone,
         },
         _copy(
-            2, "y", "y_g", "red.add.32", bits=32, elements=1, issues=2, sectors=1, guards=[[1, 64]],
+            2, "y", "y_g", "st.32", bits=32, elements=1, issues=2, sectors=1, guards=[[1, 64]],
             values="(1,2):(0,1)", target_addresses="(64,2):(0,1)",
         ),
     ]  # fmt: skip

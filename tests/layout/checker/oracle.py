@@ -91,10 +91,10 @@ def _repeated(tile: Tile, flat: Values) -> Values:
 
 
 def _adds_before_writing(program: TileProgram, name: str) -> bool:
-    """Whether the first op that writes the tile also reads it (gemm, red, a map on itself)."""
+    """Whether the first op that writes the tile also reads it (gemm, a map on itself)."""
     for op in program.ops:
         if name in op.outputs:
-            return op.kind in ("gemm", "red") or name in op.inputs
+            return op.kind == "gemm" or name in op.inputs
     return False
 
 
@@ -124,19 +124,12 @@ def _fill(oracle: Oracle, op: TileOp, inputs: list[Tile], output: Tile) -> Value
     return np.full(output.shape, float(op.attribute("value", 0)))
 
 
-def _red(oracle: Oracle, op: TileOp, inputs: list[Tile], output: Tile) -> Values:
-    result: Values = oracle.tiles[output.name] + oracle.operand(inputs[0], output.names)
-    return result
-
-
 _MEANING = {
     "copy": _move,
     "cast": _move,
-    "transpose": _move,
     "broadcast": _move,
     "gemm": _gemm,
     "map": _map,
     "reduce": _reduce,
     "fill": _fill,
-    "red": _red,
 }

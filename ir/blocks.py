@@ -1,7 +1,7 @@
 """A block of an `ir.program.Program` as a synthesis problem: its loads, products, maps, reductions.
 
-The only module of the layouts that knows programs and ops. It decides no layout: tile sizes,
-threads and which memory an operand of a product is read from are given.
+It stands between programs and layouts, which know nothing of each other, and decides no layout:
+tile sizes, threads and which memory an operand of a product is read from are given.
 """
 
 from __future__ import annotations
@@ -140,6 +140,11 @@ class _Translation:
         name = f"{_word(spec.name)}_g"
         if name in self.tiles:
             return name
+        if not dims:
+            raise LayoutError(
+                "unsupported-op",
+                f"{self.program.name}: {spec.name} is a single element, which has no tile form",
+            )
         width = bits(spec.dtype)
         strides, step, alignment = dict[str, int](), 1, BASE_ALIGNMENT
         for axis, extent in reversed(list(zip(dims, spec.shape, strict=True))):

@@ -1,4 +1,4 @@
-"""What every row does, in numpy: the executable meaning that tests and interpreters run.
+"""What every row does, in numpy: the executable meaning that tests run.
 
 Register files of matrix rows are arrays [thread, value] of values; copies move raw bytes of a
 one-dimensional uint8 memory. Owns no table: everything follows from the rows and descriptors.
@@ -15,14 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.layout.errors import LayoutError
-from ir.layout.instructions.descriptor import Descriptor, operand_addresses
-from ir.layout.instructions.descriptor import decode as decode_descriptor
+from ir.layout.instructions.descriptor import Descriptor
 from ir.layout.instructions.rows import CopyRow, MatrixRow, Operand
-from ir.layout.instructions.tma import REDUCIBLE, TensorMap, check_map, shared_addresses
+from ir.layout.instructions.tma import TensorMap
 from ir.layout.layout import Layout
-from ir.layout.widths import bits, carrier, decode, encode, is_integer
+from ir.layout.widths import bits
+from tests.layout.descriptors import decode as decode_descriptor
+from tests.layout.descriptors import operand_addresses
+from tests.layout.patterns import carrier, decode, encode, is_integer
+from tests.layout.tensors import box_bytes, check_map, shared_addresses
 
 Memory = NDArray[np.uint8]
+REDUCIBLE = ("f16", "bf16", "f32", "i32", "i64")  # by TMA (PTX ISA, cp.reduce.async.bulk)
 
 
 @lru_cache(maxsize=256)
@@ -172,25 +176,6 @@ def stmatrix(
     _store(memory, addresses[:rows], octets.reshape(rows, -1))
 
 
-def red_add(
-    row: CopyRow, memory: Memory, addresses: NDArray[Any], values: NDArray[Any], dtype: str
-) -> None:
-    """Add `values` [thread, elements] at `addresses` [thread], one after another, all rounded.
-
-    LayoutError "illegal-dtype" where the row has no such type.
-    """
-    if dtype not in row.dtypes:
-        raise LayoutError(
-            "illegal-dtype", f"{row.name} on {dtype}: legal are {', '.join(row.dtypes)}"
-        )
-    _aligned(row, addresses)
-    width = bits(dtype) // 8
-    _expect_shape(values, (len(addresses), row.bits // bits(dtype)))
-    for address, addend in zip(addresses, values, strict=True):
-        at = address + width * np.arange(len(addend))
-        write(memory, at, read(memory, at, dtype) + addend, dtype)
-
-
 def tma_load(
     tensor: TensorMap,
     global_memory: Memory,
@@ -208,7 +193,7 @@ def tma_load(
     octets = _load(global_memory, np.where(inside, sources, base), bits(tensor.dtype) // 8)
     octets[~inside] = 0
     _store(shared, shared_addresses(tensor, at), octets)
-    return tensor.bytes
+    return box_bytes(tensor)
 
 
 def tma_store(
