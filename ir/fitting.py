@@ -87,7 +87,7 @@ class _Misfit(UsageError):
         self.stage = stage
 
 
-_DTYPE, _RANK, _SHAPE = 1, 2, 3  # what an author's function refuses says least
+_DTYPE, _RANK, _SHAPE, _UNTOLD = 1, 2, 3, 4  # what an author's function refuses says least
 
 
 def fitted_arguments(
@@ -115,8 +115,13 @@ def fitted_arguments(
             try:
                 return fit.solved(extents, others, fixed | chosen)
             except UsageError as error:
-                refusals.append(error)
-    raise UsageError(str(max(refusals, key=lambda e: getattr(e, "stage", 0))))
+                if not others or _stage(error) == _UNTOLD:  # of what is usual most is to be said
+                    refusals.append(error)
+    raise UsageError(str(max(refusals, key=_stage)))
+
+
+def _stage(error: UsageError) -> int:
+    return error.stage if isinstance(error, _Misfit) else 0
 
 
 def _choices(optional: list[str]) -> Iterator[tuple[str, ...]]:
@@ -180,7 +185,7 @@ class _Fit:
                 refusals.append(error)
             else:
                 return at
-        raise max(refusals, key=lambda error: getattr(error, "stage", 0))
+        raise max(refusals, key=_stage)
 
     def _refuse_kinds(self, specs: Sequence[TensorSpec]) -> None:
         """Raises UsageError unless arrays are as many as inputs, of their rank and dtype."""
@@ -214,7 +219,7 @@ class _Fit:
                 if not untold:
                     break
                 words = f"shapes of arrays do not tell {', '.join(untold)}: give it by name"
-                raise _Misfit(_SHAPE, f"{self.source.name}: {words}")
+                raise _Misfit(_UNTOLD, f"{self.source.name}: {words}")
             told |= fresh
         return {name: told[name] for name in wanted if name in told}
 
