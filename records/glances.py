@@ -6,10 +6,11 @@ is read at a glance is not compared with its hash: whoever relies on a trial rea
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
 
-from sqlalchemy import BindParameter, Connection, Row, bindparam, text
+from sqlalchemy import BindParameter, Connection, CursorResult, Row, bindparam, text
 
 from records.record import MEMORIES
 from records.rows import Selection
@@ -17,11 +18,15 @@ from records.schema import VERSION, WITH_MEMORY, trials
 from records.tellings import Glance, Rules
 
 _COLUMNS = f"SELECT {', '.join(Glance._fields)} FROM trials WHERE "
-_DECIDED = _COLUMNS + "{selected} AND (strategy = :final OR status IN :damning)"
-_FASTER = """SELECT DISTINCT candidate FROM trials WHERE {selected} AND status = 'ok'
-    AND strategy <> :final AND strategy NOT IN :others AND seconds < :limit"""
+_FINALS = "SELECT DISTINCT candidate FROM trials WHERE {} AND status = 'ok'"
+_FINALS += " AND strategy = :final"
+_DAMNED = "SELECT DISTINCT candidate FROM trials WHERE {} AND status IN :damning"
+_FASTER = """SELECT candidate, MIN(seconds) AS least FROM trials WHERE {} AND status = 'ok'
+    AND strategy <> :final AND strategy NOT IN :others AND seconds < :limit
+    GROUP BY candidate ORDER BY least LIMIT :most"""
 _NAMED = _COLUMNS + "candidate IN :names"
 _MANY = 500  # candidates that a query names
+_SOME, _ALL = 64, 1 << 62  # of the fastest candidates in searches
 _ENDLESS = 1e300  # seconds; not every engine takes an infinite number
 
 
@@ -30,48 +35,64 @@ def contenders(
 ) -> list[Glance]:
     """All trials of the candidates of which one is best: of the finalists, and of those that were
     once faster than all trials of a finalist in the search. Oldest first."""
-    selected = _selected(selection, version)
-    values = dict(selection) | {"final": rules.final}
-    decided = _glances(
-        connection, _DECIDED.format(selected=selected), values, damning=rules.damning
-    )
-    damned = {trial.candidate for trial in decided if trial.status in rules.damning}
-    finalists = {trial.candidate for trial in decided if trial.ok} - damned
+    where = _selected(selection, version)
+    values = dict(selection) | {"final": rules.final, "most": _SOME}
+    damning, others = {"damning": rules.damning}, {"others": rules.others}
+    damned = _candidates(connection, _DAMNED.format(where), values, **damning)
+    finalists = _candidates(connection, _FINALS.format(where), values) - damned
     found = _named(connection, finalists)
-    limit = min(_slowest(found, rules), default=math.inf)
-    faster = text(_FASTER.format(selected=selected)).bindparams(_several("others", rules.others))
-    rows = connection.execute(faster, values | {"limit": min(limit, _ENDLESS)})
-    found += _named(connection, {row.candidate for row in rows} - damned - finalists)
-    return sorted(found)
+    values["limit"] = min([_ENDLESS, *_searched(found, rules, max)])
+    for values["most"] in (_SOME, _ALL):
+        fast = _candidates(connection, _FASTER.format(where), values, **others)
+        late = _named(connection, fast - damned - finalists)
+        if len(fast) < _SOME or _settled(late, rules):
+            break
+    return sorted(found + late)
 
 
-def _slowest(trials: Iterable[Glance], rules: Rules) -> Iterable[float]:
-    """Of each candidate the longest time in a search."""
-    times: dict[str, float] = {}
+def _settled(trials: Sequence[Glance], rules: Rules) -> bool:
+    """Whether the median of one, which lost no heat, is less than the least time of another: than
+    all times of those that are not among these."""
+    lost = {trial.candidate for trial in trials if trial.strategy in rules.others}
+    rest = [trial for trial in trials if trial.candidate not in lost]
+    least = max(_searched(trials, rules, min), default=0.0)
+    return any(middle < least for middle in _searched(rest, rules, median))
+
+
+def _searched(
+    trials: Iterable[Glance], rules: Rules, of: Callable[[list[float]], float]
+) -> list[float]:
+    """One number for the times of each candidate in searches."""
+    times: dict[str, list[float]] = {}
     for trial in trials:
         if trial.ok and trial.strategy != rules.final and trial.strategy not in rules.others:
-            times[trial.candidate] = max(trial.seconds or 0.0, times.get(trial.candidate, 0.0))
-    return times.values()
+            times.setdefault(trial.candidate, []).append(trial.seconds or 0.0)
+    return [of(found) for found in times.values()]
 
 
 def _named(connection: Connection, candidates: set[str]) -> list[Glance]:
     """All trials of these candidates, each of which says of what workload and machine it is."""
     names, found = sorted(candidates), []
     for start in range(0, len(names), _MANY):
-        found += _glances(connection, _NAMED, {}, names=names[start : start + _MANY])
+        rows = _rows(connection, _NAMED, {}, names=names[start : start + _MANY])
+        found += [Glance._make(row) for row in rows]
     return found
 
 
-def _glances(
-    connection: Connection, query: str, values: Mapping[str, object], **several: Sequence[str]
-) -> list[Glance]:
-    bound = [_several(name, found) for name, found in several.items()]
-    rows = connection.execute(text(query).bindparams(*bound), values)
-    return [Glance._make(row) for row in rows]
+def _candidates(
+    connection: Connection, query: str, values: Mapping[str, object], **lists: Sequence[str]
+) -> set[str]:
+    return {row.candidate for row in _rows(connection, query, values, **lists)}
 
 
-def _several(name: str, values: Sequence[str]) -> BindParameter[Sequence[str]]:
-    return bindparam(name, tuple(values), expanding=True)
+def _rows(
+    connection: Connection, query: str, values: Mapping[str, object], **lists: Sequence[str]
+) -> CursorResult[Any]:
+    """What a query gives, whose `IN :name` are of `lists`."""
+    bound: list[BindParameter[Any]] = [
+        bindparam(name, tuple(some), expanding=True) for name, some in lists.items()
+    ]
+    return connection.execute(text(query).bindparams(*bound), values)
 
 
 def numbered(connection: Connection, number: int, version: int = VERSION) -> Row[tuple[object]]:
