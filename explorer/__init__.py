@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from explorer.result import JobResult, PlanResult, Progress
     from explorer.search import Search
     from explorer.serving import ServedKernel
+    from explorer.torch_export import Backward
     from explorer.winner import Winner
     from explorer.workload import Workload
     from ir.schedule import Schedule
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from records import Store
 
 __all__ = [
+    "Backward",
     "Explanation",
     "JobResult",
     "OperatorLike",
@@ -39,6 +41,7 @@ __all__ = [
     "explain",
     "explore",
     "export",
+    "export_torch",
     "kernel",
     "load",
     "resume",
@@ -48,6 +51,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Backward": "explorer.torch_export",
     "Explanation": "explorer.explanation",
     "JobResult": "explorer.result",
     "OperatorLike": "ir.sources",
@@ -338,3 +342,26 @@ def export(
 
     workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
     return export_best(workload, Path(folder), store=store, name=name)
+
+
+def export_torch(
+    operator: OperatorLike,
+    folder: str | Path,
+    *,
+    backward: Sequence[Backward] = (),
+    target: str = "cpu",
+    threads: int | None = None,
+    memory: str | None = None,
+    store: str | Path | None = None,
+    name: str | None = None,
+    **arguments: Any,
+) -> Sequence[Path]:
+    """Export the best recorded kernel as a package whose function is an operator of torch.
+
+    `backward` are the operators that compute its gradients, of whose kernels the best recorded go
+    along. The package needs torch and no Tilewright; returns its files.
+    """
+    from explorer.torch_export import export_package
+
+    workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
+    return export_package(workload, Path(folder), backward=backward, store=store, name=name)
