@@ -11,7 +11,7 @@ import marshal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from explorer.errors import ExportError
-from explorer.runtime.cache import cached_file, find_cached, read_cached
+from explorer.runtime.cache import cached_file, find_cached
 from explorer.settings import cache_dir
 from explorer.workload import Workload
 from ir.errors import TilewrightError
@@ -34,8 +34,8 @@ _FORM = 1  # of what is kept
 Function = Callable[..., Any]
 Export = Callable[[Path], object]
 
-_loaded: dict[str, tuple[Function, object]] = {}
-_locks: dict[str, threading.Lock] = {}
+_loaded: dict[Hashable, tuple[Function, object]] = {}
+_locks: dict[Hashable, threading.Lock] = {}
 
 
 def kernel_function(
@@ -46,13 +46,14 @@ def kernel_function(
     Where none is kept, `check` raises unless the kernel is right here, and `export` writes its
     files to a folder. Threads that ask for the same kernel wait for one of them.
     """
-    key = _key(workload, schedule)
-    known = _loaded.get(key)
+    kernel = (*_facts(workload), schedule)
+    known = _loaded.get(kernel)
     if known is None:
-        with _locks.setdefault(key, threading.Lock()):
-            known = _loaded.get(key)
+        with _locks.setdefault(kernel, threading.Lock()):
+            known = _loaded.get(kernel)
             if known is None:
-                known = _loaded[key] = _load(_content(key, check, export), len(_loaded))
+                content = _content(_key(workload, schedule), check, export)
+                known = _loaded[kernel] = _load(content, len(_loaded))
     return known[0]
 
 
@@ -64,19 +65,16 @@ def keep(workload: Workload, schedule: Schedule, check: Callable[[], None], expo
         _content(_key(workload, schedule), check, export)
 
 
+def _facts(workload: Workload) -> tuple[str, ...]:
+    """What decides, with a schedule, what a kernel is."""
+    hardware, generator = workload.hardware, workload.backend.generator
+    return workload.program.key, workload.target, hardware.key, *hardware.isa, generator
+
+
 def _key(workload: Workload, schedule: Schedule) -> str:
-    facts = (
-        workload.program.key,
-        workload.target,
-        workload.hardware.key,
-        workload.hardware.isa,
-        workload.backend.generator,
-        schedule.to_json(),
-        _version(),
-        sys.implementation.cache_tag,
-        _FORM,
-    )
-    return json.dumps(facts)
+    """What it is kept under: by whom it was exported, and for which Python, counts too."""
+    written = (_version(), sys.implementation.cache_tag, _FORM)
+    return json.dumps([_facts(workload), schedule.to_json(), written])
 
 
 @cache
@@ -94,13 +92,18 @@ def _content(key: str, check: Callable[[], None], export: Export) -> bytes:
     if found is not None:
         return found
     check()
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
+        export(Path(folder))
+        content, whole = _packed(Path(folder)), _is_whole(Path(folder))
+    if whole:  # else a linker may be there the next time
+        cached_file(cache_dir(), key, _SUFFIX, lambda: content)
+    return content
 
-    def made() -> bytes:
-        with tempfile.TemporaryDirectory(prefix="tilewright-") as folder:
-            export(Path(folder))
-            return _packed(Path(folder))
 
-    return read_cached(cached_file(cache_dir(), key, _SUFFIX, made))
+def _is_whole(folder: Path) -> bool:
+    """Whether what was to be linked was linked."""
+    suffixes = {path.suffix for path in folder.iterdir()}
+    return ".o" not in suffixes or ".so" in suffixes
 
 
 def _packed(folder: Path) -> bytes:

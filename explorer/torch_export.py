@@ -40,7 +40,7 @@ class Backward:
     @classmethod
     def parse(cls, text: str) -> Backward:
         """Of words as the command line has them; other names than arguments are tensors."""
-        operator, *words = text.split()
+        operator, *words = text.split() or [""]
         known = find_source(operator).parameters
         pairs: dict[str, str] = {}
         for word in words:

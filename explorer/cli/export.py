@@ -29,8 +29,7 @@ from ir.errors import UsageError
     epilog=examples(
         "tilewright export matmul m=512 n=512 k=512 --out kernel",
         "tilewright export matmul m=512 n=512 k=512 --schedule @schedule.json --out other",
-        "tilewright export attention_lse b=1 heads=8 sq=512 d=64 --torch --backward "
-        "attention_backward --out flash",
+        "tilewright export matmul m=512 n=512 k=512 --torch --out linear",
     ),
 )
 def export(

@@ -18,7 +18,7 @@ import pytest
 
 import explorer
 from explorer import kept, serving
-from explorer.errors import NothingValid
+from explorer.errors import ExportError, NothingValid
 from explorer.outcome import Outcome
 from explorer.recall import FINAL, to_record
 from explorer.winner import Winner
@@ -304,6 +304,17 @@ def test_a_search_leaves_its_winner_ready(
     monkeypatch.setattr(Winner, "export", None)
     x = np.ones(65, np.float32)
     assert (explorer.kernel(shifted, x, by=4.0, store=path)(x) == 5.0).all()
+
+
+def test_what_was_not_linked_is_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that is installed later is found."""
+    result = explorer.tune(shifted, m=67, store=path, baseline=False, **QUICK)
+    x = np.ones(67, np.float32)
+    with monkeypatch.context() as without:
+        without.setattr("explorer.exporters.library.find_linker", lambda: None)
+        with pytest.raises(ExportError, match="the kernel cannot be called"):
+            result(x)
+    assert (result(x) == 2.0).all()
 
 
 def test_a_damaged_kernel_is_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

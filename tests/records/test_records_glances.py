@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from explorer.recall import FINAL, HEAT, best_known, best_of
 from records import Record, Store
 from records.rows import Selection
 from tests.records.conftest import make_record
+from tests.records.test_records_schema import OLD_STORES, restore
 
 Make = Callable[..., Record]
 MINE: Selection = {"workload": "a" * 64, "target": "cpu", "hardware": "b" * 64, "memory": "huge"}
@@ -74,3 +76,14 @@ def test_a_damaged_row_is_passed_over(tmp_path: Path, record: Make) -> None:
     with Store(path, read_only=True) as store:
         found = best_known(store, MINE)
     assert found == record(0, quartiles=None, strategy=FINAL)
+
+
+@pytest.mark.parametrize("dump", OLD_STORES, ids=lambda dump: dump.name)
+def test_of_an_older_store_too(dump: Path, tmp_path: Path) -> None:
+    path = tmp_path / "old.db"
+    restore(dump, path)
+    with Store(path, read_only=True) as store:
+        best = best_known(store, MINE)
+        assert best is not None
+        assert best == best_of(store.records(**MINE))
+        assert best_known(store, MINE | {"memory": "plain"}) is None

@@ -149,6 +149,8 @@ def test_derivatives_in_words() -> None:
     assert dict(workload.arguments) == {**HEADS, "causal": True}
     with pytest.raises(UsageError, match="'tb' is not of the form name=value"):
         Backward.parse("matmul tb")
+    with pytest.raises(UsageError, match="no operator ''"):
+        Backward.parse(" ")
 
 
 def test_the_command_writes_a_package(
