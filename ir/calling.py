@@ -22,11 +22,12 @@ Caller = Callable[["Operator", tuple[Any, ...], Mapping[str, Any]], Any]
 def call_operator(operator: Operator, arrays: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
     """What the operator makes of arrays; raises UsageError where nothing has kernels of it."""
     from ir.builder import Graph
+    from ir.tiles import Tile
 
-    if any(isinstance(array, Graph) for array in arrays):
+    if any(isinstance(array, Graph | Tile) for array in arrays):
         raise UsageError(
-            f"{operator.name}: called on a graph: it takes arrays; what several operators are made "
-            "of belongs in a function without @operator"
+            f"{operator.name}: called within an operator: it takes arrays; what several operators "
+            "are made of belongs in a function without @operator"
         )
     return _caller(entry_points)(operator, arrays, named)
 

@@ -265,8 +265,10 @@ def test_operators_are_called_on_arrays(path: Path) -> None:
         np.testing.assert_array_equal(room, x + 3)
         with pytest.raises(TypeError, match="unexpected keyword argument 'q'"):
             shifted(x, by=3, q=room)
-    with pytest.raises(UsageError, match="shifted: called on a graph"):
-        shifted(Graph("g"))
+    graph = Graph("g")
+    for inner in (graph, graph.input("X", (graph.axis("m", 4),), "f32")):
+        with pytest.raises(UsageError, match="shifted: called within an operator: it takes arrays"):
+            shifted(inner)
     with pytest.raises(UsageError, match="shifted: X has 1 dimensions, not float32"):
         shifted(np.ones((2, 2), np.float32))
 
