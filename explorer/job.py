@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack, cast
@@ -282,8 +283,9 @@ def run_plan(
 
 def leave_ready(found: PlanResult) -> None:
     """Have what was found in the cache, loaded in milliseconds by whoever asks for it."""
-    for result in found.results if not found.interrupted else ():
-        result.winner.keep()
+    with suppress(KeyboardInterrupt):  # what was found is told all the same
+        for result in found.results if not found.interrupted else ():
+            result.winner.keep()
 
 
 def single(found: PlanResult) -> JobResult:

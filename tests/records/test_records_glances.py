@@ -14,6 +14,7 @@ from explorer.recall import FINAL, HEAT, best_known, best_of
 from records import Record, Store
 from records.rows import Selection
 from tests.records.conftest import make_record
+from tests.records.postgres import Server
 from tests.records.test_records_schema import OLD_STORES, restore
 
 Make = Callable[..., Record]
@@ -64,6 +65,16 @@ def test_of_many_candidates_few_are_read(tmp_path: Path, record: Make) -> None:
         assert len(store.contenders(RULES, **MINE)) == 3 + 2 * 6
         store.add_all(record(n, quartiles=None, strategy=FINAL) for n in range(3))
         assert best_known(store, MINE) == record(0, quartiles=None, strategy=FINAL)
+
+
+def test_a_server_says_the_same(postgres: Server, record: Make) -> None:
+    searched = [record(n, quartiles=None) for n in range(100)]
+    finals = [record(n, quartiles=None, strategy=FINAL) for n in range(3, 9)]
+    damned = record(0, quartiles=None, seconds=None, status="crash")
+    with Store(postgres.new_schema()) as store:
+        for more in (searched, finals, [damned]):
+            store.add_all(more)
+            assert best_known(store, MINE) == best_of(store.records(**MINE))
 
 
 def test_a_damaged_row_is_passed_over(tmp_path: Path, record: Make) -> None:
