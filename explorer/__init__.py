@@ -1,4 +1,4 @@
-"""Search jobs from Python: tune, resume, explore, explain, report, best, export.
+"""Search jobs from Python: tune, resume, explore, explain, report, best, kernel, export.
 
 Nothing heavy loads with the package. An operator is given by its name, as itself, as a program or
 as a function that returns one; its extents and options are keywords:
@@ -8,6 +8,7 @@ as a function that returns one; its extents and options are keywords:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from explorer.explanation import Explanation
     from explorer.result import JobResult, PlanResult, Progress
     from explorer.search import Search
+    from explorer.serving import ServedKernel
+    from explorer.torch_export import Backward
     from explorer.winner import Winner
     from explorer.workload import Workload
     from ir.schedule import Schedule
@@ -23,18 +26,23 @@ if TYPE_CHECKING:
     from records import Store
 
 __all__ = [
+    "Backward",
     "Explanation",
     "JobResult",
     "OperatorLike",
     "PlanResult",
     "Progress",
     "Search",
+    "ServedKernel",
     "Winner",
     "Workload",
+    "ask_with",
     "best",
     "explain",
     "explore",
     "export",
+    "export_torch",
+    "kernel",
     "load",
     "resume",
     "tune",
@@ -43,12 +51,14 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Backward": "explorer.torch_export",
     "Explanation": "explorer.explanation",
     "JobResult": "explorer.result",
     "OperatorLike": "ir.sources",
     "PlanResult": "explorer.result",
     "Progress": "explorer.result",
     "Search": "explorer.search",
+    "ServedKernel": "explorer.serving",
     "Winner": "explorer.winner",
     "Workload": "explorer.workload",
 }
@@ -241,6 +251,77 @@ def best(
     )
 
 
+def kernel(
+    operator: OperatorLike,
+    *arrays: Any,
+    missing: str | None = None,
+    trials: int | None = None,
+    seconds: float | None = None,
+    effort: str | None = None,
+    target: str | None = None,
+    threads: int | None = None,
+    memory: str | None = None,
+    store: str | Path | None = None,
+    refresh: bool = False,
+    **arguments: Any,
+) -> ServedKernel:
+    """The best recorded kernel of a workload as a function of arrays, loaded within milliseconds.
+
+    `kernel("matmul", m=512, n=512, k=512)(a, b)`, or by example: `kernel("matmul", a, b)` finds
+    extents and dtypes that fit the inputs. It is looked up once in a process; `refresh` takes what
+    was recorded since. Where nothing is recorded, `missing` says what to do: "error" raises
+    NothingValid with the command that would tune it; "tune" tunes it now, with the budget of
+    `trials`, `seconds` or `effort`; "background" tunes it in another process, while the cheapest
+    seed, checked, serves, and takes its place when that is done. What is not said is as `ask_with`
+    has it. Threads may ask and call at the same time.
+    """
+    from explorer import serving
+
+    return serving.kernel(
+        operator,
+        arrays,
+        arguments,
+        refresh=refresh,
+        missing=missing,
+        trials=trials,
+        seconds=seconds,
+        effort=effort,
+        target=target,
+        threads=threads,
+        memory=memory,
+        store=store,
+    )
+
+
+def ask_with(
+    *,
+    missing: str = "error",
+    trials: int | None = None,
+    seconds: float | None = None,
+    effort: str = "standard",
+    target: str | None = None,
+    threads: int | None = None,
+    memory: str | None = None,
+    store: str | Path | None = None,
+) -> AbstractContextManager[None]:
+    """How kernels are asked for from now on, in all threads, where nothing else is said.
+
+    For `kernel`, and for operators that are called on arrays. As a context, until it ends.
+    """
+    from explorer import serving
+
+    return serving.ask_with(
+        missing=missing,
+        trials=trials,
+        seconds=seconds,
+        effort=effort,
+        target=target,
+        threads=threads,
+        memory=memory,
+        store=store,
+    )
+
+
 def export(
     operator: OperatorLike,
     folder: str | Path,
@@ -261,3 +342,26 @@ def export(
 
     workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
     return export_best(workload, Path(folder), store=store, name=name)
+
+
+def export_torch(
+    operator: OperatorLike,
+    folder: str | Path,
+    *,
+    backward: Sequence[Backward] = (),
+    target: str = "cpu",
+    threads: int | None = None,
+    memory: str | None = None,
+    store: str | Path | None = None,
+    name: str | None = None,
+    **arguments: Any,
+) -> Sequence[Path]:
+    """Export the best recorded kernel as a package whose function is an operator of torch.
+
+    `backward` are the operators that compute its gradients, of whose kernels the best recorded go
+    along. The package needs torch and no Tilewright; returns its files.
+    """
+    from explorer.torch_export import export_package
+
+    workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
+    return export_package(workload, Path(folder), backward=backward, store=store, name=name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack, cast
@@ -272,9 +273,19 @@ def run_plan(
     found = tuple(workloads) or prepare(plan, recordings, past)
     try:
         with open_store(MEMORY if recordings else store) as records:
-            return Run(plan, found, records, progress, clock, past, peaks, recordings).result()
+            told = Run(plan, found, records, progress, clock, past, peaks, recordings).result()
+        if not recordings:
+            leave_ready(told)
+        return told
     finally:
         drop_early()
+
+
+def leave_ready(found: PlanResult) -> None:
+    """Have what was found in the cache, loaded in milliseconds by whoever asks for it."""
+    with suppress(KeyboardInterrupt):  # what was found is told all the same
+        for result in found.results if not found.interrupted else ():
+            result.winner.keep()
 
 
 def single(found: PlanResult) -> JobResult:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from explorer.disturbance import quiet, worst
 from explorer.errors import NothingValid
@@ -20,7 +20,7 @@ from explorer.settings import records_location
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
-from records import MEMORIES, Address, Job, Record, Store, candidate_key, utc_now
+from records import MEMORIES, Address, Glance, Job, Record, Rules, Store, candidate_key, utc_now
 
 if TYPE_CHECKING:
     from explorer.baseline import Baseline
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from records.rows import Selection
 
 Where = str | Path | Address
+Trial = TypeVar("Trial", Record, Glance)  # as much of a trial as says who is best
 FINAL, HEAT = "final", "heat"  # what finals, and the heat before them, are recorded under
 DECIDING = (FINAL, HEAT)
 FLOPS = "flops"  # the note of what one run computes, so that rates are known without the program
 DAMNING = ("wrong_result", "crash", "below_roofline")  # once is enough
+RULES = Rules(FINAL, (HEAT,), DAMNING)
 
 
 def open_store(where: Where | None = None, *, read_only: bool = False) -> Store:
@@ -182,19 +184,19 @@ def verdict_of(trials: Sequence[Record], deciding: bool = False) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class Noted(Generic[Trial]):
     """A record with its notes read."""
 
-    record: Record
+    record: Trial
     notes: tuple[Note, ...]
 
 
-def noted(record: Record) -> Noted:
+def noted(record: Trial) -> Noted[Trial]:
     """Older records have no notes."""
     return Noted(record, tuple(json.loads(record.notes or "{}").items()))
 
 
-def quiet_records(records: Iterable[Record]) -> list[Record]:
+def quiet_records(records: Iterable[Trial]) -> list[Trial]:
     """Those whose times are not in doubt, or all where there is none."""
     return [one.record for one in quiet([noted(record) for record in records])]
 
@@ -204,7 +206,7 @@ def best_record(workload: Workload, store: str | Path | None = None) -> Record:
     record, others = None, tuple[str, ...]()
     if store_exists(store):  # looking makes no store
         with open_store(store, read_only=True) as records:
-            record = best_of(_trials(records, workload))
+            record = best_known(records, _selection(workload))
             others = () if record else _other_memories(records, workload)
     if record is None:
         placed = f" in {workload.placed}" if workload.placed and others else ""
@@ -276,24 +278,35 @@ def _baseline_of(store: Store, job: Job, workload: Workload) -> Baseline | None:
     return replace(found, outcome=replace(found.outcome, notes=(*found.outcome.notes, *notes)))
 
 
-def best_of(trials: Iterable[Record]) -> Record | None:
+def best_known(store: Store, selection: Selection) -> Record | None:
+    """`best_of` the selected trials, which the database has narrowed down."""
+    best = best_of(store.contenders(RULES, **selection))
+    record = None if best is None else store.numbered(best.number)
+    if best is None or record is not None:
+        return record
+    return best_of(store.records(**selection))  # of the damaged one nothing counts
+
+
+def best_of(trials: Iterable[Trial]) -> Trial | None:
     """The newest record of the best candidate: finals decide, as they did in the job.
 
     A candidate that was in no finals and no heat (its job was interrupted) counts only if it was
-    faster in the search than all finalists: of many times measured once, the lowest is a lucky one.
+    faster in the search than all finalists were: of many times measured once, the lowest is a lucky
+    one.
     """
-    finals: dict[str, list[Record]] = {}
-    searched: dict[str, list[Record]] = {}
+    finals: dict[str, list[Trial]] = {}
+    searched: dict[str, list[Trial]] = {}
     damned: set[str] = set()
     heated: set[str] = set()
     for record in trials:
+        candidate = record.candidate
         if record.status in DAMNING:
-            damned.add(record.candidate)
+            damned.add(candidate)
         elif record.ok and record.strategy == HEAT:
-            heated.add(record.candidate)
+            heated.add(candidate)
         elif record.ok:
             found = finals if record.strategy == FINAL else searched
-            found.setdefault(record.candidate, []).append(record)
+            found.setdefault(candidate, []).append(record)
     finals = {key: found for key, found in finals.items() if key not in damned}
     searched = {key: found for key, found in searched.items() if key not in damned}
     limit = min((_median(searched[key]) for key in finals if key in searched), default=math.inf)
@@ -310,12 +323,10 @@ def kernel_seconds(record: Record) -> float | None:
     return record.seconds if alone is None else float(alone)
 
 
-def call_seconds(record: Record) -> float | None:
+def call_seconds(record: Record | Glance) -> float | None:
     """What is recorded, be it of a call or, in a search, of the kernel."""
     return record.seconds
 
 
-def _median(
-    trials: Iterable[Record], told: Callable[[Record], float | None] = call_seconds
-) -> float:
+def _median(trials: Iterable[Trial], told: Callable[[Trial], float | None] = call_seconds) -> float:
     return statistics.median(s for trial in trials if (s := told(trial)) is not None)

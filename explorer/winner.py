@@ -5,24 +5,21 @@ Knows exports and checks; not how it was found.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from explorer.errors import ExportError, NothingValid
+from explorer.errors import NothingValid
+from explorer.kept import keep, kernel_function
 from explorer.workload import Workload
 from ir.dtypes import numpy_dtype
 from ir.errors import UsageError
 from ir.kernel import Kernel
 from ir.program import Program
 from ir.schedule import Schedule
-
-_loaded: dict[tuple[object, ...], tuple[Callable[..., Any], object]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,35 +58,38 @@ class Winner:
         """Run the kernel in this process; raises UsageError, NothingValid, ExportError."""
         if self.workload.program.is_void:
             return _empty(self.workload.program, len(arrays), named)
-        return self._function()(*arrays, **named)
+        return self.function()(*arrays, **named)
 
-    def _function(self) -> Callable[..., Any]:
-        """The exported function, loaded once in a process."""
-        workload, generator = self.workload, self.workload.backend.generator
-        facts = (workload.target, workload.hardware.key, generator, self.schedule)
-        key = (workload.program.key, *facts)
-        if key not in _loaded:
-            self._refuse_unchecked()
-            # Its files stay until the process ends: a module may read them when it is called.
-            folder = tempfile.TemporaryDirectory(prefix="tilewright-")
-            _loaded[key] = _load(self.export(folder.name)), folder
-        return _loaded[key][0]
+    def function(self) -> Callable[..., Any]:
+        """The exported function, loaded once in a process; raises as a call does."""
+        self._refuse_elsewhere()
+        return kernel_function(self.workload, self.schedule, self._refuse_unchecked, self.export)
 
-    def _refuse_unchecked(self) -> None:
-        """What runs in this process was made for this machine, and was right on it."""
-        from explorer.job import run_schedule
+    def keep(self) -> None:
+        """Have it ready in the cache for whoever asks for it, in any process."""
+        keep(self.workload, self.schedule, self._refuse_unchecked, self.export)
 
+    def _refuse_elsewhere(self) -> None:
+        """What runs in this process was made for this machine."""
+        if self.workload.machine is None:
+            return
         here = self.workload.backend.hardware(self.workload.threads)
         if self.workload.hardware != here:
             there = self.workload.hardware.key
             raise UsageError(f"the kernel is of {there}, this machine is {here.key}: tune it here")
-        if not self.checked:
-            outcome = run_schedule(self.workload, self.schedule)
-            if not outcome.ok:
-                raise NothingValid(
-                    f"{self.workload.operator}: the recorded kernel is not right here "
-                    f"({outcome.status}: {outcome.detail}); tune it again"
-                )
+
+    def _refuse_unchecked(self) -> None:
+        """What runs in this process was right on this machine."""
+        from explorer.job import run_schedule
+
+        if self.checked:
+            return
+        outcome = run_schedule(self.workload, self.schedule)
+        if not outcome.ok:
+            raise NothingValid(
+                f"{self.workload.operator}: the recorded kernel is not right here "
+                f"({outcome.status}: {outcome.detail}); tune it again"
+            )
 
 
 def _empty(program: Program, given: int, named: Mapping[str, Any]) -> Any:
@@ -104,20 +104,3 @@ def _empty(program: Program, given: int, named: Mapping[str, Any]) -> Any:
         for spec in program.outputs
     ]
     return results[0] if len(results) == 1 else tuple(results)
-
-
-def _load(files: Sequence[Path]) -> Callable[..., Any]:
-    """The function of an exported Python module, which is called as its file is."""
-    path = next((file for file in files if file.suffix == ".py"), None)
-    if path is None:
-        raise ExportError("this target exports no Python module, so nothing can be called")
-    spec = spec_from_file_location(f"tilewright_kernel_{len(_loaded)}", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except ImportError as error:
-        raise ExportError(f"the kernel cannot be called: {error}") from None
-    function: Callable[..., Any] = getattr(module, path.stem)
-    return function

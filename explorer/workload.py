@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ir.errors import TilewrightError, UsageError
 from ir.kernel import Kernel
@@ -19,9 +19,11 @@ from ir.program import Program
 from ir.registry import checked_arguments
 from ir.schedule import Schedule
 from ir.sources import OperatorLike, build, find_source, lasting_name
-from ir.space import Space
 from ir.target import Backend, Hardware, KnowsMachines, OffersMemories, get_backend
 from records import MEMORIES
+
+if TYPE_CHECKING:
+    from ir.space import Space
 
 _COPIES = 4  # two sets of operands, the oracle's result, and what is timed
 

@@ -351,6 +351,12 @@ class Operator:
         self.function(graph, **checked_arguments(self, arguments))
         return graph.program()
 
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        """The best known kernel for these arrays, on them; see `ir.calling`."""
+        from ir.calling import call_operator
+
+        return call_operator(self, arrays, named)
+
 
 def operator(function: Callable[..., None]) -> Operator:
     """Decorator: make an operator of a function whose first argument is the graph."""

@@ -143,10 +143,12 @@ class Parametric(Protocol):
 _REST = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
-def checked_arguments(operator: Parametric, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def checked_arguments(
+    operator: Parametric, arguments: Mapping[str, Any], *, partial: bool = False
+) -> dict[str, Any]:
     """`arguments` by name, each converted to its parameter's type; strings are parsed.
 
-    Raises UsageError for an unknown, missing or unreadable argument.
+    Raises UsageError for an unknown, missing (unless `partial`) or unreadable argument.
     """
     declared = operator.parameters
     parameters = {name: p for name, p in declared.items() if p.kind not in _REST}
@@ -161,11 +163,11 @@ def checked_arguments(operator: Parametric, arguments: Mapping[str, Any]) -> dic
         for name, parameter in parameters.items()
         if name not in arguments and parameter.default is inspect.Parameter.empty
     ]
-    if missing:
+    if missing and not partial:
         known = ", ".join(signature(p) for p in parameters.values())
         raise UsageError(f"{operator.name}: missing {', '.join(missing)}; it takes {known}")
     return {
-        name: _convert(f"{operator.name}: {name}", value, _kind(parameters.get(name, rest)))
+        name: _convert(f"{operator.name}: {name}", value, kind_of(parameters.get(name, rest)))
         for name, value in arguments.items()
     }
 
@@ -180,7 +182,7 @@ def signature(parameter: inspect.Parameter) -> str:
 _KINDS: dict[str, type] = {"int": int, "float": float, "bool": bool, "str": str}
 
 
-def _kind(parameter: inspect.Parameter | None) -> type | None:
+def kind_of(parameter: inspect.Parameter | None) -> type | None:
     """The scalar type of a parameter: from its annotation, else its default, else unknown."""
     if parameter is None:
         return None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ir.errors import UsageError
@@ -154,15 +155,19 @@ _BUILTIN: Mapping[str, str] = {
 
 def target_names() -> tuple[str, ...]:
     """Built-in targets and those registered under the entry point group `tilewright.targets`."""
-    found = dict(_BUILTIN)
-    found.update({entry.name: entry.value for entry in entry_points(group="tilewright.targets")})
-    return tuple(found)
+    return tuple(_registered(entry_points))
+
+
+@cache
+def _registered(installed: Callable[..., Iterable[EntryPoint]]) -> Mapping[str, str]:
+    """The places of targets by name. Reading what is installed takes as long as many a kernel."""
+    found = {entry.name: entry.value for entry in installed(group="tilewright.targets")}
+    return {**_BUILTIN, **found}
 
 
 def get_backend(name: str) -> Backend:
     """The backend called `name`; raises UsageError with the nearest name."""
-    found = dict(_BUILTIN)
-    found.update({entry.name: entry.value for entry in entry_points(group="tilewright.targets")})
+    found = _registered(entry_points)
     if name not in found:
         near = difflib.get_close_matches(name, found, 1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

@@ -12,6 +12,7 @@ from records.address import Address
 from records.errors import StoreError
 from records.owner import described, new_owner
 from records.record import JOB_STATES, MEMORIES, STATUSES, Job, Record, candidate_key, utc_now
+from records.tellings import Glance, Rules
 
 if TYPE_CHECKING:
     from records.audit import Examined
@@ -28,12 +29,14 @@ __all__ = [
     "Address",
     "Examined",
     "Exported",
+    "Glance",
     "Imported",
     "Job",
     "Pruned",
     "Pruning",
     "Record",
     "Repaired",
+    "Rules",
     "Store",
     "StoreError",
     "candidate_key",

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, Table, literal, s
 
 from records.canonical import content_key
 from records.errors import InvalidRecord
-from records.record import MEMORIES, Job, Record
+from records.record import JOB_STATES, MEMORIES, Job, Record
 from records.schema import VERSION, WITH_MEMORY, facts, tallies, trials
 
 # A candidate that did any of these once is not offered as the best, however fast it was.
@@ -133,6 +133,11 @@ def plain_job(values: Mapping[str, Any]) -> Job:
     if key not in (None, job.key):
         raise InvalidRecord("its content does not match its hash")
     return job
+
+
+def age_of(job: Job) -> tuple[str, int, str]:
+    """By which of two with one identifier the newer is told; see `Store.put_job`."""
+    return job.updated, JOB_STATES.index(job.state), job.to_json()
 
 
 def from_job(job: Job) -> dict[str, Any]:

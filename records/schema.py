@@ -33,7 +33,7 @@ from sqlalchemy import (
 from records.canonical import canonical_json, content_key
 from records.errors import DamagedStore, ForeignFile, NewerStore
 
-VERSION = 4
+VERSION = 5
 WITH_LEASES = 2  # the version that has them
 WITH_TALLIES = 3  # and hashes of jobs
 WITH_MEMORY = 4  # of trials: what their operands lay in
@@ -77,9 +77,15 @@ def _add_memory(connection: Connection) -> None:
     connection.execute(text(f"ALTER TABLE trials ADD COLUMN {column}"))
 
 
+def _index_best(connection: Connection) -> None:
+    columns = "workload, target, hardware, generator, memory, status, strategy, seconds, candidate"
+    connection.execute(text("DROP INDEX IF EXISTS ix_trials_workload"))
+    connection.execute(text(f"CREATE INDEX ix_trials_best ON trials ({columns})"))
+
+
 # From a version to the next one.
 MIGRATIONS: Mapping[int, Migration] = MappingProxyType(
-    {1: _add_leases, 2: _add_hashes_and_tallies, 3: _add_memory}
+    {1: _add_leases, 2: _add_hashes_and_tallies, 3: _add_memory, 4: _index_best}
 )
 
 metadata = MetaData()
@@ -144,7 +150,12 @@ trials = Table(
     Column("job", Text, nullable=False, index=True),
     Column("strategy", Text, nullable=False),
     Column("memory", String(16), nullable=False, server_default="huge"),
-    Index("ix_trials_workload", "workload", "target", "hardware"),
+    # What is known of a workload on a machine; and who is best of it, without reading whole rows.
+    Index(
+        "ix_trials_best",
+        *("workload", "target", "hardware", "generator", "memory"),
+        *("status", "strategy", "seconds", "candidate"),
+    ),
     sqlite_autoincrement=True,  # numbers are never used again, so readers may page by them
 )
 

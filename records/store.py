@@ -23,10 +23,12 @@ from records.canonical import content_key
 from records.database import BUSY_SECONDS, Database
 from records.errors import DamagedStore, InvalidRecord, UnknownJob, UnusableLocation
 from records.failures import damaged_line
+from records.glances import contenders, numbered
 from records.prune import Pruned, Pruning, choose, remove
-from records.record import JOB_STATES, Job, Record, utc_now
+from records.record import Job, Record, utc_now
 from records.rows import (
     Selection,
+    age_of,
     best_of,
     column_of,
     conditions,
@@ -39,7 +41,7 @@ from records.rows import (
 )
 from records.schema import facts, jobs, trials
 from records.sqlite_file import CHECKED_BYTES
-from records.tellings import Damage, JobCount, Tell, WorkloadCount
+from records.tellings import Damage, Glance, JobCount, Rules, Tell, WorkloadCount
 
 PAGE = 1000
 _CREATION_LOCK = 0x54494C45
@@ -196,6 +198,17 @@ class Store:
         found = tuple(record for _, record in self._sound(rows, self._warn))
         return (rows[-1].number if rows else number), found
 
+    def contenders(self, rules: Rules, **selection: Unpack[Selection]) -> list[Glance]:
+        """All trials of the candidates of which one is best by `rules`, oldest first."""
+        with self._database.reading() as connection:
+            return contenders(connection, selection, rules, self._schema)
+
+    def numbered(self, number: int) -> Record | None:
+        """The trial of this number; None if it is not as it was stored."""
+        with self._database.reading() as connection:
+            row = numbered(connection, number, self._schema)
+        return next((record for _, record in self._sound((row,), self._warn)), None)
+
     def workloads(self) -> tuple[WorkloadCount, ...]:
         """Every workload on every machine with the number of its trials, ordered by operator."""
         what = [column_of(name, self._schema) for name in WorkloadCount._fields[:-1]]
@@ -276,7 +289,7 @@ class Store:
                 return True
             row = connection.execute(select(jobs).where(mine).with_for_update()).one()
             with suppress(InvalidRecord):  # a sound job takes the place of a damaged one
-                if _age(to_job(row)) >= _age(job):
+                if age_of(to_job(row)) >= age_of(job):
                     return False
             connection.execute(update(jobs).where(mine).values(values))
             return True
@@ -487,7 +500,3 @@ class Store:
             f"{self.location} is damaged ({reason}): restore a copy, or take what is sound with "
             "`tilewright db export FILE --salvage`"
         )
-
-
-def _age(job: Job) -> tuple[str, int, str]:
-    return job.updated, JOB_STATES.index(job.state), job.to_json()

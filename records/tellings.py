@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 
@@ -25,6 +26,34 @@ class JobCount(NamedTuple):
     strategy: str
     status: str
     trials: int
+
+
+class Glance(NamedTuple):
+    """What came of a trial, and where its record is."""
+
+    number: int
+    candidate: str
+    status: str
+    strategy: str
+    seconds: float | None
+    notes: str
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "ok" and self.seconds is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What strategies and failures mean to whoever asks who is best.
+
+    Trials of `final` decide; those of `others` are no trials of a search either; a candidate that
+    ever came to one of `damning` is out.
+    """
+
+    final: str
+    others: Sequence[str]
+    damning: Sequence[str]
 
 
 class Damage(NamedTuple):

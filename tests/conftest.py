@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+import pytest
+
 # Tests start hundreds of processes. Each would compile every module anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
@@ -13,3 +15,15 @@ sys.dont_write_bytecode = False
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: one for each processor, at most eight, and one more: some tests wait a while."""
     return min(8, len(os.sched_getaffinity(0))) + 1
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_ready(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searches leave no export of their winners behind, but where that is tested: it takes time."""
+    if "explorer.job" in sys.modules and "leaves_ready" not in request.fixturenames:
+        monkeypatch.setattr("explorer.job.leave_ready", lambda _: None)
+
+
+@pytest.fixture
+def leaves_ready() -> None:
+    """Searches leave their winners ready in the cache, as they do for users."""

@@ -22,12 +22,14 @@ from explorer.cli.app import (
     workload_of,
 )
 from explorer.cli.places import refuse_unwritable_folder
+from ir.errors import UsageError
 
 
 @app.command(
     epilog=examples(
         "tilewright export matmul m=512 n=512 k=512 --out kernel",
         "tilewright export matmul m=512 n=512 k=512 --schedule @schedule.json --out other",
+        "tilewright export matmul m=512 n=512 k=512 --torch --out linear",
     ),
 )
 def export(
@@ -40,17 +42,39 @@ def export(
     memory: Memory = None,
     records: Records = None,
     name: ExportName = None,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="write a package whose functions are torch operators")
+    ] = False,
+    backward: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="'OPERATOR [NAME=VALUE ...]'",
+            help="with --torch: what computes gradients, its arguments and which tensors its own "
+            "are, as in 'matmul m=8 n=4 k=6 tb=true A=dC C=dA'",
+        ),
+    ] = None,
 ) -> None:
     """Write a kernel as files that need no Tilewright.
 
     Source, header, machine code, a manifest, a Python module and, where a linker is found, a
     shared library. Kernels of one operator may be used together: their symbols hold a hash, unless
-    --name gives one.
+    --name gives one. With --torch the folder becomes a Python package, whose function is an
+    operator of torch for torch.compile and autograd.
     """
     from explorer.job import export_best
+    from explorer.torch_export import Backward, export_package
 
+    if backward and not torch:
+        raise UsageError("--backward is for operators of torch: give --torch too")
     refuse_unwritable_folder("--out", out)
     workload = workload_of(operator, words, target, threads, records, "export", memory)
     chosen = read_schedule(schedule) if schedule else None
-    for path in export_best(workload, out, schedule=chosen, store=records, name=name):
+    if torch:
+        backwards = [Backward.parse(text) for text in backward or ()]
+        written = export_package(
+            workload, out, backward=backwards, schedule=chosen, store=records, name=name
+        )
+    else:
+        written = export_best(workload, out, schedule=chosen, store=records, name=name)
+    for path in written:
         print(f"wrote {path}")

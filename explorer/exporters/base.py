@@ -49,6 +49,7 @@ class Exporter(Protocol):
 _ANY = "explorer.exporters.library:LibraryExporter"  # on what `Backend.standalone` gives
 _EXPORTERS = {"cpu": _ANY, "cuda": "explorer.exporters.cuda:CudaExporter"}
 
+TORCH_DEVICES = {"cuda": "cuda"}  # where a target's kernels run, in torch's words: else "cpu"
 
 CHOOSE = "choose another with --name"
 

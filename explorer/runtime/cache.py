@@ -29,15 +29,28 @@ def cached_file(cache_dir: Path, key: str, suffix: str, make: Callable[[], bytes
 
     Where a shared cache is named, copies in it count too; its owner's new files go there.
     """
-    name = f"{hashlib.sha256(key.encode()).hexdigest()}{suffix}"
     shared = shared_cache()
-    paths = [root / name[:2] / name for root in (cache_dir, shared) if root is not None]
+    paths = _places(cache_dir, key, suffix)
     for path in paths:
         if _is_sound(path):
             return path
     mine = shared is not None and owner(shared) == me()
     _write(paths[-1] if mine else paths[0], make(), public=mine)
     return paths[-1] if mine else paths[0]
+
+
+def find_cached(cache_dir: Path, key: str, suffix: str) -> bytes | None:
+    """The content of the file of `key`, if a sound copy is there."""
+    for path in _places(cache_dir, key, suffix):
+        with suppress(OSError):
+            return read_cached(path)
+    return None
+
+
+def _places(cache_dir: Path, key: str, suffix: str) -> list[Path]:
+    """Where the file of `key` may be: one's own, then one that is shared."""
+    name = f"{hashlib.sha256(key.encode()).hexdigest()}{suffix}"
+    return [root / name[:2] / name for root in (cache_dir, shared_cache()) if root is not None]
 
 
 def read_cached(path: Path) -> bytes:

@@ -1,0 +1,181 @@
+"""A kernel as a package for torch: an operator of torch.library, its derivatives, their kernels.
+
+Writes the `__init__.py` around what the target's exporter writes; torch itself is not needed.
+Knows no search, store or target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from string import Template
+
+from explorer.errors import ExportError
+from explorer.exporters.base import (
+    CHOOSE,
+    TORCH_DEVICES,
+    described,
+    names_in,
+    parameter_names,
+)
+from explorer.exporters.torch_module import MODULE
+from ir.dtypes import numpy_dtype
+from ir.kernel import Argument, Kernel
+from ir.ops.base import TensorSpec
+from ir.program import Program
+from ir.target import get_backend
+
+_OTHER = {  # torch's words, where numpy's are others
+    "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu",
+}  # fmt: skip
+_TAKEN = ("self", "out", "torch", "_differentiable", "_plain")
+_PLACES = (
+    "name", "function", "op", "facts", "device", "needs", "kernels", "derivatives", "parameters",
+    "arguments", "needing", "signature", "words", "gradients",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Derivative:
+    """What a backward program takes and gives, in its own order: tensors of the forward one by
+    name, and with a "d" before it their gradients."""
+
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+
+    @classmethod
+    def of(cls, forward: Program, backward: Program, tensors: Mapping[str, str]) -> Derivative:
+        """Tensors of `backward` are what `tensors` says, else what they are called.
+
+        Raises ExportError for a tensor that the forward program has not, or has of another shape
+        or dtype.
+        """
+        unknown = sorted(set(tensors) - {spec.name for spec in backward.tensors})
+        if unknown:
+            raise ExportError(f"{backward.name} has no tensor {unknown[0]!r}")
+        known = {spec.name: spec for spec in forward.tensors}
+        known |= {f"d{spec.name}": spec for spec in forward.outputs}
+        gradients = {f"d{spec.name}": spec for spec in forward.inputs}
+
+        def meant(spec: TensorSpec, among: Mapping[str, TensorSpec]) -> str:
+            name = tensors.get(spec.name, spec.name)
+            if name not in among:
+                raise ExportError(
+                    f"{backward.name}: {spec.role} {spec.name} is no tensor of {forward.name}: say "
+                    f"which with {spec.name}=NAME, one of {', '.join(among)}"
+                )
+            of = among[name]
+            if (spec.shape, spec.dtype) != (of.shape, of.dtype):
+                raise ExportError(
+                    f"{backward.name}: {spec.name} is {_shown(spec)}, {name} of {forward.name} is "
+                    f"{_shown(of)}"
+                )
+            return name
+
+        takes = tuple(meant(spec, known) for spec in backward.inputs)
+        return cls(takes, tuple(meant(spec, gradients) for spec in backward.outputs))
+
+    @property
+    def folder(self) -> str:
+        """Of its kernel's files within the package."""
+        return "_".join(self.gives)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A kernel of a package, the folder of its files in it, and how its symbol was asked for."""
+
+    kernel: Kernel
+    folder: str
+    symbol: str = ""
+
+    @property
+    def library(self) -> str:
+        """The file that holds its code, where the package loads that itself."""
+        return "" if self.kernel.target in TORCH_DEVICES else f"lib{self.kernel.name}.so"
+
+    def named(self, role: str) -> list[Argument]:
+        return [a for a in self.kernel.arguments if a.role == role]
+
+
+def refuse_untaken(program: Program, name: str) -> None:
+    """Raises ExportError for what is no operator of torch, or cannot be called so in a package."""
+    if not program.inputs:
+        raise ExportError(f"{program.name}: an operator of torch takes a tensor at least")
+    if name in _used_names():
+        raise ExportError(f"{name!r} is a name inside the exported package; {CHOOSE}")
+
+
+@cache
+def _used_names() -> frozenset[str]:
+    places = dict.fromkeys(_PLACES, "_") | {"arguments": "a"}
+    return names_in(Template(MODULE).substitute(places))
+
+
+def package_text(
+    forward: Part,
+    backward: Sequence[tuple[Part, Derivative]],
+    facts: Mapping[str, object],
+) -> str:
+    """The `__init__.py`."""
+    parts, kernel = [forward, *(part for part, _ in backward)], forward.kernel
+    together = hashlib.sha256("".join(part.kernel.key for part in parts).encode()).hexdigest()
+    ops = [f"{part.kernel.name}_{together[:12]}" for part in parts]
+    ops = [op if not number else f"{op}_{number}" for number, op in enumerate(ops)]
+    names = [list(parameter_names([a.name for a in p.named("input")], _TAKEN).values())
+             for p in parts]  # fmt: skip
+    rows = ",\n".join(f"    {_row(op, part)}" for op, part in zip(ops, parts, strict=True))
+    told = [(number + 1, d.takes, d.gives) for number, (_, d) in enumerate(backward)]
+    device = TORCH_DEVICES.get(kernel.target, "cpu")
+    operands = [a for a in kernel.arguments if a.role != "workspace"]
+    given = sorted({name for _, derivative in backward for name in derivative.gives})
+    return Template(MODULE).substitute(
+        name=kernel.name,
+        function=kernel.name,
+        op=f"tilewright.{ops[0]}",
+        facts=described(facts),
+        device=device,
+        needs=" and CuPy" if device == "cuda" else "",
+        kernels=f"(\n{rows},\n)",
+        derivatives=repr(tuple(told)),
+        parameters=repr(dict(zip(ops, map(tuple, names), strict=True))),
+        arguments=", ".join(names[0]),
+        needing=" or ".join(f"{name}.requires_grad" for name in names[0]),
+        signature=f"{', '.join(a.name for a in forward.named('output'))} of {kernel.name}.",
+        words="\n".join(f"    {a.name}: {_words(a)}" for a in operands),
+        gradients=f" Derivatives: {', '.join(given)}." if given else "",
+    )
+
+
+def _row(op: str, part: Part) -> str:
+    """A kernel as a row of the package's table, as Python text."""
+    kernel = part.kernel
+    inputs, outputs = part.named("input"), part.named("output")
+    order = [a for a in kernel.arguments if a.role != "workspace"]
+    places = tuple([*inputs, *outputs].index(argument) for argument in order)
+    symbol = ""
+    if part.library:
+        symbol = get_backend(kernel.target).standalone(kernel, part.symbol).symbol
+    tensors = ", ".join(f"({''.join(f'{_tensor(a)}, ' for a in group)})"
+                        for group in (inputs, outputs))  # fmt: skip
+    return f"({op!r}, {part.folder!r}, {kernel.name!r}, {symbol!r}, {tensors}, {places!r})"
+
+
+def _tensor(argument: Argument) -> str:
+    return f"({argument.name!r}, {argument.shape!r}, torch.{torch_word(argument.dtype)})"
+
+
+def torch_word(dtype: str) -> str:
+    """The dtype in torch's words."""
+    return _OTHER.get(dtype, numpy_dtype(dtype).name)
+
+
+def _words(argument: Argument) -> str:
+    extents = " x ".join(map(str, argument.shape)) or "one value"
+    return f"{argument.role}, {torch_word(argument.dtype)}, {extents}"
+
+
+def _shown(spec: TensorSpec) -> str:
+    return f"{spec.dtype}{list(spec.shape)}"
