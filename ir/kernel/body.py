@@ -16,7 +16,7 @@ from ir.errors import UsageError
 
 THREADS = "threads"  # done when the next operation begins
 TENSOR = "tensor"  # runs beside what follows, until somebody waits for it
-_LINE = re.compile(r"(\w+): (\w+)\((.*?)\) -> (.*?)(?: takes (.*))?$")
+_LINE = re.compile(r"(\w+): (\w+)\((.*?)\) ->\s*(.*?)(?: takes (.*))?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Operation:
 
     def __str__(self) -> str:
         rings = f" takes {', '.join(self.takes)}" if self.takes else ""
-        written = ", ".join(self.writes)
-        return f"{self.name}: {self.unit}({', '.join(self.reads)}) -> {written}{rings}"
+        written = f" {', '.join(self.writes)}" if self.writes else ""
+        return f"{self.name}: {self.unit}({', '.join(self.reads)}) ->{written}{rings}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,7 @@ class Body:
     """Operations of one iteration in an order that is right.
 
     `local` values are not kept: what reads them is in the same step of the loop as what writes.
+    `places` are values that have several, which iterations take in turn.
 
     >>> print(Body.parse("scores: tensor() -> s takes keys\\nweigh: threads(s) -> p"))
     scores: tensor() -> s takes keys
@@ -57,6 +58,7 @@ class Body:
 
     operations: tuple[Operation, ...]
     local: frozenset[str] = frozenset()
+    places: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.operations]
@@ -65,30 +67,45 @@ class Body:
         for one in self.operations:
             if one.unit not in (THREADS, TENSOR):
                 raise UsageError(f"loop body: {one.name}: no unit {one.unit!r}")
+        for value, _ in self.places:
+            first = next((one for one in self.operations if _touches(one, value)), None)
+            if first is not None and value in first.reads:
+                raise UsageError(f"loop body: {first.name} reads {value}, whose places take turns")
 
     def __str__(self) -> str:
         lines = [str(one) for one in self.operations]
-        return "\n".join([*lines, *([f"local {', '.join(sorted(self.local))}"] * bool(self.local))])
+        lines += [f"local {', '.join(sorted(self.local))}"] * bool(self.local)
+        turns = ", ".join(f"{value} {count}" for value, count in self.places)
+        return "\n".join([*lines, *([f"places {turns}"] * bool(turns))])
 
     @staticmethod
     def parse(text: str) -> Body:
         """The body that prints like that; raises UsageError for a line that is none."""
         found: list[Operation] = []
         local: frozenset[str] = frozenset()
+        places: tuple[tuple[str, int], ...] = ()
         for line in text.strip().splitlines():
             if line.startswith("local "):
                 local = frozenset(_names(line.removeprefix("local ")))
+                continue
+            if line.startswith("places "):
+                places = tuple(map(_place, _names(line.removeprefix("places "))))
                 continue
             match = _LINE.match(line.strip())
             if match is None:
                 raise UsageError(f"loop body: {line!r} is not `name: unit(reads) -> writes`")
             name, unit, *lists = match.groups()
             found.append(Operation(name, unit, *(_names(part or "") for part in lists)))
-        return Body(tuple(found), local)
+        return Body(tuple(found), local, places)
 
     def place(self, name: str) -> int:
         """The number of an operation."""
         return next(p for p, one in enumerate(self.operations) if one.name == name)
+
+    def in_place(self, value: str, iteration: int) -> str:
+        """The place of a value in an iteration."""
+        count = dict(self.places).get(value, 1)
+        return value if count == 1 else f"{value}.{iteration % count}"
 
     @cached_property
     def dependences(self) -> tuple[Dependence, ...]:
@@ -96,16 +113,31 @@ class Body:
         return tuple(self._dependences())
 
     def _dependences(self) -> Iterator[Dependence]:
+        turns = dict(self.places)
         for first, one in enumerate(self.operations):
             for second, other in enumerate(self.operations):
-                if _conflict(one, other):
-                    yield Dependence(first, second, int(second <= first))
+                common = _conflicts(one, other)
+                if common:
+                    apart = min(turns.get(value, 1) for value in common)
+                    yield Dependence(first, second, apart if second <= first else 0)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in re.split(r",\s*", text.strip()) if name)
 
 
-def _conflict(one: Operation, other: Operation) -> bool:
+def _place(text: str) -> tuple[str, int]:
+    value, _, count = text.rpartition(" ")
+    if not value or not count.isdigit():
+        raise UsageError(f"loop body: {text!r} is not `value count`")
+    return value, int(count)
+
+
+def _touches(one: Operation, value: str) -> bool:
+    return value in (*one.reads, *one.writes)
+
+
+def _conflicts(one: Operation, other: Operation) -> set[str]:
+    """Values that one writes and the other reads or writes."""
     written, touched = {*one.writes}, {*other.reads, *other.writes}
-    return bool(written & touched or {*one.reads} & {*other.writes})
+    return written & touched | {*one.reads} & {*other.writes}

@@ -15,6 +15,7 @@ from itertools import product
 from ir.kernel.body import TENSOR, Body
 
 STRAIGHT = "straight"
+Sequence = tuple[tuple[int, int], ...]  # operations of a step and their stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Order:
 
     >>> body = Body.parse("a: tensor() -> x\\nb: threads(x) -> y\\nc: tensor(y, z) -> z")
     >>> [str(order) for order in orders(body)]
-    ['straight', 'c:1', 'b:1,c:1']
+    ['straight', 'c:1']
     """
 
     body: Body
@@ -54,20 +55,34 @@ class Order:
 
 
 def orders(body: Body, depth: int = 1) -> tuple[Order, ...]:
-    """All legal orders with stages up to `depth`, one by one later; the first one is straight."""
-    found = []
+    """All legal orders with stages up to `depth`, one by one later; the first one is straight.
+
+    Of those that differ only in where a step begins, the first one.
+    """
+    found: dict[Sequence, Order] = {}
     every = product(range(depth + 1), repeat=len(body.operations))
     for stages in sorted(every, key=lambda one: (sum(one), one)):
         if min(stages, default=0) == 0 and _keeps_local(body, stages):
             places = _places(body, stages)
             if places is not None:
-                found.append(Order(body, stages, places))
-    return tuple(found)
+                found.setdefault(_cycle(stages, places), Order(body, stages, places))
+    return tuple(found.values())
 
 
 def order_named(body: Body, name: str, depth: int = 1) -> Order:
     """The order that prints like that."""
     return next(order for order in orders(body, depth) if str(order) == name)
+
+
+def _cycle(stages: tuple[int, ...], places: tuple[int, ...]) -> Sequence:
+    """A step as the first of all that begin elsewhere in the same sequence of operations."""
+    step = [(place, stages[place]) for place in places]
+    turns = []
+    for first in range(len(step)):
+        turn = [*step[first:], *((place, stage - 1) for place, stage in step[:first])]
+        least = min(stage for _, stage in turn)
+        turns.append(tuple((place, stage - least) for place, stage in turn))
+    return min(turns, default=())
 
 
 def _keeps_local(body: Body, stages: tuple[int, ...]) -> bool:

@@ -8,7 +8,7 @@ be read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ir.errors import TilewrightError
 from ir.kernel.body import TENSOR, Body, Operation
@@ -22,22 +22,25 @@ class OrderError(TilewrightError):
 
 
 @dataclass
-class _Machine:
+class Machine:
     """Values as terms, and what tensor cores still do."""
 
     values: dict[str, Term] = field(default_factory=dict)
     running: list[tuple[str, Operation | None, dict[str, Term]]] = field(default_factory=list)
+    """Label, operation with its values in their places, and what it will have written."""
 
     def wait(self, most: int) -> None:
         while len(self.running) > most:
             _, _, results = self.running.pop(0)
             self.values |= results
 
-    def do(self, one: Operation, label: str) -> None:
-        if sum(other is one for _, other, _ in self.running) > 1:
+    def do(self, body: Body, number: int, iteration: int) -> None:
+        one = _placed(body, number, iteration)
+        label = f"{one.name} of {iteration}"
+        if sum(other is not None and other.name == one.name for _, other, _ in self.running) > 1:
             raise OrderError(f"{label} would be the third at once")
         for name, other, _ in self.running:
-            if other is None or other is one:
+            if other is None or other.name == one.name:
                 continue
             for value in one.reads:
                 if value in other.writes:
@@ -56,34 +59,44 @@ class _Machine:
             self.values |= results
 
 
+def _placed(body: Body, number: int, iteration: int) -> Operation:
+    """An operation with its values in the places that they have in an iteration."""
+    one = body.operations[number]
+    reads, writes = (
+        tuple(body.in_place(value, iteration) for value in values)
+        for values in (one.reads, one.writes)
+    )
+    return replace(one, reads=reads, writes=writes)
+
+
 def meaning(body: Body, iterations: int) -> dict[str, Term]:
     """The values behind a loop that finishes every iteration before the next."""
-    machine = _Machine()
-    for number in range(iterations):
-        for one in body.operations:
-            machine.do(one, f"{one.name} of {number}")
+    machine = Machine()
+    for iteration in range(iterations):
+        for number in range(len(body.operations)):
+            machine.do(body, number, iteration)
             machine.wait(0)
     return machine.values
 
 
 def run(scheduled: Scheduled, iterations: int) -> dict[str, Term]:
     """The values behind the scheduled loop; raises OrderError, which names the operations."""
-    machine = _Machine()
+    machine = Machine()
     for step in range(iterations + scheduled.order.depth):
         _run_step(scheduled, machine, step, iterations)
     machine.wait(0)
     return machine.values
 
 
-def _run_step(scheduled: Scheduled, machine: _Machine, step: int, iterations: int) -> None:
+def _run_step(scheduled: Scheduled, machine: Machine, step: int, iterations: int) -> None:
     order = scheduled.order
     for entry in scheduled.steps:
         one = order.body.operations[entry.operation]
-        number = step - order.stages[entry.operation]
+        iteration = step - order.stages[entry.operation]
         if entry.wait is not None:
             machine.wait(entry.wait.running)
-        if 0 <= number < iterations:
-            machine.do(one, f"{one.name} of {number}")
+        if 0 <= iteration < iterations:
+            machine.do(order.body, entry.operation, iteration)
         elif one.unit == TENSOR:
             machine.running.append((one.name, None, {}))
 
@@ -93,10 +106,10 @@ def verify(scheduled: Scheduled) -> None:
     body = scheduled.order.body
     for iterations in range(scheduled.order.depth + 4):
         wanted, found = meaning(body, iterations), run(scheduled, iterations)
-        kept = {value for value in wanted if value not in body.local}
+        kept = {value for value in wanted if value.partition(".")[0] not in body.local}
         for value in sorted(kept):
             if wanted[value] != found.get(value):
-                last = _last_writer(body, value)
+                last = _last_writer(body, value.partition(".")[0])
                 raise OrderError(f"{value} of {last.name} is another behind {iterations} blocks")
 
 

@@ -73,7 +73,10 @@ def bodies(draw: st.DrawFn) -> Body:
     for number in range(draw(st.integers(1, 4))):
         unit = draw(st.sampled_from([TENSOR, THREADS]))
         made.append(Operation(f"f{number}", unit, draw(values), draw(values)))
-    return Body(tuple(made))
+    written = {value for one in made for value in one.writes}
+    turns = [(value, 2) for value in sorted(written) if draw(st.booleans())]
+    first = {v: next(o for o in made if v in (*o.reads, *o.writes)) for v, _ in turns}
+    return Body(tuple(made), places=tuple((v, n) for v, n in turns if v not in first[v].reads))
 
 
 @given(body=bodies(), depth=st.integers(1, 2))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ir.schedule import Value
 from ir.targets.cuda.products import volume
 from ir.targets.cuda.tensor_order import NAME as ORDER
-from ir.targets.cuda.tensor_order import ORDERS, is_chained
 from ir.targets.cuda.tensor_plan import LINE, ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_waves import Grid, best_tiles
@@ -205,10 +204,8 @@ class Seeds:
         return found
 
     def _orders(self) -> list[dict[str, Value]]:
-        """Orders of the loop of chained products: those first that overlap blocks."""
-        if not is_chained(self.kernel.roles):
-            return [{}]
-        return [{self.kernel.name(ORDER): order} for order in reversed(ORDERS)]
+        """Orders of the loop: those first that overlap blocks."""
+        return [{self.kernel.name(ORDER): order} for order in reversed(self.kernel.orders)] or [{}]
 
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
         values = self._split_tile(self.kernel.roles.rows, rows) or {}
