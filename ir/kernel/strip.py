@@ -86,8 +86,12 @@ class Strip:
         return max((m.freed for m in self.moments if m.freed is not None), default=0)
 
     def _ends(self, place: int, piece: int) -> bool:
-        """Whether an operation is the last to read the slots of the block that a piece is of."""
-        takers = [p for p, one in enumerate(self.body.operations) if one.takes]
+        """Whether an operation is the last to be done that reads the slots of a piece's block."""
+        made = self.body.operations
+        takers = [
+            number for number in self.pieces.order.places
+            if made[number].takes and made[number].unit == TENSOR
+        ]  # fmt: skip
         if piece < 0 and not self.through:
             return False
         return place == takers[-1] and piece % self.count == self.count - 1
@@ -116,7 +120,7 @@ def strip_words(body: Body, name: str) -> str:
 def verify_strip(strip: Strip, blocks: int = 4) -> None:
     """Raises OrderError where blocks do not mean their pieces, or a slot is freed in use."""
     machine = Machine()
-    kept = set(range(blocks))  # blocks whose slots are taken
+    kept: set[int] = set()  # blocks that are begun to the end, and whose slots are not free
     for block in range(blocks):
         for moment in strip.moments:
             if moment.running is not None:
@@ -124,6 +128,7 @@ def verify_strip(strip: Strip, blocks: int = 4) -> None:
             if moment.freed is not None and block >= moment.freed:
                 _free(strip, machine, kept, block - moment.freed)
             machine.do(strip.body, moment.operation, block * strip.count + moment.piece)
+        kept.add(block)
         if not strip.through:
             machine.wait(0)
             _free(strip, machine, kept, block)
@@ -141,6 +146,6 @@ def _free(strip: Strip, machine: Machine, kept: set[int], block: int) -> None:
     }  # fmt: skip
     used = [label for label, _, _ in machine.running if label in names]
     if used or block not in kept:
-        why = f"while {used[0]} runs" if used else "twice"
+        why = f"while {used[0]} runs" if used else "early or twice"
         raise OrderError(f"slots of block {block} are freed {why}")
     kept.remove(block)

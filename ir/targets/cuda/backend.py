@@ -22,6 +22,7 @@ from ir.targets.cuda.roundoff import ACCUMULATIONS
 
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
+    from ir.kernel.listing import Listing
     from ir.program import Program
     from ir.schedule import Schedule
     from ir.space import Space
@@ -90,6 +91,14 @@ class CudaBackend:
         program = inhabited(program)
         route = route_of(program, schedule.as_dict(), hardware)
         return lower_all(program, route.own(schedule.as_dict()), hardware, route.engine)
+
+    def listings(
+        self, program: Program, schedule: Schedule, hardware: Hardware
+    ) -> tuple[Listing, ...]:
+        """The main loops of the kernels of a schedule; raises Refusal."""
+        from ir.targets.cuda.listings import listings_of
+
+        return listings_of(program, schedule.as_dict(), hardware)
 
     def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
         """Unused: CUDA kernels are exported as text, cubin and a Python module."""

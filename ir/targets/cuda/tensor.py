@@ -24,7 +24,7 @@ from ir.targets.cuda.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.tensor_lower import TensorLowering
 from ir.targets.cuda.tensor_order import NAME as ORDER
 from ir.targets.cuda.tensor_order import order_choices, order_decision
-from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
+from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, Plan, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.tensor_rules import CLUSTERS
 from ir.targets.cuda.tensor_seeds import Seeds
@@ -233,14 +233,18 @@ class TensorKernel(TensorStreams):
 
     def lower(self, values: Mapping[str, Value], name: str) -> Launch:
         """The kernel of a schedule; Refusal if there is none."""
-        swap = bool(values[self.name("swap")])
-        roles = find_roles(self.streamed, swap, self.computes)
-        plan = make_plan(self.streamed, roles, values, self.mark)
+        plan = self.plan(values)
         plan.check(self.hardware["shared_bytes"])
         launch = TensorLowering(plan, self.streamed, name).run()
         if launch.shared > self.hardware["shared_bytes"]:
             raise Refusal("shared", f"{launch.shared} bytes of shared memory")
         return launch
+
+    def plan(self, values: Mapping[str, Value]) -> Plan:
+        """All numbers of a schedule."""
+        swap = bool(values[self.name("swap")])
+        roles = find_roles(self.streamed, swap, self.computes)
+        return make_plan(self.streamed, roles, values, self.mark)
 
 
 class RegisterKernel(TensorKernel):

@@ -11,7 +11,6 @@ import numpy as np
 
 from ir.columns import Columns, tables_of
 from ir.dtypes import dtype_of
-from ir.kernel.modulo import STRAIGHT
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.rewrite.domain import live_range
@@ -22,7 +21,6 @@ from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_layouts import LEAST_ACROSS, TensorLayouts
-from ir.targets.cuda.tensor_order import NAME as ORDER
 from ir.targets.cuda.tensor_plan import (
     GROUP,
     LINE,
@@ -170,12 +168,6 @@ class TensorRules(TensorLayouts):
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
-
-    def _is_straight(self, columns: Columns) -> Any:
-        name = self.name(ORDER)
-        if name not in columns:
-            return np.ones(columns.rows, dtype=bool)
-        return columns.is_(name, STRAIGHT)
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns)

@@ -15,6 +15,7 @@ from ir.targets.cuda.tensor_waves import Grid, best_tiles
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor import TensorKernel
 
+IN_EVERY_ORDER = 12  # seeds of computed operands, the first ones, that are tried in every order
 RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
 
 
@@ -36,6 +37,8 @@ class Seeds:
             rows += [values | more for values in rows[:2] for more in self._rings()]
         elif self.kernel.roles.computed:
             rows = self._computed()
+            first = [values | order for values in rows[:IN_EVERY_ORDER] for order in self._orders()]
+            rows = first + rows[IN_EVERY_ORDER:]
         else:
             rows = [
                 self.plain(128, 256, 2, 4, "1x1", "rows8"),

@@ -1,0 +1,106 @@
+"""A kernel's loop as people read it: its body, its order, the order with its waits, the text.
+
+Blocks are numbered from the present one, `j`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ir.kernel.body import TENSOR, Body
+from ir.kernel.strip import Strip
+from ir.kernel.synchronise import Scheduled, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The main loop of one kernel. `steps`: a step of it in order, behind `synchronise`.
+
+    A kernel that is not emitted from a body has None and `words` that say so.
+    """
+
+    kernel: str
+    loop: str
+    body: Body | None
+    order: str
+    words: str
+    steps: tuple[str, ...]
+    text: str
+
+    def __str__(self) -> str:
+        lines = [f"kernel {self.kernel}"]
+        if self.body is None:
+            lines.append(f"# {self.words}")
+        else:
+            lines += [f"body of the loop over {self.loop}", *_indented(str(self.body).splitlines())]
+            lines += [f"order {self.order}: {self.words}", "step of block j"]
+            lines += _indented(self.steps)
+        return "\n".join([*lines, "text", *_indented(self.text.splitlines())])
+
+
+def _indented(lines: tuple[str, ...] | list[str]) -> list[str]:
+    return [f"  {line}".rstrip() for line in lines]
+
+
+def steps_of(scheduled: Scheduled) -> tuple[str, ...]:
+    """A step of a scheduled loop, with its waits and the slots that are free behind each.
+
+    >>> from ir.kernel.modulo import order_named
+    >>> from ir.kernel.synchronise import synchronised
+    >>> body = Body.parse("a: tensor() -> x takes r\\nb: threads(x) -> y\\nc: tensor(y, z) -> z")
+    >>> for line in steps_of(synchronised(order_named(body, "c:1"))):
+    ...     print(line)
+    a of j
+    c of j-1
+    wait until 0 run; free r of j
+    b of j
+    """
+    return tuple(_steps(scheduled))
+
+
+def _steps(scheduled: Scheduled) -> Iterator[str]:
+    order = scheduled.order
+    for step in scheduled.steps:
+        if step.wait is not None:
+            yield _wait(step.wait.running, _freed(scheduled, step.wait))
+        one = order.body.operations[step.operation]
+        yield f"{one.name} of {_block(order.stages[step.operation])}"
+    if scheduled.left:
+        yield _wait(0, _freed(scheduled, Wait(0, scheduled.left))) + " behind the last step"
+
+
+def _freed(scheduled: Scheduled, wait: Wait) -> list[str]:
+    order = scheduled.order
+    return [
+        f"{ring} of {_block(order.stages[place] + age)}"
+        for place, age in wait.done
+        for ring in order.body.operations[place].takes
+    ]
+
+
+def strip_steps(strip: Strip) -> tuple[str, ...]:
+    """A block of pieces, with its waits and the slots that are free behind each."""
+    return tuple(_strip_steps(strip))
+
+
+def _strip_steps(strip: Strip) -> Iterator[str]:
+    made = strip.body.operations
+    rings = dict.fromkeys(ring for one in made if one.unit == TENSOR for ring in one.takes)
+    for moment in strip.moments:
+        if moment.running is not None:
+            back = moment.freed
+            freed = [] if back is None else [f"{ring} of {_block(back)}" for ring in rings]
+            yield _wait(moment.running, freed)
+        yield f"{made[moment.operation].name} of piece {moment.piece} of {strip.count}"
+    last = [f"{ring} of j" for ring in rings]
+    yield _wait(0, last) + (" behind the last block" if strip.through else "")
+
+
+def _block(back: int) -> str:
+    return f"j-{back}" if back else "j"
+
+
+def _wait(running: int, freed: list[str]) -> str:
+    behind = f"; free {', '.join(freed)}" if freed else ""
+    return f"wait until {running} {'runs' if running == 1 else 'run'}{behind}"
