@@ -120,32 +120,28 @@ def strip_words(body: Body, name: str) -> str:
 def verify_strip(strip: Strip, blocks: int = 4) -> None:
     """Raises OrderError where blocks do not mean their pieces, or a slot is freed in use."""
     machine = Machine()
-    kept: set[int] = set()  # blocks that are begun to the end, and whose slots are not free
     for block in range(blocks):
         for moment in strip.moments:
             if moment.running is not None:
                 machine.wait(moment.running)
             if moment.freed is not None and block >= moment.freed:
-                _free(strip, machine, kept, block - moment.freed)
+                _free(strip, machine, block - moment.freed)
             machine.do(strip.body, moment.operation, block * strip.count + moment.piece)
-        kept.add(block)
         if not strip.through:
             machine.wait(0)
-            _free(strip, machine, kept, block)
+            _free(strip, machine, block)
     machine.wait(0)
-    if kept != set(range(blocks - strip.pending, blocks)):
-        raise OrderError(f"slots of block {min(kept)} are not free in time")
+    for block in range(blocks - strip.pending, blocks):
+        _free(strip, machine, block)
+    if machine.taken:
+        raise OrderError(f"slots of {min(machine.taken)} are never free")
     if machine.values != meaning(strip.body, blocks * strip.count):
         raise OrderError(f"{blocks} blocks of {strip.count} pieces mean something else")
 
 
-def _free(strip: Strip, machine: Machine, kept: set[int], block: int) -> None:
-    takers = {one.name for one in strip.body.operations if one.takes}
-    names = {
-        f"{name} of {block * strip.count + p}" for name in takers for p in range(strip.count)
-    }  # fmt: skip
-    used = [label for label, _, _ in machine.running if label in names]
-    if used or block not in kept:
-        why = f"while {used[0]} runs" if used else "early or twice"
-        raise OrderError(f"slots of block {block} are freed {why}")
-    kept.remove(block)
+def _free(strip: Strip, machine: Machine, block: int) -> None:
+    """The slots of a block: all its pieces have to be begun and done."""
+    for piece in range(strip.count):
+        for one in strip.body.operations:
+            if one.unit == TENSOR:
+                machine.free(f"{one.name} of {block * strip.count + piece}")

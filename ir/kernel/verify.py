@@ -2,7 +2,7 @@
 
 The meaning of an operation is a term of its name and of what it reads. Tensor cores read and write
 at any time until they are done: what they read may not be overwritten before, nor what they write
-be read.
+be read. Their slots are free once, when a wait has made sure that they are done.
 """
 
 from __future__ import annotations
@@ -28,11 +28,20 @@ class Machine:
     values: dict[str, Term] = field(default_factory=dict)
     running: list[tuple[str, Operation | None, dict[str, Term]]] = field(default_factory=list)
     """Label, operation with its values in their places, and what it will have written."""
+    taken: set[str] = field(default_factory=set)  # by operations of tensor cores, until they free
 
     def wait(self, most: int) -> None:
         while len(self.running) > most:
             _, _, results = self.running.pop(0)
             self.values |= results
+
+    def free(self, label: str) -> None:
+        """The slots of what a wait has made sure of."""
+        if any(label == name for name, _, _ in self.running):
+            raise OrderError(f"slots of {label} are free while it runs")
+        if label not in self.taken:
+            raise OrderError(f"slots of {label} are free before it is begun, or twice")
+        self.taken.remove(label)
 
     def do(self, body: Body, number: int, iteration: int) -> None:
         one = _placed(body, number, iteration)
@@ -55,6 +64,7 @@ class Machine:
         results: dict[str, Term] = {value: (one.name, value, read) for value in one.writes}
         if one.unit == TENSOR:
             self.running.append((label, one, results))
+            self.taken.add(label)
         else:
             self.values |= results
 
@@ -85,7 +95,22 @@ def run(scheduled: Scheduled, iterations: int) -> dict[str, Term]:
     for step in range(iterations + scheduled.order.depth):
         _run_step(scheduled, machine, step, iterations)
     machine.wait(0)
+    _free(scheduled, machine, scheduled.left, iterations + scheduled.order.depth, iterations)
+    if machine.taken:
+        raise OrderError(f"slots of {min(machine.taken)} are never free")
     return machine.values
+
+
+def _free(
+    scheduled: Scheduled, machine: Machine, done: tuple[tuple[int, int], ...], step: int,
+    iterations: int,
+) -> None:  # fmt: skip
+    """The slots of operations that were begun so many steps before `step`."""
+    order = scheduled.order
+    for place, age in done:
+        iteration = step - age - order.stages[place]
+        if 0 <= iteration < iterations:
+            machine.free(f"{order.body.operations[place].name} of {iteration}")
 
 
 def _run_step(scheduled: Scheduled, machine: Machine, step: int, iterations: int) -> None:
@@ -95,6 +120,7 @@ def _run_step(scheduled: Scheduled, machine: Machine, step: int, iterations: int
         iteration = step - order.stages[entry.operation]
         if entry.wait is not None:
             machine.wait(entry.wait.running)
+            _free(scheduled, machine, entry.wait.done, step, iterations)
         if 0 <= iteration < iterations:
             machine.do(order.body, entry.operation, iteration)
         elif one.unit == TENSOR:

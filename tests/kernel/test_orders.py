@@ -128,6 +128,22 @@ def test_wrong_orders_are_refused_by_name() -> None:
         verify(replace(whole, order=early))
 
 
+def test_slots_that_are_freed_wrongly_are_refused() -> None:
+    """Sooner, twice, or never: the wait itself is right."""
+    whole = synchronised(order_named(STREAMED, "outer:1"))
+    (inner, outer) = (step.wait for step in whole.steps if step.wait is not None)
+    cases = {
+        "slots of outer of 0 are free while it runs": (2, replace(inner, done=outer.done)),
+        "slots of inner of 0 are free before it is begun, or twice": (
+            3, replace(outer, done=inner.done)
+        ),
+        "slots of inner of 0 are never free": (2, replace(inner, done=())),
+    }  # fmt: skip
+    for words, (number, wait) in cases.items():
+        with pytest.raises(OrderError, match=words):
+            verify(_with(whole, number, wait))
+
+
 def test_what_a_loop_leaves() -> None:
     assert meaning(STREAMED, 0) == {}
     assert run(synchronised(order_named(STREAMED, "straight")), 2) == meaning(STREAMED, 2)
