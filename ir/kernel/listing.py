@@ -12,6 +12,8 @@ from ir.kernel.body import TENSOR, Body
 from ir.kernel.strip import Strip
 from ir.kernel.synchronise import Scheduled, Wait
 
+BEHIND = " behind the last block"
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -67,7 +69,7 @@ def _steps(scheduled: Scheduled) -> Iterator[str]:
         one = order.body.operations[step.operation]
         yield f"{one.name} of {_block(order.stages[step.operation])}"
     if scheduled.left:
-        yield _wait(0, _freed(scheduled, Wait(0, scheduled.left))) + " behind the last step"
+        yield _wait(0, _freed(scheduled, Wait(0, scheduled.left))) + BEHIND
 
 
 def _freed(scheduled: Scheduled, wait: Wait) -> list[str]:
@@ -86,15 +88,20 @@ def strip_steps(strip: Strip) -> tuple[str, ...]:
 
 def _strip_steps(strip: Strip) -> Iterator[str]:
     made = strip.body.operations
-    rings = dict.fromkeys(ring for one in made if one.unit == TENSOR for ring in one.takes)
+    rings = [*dict.fromkeys(ring for one in made if one.unit == TENSOR for ring in one.takes)]
     for moment in strip.moments:
         if moment.running is not None:
-            back = moment.freed
-            freed = [] if back is None else [f"{ring} of {_block(back)}" for ring in rings]
-            yield _wait(moment.running, freed)
+            yield _wait(moment.running, _slots(rings, moment.freed))
         yield f"{made[moment.operation].name} of piece {moment.piece} of {strip.count}"
-    last = [f"{ring} of j" for ring in rings]
-    yield _wait(0, last) + (" behind the last block" if strip.through else "")
+    running, freed = strip.end
+    if running is not None:
+        yield _wait(running, _slots(rings, freed))
+    if strip.through:
+        yield _wait(0, [s for back in range(strip.pending) for s in _slots(rings, back)]) + BEHIND
+
+
+def _slots(rings: list[str], back: int | None) -> list[str]:
+    return [] if back is None else [f"{ring} of {_block(back)}" for ring in rings]
 
 
 def _block(back: int) -> str:

@@ -7,7 +7,7 @@ is done when a block ends, or the pieces of all blocks follow each other as thos
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ir.errors import UsageError
@@ -51,7 +51,7 @@ class Strip:
                 raise UsageError(f"strip: {self.count} pieces in {places} places of {value}")
 
     def __str__(self) -> str:
-        return ",".join(f"{name}:1" for name in running_on(self.body)) if self.through else STRAIGHT
+        return strip_orders(self.body)[-1 if self.through else 0]
 
     def words(self) -> str:
         """What the order does, for people."""
@@ -65,6 +65,29 @@ class Strip:
     @cached_property
     def moments(self) -> tuple[Moment, ...]:
         """A block in order, as every one but the first is."""
+        if not self._hastens:
+            return self._waiting
+        return (replace(self._waiting[0], running=None, freed=None), *self._waiting[1:])
+
+    @property
+    def end(self) -> tuple[int | None, int | None]:
+        """What a block waits for when it ends, and how many blocks ago that was whose slots are
+        free then."""
+        if not self.through:
+            return 0, 0
+        first = self._waiting[0]
+        if not self._hastens:
+            return None, None
+        return first.running, None if first.freed is None else first.freed - 1
+
+    @property
+    def _hastens(self) -> bool:
+        """Whether a block does what the next would wait for first: threads have nothing to do
+        between, and slots are free sooner."""
+        return self.through and all(one.unit == TENSOR for one in self.body.operations)
+
+    @cached_property
+    def _waiting(self) -> tuple[Moment, ...]:
         return tuple(self._moments())
 
     def _moments(self) -> Iterator[Moment]:
@@ -83,7 +106,8 @@ class Strip:
     @property
     def pending(self) -> int:
         """Blocks whose slots are not free when the loop ends and all is done."""
-        return max((m.freed for m in self.moments if m.freed is not None), default=0)
+        freed = [moment.freed for moment in self.moments] + [self.end[1]]
+        return max((back for back in freed if back is not None), default=0)
 
     def _ends(self, place: int, piece: int) -> bool:
         """Whether an operation is the last to be done that reads the slots of a piece's block."""
@@ -105,7 +129,8 @@ def running_on(body: Body) -> tuple[str, ...]:
 
 def strip_orders(body: Body) -> tuple[str, ...]:
     """The names of the orders of a body's blocks, the straight one first."""
-    return tuple(dict.fromkeys(str(Strip(body, 2, through)) for through in (False, True)))
+    through = ",".join(f"{name}:1" for name in running_on(body))
+    return (STRAIGHT, through) if through else (STRAIGHT,)
 
 
 def strip_words(body: Body, name: str) -> str:
@@ -114,6 +139,8 @@ def strip_words(body: Body, name: str) -> str:
         return "every block is finished before the next begins"
     late = running_on(body)
     early = [one.name for one in body.operations if one.name not in late]
+    if not early:
+        return f"{' and '.join(late)} of a block while the next is waited for"
     return f"{' and '.join(late)} of a block beside {' and '.join(early)} of the next"
 
 
@@ -127,9 +154,11 @@ def verify_strip(strip: Strip, blocks: int = 4) -> None:
             if moment.freed is not None and block >= moment.freed:
                 _free(strip, machine, block - moment.freed)
             machine.do(strip.body, moment.operation, block * strip.count + moment.piece)
-        if not strip.through:
-            machine.wait(0)
-            _free(strip, machine, block)
+        running, freed = strip.end
+        if running is not None:
+            machine.wait(running)
+        if freed is not None and block >= freed:
+            _free(strip, machine, block - freed)
     machine.wait(0)
     for block in range(blocks - strip.pending, blocks):
         _free(strip, machine, block)

@@ -50,7 +50,7 @@ def test_chained_products(order: str, capsys: pytest.CaptureFixture[str]) -> Non
     steps = {
         "straight": ["inner of j", "wait until 0 run; free late of j-1, inner of j",
                      "between of j", "fold of j", "outer of j",
-                     "wait until 0 run; free late of j-1 behind the last step"],
+                     "wait until 0 run; free late of j-1 behind the last block"],
         "outer:1": ["inner of j", "outer of j-1", "wait until 1 runs; free inner of j",
                     "between of j", "wait until 0 run; free late of j-1", "fold of j"],
     }  # fmt: skip
@@ -71,6 +71,22 @@ def test_pieces_of_computed_operands(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert head.endswith("wait until 0 run; free outer of j behind the last block")
     assert "  places cast_2_words 2" in head
     assert "tw_wgmma_wait<1>();" in text
+
+
+@pytest.mark.parametrize(("wait", "steps"), [
+    (0, ["wait until 0 run; free outer of j"]),
+    (1, ["wait until 1 runs; free outer of j-1",
+         "wait until 0 run; free outer of j behind the last block"]),
+])  # fmt: skip
+def test_plain_products(wait: int, steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("m=512", "n=512", "k=512", "dtype=bf16")
+    pins = {"engine": "wgmma", "source": "shared", "wait": wait}
+    chosen = _schedule("matmul", words, **pins)
+    found = _shown(capsys, "matmul", *words, "--schedule", chosen, "--format", "json")
+    (kernel,) = json.loads(found)["kernels"]
+    assert kernel["body"].endswith("contract_2 takes outer")
+    assert kernel["steps"] == ["multiply of piece 0 of 1", *steps]
+    assert kernel["text"].count(f"tw_wgmma_wait<{wait}>();") == 1
 
 
 def test_kernels_without_a_body(capsys: pytest.CaptureFixture[str]) -> None:

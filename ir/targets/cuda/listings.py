@@ -43,7 +43,7 @@ def _of_plan(plan: Plan, name: str, text: str) -> Listing:
     if plan.order is not None:
         order, steps = plan.order, steps_of(synchronised(plan.order))
         return Listing(name, loop, order.body, str(order), order.words(), steps, text)
-    if plan.from_registers:
+    if not plan.roles.inner:
         strip = plan.strip
         steps = strip_steps(strip)
         return Listing(name, loop, strip.body, str(strip), strip.words(), steps, text)

@@ -194,11 +194,10 @@ class TensorBody(TileBody):
         self.writer = TensorStore(lowering, evaluator)
         self.states: dict[int, Fragment] = {}
         self.fragments: Fragments | None = None
-        self.strip: StripProducts | None = None
         if self.plan.from_registers:
             self.fragments = Fragments(lowering, evaluator.w, evaluator.team)
             self.fragments.declare()
-            self.strip = StripProducts(self, self.fragments)
+        self.strip = StripProducts(self, self.fragments)
         self.last_pass = len(lowering.passes.passes) - 1
 
     @property
@@ -275,8 +274,7 @@ class TensorBody(TileBody):
 
     def _pending(self, number: int) -> list[Ring]:
         """Rings whose last slot is still being read when the loop ends."""
-        runs_on = self.plan.wait or self.plan.through
-        if not runs_on or not any(r.name == "outer" for r in self.t.used):
+        if not self.plan.through or not any(r.name == "outer" for r in self.t.used):
             return []
         return [ring for ring in self.t.used if ring.name == "outer"]
 
@@ -301,46 +299,16 @@ class TensorBody(TileBody):
         product = self.t.outer.get(position)
         if product is None:
             super().advance(position, state)
-        elif self.strip is not None:
-            self._in_pieces(self.strip, position, state)
-        elif self.plan.direct(product):
-            self._direct(position, state)
+        elif self.fragments is not None or self.plan.direct(product):
+            self._together(position, state)
         else:
             raise Refusal("chain", "an operand is computed beside others that are loaded")
 
-    def _direct(self, position: int, state: Fragment) -> None:
-        """Products of two tiles in shared memory: issued together, released one block later."""
-        self.states[position] = state
-        group = [p for p in self.t.outer.values() if self.plan.direct(p)]
-        if any(p.position not in self.states for p in group):
-            return
-        w, lowering = self.e.w, self.lowering
-        rings = self.t.rings_of(group)
-        for ring in rings:
-            self.t.wait_full(ring)
-        w.line("tw_wgmma_fence();")
-        for product in group:
-            zero = self.starts_at_zero(product.position)
-            state = self.states[product.position]
-            self.t.multiply(product, state, "1" if zero else "block > 0")
-        w.line("tw_wgmma_commit();")
-        if self.plan.wait:
-            w.line("tw_wgmma_wait<1>();")
-        else:
-            w.line("tw_wgmma_wait<0>();")
-        if self.plan.wait:
-            self.release_before(rings)
-        for ring in rings:
-            if not self.plan.wait:
-                lowering.release(w, ring, f"{ring.name}_slot")
-            lowering.advance_ring(w, ring)
-        self.states = {}
-
-    def _in_pieces(self, strip: StripProducts, position: int, state: Fragment) -> None:
-        """Products with operands in registers: all together."""
+    def _together(self, position: int, state: Fragment) -> None:
+        """Products over the walk begin together, when the sums of all are there."""
         self.states[position] = state
         if len(self.states) == len(self.t.outer):
-            strip.block(self.states)
+            self.strip.block(self.states)
             self.states = {}
 
     def release_before(self, rings: list[Ring]) -> None:

@@ -97,7 +97,7 @@ class Plan:
     layout: int = 0  # which of the synthesised layouts
     prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
     order: Order | None = None  # of chained products
-    through: bool = False  # whether blocks of products with operands in registers overlap
+    overlapped: bool = False  # whether blocks of products with operands in registers are
 
     # -- tiles
 
@@ -187,9 +187,14 @@ class Plan:
 
     @cached_property
     def strip(self) -> Strip:
-        """A block of products with operands in registers, piece by piece."""
-        groups = self.steps // self.together
-        return Strip(body_of(self.roles, True), groups, self.through)
+        """A block of products over the walk; piece by piece with operands in registers."""
+        pieces = self.steps // self.together if self.from_registers else 1
+        return Strip(body_of(self.roles, self.from_registers), pieces, self.through)
+
+    @property
+    def through(self) -> bool:
+        """Whether products that run at the end of a block run into the next."""
+        return self.wait > 0 or self.overlapped
 
     @cached_property
     def block(self) -> Side:
