@@ -53,6 +53,7 @@ def steps_of(scheduled: Scheduled) -> tuple[str, ...]:
     >>> body = Body.parse("a: tensor() -> x takes r\\nb: threads(x) -> y\\nc: tensor(y, z) -> z")
     >>> for line in steps_of(synchronised(order_named(body, "c:1"))):
     ...     print(line)
+    wait for r of j
     a of j
     c of j-1
     wait until 0 run; free r of j
@@ -67,7 +68,9 @@ def _steps(scheduled: Scheduled) -> Iterator[str]:
         if step.wait is not None:
             yield _wait(step.wait.running, _freed(scheduled, step.wait))
         one = order.body.operations[step.operation]
-        yield f"{one.name} of {_block(order.stages[step.operation])}"
+        block = _block(order.stages[step.operation])
+        yield from (f"wait for {ring} of {block}" for ring in one.takes)
+        yield f"{one.name} of {block}"
     if scheduled.left:
         yield _wait(0, _freed(scheduled, Wait(0, scheduled.left))) + BEHIND
 
@@ -89,6 +92,7 @@ def strip_steps(strip: Strip) -> tuple[str, ...]:
 def _strip_steps(strip: Strip) -> Iterator[str]:
     made = strip.body.operations
     rings = [*dict.fromkeys(ring for one in made if one.unit == TENSOR for ring in one.takes)]
+    yield from (f"wait for {ring} of j" for ring in rings)
     for moment in strip.moments:
         if moment.running is not None:
             yield _wait(moment.running, _slots(rings, moment.freed))

@@ -48,11 +48,13 @@ def test_chained_products(order: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert [one.name for one in body.operations] == ["inner", "between", "fold", "outer"]
     assert kernel["order"] == order
     steps = {
-        "straight": ["inner of j", "wait until 0 run; free late of j-1, inner of j",
-                     "between of j", "fold of j", "outer of j",
+        "straight": ["wait for inner of j", "inner of j",
+                     "wait until 0 run; free late of j-1, inner of j", "between of j",
+                     "fold of j", "wait for late of j", "outer of j",
                      "wait until 0 run; free late of j-1 behind the last block"],
-        "outer:1": ["inner of j", "outer of j-1", "wait until 1 runs; free inner of j",
-                    "between of j", "wait until 0 run; free late of j-1", "fold of j"],
+        "outer:1": ["wait for inner of j", "inner of j", "wait for late of j-1", "outer of j-1",
+                    "wait until 1 runs; free inner of j", "between of j",
+                    "wait until 0 run; free late of j-1", "fold of j"],
     }  # fmt: skip
     assert kernel["steps"] == steps[order]
     assert kernel["text"].count("TW_KERNEL") == 1
@@ -85,7 +87,7 @@ def test_plain_products(wait: int, steps: list[str], capsys: pytest.CaptureFixtu
     found = _shown(capsys, "matmul", *words, "--schedule", chosen, "--format", "json")
     (kernel,) = json.loads(found)["kernels"]
     assert kernel["body"].endswith("contract_2 takes outer")
-    assert kernel["steps"] == ["multiply of piece 0 of 1", *steps]
+    assert kernel["steps"] == ["wait for outer of j", "multiply of piece 0 of 1", *steps]
     assert kernel["text"].count(f"tw_wgmma_wait<{wait}>();") == 1
 
 

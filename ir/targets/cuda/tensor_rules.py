@@ -21,6 +21,7 @@ from ir.targets.cuda.hilbert import LONGEST
 from ir.targets.cuda.raster import patches_fit
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_layouts import LEAST_ACROSS, TensorLayouts
+from ir.targets.cuda.tensor_order import NAME as ORDER
 from ir.targets.cuda.tensor_plan import (
     GROUP,
     LINE,
@@ -45,7 +46,8 @@ class TensorRules(TensorLayouts):
             tiles = ", ".join(f"{a} {values[self.name(f'tile.{a}')]}" for a in self.free_axes)
             rest = ", ".join(
                 f"{k} {values[self.name(k)]}"
-                for k in ("consumers", "partition", "stages", "cluster", "registers", "swap")
+                for k in ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDER)
+                if self.name(k) in values
             )
             return f"{self.program.name}: tiles {tiles}; {rest}"
 
