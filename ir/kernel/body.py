@@ -16,6 +16,8 @@ from ir.errors import UsageError
 
 THREADS = "threads"  # done when the next operation begins
 TENSOR = "tensor"  # runs beside what follows, until somebody waits for it
+COPY = "copy"  # the same, in a queue of each thread's own
+UNITS = (THREADS, TENSOR, COPY)
 _LINE = re.compile(r"(\w+): (\w+)\((.*?)\) ->\s*(.*?)(?: takes (.*))?$")
 
 
@@ -49,7 +51,8 @@ class Body:
     """Operations of one iteration in an order that is right.
 
     `local` values are not kept: what reads them is in the same step of the loop as what writes.
-    `places` are values that have several, which iterations take in turn.
+    `places` are values that have several, which iterations take in turn. `shared` values are read
+    and written by all threads of a block, whoever made them.
 
     >>> print(Body.parse("scores: tensor() -> s takes keys\\nweigh: threads(s) -> p"))
     scores: tensor() -> s takes keys
@@ -59,13 +62,14 @@ class Body:
     operations: tuple[Operation, ...]
     local: frozenset[str] = frozenset()
     places: tuple[tuple[str, int], ...] = ()
+    shared: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.operations]
         if len(set(names)) != len(names):
             raise UsageError(f"loop body: operations {', '.join(names)}: a name is there twice")
         for one in self.operations:
-            if one.unit not in (THREADS, TENSOR):
+            if one.unit not in UNITS:
                 raise UsageError(f"loop body: {one.name}: no unit {one.unit!r}")
         for value, _ in self.places:
             first = next((one for one in self.operations if _touches(one, value)), None)
@@ -76,27 +80,28 @@ class Body:
         lines = [str(one) for one in self.operations]
         lines += [f"local {', '.join(sorted(self.local))}"] * bool(self.local)
         turns = ", ".join(f"{value} {count}" for value, count in self.places)
-        return "\n".join([*lines, *([f"places {turns}"] * bool(turns))])
+        lines += [f"places {turns}"] * bool(turns)
+        lines += [f"shared {', '.join(sorted(self.shared))}"] * bool(self.shared)
+        return "\n".join(lines)
 
     @staticmethod
     def parse(text: str) -> Body:
         """The body that prints like that; raises UsageError for a line that is none."""
         found: list[Operation] = []
-        local: frozenset[str] = frozenset()
-        places: tuple[tuple[str, int], ...] = ()
+        more: dict[str, tuple[str, ...]] = {}
         for line in text.strip().splitlines():
-            if line.startswith("local "):
-                local = frozenset(_names(line.removeprefix("local ")))
-                continue
-            if line.startswith("places "):
-                places = tuple(map(_place, _names(line.removeprefix("places "))))
+            word, _, rest = line.strip().partition(" ")
+            if word in ("local", "places", "shared"):
+                more[word] = _names(rest)
                 continue
             match = _LINE.match(line.strip())
             if match is None:
                 raise UsageError(f"loop body: {line!r} is not `name: unit(reads) -> writes`")
             name, unit, *lists = match.groups()
             found.append(Operation(name, unit, *(_names(part or "") for part in lists)))
-        return Body(tuple(found), local, places)
+        places = tuple(map(_place, more.get("places", ())))
+        local, shared = (frozenset(more.get(word, ())) for word in ("local", "shared"))
+        return Body(tuple(found), local, places, shared)
 
     def place(self, name: str) -> int:
         """The number of an operation."""
@@ -116,7 +121,7 @@ class Body:
         turns = dict(self.places)
         for first, one in enumerate(self.operations):
             for second, other in enumerate(self.operations):
-                common = _conflicts(one, other)
+                common = conflicts(one, other)
                 if common:
                     apart = min(turns.get(value, 1) for value in common)
                     yield Dependence(first, second, apart if second <= first else 0)
@@ -137,7 +142,7 @@ def _touches(one: Operation, value: str) -> bool:
     return value in (*one.reads, *one.writes)
 
 
-def _conflicts(one: Operation, other: Operation) -> set[str]:
+def conflicts(one: Operation, other: Operation) -> set[str]:
     """Values that one writes and the other reads or writes."""
     written, touched = {*one.writes}, {*other.reads, *other.writes}
     return written & touched | {*one.reads} & {*other.writes}

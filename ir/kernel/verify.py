@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ir.errors import TilewrightError
-from ir.kernel.body import TENSOR, Body, Operation
+from ir.kernel.body import TENSOR, THREADS, Body, Operation
 from ir.kernel.synchronise import Scheduled
 
 Term = tuple[object, ...]
@@ -44,12 +44,14 @@ class Machine:
         self.taken.remove(label)
 
     def do(self, body: Body, number: int, iteration: int) -> None:
-        one = _placed(body, number, iteration)
+        one = placed(body, number, iteration)
         label = f"{one.name} of {iteration}"
-        if sum(other is not None and other.name == one.name for _, other, _ in self.running) > 1:
+        adds = one.unit == TENSOR  # in order, of two iterations at most
+        begun = [other for _, other, _ in self.running if other is not None]
+        if adds and sum(other.name == one.name for other in begun) > 1:
             raise OrderError(f"{label} would be the third at once")
         for name, other, _ in self.running:
-            if other is None or other.name == one.name:
+            if other is None or (adds and other.name == one.name):
                 continue
             for value in one.reads:
                 if value in other.writes:
@@ -58,18 +60,18 @@ class Machine:
                 if value in (*other.reads, *other.writes):
                     raise OrderError(f"{label} overwrites {value}, which {name} still uses")
         before = self.values
-        if one.unit == TENSOR:  # sums that are still added to are as they will be
+        if one.unit != THREADS:  # sums that are still added to are as they will be
             before = before | {v: t for _, _, results in self.running for v, t in results.items()}
         read = tuple(before.get(value, (value,)) for value in one.reads)
         results: dict[str, Term] = {value: (one.name, value, read) for value in one.writes}
-        if one.unit == TENSOR:
+        if one.unit != THREADS:
             self.running.append((label, one, results))
             self.taken.add(label)
         else:
             self.values |= results
 
 
-def _placed(body: Body, number: int, iteration: int) -> Operation:
+def placed(body: Body, number: int, iteration: int) -> Operation:
     """An operation with its values in the places that they have in an iteration."""
     one = body.operations[number]
     reads, writes = (
