@@ -2,7 +2,7 @@
 
 Every thread copies for itself, and waits for its own copies alone; what another one made may be
 read, and what another one reads overwritten, behind a barrier of all. Copies are done in the order
-in which they were begun. Knows no tensor cores.
+in which they were begun, and what they bring is read. Knows no tensor cores.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from itertools import combinations
 from ir.kernel.body import COPY, THREADS, Body, Operation, conflicts
 from ir.kernel.modulo import Order
 from ir.kernel.verify import Machine, OrderError, Term, meaning, placed
+
+MOST = 64  # copies that nobody waits for are forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +75,36 @@ def _pairs(order: Order) -> Iterator[_Pair]:
 def _with_waits(
     order: Order, pairs: tuple[_Pair, ...], chosen: tuple[int, ...]
 ) -> Iterator[Barrier]:
-    copies = [n for n, p in enumerate(order.places) if order.body.operations[p].unit == COPY]
-    found: dict[int, int] = {}
+    """Each copy is waited for at the last barrier ahead of who needs it, if not before."""
+    needed: dict[int, set[tuple[int, int]]] = {place: set() for place in chosen}
     for pair in pairs:
-        if pair.before not in copies:
-            continue
-        back, place = min(
-            (back, -place) for place in chosen if (back := pair.behind(place)) is not None
-        )
-        begun = [
-            (step, copy) for step in range(back, pair.steps + 1) for copy in copies
-            if (step > back or copy < -place) and (step < pair.steps or copy > pair.before)
-        ]  # fmt: skip
-        found[-place] = min(found.get(-place, len(begun)), len(begun))
-    for place in chosen:
-        yield Barrier(place, found.get(place))
+        if order.body.operations[order.places[pair.before]].unit == COPY:
+            between = ((pair.behind(place), place) for place in chosen)
+            back, place = min((b, -place) for b, place in between if b is not None)
+            needed[-place].add((pair.before, pair.steps - back))
+    running: tuple[tuple[int, int], ...] = ()  # copies and how many steps ago they were begun
+    while True:  # until a step leaves running what it began with
+        found, queue = _one_step(order, needed, running)
+        left = tuple((copy, age + 1) for copy, age in queue)
+        if left == running:
+            yield from (Barrier(place, found.get(place)) for place in chosen)
+            return
+        running = left
+
+
+def _one_step(
+    order: Order, needed: dict[int, set[tuple[int, int]]], queue: tuple[tuple[int, int], ...]
+) -> tuple[dict[int, int], tuple[tuple[int, int], ...]]:
+    """How many groups may run behind the waits of a step, and what runs when it ends."""
+    found: dict[int, int] = {}
+    for number, place in enumerate(order.places):
+        due = [n for n, copy in enumerate(queue) if copy in needed.get(number, ())]
+        if due:
+            found[number] = len(queue) - max(due) - 1
+            queue = queue[max(due) + 1 :]
+        if order.body.operations[place].unit == COPY:
+            queue = (*queue, (number, 0))
+    return found, queue[-MOST:]
 
 
 @dataclass

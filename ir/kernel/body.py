@@ -109,8 +109,12 @@ class Body:
 
     def in_place(self, value: str, iteration: int) -> str:
         """The place of a value in an iteration."""
-        count = dict(self.places).get(value, 1)
+        count = self._turns.get(value, 1)
         return value if count == 1 else f"{value}.{iteration % count}"
+
+    @cached_property
+    def _turns(self) -> dict[str, int]:
+        return dict(self.places)
 
     @cached_property
     def dependences(self) -> tuple[Dependence, ...]:
@@ -118,12 +122,11 @@ class Body:
         return tuple(self._dependences())
 
     def _dependences(self) -> Iterator[Dependence]:
-        turns = dict(self.places)
         for first, one in enumerate(self.operations):
             for second, other in enumerate(self.operations):
                 common = conflicts(one, other)
                 if common:
-                    apart = min(turns.get(value, 1) for value in common)
+                    apart = min(self._turns.get(value, 1) for value in common)
                     yield Dependence(first, second, apart if second <= first else 0)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ir.kernel.barriers import barriers
 from ir.kernel.body import TENSOR, Body
+from ir.kernel.modulo import Order
 from ir.kernel.strip import Strip
 from ir.kernel.synchronise import Scheduled, Wait
 
@@ -56,7 +58,7 @@ def steps_of(scheduled: Scheduled) -> tuple[str, ...]:
     wait for r of j
     a of j
     c of j-1
-    wait until 0 run; free r of j
+    wait until 0 products run; free r of j
     b of j
     """
     return tuple(_steps(scheduled))
@@ -82,6 +84,20 @@ def _freed(scheduled: Scheduled, wait: Wait) -> list[str]:
         for place, age in wait.done
         for ring in order.body.operations[place].takes
     ]
+
+
+def staged_steps(order: Order) -> tuple[str, ...]:
+    """A step of a loop whose threads share values, with its barriers."""
+    return tuple(_staged_steps(order))
+
+
+def _staged_steps(order: Order) -> Iterator[str]:
+    ahead = {barrier.place: barrier.running for barrier in barriers(order)}
+    for number, place in enumerate(order.places):
+        if number in ahead:
+            running = ahead[number]
+            yield "barrier" if running is None else f"{_wait(running, [], 'copy')}; barrier"
+        yield f"{order.body.operations[place].name} of {_block(order.stages[place])}"
 
 
 def strip_steps(strip: Strip) -> tuple[str, ...]:
@@ -112,6 +128,7 @@ def _block(back: int) -> str:
     return f"j-{back}" if back else "j"
 
 
-def _wait(running: int, freed: list[str]) -> str:
+def _wait(running: int, freed: list[str], what: str = "product") -> str:
     behind = f"; free {', '.join(freed)}" if freed else ""
-    return f"wait until {running} {'runs' if running == 1 else 'run'}{behind}"
+    many = {"product": "products", "copy": "copies"}[what] if running != 1 else what
+    return f"wait until {running} {many} {'runs' if running == 1 else 'run'}{behind}"

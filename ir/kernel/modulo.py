@@ -47,11 +47,15 @@ class Order:
         """What the order does, for people."""
         if not self.depth:
             return "every block is finished before the next begins"
-        names = [[], []]  # type: list[list[str]]
+        names: dict[int, list[str]] = {}
         for one, stage in zip(self.body.operations, self.stages, strict=True):
-            names[stage > 0].append(one.name)
-        late, early = " and ".join(names[1]), " and ".join(names[0])
-        return f"{late} of a block in the step of {early} of the next"
+            names.setdefault(stage, []).append(one.name)
+        told = {stage: " and ".join(named) for stage, named in sorted(names.items())}
+        early = told.pop(0)
+        if self.depth == 1:
+            return f"{told[1]} of a block in the step of {early} of the next"
+        late = ", ".join(f"{named} {stage} blocks" for stage, named in told.items())
+        return f"{late} behind {early}"
 
 
 def orders(body: Body, depth: int = 1) -> tuple[Order, ...]:

@@ -74,6 +74,8 @@ class Machine:
 def placed(body: Body, number: int, iteration: int) -> Operation:
     """An operation with its values in the places that they have in an iteration."""
     one = body.operations[number]
+    if not body.places:
+        return one
     reads, writes = (
         tuple(body.in_place(value, iteration) for value in values)
         for values in (one.reads, one.writes)

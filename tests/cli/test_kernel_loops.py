@@ -49,12 +49,12 @@ def test_chained_products(order: str, capsys: pytest.CaptureFixture[str]) -> Non
     assert kernel["order"] == order
     steps = {
         "straight": ["wait for inner of j", "inner of j",
-                     "wait until 0 run; free late of j-1, inner of j", "between of j",
+                     "wait until 0 products run; free late of j-1, inner of j", "between of j",
                      "fold of j", "wait for late of j", "outer of j",
-                     "wait until 0 run; free late of j-1 behind the last block"],
+                     "wait until 0 products run; free late of j-1 behind the last block"],
         "outer:1": ["wait for inner of j", "inner of j", "wait for late of j-1", "outer of j-1",
-                    "wait until 1 runs; free inner of j", "between of j",
-                    "wait until 0 run; free late of j-1", "fold of j"],
+                    "wait until 1 product runs; free inner of j", "between of j",
+                    "wait until 0 products run; free late of j-1", "fold of j"],
     }  # fmt: skip
     assert kernel["steps"] == steps[order]
     assert kernel["text"].count("TW_KERNEL") == 1
@@ -69,16 +69,16 @@ def test_pieces_of_computed_operands(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = _shown(capsys, operator, *words, "--schedule", f"@{tmp_path / 's.json'}")
     head, _, text = out.partition("\ntext\n")
     assert "order multiply:1: multiply of a block beside form of the next" in head
-    assert "wait until 1 runs; free outer of j-1\n  form of piece 1 of" in head
-    assert head.endswith("wait until 0 run; free outer of j behind the last block")
+    assert "wait until 1 product runs; free outer of j-1\n  form of piece 1 of" in head
+    assert head.endswith("wait until 0 products run; free outer of j behind the last block")
     assert "  places cast_2_words 2" in head
     assert "tw_wgmma_wait<1>();" in text
 
 
 @pytest.mark.parametrize(("wait", "steps"), [
-    (0, ["wait until 0 run; free outer of j"]),
-    (1, ["wait until 1 runs; free outer of j-1",
-         "wait until 0 run; free outer of j behind the last block"]),
+    (0, ["wait until 0 products run; free outer of j"]),
+    (1, ["wait until 1 product runs; free outer of j-1",
+         "wait until 0 products run; free outer of j behind the last block"]),
 ])  # fmt: skip
 def test_plain_products(wait: int, steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     words = ("m=512", "n=512", "k=512", "dtype=bf16")
@@ -89,6 +89,24 @@ def test_plain_products(wait: int, steps: list[str], capsys: pytest.CaptureFixtu
     assert kernel["body"].endswith("contract_2 takes outer")
     assert kernel["steps"] == ["wait for outer of j", "multiply of piece 0 of 1", *steps]
     assert kernel["text"].count(f"tw_wgmma_wait<{wait}>();") == 1
+
+
+def test_operands_computed_into_shared_memory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "packed.py"
+    file.write_text(PACKED)
+    operator, words = f"{file}:widened", ("m=256", "n=256", "k=512")
+    chosen = _schedule(operator, words, **{"engine": "mma", "mma.loads": "staged", "mma.stages": 4})
+    found = _shown(capsys, operator, *words, "--schedule", chosen, "--format", "json")
+    (kernel,) = json.loads(found)["kernels"]
+    assert kernel["order"] == "load:2,form:2,multiply:3"
+    assert kernel["steps"] == [
+        "wait until 1 copy runs; barrier", "load of j-2", "copy of j", "multiply of j-3",
+        "form of j-2",
+    ]  # fmt: skip
+    _, _, loop = kernel["text"].partition("#pragma unroll 1")
+    assert "tw_copy_async_wait<1>();\n    tw_sync();" in loop
 
 
 def test_kernels_without_a_body(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,7 +83,7 @@ def bodies(draw: st.DrawFn) -> Body:
 
 
 @given(body=bodies(), depth=st.integers(1, 2))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_order_means_its_body(body: Body, depth: int) -> None:
     found = orders(body, depth)
     assert found[0].depth == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ir.kernel.listing import Listing, steps_of, strip_steps
+from ir.kernel.listing import Listing, staged_steps, steps_of, strip_steps
 from ir.kernel.synchronise import synchronised
 from ir.program import Program
 from ir.rewrite.inhabited import inhabited
@@ -12,6 +12,9 @@ from ir.schedule import Value
 from ir.target import Hardware
 from ir.targets.cuda.engines import route_of
 from ir.targets.cuda.kernels import AnyKernel, launches_of, scheduled_kernels
+from ir.targets.cuda.mma import MmaKernel
+from ir.targets.cuda.mma_bodies import order_of
+from ir.targets.cuda.mma_plan import MmaPlan
 from ir.targets.cuda.tensor import TensorKernel
 from ir.targets.cuda.tensor_plan import Plan
 
@@ -34,12 +37,24 @@ def _listed(kernel: AnyKernel, values: Mapping[str, Value]) -> list[Listing]:
         plan = kernel.plan(values)
         (launch,) = launches
         return [_of_plan(plan, launch.name, launch.text)]
+    if isinstance(kernel, MmaKernel):
+        (launch,) = launches
+        return [_of_stages(kernel.plan(values), launch.name, launch.text)]
     return [Listing(one.name, "", None, "", NONE, (), one.text) for one in launches]
 
 
+def _loop(walked: tuple[str, ...], points: int) -> str:
+    return f"{', '.join(walked)} in blocks of {points}"
+
+
+def _of_stages(plan: MmaPlan, name: str, text: str) -> Listing:
+    order, loop = order_of(plan), _loop(plan.roles.walked, plan.depth.size)
+    steps = staged_steps(order)
+    return Listing(name, loop, order.body, str(order), order.words(), steps, text)
+
+
 def _of_plan(plan: Plan, name: str, text: str) -> Listing:
-    tile = plan.tiles[plan.roles.main_walk]
-    loop = f"{', '.join(plan.roles.walked)} in blocks of {tile}"
+    loop = _loop(plan.roles.walked, plan.tiles[plan.roles.main_walk])
     if plan.order is not None:
         order, steps = plan.order, steps_of(synchronised(plan.order))
         return Listing(name, loop, order.body, str(order), order.words(), steps, text)
