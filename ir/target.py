@@ -14,6 +14,7 @@ from ir.errors import UsageError
 
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
+    from ir.kernel.listing import Listing
     from ir.program import Program
     from ir.rewrite.forms import Forms
     from ir.roundoff import Accumulations
@@ -108,6 +109,17 @@ class StatesRoundoff(Protocol):
 
     def accumulations(self, hardware: Hardware) -> Accumulations:
         """For pairs of operand types, where it is not in the accumulator's own arithmetic."""
+        ...
+
+
+@runtime_checkable
+class ListsLoops(Protocol):
+    """What a backend may offer besides: the main loops of its kernels before they are text."""
+
+    def listings(
+        self, program: Program, schedule: Schedule, hardware: Hardware
+    ) -> tuple[Listing, ...]:
+        """Of every kernel of a schedule, in the order in which they run; raises Refusal."""
         ...
 
 

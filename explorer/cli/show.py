@@ -1,4 +1,4 @@
-"""tilewright show: an operator's program as text, as written and as streamed."""
+"""tilewright show: an operator's program as text, as written and as streamed; loops of kernels."""
 
 from __future__ import annotations
 
@@ -17,14 +17,25 @@ from explorer.cli.app import (
     arguments_of,
     examples,
     print_json,
+    read_schedule,
 )
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
     from explorer.workload import Workload
+    from ir.kernel.listing import Listing
     from ir.rewrite.forms import Form, Forms
 
 SHOWN = 8  # forms that are left out
+ScheduleOfKernel = Annotated[
+    str, typer.Option(metavar="JSON", help="the schedule of --kernel, or @FILE")
+]
+AsKernel = Annotated[
+    bool, typer.Option("--kernel", help="the loops of a schedule's kernels, and their text")
+]
+AsForms = Annotated[
+    bool, typer.Option("--forms", help="equal programs, how they are derived, and their work")
+]
 
 
 @app.command(
@@ -38,23 +49,30 @@ def show(
     operator: OperatorName,
     words: Words = None,
     streamed: Annotated[bool, typer.Option(help="after the streaming rewrite")] = False,
-    forms: Annotated[
-        bool, typer.Option("--forms", help="equal programs, how they are derived, and their work")
-    ] = False,
+    forms: AsForms = False,
+    kernel: AsKernel = False,
+    schedule: ScheduleOfKernel = "",
     target: Target = "cpu",
     hardware: Machine = None,
     form: OutputFormat = Format.text,
 ) -> None:
-    """Print an operator's program."""
+    """Print an operator's program, or the loops of a schedule's kernels before they are text."""
     from explorer.workload import Workload
     from ir.rewrite.streaming import stream, why_not
 
-    if forms:
-        named = Workload.of(operator, arguments_of(operator, words), target)
-        _show_forms(named.on(hardware), form)
+    if streamed + forms + kernel > 1:
+        raise UsageError("--streamed and --forms print programs, --kernel kernels: give one")
+    if kernel or forms:
+        named = Workload.of(operator, arguments_of(operator, words), target).on(hardware)
+        if kernel:
+            _show_kernels(named, schedule, form)
+        else:
+            _show_forms(named, form)
         return
-    if hardware is not None:
-        raise UsageError("--hardware goes with --forms; a program is the same on all of them")
+    if schedule:
+        raise UsageError("--schedule goes with --kernel")
+    if hardware:
+        raise UsageError("--hardware goes with --kernel or --forms")
     program = Workload.of(operator, arguments_of(operator, words)).program
     apart = why_not(program) if streamed else {}
     shown = stream(program) if streamed else program
@@ -88,15 +106,15 @@ def _show_forms(workload: Workload, form: Format) -> None:
         raise UsageError(f"target {workload.target} computes programs as they are written alone")
     found = backend.forms(workload.program, workload.hardware)
     if form is Format.json:
-        offered = [_as_json(one) for one in found.offered]
-        left = [{**_as_json(one), "why": why} for one, why in found.left_out]
+        offered = [_form_as_json(one) for one in found.offered]
+        left = [{**_form_as_json(one), "why": why} for one, why in found.left_out]
         print_json({"known": found.known, "complete": found.complete, "offered": offered,
                     "left_out": left})  # fmt: skip
         return
     _print_forms(found)
 
 
-def _as_json(form: Form) -> dict[str, object]:
+def _form_as_json(form: Form) -> dict[str, object]:
     steps = [{"rule": step.rule, "node": step.node} for step in form.steps]
     return {"name": form.name, "seconds": form.work.seconds, "steps": steps,
             "text": str(form.program)}  # fmt: skip
@@ -116,3 +134,41 @@ def _print_forms(found: Forms) -> None:
         print(f"# left out {form.name}: {reason}")
     if len(found.left_out) > SHOWN:
         print(f"# left out {len(found.left_out) - SHOWN} more, of no less work")
+
+
+def _show_kernels(workload: Workload, schedule: str, form: Format) -> None:
+    """Print what the kernels of a schedule do in their main loops."""
+    found = _listings(workload, schedule)
+    if form is Format.json:
+        print_json({"kernels": [_as_json(one) for one in found]})
+        return
+    print("\n\n".join(map(str, found)))
+
+
+def _listings(workload: Workload, schedule: str) -> tuple[Listing, ...]:
+    from ir.target import ListsLoops
+
+    name = workload.program.name
+    if not isinstance(workload.backend, ListsLoops):
+        raise UsageError(f"{name}: the {workload.target} target has no loop bodies; cuda has some")
+    if not schedule:
+        raise UsageError("--kernel prints the kernels of a schedule: give --schedule JSON or @FILE")
+    chosen = read_schedule(schedule)
+    workload.refuse_illegal(chosen)
+    found = workload.backend.listings(workload.program, chosen, workload.hardware)
+    if all(one.body is None for one in found):
+        kernels = ", ".join(one.kernel for one in found)
+        raise UsageError(f"{name}: no kernel of this schedule has a loop body yet: {kernels}")
+    return found
+
+
+def _as_json(one: Listing) -> dict[str, object]:
+    return {
+        "kernel": one.kernel,
+        "loop": one.loop,
+        "body": None if one.body is None else str(one.body),
+        "order": one.order,
+        "words": one.words,
+        "steps": one.steps,
+        "text": one.text,
+    }

@@ -16,7 +16,9 @@ from ir.errors import UsageError
 
 THREADS = "threads"  # done when the next operation begins
 TENSOR = "tensor"  # runs beside what follows, until somebody waits for it
-_LINE = re.compile(r"(\w+): (\w+)\((.*?)\) -> (.*?)(?: takes (.*))?$")
+COPY = "copy"  # the same, in a queue of each thread's own
+UNITS = (THREADS, TENSOR, COPY)
+_LINE = re.compile(r"(\w+): (\w+)\((.*?)\) ->\s*(.*?)(?: takes (.*))?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Operation:
 
     def __str__(self) -> str:
         rings = f" takes {', '.join(self.takes)}" if self.takes else ""
-        written = ", ".join(self.writes)
-        return f"{self.name}: {self.unit}({', '.join(self.reads)}) -> {written}{rings}"
+        written = f" {', '.join(self.writes)}" if self.writes else ""
+        return f"{self.name}: {self.unit}({', '.join(self.reads)}) ->{written}{rings}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ class Body:
     """Operations of one iteration in an order that is right.
 
     `local` values are not kept: what reads them is in the same step of the loop as what writes.
+    `places` are values that have several, which iterations take in turn. `shared` values are read
+    and written by all threads of a block, whoever made them.
 
     >>> print(Body.parse("scores: tensor() -> s takes keys\\nweigh: threads(s) -> p"))
     scores: tensor() -> s takes keys
@@ -57,38 +61,60 @@ class Body:
 
     operations: tuple[Operation, ...]
     local: frozenset[str] = frozenset()
+    places: tuple[tuple[str, int], ...] = ()
+    shared: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.operations]
         if len(set(names)) != len(names):
             raise UsageError(f"loop body: operations {', '.join(names)}: a name is there twice")
         for one in self.operations:
-            if one.unit not in (THREADS, TENSOR):
+            if one.unit not in UNITS:
                 raise UsageError(f"loop body: {one.name}: no unit {one.unit!r}")
+        for value, _ in self.places:
+            first = next((one for one in self.operations if _touches(one, value)), None)
+            if first is not None and value in first.reads:
+                raise UsageError(f"loop body: {first.name} reads {value}, whose places take turns")
 
     def __str__(self) -> str:
         lines = [str(one) for one in self.operations]
-        return "\n".join([*lines, *([f"local {', '.join(sorted(self.local))}"] * bool(self.local))])
+        lines += [f"local {', '.join(sorted(self.local))}"] * bool(self.local)
+        turns = ", ".join(f"{value} {count}" for value, count in self.places)
+        lines += [f"places {turns}"] * bool(turns)
+        lines += [f"shared {', '.join(sorted(self.shared))}"] * bool(self.shared)
+        return "\n".join(lines)
 
     @staticmethod
     def parse(text: str) -> Body:
         """The body that prints like that; raises UsageError for a line that is none."""
         found: list[Operation] = []
-        local: frozenset[str] = frozenset()
+        more: dict[str, tuple[str, ...]] = {}
         for line in text.strip().splitlines():
-            if line.startswith("local "):
-                local = frozenset(_names(line.removeprefix("local ")))
+            word, _, rest = line.strip().partition(" ")
+            if word in ("local", "places", "shared"):
+                more[word] = _names(rest)
                 continue
             match = _LINE.match(line.strip())
             if match is None:
                 raise UsageError(f"loop body: {line!r} is not `name: unit(reads) -> writes`")
             name, unit, *lists = match.groups()
             found.append(Operation(name, unit, *(_names(part or "") for part in lists)))
-        return Body(tuple(found), local)
+        places = tuple(map(_place, more.get("places", ())))
+        local, shared = (frozenset(more.get(word, ())) for word in ("local", "shared"))
+        return Body(tuple(found), local, places, shared)
 
     def place(self, name: str) -> int:
         """The number of an operation."""
         return next(p for p, one in enumerate(self.operations) if one.name == name)
+
+    def in_place(self, value: str, iteration: int) -> str:
+        """The place of a value in an iteration."""
+        count = self._turns.get(value, 1)
+        return value if count == 1 else f"{value}.{iteration % count}"
+
+    @cached_property
+    def _turns(self) -> dict[str, int]:
+        return dict(self.places)
 
     @cached_property
     def dependences(self) -> tuple[Dependence, ...]:
@@ -98,14 +124,28 @@ class Body:
     def _dependences(self) -> Iterator[Dependence]:
         for first, one in enumerate(self.operations):
             for second, other in enumerate(self.operations):
-                if _conflict(one, other):
-                    yield Dependence(first, second, int(second <= first))
+                common = conflicts(one, other)
+                if common:
+                    apart = min(self._turns.get(value, 1) for value in common)
+                    yield Dependence(first, second, apart if second <= first else 0)
 
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name for name in re.split(r",\s*", text.strip()) if name)
 
 
-def _conflict(one: Operation, other: Operation) -> bool:
+def _place(text: str) -> tuple[str, int]:
+    value, _, count = text.rpartition(" ")
+    if not value or not count.isdigit():
+        raise UsageError(f"loop body: {text!r} is not `value count`")
+    return value, int(count)
+
+
+def _touches(one: Operation, value: str) -> bool:
+    return value in (*one.reads, *one.writes)
+
+
+def conflicts(one: Operation, other: Operation) -> set[str]:
+    """Values that one writes and the other reads or writes."""
     written, touched = {*one.writes}, {*other.reads, *other.writes}
-    return bool(written & touched or {*one.reads} & {*other.writes})
+    return written & touched | {*one.reads} & {*other.writes}

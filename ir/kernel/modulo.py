@@ -15,6 +15,7 @@ from itertools import product
 from ir.kernel.body import TENSOR, Body
 
 STRAIGHT = "straight"
+Sequence = tuple[tuple[int, int], ...]  # operations of a step and their stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Order:
 
     >>> body = Body.parse("a: tensor() -> x\\nb: threads(x) -> y\\nc: tensor(y, z) -> z")
     >>> [str(order) for order in orders(body)]
-    ['straight', 'c:1', 'b:1,c:1']
+    ['straight', 'c:1']
     """
 
     body: Body
@@ -46,28 +47,46 @@ class Order:
         """What the order does, for people."""
         if not self.depth:
             return "every block is finished before the next begins"
-        names = [[], []]  # type: list[list[str]]
+        names: dict[int, list[str]] = {}
         for one, stage in zip(self.body.operations, self.stages, strict=True):
-            names[stage > 0].append(one.name)
-        late, early = " and ".join(names[1]), " and ".join(names[0])
-        return f"{late} of a block in the step of {early} of the next"
+            names.setdefault(stage, []).append(one.name)
+        told = {stage: " and ".join(named) for stage, named in sorted(names.items())}
+        early = told.pop(0)
+        if self.depth == 1:
+            return f"{told[1]} of a block in the step of {early} of the next"
+        late = ", ".join(f"{named} {stage} blocks" for stage, named in told.items())
+        return f"{late} behind {early}"
 
 
 def orders(body: Body, depth: int = 1) -> tuple[Order, ...]:
-    """All legal orders with stages up to `depth`, one by one later; the first one is straight."""
-    found = []
+    """All legal orders with stages up to `depth`, one by one later; the first one is straight.
+
+    Of those that differ only in where a step begins, the first one.
+    """
+    found: dict[Sequence, Order] = {}
     every = product(range(depth + 1), repeat=len(body.operations))
     for stages in sorted(every, key=lambda one: (sum(one), one)):
         if min(stages, default=0) == 0 and _keeps_local(body, stages):
             places = _places(body, stages)
             if places is not None:
-                found.append(Order(body, stages, places))
-    return tuple(found)
+                found.setdefault(_cycle(stages, places), Order(body, stages, places))
+    return tuple(found.values())
 
 
 def order_named(body: Body, name: str, depth: int = 1) -> Order:
     """The order that prints like that."""
     return next(order for order in orders(body, depth) if str(order) == name)
+
+
+def _cycle(stages: tuple[int, ...], places: tuple[int, ...]) -> Sequence:
+    """A step as the first of all that begin elsewhere in the same sequence of operations."""
+    step = [(place, stages[place]) for place in places]
+    turns = []
+    for first in range(len(step)):
+        turn = [*step[first:], *((place, stage - 1) for place, stage in step[:first])]
+        least = min(stage for _, stage in turn)
+        turns.append(tuple((place, stage - least) for place, stage in turn))
+    return min(turns, default=())
 
 
 def _keeps_local(body: Body, stages: tuple[int, ...]) -> bool:

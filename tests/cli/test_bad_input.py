@@ -40,6 +40,12 @@ CASES: dict[str, tuple[tuple[str, ...], str]] = {
     "hardware": (("space", *MATMUL, "--target", "cuda", "--hardware", "h300"), "known are h200"),
     "hardware of cpu": (("space", *MATMUL, "--hardware", "h200"), "knows no machine by name"),
     "hardware to tune": (("tune", *MATMUL, "--hardware", "h200"), "No such option: --hardware"),
+    "kernel of cpu": (("show", *MATMUL, "--kernel"), "the cpu target has no loop bodies"),
+    "kernel without schedule": (
+        ("show", *MATMUL, "--kernel", "--target", "cuda", "--hardware", "h200"),
+        "give --schedule JSON or @FILE",
+    ),
+    "schedule without kernel": (("show", *MATMUL, "--schedule", "{}"), "goes with --kernel"),
     "hardware of a job": (("explain", "--job", "x", "--hardware", "h200"), "a job has its own"),
     "threads": (("tune", *MATMUL, "--threads", "0"), "threads=0"),
     "trials": (("tune", *MATMUL, "--trials", "0"), "trials=0"),

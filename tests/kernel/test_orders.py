@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ir.kernel.body
+import ir.kernel.listing
 import ir.kernel.modulo
 import ir.kernel.synchronise
 from ir.errors import UsageError
@@ -30,7 +31,9 @@ STREAMED = Body.parse(
 
 
 @pytest.mark.parametrize(
-    "module", [ir.kernel.body, ir.kernel.modulo, ir.kernel.synchronise], ids=lambda m: m.__name__
+    "module",
+    [ir.kernel.body, ir.kernel.listing, ir.kernel.modulo, ir.kernel.synchronise],
+    ids=lambda m: m.__name__,
 )
 def test_examples(module: object) -> None:
     assert doctest.testmod(module).attempted  # type: ignore[arg-type]
@@ -73,11 +76,14 @@ def bodies(draw: st.DrawFn) -> Body:
     for number in range(draw(st.integers(1, 4))):
         unit = draw(st.sampled_from([TENSOR, THREADS]))
         made.append(Operation(f"f{number}", unit, draw(values), draw(values)))
-    return Body(tuple(made))
+    written = {value for one in made for value in one.writes}
+    turns = [(value, 2) for value in sorted(written) if draw(st.booleans())]
+    first = {v: next(o for o in made if v in (*o.reads, *o.writes)) for v, _ in turns}
+    return Body(tuple(made), places=tuple((v, n) for v, n in turns if v not in first[v].reads))
 
 
 @given(body=bodies(), depth=st.integers(1, 2))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_order_means_its_body(body: Body, depth: int) -> None:
     found = orders(body, depth)
     assert found[0].depth == 0
@@ -120,6 +126,22 @@ def test_wrong_orders_are_refused_by_name() -> None:
     early = replace(order, stages=(0, 0, 1, 1))
     with pytest.raises(OrderError):
         verify(replace(whole, order=early))
+
+
+def test_slots_that_are_freed_wrongly_are_refused() -> None:
+    """Sooner, twice, or never: the wait itself is right."""
+    whole = synchronised(order_named(STREAMED, "outer:1"))
+    (inner, outer) = (step.wait for step in whole.steps if step.wait is not None)
+    cases = {
+        "slots of outer of 0 are free while it runs": (2, replace(inner, done=outer.done)),
+        "slots of inner of 0 are free before it is begun, or twice": (
+            3, replace(outer, done=inner.done)
+        ),
+        "slots of inner of 0 are never free": (2, replace(inner, done=())),
+    }  # fmt: skip
+    for words, (number, wait) in cases.items():
+        with pytest.raises(OrderError, match=words):
+            verify(_with(whole, number, wait))
 
 
 def test_what_a_loop_leaves() -> None:

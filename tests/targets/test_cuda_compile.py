@@ -18,7 +18,13 @@ from ir.schedule import Schedule
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.tensor import TensorKernel
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn, space_of
-from tests.targets.disassembly import disassembler, early_reads, early_reads_of, opcodes
+from tests.targets.disassembly import (
+    disassembler,
+    early_reads,
+    early_reads_of,
+    opcodes,
+    product_loops,
+)
 
 try:
     nvrtc.version()
@@ -271,6 +277,18 @@ def test_a_read_before_the_wait_is_found() -> None:
     assert early_reads_of([product, one, product, one, later, none, read]) == []
 
 
+def test_loops_with_products_are_found_in_a_listing() -> None:
+    """The innermost ones, and what follows them."""
+    product = "HGMMA.64x16x16.F32.BF16 R24, R60, gdesc[UR12], R24, gsb0"
+    lines = ["", "MOV R1, R2", ".L_x_1:", product, "@!P0 BRA `(.L_x_1)", "EXIT", "BRA `(.L_x_1)"]
+    text = "\n".join(
+        line if line.startswith(".L") else f"        /*{number:04x}*/    {line};"
+        for number, line in enumerate(lines) if line
+    )  # fmt: skip
+    (found,) = product_loops(text)
+    assert found == ([product, lines[4]], lines[5:])
+
+
 @needs_disassembler
 @pytest.mark.parametrize("count", [1, LONG])
 @pytest.mark.parametrize(
@@ -281,6 +299,11 @@ def test_a_read_before_the_wait_is_found() -> None:
         ("matmul", {"m": 512, "n": 512, "k": 128, "dtype": "bf16"}, {"source": "shared"}),
         (f"{QUANTISED}:w8_rows", {"m": 64, "n": 256, "k": 512}, {"engine": "wgmma_rs"}),
         (f"{QUANTISED}:gated_w8", {"m": 40, "n": 256, "k": 256}, {"engine": "wgmma_rs"}),
+        (
+            f"{QUANTISED}:gated_w8",
+            {"m": 40, "n": 256, "k": 256},
+            {"engine": "wgmma_rs", "wgmma_rs.order": "multiply:1"},
+        ),
     ],
 )
 def test_sums_are_read_behind_the_wait_for_their_products(

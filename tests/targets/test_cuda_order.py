@@ -9,11 +9,15 @@ import pytest
 
 from ir import Graph, cast, contract, silu
 from ir.inputs import random_inputs
+from ir.kernel.body import Body
 from ir.kernel.modulo import orders
 from ir.program import Program
+from ir.rewrite.walking import walked
 from ir.space import Space
 from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.tensor_order import BODY, ORDERS, is_compiled
+from ir.targets.cuda.roles import find_roles
+from ir.targets.cuda.tensor_bodies import body_of
+from ir.targets.cuda.tensor_order import is_compiled, order_choices
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems
@@ -40,6 +44,7 @@ def _plain() -> Program:
     return g.program()
 
 
+ORDERS = ("straight", "outer:1")
 PROGRAMS = {
     "attention": built(
         "attention", {"b": 1, "heads": 2, "sq": 200, "sk": 264, "d": 64, "dtype": "bf16"}
@@ -103,7 +108,38 @@ def test_waits_leave_running_what_overlaps() -> None:
     assert waits == {"straight": ["0", "0"], "outer:1": ["1", "0"]}
 
 
+def _body(program: Program) -> Body:
+    once = find_roles(program, False)
+    return body_of(find_roles(walked(program, frozenset(once.walked)), False))
+
+
+def test_bodies_are_derived_from_their_programs() -> None:
+    """What is carried, what is corrected, and what is between: nothing is, or one value."""
+    assert _body(PROGRAMS["attention"]) == Body.parse(
+        "inner: tensor(Q, K) -> contract_2 takes inner\n"
+        "between: threads(contract_2, max_5, sum_17) -> max_5, sum_17, exp_12, exp_10\n"
+        "fold: threads(exp_12, exp_10, sum_16) -> sum_16, cast_13_words\n"
+        "outer: tensor(cast_13_words, V, sum_16) -> sum_16 takes late\n"
+        "local exp_10, exp_12"
+    )
+    assert _body(PROGRAMS["gated"]) == Body.parse(
+        "inner: tensor(X, V, W) -> contract_2, contract_4 takes inner\n"
+        "between: threads(contract_2, contract_4) -> mul_7\n"
+        "fold: threads(mul_7) -> cast_8_words\n"
+        "outer: tensor(cast_8_words, U, contract_10) -> contract_10 takes late\n"
+        "local mul_7"
+    )
+    assert _body(PROGRAMS["plain"]) == Body.parse(
+        "inner: tensor(X, V) -> contract_2 takes inner\n"
+        "fold: threads(contract_2) -> cast_3_words\n"
+        "outer: tensor(cast_3_words, U, contract_5) -> contract_5 takes late"
+    )
+
+
 def test_orders_that_the_compiler_undoes_are_left_out() -> None:
-    every = {str(order): is_compiled(order) for order in orders(BODY)}
+    every = {str(order): is_compiled(order) for order in orders(_body(PROGRAMS["attention"]))}
     assert every == {"straight": True, "outer:1": True, "between:1,fold:1,outer:1": False}
-    assert list(ORDERS) == ["straight", "outer:1"]
+    for program in PROGRAMS.values():
+        once = find_roles(program, False)
+        roles = find_roles(walked(program, frozenset(once.walked)), False)
+        assert tuple(order_choices(roles)) == ORDERS

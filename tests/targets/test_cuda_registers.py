@@ -114,7 +114,7 @@ def test_plain_operands_from_registers(
 def test_what_is_forgotten_is_caught(line: str, words: str) -> None:
     """In every order of completion: a fence, and the wait before registers are written again."""
     program = quantised("w8_rows", m=64, n=64, k=256)
-    space = BACKEND.space(program, HARDWARE).pin(engine=RS)
+    space = BACKEND.space(program, HARDWARE).pin({"engine": RS, f"{RS}.order": "straight"})
     rows = (space.schedule(row) for row in space.seed_rows(np.random.default_rng(0)))
     kernels = (BACKEND.lower(program, schedule, HARDWARE) for schedule in rows)
     kernel = next(k for k in kernels if k.text("cuda").count("tw_wgmma_wait<1>();") > 2)

@@ -22,6 +22,7 @@ from ir.targets.cuda.roundoff import ACCUMULATIONS
 
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
+    from ir.kernel.listing import Listing
     from ir.program import Program
     from ir.rewrite.forms import Forms
     from ir.schedule import Schedule
@@ -109,6 +110,18 @@ class CudaBackend:
         route = route_of(form, schedule.as_dict(), hardware)
         kernel = lower_all(form, route.own(schedule.as_dict()), hardware, route.engine)
         return as_given(kernel, written)
+
+    def listings(
+        self, program: Program, schedule: Schedule, hardware: Hardware
+    ) -> tuple[Listing, ...]:
+        """The main loops of the kernels of a schedule; raises Refusal."""
+        from ir.rewrite.inhabited import inhabited
+        from ir.routes import formed
+        from ir.targets.cuda.engines import rates_of
+        from ir.targets.cuda.listings import listings_of
+
+        form, own = formed(inhabited(program), schedule, rates_of(hardware))
+        return listings_of(form, own.as_dict(), hardware)
 
     def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
         """Unused: CUDA kernels are exported as text, cubin and a Python module."""

@@ -21,7 +21,7 @@ from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda import scalars
 from ir.targets.cuda.exponents import exponent_text, shifted_exponent
 from ir.targets.cuda.frame import WARP
-from ir.targets.cuda.naming import text_name
+from ir.targets.cuda.naming import value_name
 from ir.targets.cuda.readers import behind_decisions, gelu_of, only_stored
 from ir.targets.cuda.registers import SCRATCH_BYTES, Fragment, Point, number_of
 from ir.targets.cuda.transfers import Transfers
@@ -51,12 +51,7 @@ class Evaluator(Transfers):
 
     def label(self, position: int) -> str:
         """A readable stem for the registers of a node."""
-        op = self.nodes[position].op
-        if isinstance(op, Load):
-            return text_name(op.tensor)
-        if isinstance(op, (Reduce, Carry)):
-            return f"{op.kind}_{position}"
-        return f"{op.function if isinstance(op, Map) else op.name}_{position}"
+        return value_name(self.program, position)
 
     def fragment(self, position: int) -> Fragment:
         """The node's value in registers."""

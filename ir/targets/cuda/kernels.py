@@ -339,15 +339,22 @@ def _asking(kernel: AnyKernel) -> list[str]:
     return [decision.name for decision in kernel.decisions() if decision.name == wanted]
 
 
+def scheduled_kernels(
+    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None
+) -> tuple[tuple[AnyKernel, ...], Mapping[str, Value]]:
+    """The kernels of a schedule, and the values that they read."""
+    choice = str(values.get("split", WHOLE))
+    if choice != WHOLE and merge_of(values) == KERNEL:
+        return _split(program, choice, values, hardware, engine)
+    return kernels_of(program, hardware, engine), values
+
+
 def lower_all(
     program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None = None
 ) -> Kernel:
     """The kernel text of a whole program; `values` are those of the engine's decisions."""
-    kernels = kernels_of(program, hardware, engine)
-    choice = str(values.get("split", WHOLE))
-    if choice != WHOLE and merge_of(values) == KERNEL:
-        kernels, values = _split(program, choice, values, hardware, engine)
-    launches = [launch for kernel in kernels for launch in _launches(kernel, values)]
+    kernels, values = scheduled_kernels(program, values, hardware, engine)
+    launches = [launch for kernel in kernels for launch in launches_of(kernel, values)]
     for launch in launches:
         if launch.shared > hardware["shared_bytes"]:
             have = hardware["shared_bytes"]
@@ -375,7 +382,7 @@ def lower_all(
     )  # fmt: skip
 
 
-def _launches(kernel: AnyKernel, values: Mapping[str, Value]) -> tuple[Launch, ...]:
+def launches_of(kernel: AnyKernel, values: Mapping[str, Value]) -> tuple[Launch, ...]:
     """What a kernel of the program is launched as, one after the other."""
     name = kernel.program.name.replace(".", "_")
     if isinstance(kernel, PlainCudaKernel):

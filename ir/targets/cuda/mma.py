@@ -13,7 +13,7 @@ from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.mma_lower import MmaLowering
-from ir.targets.cuda.mma_plan import depth_domain, make_mma_plan
+from ir.targets.cuda.mma_plan import MmaPlan, depth_domain, make_mma_plan
 from ir.targets.cuda.mma_roles import find_mma_roles, has_mma
 from ir.targets.cuda.mma_rules import MmaRules
 from ir.targets.cuda.mma_seeds import mma_seeds
@@ -129,7 +129,11 @@ class MmaKernel(MmaRules):
 
     def lower(self, values: Mapping[str, Value], name: str) -> Launch:
         """The kernel of a schedule; Refusal if there is none."""
-        roles = self.turned if values[self.name("swap")] else self.roles
-        plan = make_mma_plan(self.program, roles, values, self.mark)
+        plan = self.plan(values)
         plan.check(self.hardware["shared_bytes"])
         return MmaLowering(plan, self.program, name).run()
+
+    def plan(self, values: Mapping[str, Value]) -> MmaPlan:
+        """All numbers of a schedule."""
+        roles = self.turned if values[self.name("swap")] else self.roles
+        return make_mma_plan(self.program, roles, values, self.mark)

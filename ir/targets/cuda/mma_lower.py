@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from ir.kernel.barriers import barriers
 from ir.layout.addresses import coordinate
 from ir.layout.expressions import variable
 from ir.program import Program
 from ir.targets.cuda.block_lower import kernel_head
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.mma_bodies import COPIES, LOAD, MULTIPLY, order_of
 from ir.targets.cuda.mma_computed import Computed
 from ir.targets.cuda.mma_copy import Copies
 from ir.targets.cuda.mma_fragments import Fragments
@@ -114,21 +116,41 @@ class MmaLowering:
         for one in self.computed:
             one.declare()
         self._fill_ahead()
-        ahead, lag = plan.stages - 1, int(plan.staged)
-        w.line(f"i32 slot = 0, ahead = {ahead};")
+        w.line(f"i32 slot = 0, ahead = {plan.stages - 1};")
         w.line("#pragma unroll 1")
         with w.block(f"for (i32 block = 0; block < {plan.blocks}; block++)"):
-            w.line(f"tw_copy_async_wait<{ahead - 1 - lag}>();")
-            w.line("tw_sync();")
-            w.line(f"const i32 next = block + {ahead};")
-            self._compute_next()
-            self._copy_next()
-            fragments.multiply({t.position: self._slot(t) for t in plan.operands})
-            for one in self.computed:
-                one.finish(self._address(one.tile, "(block + 1) % 2" if lag else "ahead"))
+            self._step(fragments)
             for name in ("slot", "ahead"):
                 w.line(f"{name} = {name} + 1 == {plan.stages} ? 0 : {name} + 1;")
         w.line("tw_copy_async_wait<0>();")
+
+    def _step(self, fragments: Fragments) -> None:
+        """A block's products with what is done for later ones, behind a barrier where one is."""
+        order = order_of(self.plan)
+        there = {barrier.place: barrier.running for barrier in barriers(order)}
+        for number, place in enumerate(order.places):
+            if number in there:
+                self._meet(there[number])
+            if number == 0:
+                self.w.line(f"const i32 next = block + {self.plan.stages - 1};")
+            self._do(order.body.operations[place].name, fragments)
+
+    def _meet(self, running: int | None) -> None:
+        if running is not None:
+            self.w.line(f"tw_copy_async_wait<{running}>();")
+        self.w.line("tw_sync();")
+
+    def _do(self, name: str, fragments: Fragments) -> None:
+        if name == LOAD:
+            self._compute_next()
+        elif name == COPIES:
+            self._copy_next()
+        elif name == MULTIPLY:
+            fragments.multiply({t.position: self._slot(t) for t in self.plan.operands})
+        else:
+            for one in self.computed:
+                slot = "(block + 1) % 2" if self.plan.staged else "ahead"
+                one.finish(self._address(one.tile, slot))
 
     def _address(self, tile: StageTile, slot: str) -> str:
         return f"smem + {self.plan.offset(tile)} + {slot} * {tile.bytes}"
@@ -168,8 +190,6 @@ class MmaLowering:
 
     def _compute_next(self) -> None:
         """Load what the next block to be computed is made of."""
-        if not self.computed:
-            return
         if not self.plan.staged:
             self._start_computed("next", "0")
             return
@@ -177,11 +197,10 @@ class MmaLowering:
         self._start_computed("(block + 1)", "later")
 
     def _copy_next(self) -> None:
-        if self.copies:
-            with self.w.block(f"if (next < {self.plan.blocks})"):
-                walk = self._at("next")
-                for copy in self.copies:
-                    copy.start(walk, self._address(copy.tile, "ahead"))
+        with self.w.block(f"if (next < {self.plan.blocks})"):
+            walk = self._at("next")
+            for copy in self.copies:
+                copy.start(walk, self._address(copy.tile, "ahead"))
         self.w.line("tw_copy_async_commit();")
 
     def _at(self, block: str) -> dict[str, str]:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import re
 
+from ir.ops.load import Load
+from ir.ops.map import Map
+from ir.ops.reduce import Carry, Reduce
+from ir.program import Program
+
 _OWN = re.compile(r"[tv]\d+|(cut|kept)_\w+")  # what goes from kernel to kernel
 _MACROS = frozenset({"NULL", "NAN", "INFINITY", "HUGE_VAL"})
 
@@ -16,3 +21,13 @@ def text_name(tensor: str) -> str:
     plain = any(letter.isupper() for letter in tensor) or _OWN.fullmatch(tensor)
     safe = plain and tensor not in _MACROS and not tensor.startswith("TW_")
     return tensor if safe else f"{tensor}_data"
+
+
+def value_name(program: Program, position: int) -> str:
+    """A readable name of a node's value."""
+    op = program.nodes[position].op
+    if isinstance(op, Load):
+        return text_name(op.tensor)
+    if isinstance(op, (Reduce, Carry)):
+        return f"{op.kind}_{position}"
+    return f"{op.function if isinstance(op, Map) else op.name}_{position}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -22,8 +23,8 @@ from ir.targets.cuda.roles import Roles, find_roles
 from ir.targets.cuda.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.tensor_lower import TensorLowering
 from ir.targets.cuda.tensor_order import NAME as ORDER
-from ir.targets.cuda.tensor_order import is_chained, order_decision
-from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, make_plan
+from ir.targets.cuda.tensor_order import order_choices, order_decision
+from ir.targets.cuda.tensor_plan import REGISTER_SPLITS, ROWS, Plan, make_plan
 from ir.targets.cuda.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.tensor_rules import CLUSTERS
 from ir.targets.cuda.tensor_seeds import Seeds
@@ -65,6 +66,11 @@ class TensorKernel(TensorStreams):
             return None
 
     # -- the space
+
+    @cached_property
+    def orders(self) -> dict[str, str]:
+        """Orders of the main loop, with what each does."""
+        return order_choices(find_roles(self.streamed, False, self.computes))
 
     def _tile_domain(self, axis: str) -> tuple[int, ...]:
         if axis == self.roles.main_walk and not self.roles.inner:
@@ -124,8 +130,8 @@ class TensorKernel(TensorStreams):
         found += self.layout_decisions(owner)
         if not self.roles.inner:
             found.append(prefetch_decision(self.mark, owner))
-        if is_chained(self.roles):
-            found.append(order_decision(self.name(ORDER), owner))
+        if self.orders:
+            found.append(order_decision(self.name(ORDER), owner, self.orders))
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -227,14 +233,18 @@ class TensorKernel(TensorStreams):
 
     def lower(self, values: Mapping[str, Value], name: str) -> Launch:
         """The kernel of a schedule; Refusal if there is none."""
-        swap = bool(values[self.name("swap")])
-        roles = find_roles(self.streamed, swap, self.computes)
-        plan = make_plan(self.streamed, roles, values, self.mark)
+        plan = self.plan(values)
         plan.check(self.hardware["shared_bytes"])
         launch = TensorLowering(plan, self.streamed, name).run()
         if launch.shared > self.hardware["shared_bytes"]:
             raise Refusal("shared", f"{launch.shared} bytes of shared memory")
         return launch
+
+    def plan(self, values: Mapping[str, Value]) -> Plan:
+        """All numbers of a schedule."""
+        swap = bool(values[self.name("swap")])
+        roles = find_roles(self.streamed, swap, self.computes)
+        return make_plan(self.streamed, roles, values, self.mark)
 
 
 class RegisterKernel(TensorKernel):

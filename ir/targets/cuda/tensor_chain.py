@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from ir.kernel.body import TENSOR
+from ir.kernel.body import TENSOR, THREADS
 from ir.kernel.synchronise import synchronised
-from ir.ops.map import Cast
 from ir.targets.cuda.bounds import free_blocks
 from ir.targets.cuda.passes import Pass, needed
 from ir.targets.cuda.registers import Fragment
-from ir.targets.cuda.tensor_order import BODY
+from ir.targets.cuda.tensor_bodies import BETWEEN, INNER, OUTER, shared_values
 from ir.targets.cuda.tensor_plan import Ring
 
 if TYPE_CHECKING:
@@ -78,19 +77,20 @@ class ChainedPass:
         self.order = self.plan.order
         self.scheduled = synchronised(self.order)
         self.products: dict[str, list[Product]] = {
-            "inner": list(self.t.inner.values()), "outer": list(self.t.outer.values()),
+            INNER: list(self.t.inner.values()), OUTER: list(self.t.outer.values()),
         }  # fmt: skip
         self.sums: dict[int, Fragment] = {}
         self.words: dict[int, str] = {}
+        self.present = ""  # the iteration of what threads do
 
     def emit(self, states: dict[int, Fragment]) -> None:
         """The loop with what comes ahead of it and behind it."""
         depth, w = self.order.depth, self.w
         self.sums = dict(states)
         with w.block("if (blocks > 0)"):
-            for product in self.products["inner"]:
+            for product in self.products[INNER]:
                 self.sums[product.position] = self.t.accumulator(product)
-            for product in self.products["outer"]:
+            for product in self.products[OUTER]:
                 self.words[product.position] = self.body.declare_words()
             for ahead in range(depth):
                 with w.block(""):
@@ -107,11 +107,15 @@ class ChainedPass:
         """The loop; where masks or an end touch only some blocks, one loop for those between."""
         e, axis = self.body.e, self.plan.roles.main_walk
         free = None
-        if len(self.plan.roles.walked) == 1 and not self.plan.shared_sums:
+        stages = {
+            self.order.stages[place]
+            for place, one in enumerate(self.order.body.operations) if one.unit == THREADS
+        }  # fmt: skip
+        if len(self.plan.roles.walked) == 1 and not self.plan.shared_sums and len(stages) == 1:
             free = free_blocks(e, axis, self.lowering.walk_from)
         first = str(depth)
         if free is not None:
-            stage = self.order.stages[BODY.place("between")]
+            (stage,) = stages
             if free.low:
                 first = self._until(first, _folded("max", free.low), stage)
             with self._assuming(free.masks, frozenset((axis,))):
@@ -140,9 +144,10 @@ class ChainedPass:
         return self.t.rings_of(self.products[name])
 
     def _step(self, section: Section) -> None:
+        self.present = ""
         with self.body.e.scope(), self.body.e.repeating(True):
             for entry in self.scheduled.steps:
-                operation = BODY.operations[entry.operation]
+                operation = self.order.body.operations[entry.operation]
                 stage = self.order.stages[entry.operation]
                 if entry.wait is not None:
                     self.w.line(f"tw_wgmma_wait<{entry.wait.running}>();")
@@ -163,7 +168,7 @@ class ChainedPass:
         self.w.line("tw_wgmma_fence();")
         for product in products:
             keep = "0"
-            if name == "outer":
+            if name == OUTER:
                 zero = self.body.starts_at_zero(product.position)
                 keep = "1" if zero else {"true": "1", "false": "0"}.get(later, later)
             self.t.multiply(
@@ -174,7 +179,7 @@ class ChainedPass:
     def _done(self, section: Section, done: tuple[tuple[int, int], ...]) -> None:
         """What may be read, and the slots that are free, behind a wait."""
         for place, age in done:
-            name = BODY.operations[place].name
+            name = self.order.body.operations[place].name
             when = section.begun(age + self.order.stages[place])
             if when is None:
                 continue
@@ -196,17 +201,17 @@ class ChainedPass:
     # -- what threads do
 
     def _compute(self, name: str, iteration: str) -> None:
-        if name == "between":
-            self._between(iteration)
-        else:
-            self._fold()
+        e = self.body.e
+        if iteration != self.present:
+            self.present = iteration
+            e.origins |= self.lowering.walk_origins(self.w, iteration)
+            for product in self.products[INNER]:
+                e.values[product.position] = self.sums[product.position]
+        self._between() if name == BETWEEN else self._fold()
 
-    def _between(self, iteration: str) -> None:
+    def _between(self) -> None:
         """Reductions of the inner products' block, and what is made of it once for all readers."""
         e = self.body.e
-        e.origins |= self.lowering.walk_origins(self.w, iteration)
-        for product in self.products["inner"]:
-            e.values[product.position] = self.sums[product.position]
         for position in self.one.reductions:
             if position in self.t.outer:
                 continue
@@ -222,15 +227,11 @@ class ChainedPass:
     @cached_property
     def _shared(self) -> tuple[int, ...]:
         """What becomes an operand, ahead of its conversion."""
-        found = []
-        for product in self.products["outer"]:
-            node = self.body.nodes[product.a]
-            found.append(node.args[0] if isinstance(node.op, Cast) else product.a)
-        return tuple(dict.fromkeys(found))
+        return shared_values(self.body.program, self.products[OUTER])
 
     def _fold(self) -> None:
         """Correct the outer sums, and pack what they add up next."""
-        for product in self.products["outer"]:
+        for product in self.products[OUTER]:
             if self.body.later != "false":
                 self.body.rescale(product.position, self.sums[product.position])
             self.body.pack_words(product, self.words[product.position])

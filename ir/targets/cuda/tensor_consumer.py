@@ -28,6 +28,7 @@ from ir.targets.cuda.tensor_fragments import Fragments
 from ir.targets.cuda.tensor_plan import ROWS, Ring
 from ir.targets.cuda.tensor_rings import HELD
 from ir.targets.cuda.tensor_store import TensorStore
+from ir.targets.cuda.tensor_strip import StripProducts, shifted
 from ir.targets.cuda.writer import Writer
 
 if TYPE_CHECKING:
@@ -150,10 +151,10 @@ class TensorEvaluator(Evaluator):
         a_names = self._a_names(a)
         for step in range(steps):
             first = keep if step == 0 else "1"
-            b_at = _shifted(b_name, b.step_offset(step, plan.step))
+            b_at = shifted(b_name, b.step_offset(step, plan.step))
             for block in range(plan.row_blocks):
                 if a is not None:
-                    a_at = _shifted(a_names[block], a.step_offset(step, plan.step))
+                    a_at = shifted(a_names[block], a.step_offset(step, plan.step))
                 else:
                     a_at = f"{words}[{block}][{step}]"
                 self.w.line(f"{call}({fragment.name}[{block}], {a_at}, {b_at}, {first});")
@@ -196,6 +197,7 @@ class TensorBody(TileBody):
         if self.plan.from_registers:
             self.fragments = Fragments(lowering, evaluator.w, evaluator.team)
             self.fragments.declare()
+        self.strip = StripProducts(self, self.fragments)
         self.last_pass = len(lowering.passes.passes) - 1
 
     @property
@@ -272,7 +274,7 @@ class TensorBody(TileBody):
 
     def _pending(self, number: int) -> list[Ring]:
         """Rings whose last slot is still being read when the loop ends."""
-        if not self.plan.wait or not any(r.name == "outer" for r in self.t.used):
+        if not self.plan.through or not any(r.name == "outer" for r in self.t.used):
             return []
         return [ring for ring in self.t.used if ring.name == "outer"]
 
@@ -297,86 +299,19 @@ class TensorBody(TileBody):
         product = self.t.outer.get(position)
         if product is None:
             super().advance(position, state)
-        elif self.fragments is not None:
-            self._stepwise(self.fragments, position, state)
-        elif self.plan.direct(product):
-            self._direct(position, state)
+        elif self.fragments is not None or self.plan.direct(product):
+            self._together(position, state)
         else:
             raise Refusal("chain", "an operand is computed beside others that are loaded")
 
-    def _direct(self, position: int, state: Fragment) -> None:
-        """Products of two tiles in shared memory: issued together, released one block later."""
+    def _together(self, position: int, state: Fragment) -> None:
+        """Products over the walk begin together, when the sums of all are there."""
         self.states[position] = state
-        group = [p for p in self.t.outer.values() if self.plan.direct(p)]
-        if any(p.position not in self.states for p in group):
-            return
-        w, lowering = self.e.w, self.lowering
-        rings = self.t.rings_of(group)
-        for ring in rings:
-            self.t.wait_full(ring)
-        w.line("tw_wgmma_fence();")
-        for product in group:
-            zero = self.starts_at_zero(product.position)
-            state = self.states[product.position]
-            self.t.multiply(product, state, "1" if zero else "block > 0")
-        w.line("tw_wgmma_commit();")
-        if self.plan.wait:
-            w.line("tw_wgmma_wait<1>();")
-        else:
-            w.line("tw_wgmma_wait<0>();")
-        if self.plan.wait:
-            self._release_before(rings)
-        for ring in rings:
-            if not self.plan.wait:
-                lowering.release(w, ring, f"{ring.name}_slot")
-            lowering.advance_ring(w, ring)
-        self.states = {}
+        if len(self.states) == len(self.t.outer):
+            self.strip.block(self.states)
+            self.states = {}
 
-    def _stepwise(self, fragments: Fragments, position: int, state: Fragment) -> None:
-        """Products with an operand in registers: steps are formed while those before run.
-
-        A block ends with a wait for all: ptxas (13.0) takes sums for ready once any wait follows
-        several groups of products that add to them, and would read them before the last ended.
-        """
-        self.states[position] = state
-        if len(self.states) < len(self.t.outer):
-            return
-        w, products = self.e.w, tuple(self.t.outer.values())
-        rings = self.t.rings_of(list(products))
-        for ring in rings:
-            self.t.wait_full(ring)
-        names = {product.position: self.t.descriptor_b(product) for product in products}
-        with fragments.block():
-            together = self.plan.together
-            groups = self.plan.steps // together
-            for group in range(groups):
-                fragments.form(group)
-                w.line("tw_wgmma_fence();")
-                for step in range(group * together, (group + 1) * together):
-                    for product in products:
-                        self._issue(fragments, product, step, names[product.position])
-                w.line("tw_wgmma_commit();")
-                w.line(f"tw_wgmma_wait<{int(group + 1 < groups)}>();")
-        for ring in rings:
-            self.lowering.release(w, ring, f"{ring.name}_slot")
-            self.lowering.advance_ring(w, ring)
-        self.states = {}
-
-    def _issue(self, fragments: Fragments, product: Product, step: int, b_name: str) -> None:
-        """One step of one product, for all blocks of rows."""
-        plan, state = self.plan, self.states[product.position]
-        b = plan.operand(product, "b")
-        assert b is not None
-        zero = self.starts_at_zero(product.position)
-        keep = "1" if step or zero else "block > 0"
-        turned = "" if b.sums_inside else "_tb"
-        call = f"tw_wgmma_m64n{self.t.columns(product)}k{plan.step}_{plan.kind}_rs{turned}"
-        b_at = _shifted(b_name, b.step_offset(step, plan.step))
-        for block in range(plan.row_blocks):
-            words = fragments.step_words(product.a, step, block)
-            self.e.w.line(f"{call}({state.name}[{block}], {words}, {b_at}, {keep});")
-
-    def _release_before(self, rings: list[Ring]) -> None:
+    def release_before(self, rings: list[Ring]) -> None:
         """Release the slots of the block before."""
         w = self.e.w
         for ring in rings:
@@ -452,10 +387,6 @@ class TensorBody(TileBody):
     def store(self, position: int) -> None:
         assert isinstance(self.nodes[position].op, Store)
         self.writer.store(position)
-
-
-def _shifted(name: str, offset: int) -> str:
-    return f"{name} + {offset // 16}" if offset else name
 
 
 def _linear(digits: Sequence[Digit], values: Mapping[Digit, str]) -> str:

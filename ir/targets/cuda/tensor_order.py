@@ -1,27 +1,22 @@
-"""The order of the loop in which an inner product's tile becomes an operand of an outer one.
+"""The order of a kernel's main loop: which work of two blocks shares a step is a decision.
 
-Its body: both products on tensor cores, what threads do between them, and what they do to the outer
-sums. Which of its legal orders is taken is a decision.
+The body of the loop is derived from the program (`tensor_bodies`), its legal orders from the body.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ir.columns import Decision
 from ir.kernel.body import Body
-from ir.kernel.modulo import STRAIGHT, Order, order_named, orders
+from ir.kernel.modulo import STRAIGHT, Order, orders
+from ir.kernel.strip import strip_orders, strip_words
 from ir.kernel.synchronise import synchronised
 from ir.kernel.verify import verify
-from ir.ops.load import Load
 from ir.targets.cuda.roles import Roles
+from ir.targets.cuda.tensor_bodies import body_of, is_chained, main_pass
 
 NAME = "order"
-BODY = Body.parse(
-    "inner: tensor() -> scores takes inner\n"
-    "between: threads(scores, states) -> states, weights, factors\n"
-    "fold: threads(weights, factors, sums) -> sums, words\n"
-    "outer: tensor(words, sums) -> sums takes outer\n"
-    "local factors, weights"
-)
 
 
 def is_compiled(order: Order) -> bool:
@@ -36,23 +31,37 @@ def is_compiled(order: Order) -> bool:
     return all(not age for wait in waits if wait.running for _, age in wait.done)
 
 
-ORDERS = {str(order): order for order in orders(BODY) if is_compiled(order)}
+@lru_cache(maxsize=512)
+def orders_of(body: Body) -> tuple[Order, ...]:
+    """Orders of a loop of chained products that are worth a choice."""
+    return tuple(order for order in orders(body) if is_compiled(order))
 
 
-def is_chained(roles: Roles) -> bool:
-    """Whether all outer products have an operand that inner ones make."""
-    nodes = roles.program.nodes
-    computed = all(not isinstance(nodes[product.a].op, Load) for product in roles.outer)
-    return bool(roles.inner) and computed
+def order_of(roles: Roles, name: str) -> Order:
+    """The order of a loop of chained products that is called so."""
+    return next(order for order in orders_of(body_of(roles)) if str(order) == name)
 
 
-def order_decision(name: str, owner: str) -> Decision:
-    """The decision, of chained products."""
+def goes_through(roles: Roles, name: str) -> bool:
+    """Whether an order of products with operands in registers lets blocks overlap."""
+    return name != STRAIGHT and name in strip_orders(body_of(roles, True))
+
+
+def order_choices(roles: Roles) -> dict[str, str]:
+    """Names of the orders of the main loop, and what each does; none where there is no choice."""
+    if is_chained(roles):
+        return {str(order): order.words() for order in orders_of(body_of(roles))}
+    sums = [product.position for product in roles.outer]
+    one = main_pass(roles)
+    if roles.computed and not one.stores and sorted(one.reductions) == sorted(sums):
+        body = body_of(roles, True)
+        return {name: strip_words(body, name) for name in strip_orders(body)}
+    return {}
+
+
+def order_decision(name: str, owner: str, choices: dict[str, str]) -> Decision:
+    """The decision, of what `order_choices` finds."""
     why = "which block's work shares a step of the loop: " + "; ".join(
-        f"{name}: {order.words()}" for name, order in ORDERS.items()
+        f"{name}: {words}" for name, words in choices.items()
     )
-    return Decision(name, tuple(ORDERS), "pipeline", owner, why, STRAIGHT, unsaid=STRAIGHT)
-
-
-def order_of(name: str) -> Order:
-    return order_named(BODY, name)
+    return Decision(name, tuple(choices), "pipeline", owner, why, STRAIGHT, unsaid=STRAIGHT)

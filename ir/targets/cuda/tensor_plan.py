@@ -13,6 +13,7 @@ from math import prod
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.kernel.modulo import STRAIGHT, Order
+from ir.kernel.strip import Strip
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
@@ -39,11 +40,12 @@ from ir.targets.cuda.synthesised import (
     product_block,
 )
 from ir.targets.cuda.synthesised import ROWS as ROWS
+from ir.targets.cuda.tensor_bodies import BUFFERS as BUFFERS
+from ir.targets.cuda.tensor_bodies import body_of, is_chained
 from ir.targets.cuda.tensor_order import NAME as ORDER
-from ir.targets.cuda.tensor_order import is_chained, order_of
+from ir.targets.cuda.tensor_order import goes_through, order_of
 from ir.targets.cuda.tensor_rings import HELD, extra_names, fetched_of, rings_of
 
-BUFFERS = 2  # groups of steps whose operands are in registers
 ALIGN = 1024
 LINE = 128
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
@@ -95,6 +97,7 @@ class Plan:
     layout: int = 0  # which of the synthesised layouts
     prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
     order: Order | None = None  # of chained products
+    overlapped: bool = False  # whether blocks of products with operands in registers are
 
     # -- tiles
 
@@ -181,6 +184,17 @@ class Plan:
     def releases(self) -> int:
         """Arrivals with which a group releases a slot: one, or one of each warp that reads it."""
         return GROUP // WARP if self.from_registers else 1
+
+    @cached_property
+    def strip(self) -> Strip:
+        """A block of products over the walk; piece by piece with operands in registers."""
+        pieces = self.steps // self.together if self.from_registers else 1
+        return Strip(body_of(self.roles, self.from_registers), pieces, self.through)
+
+    @property
+    def through(self) -> bool:
+        """Whether products that run at the end of a block run into the next."""
+        return self.wait > 0 or self.overlapped
 
     @cached_property
     def block(self) -> Side:
@@ -500,6 +514,7 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
     extras = {
         ring: int(values.get(f"{stem}{mark}", 0)) for ring, stem in extra_names(program, roles)
     }
+    order = str(values.get(f"{ORDER}{mark}", STRAIGHT))
     source = "registers" if roles.computed else str(values.get(f"source{mark}", "shared"))
     return Plan(
         program, roles, tiles, int(value("consumers")), str(value("partition")),
@@ -511,5 +526,6 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         str(values.get(f"{stream_k.NAME}{mark}", stream_k.NONE)),
         int(values.get(f"layout{mark}", 0)),
         int(values.get(f"{PREFETCH}{mark}", 0)),
-        order_of(str(values.get(f"{ORDER}{mark}", STRAIGHT))) if is_chained(roles) else None,
+        order_of(roles, order) if is_chained(roles) else None,
+        source == "registers" and goes_through(roles, order),
     )  # fmt: skip

@@ -11,7 +11,6 @@ import numpy as np
 
 from ir.columns import Columns, tables_of
 from ir.dtypes import dtype_of
-from ir.kernel.modulo import STRAIGHT
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.rewrite.domain import live_range
@@ -47,7 +46,8 @@ class TensorRules(TensorLayouts):
             tiles = ", ".join(f"{a} {values[self.name(f'tile.{a}')]}" for a in self.free_axes)
             rest = ", ".join(
                 f"{k} {values[self.name(k)]}"
-                for k in ("consumers", "partition", "stages", "cluster", "registers", "swap")
+                for k in ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDER)
+                if self.name(k) in values
             )
             return f"{self.program.name}: tiles {tiles}; {rest}"
 
@@ -170,12 +170,6 @@ class TensorRules(TensorLayouts):
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
-
-    def _is_straight(self, columns: Columns) -> Any:
-        name = self.name(ORDER)
-        if name not in columns:
-            return np.ones(columns.rows, dtype=bool)
-        return columns.is_(name, STRAIGHT)
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ir.schedule import Value
 from ir.targets.cuda.products import volume
 from ir.targets.cuda.tensor_order import NAME as ORDER
-from ir.targets.cuda.tensor_order import ORDERS, is_chained
 from ir.targets.cuda.tensor_plan import LINE, ROWS
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_waves import Grid, best_tiles
@@ -16,6 +15,7 @@ from ir.targets.cuda.tensor_waves import Grid, best_tiles
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor import TensorKernel
 
+IN_EVERY_ORDER = 12  # seeds of computed operands, the first ones, that are tried in every order
 RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
 
 
@@ -37,6 +37,8 @@ class Seeds:
             rows += [values | more for values in rows[:2] for more in self._rings()]
         elif self.kernel.roles.computed:
             rows = self._computed()
+            first = [values | order for values in rows[:IN_EVERY_ORDER] for order in self._orders()]
+            rows = first + rows[IN_EVERY_ORDER:]
         else:
             rows = [
                 self.plain(128, 256, 2, 4, "1x1", "rows8"),
@@ -205,10 +207,8 @@ class Seeds:
         return found
 
     def _orders(self) -> list[dict[str, Value]]:
-        """Orders of the loop of chained products: those first that overlap blocks."""
-        if not is_chained(self.kernel.roles):
-            return [{}]
-        return [{self.kernel.name(ORDER): order} for order in reversed(ORDERS)]
+        """Orders of the loop: those first that overlap blocks."""
+        return [{self.kernel.name(ORDER): order} for order in reversed(self.kernel.orders)] or [{}]
 
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
         values = self._split_tile(self.kernel.roles.rows, rows) or {}

@@ -13,6 +13,7 @@ import numpy as np
 
 from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
+from ir.kernel.modulo import STRAIGHT
 from ir.ops.load import Load
 from ir.program import Program
 from ir.schedule import Value
@@ -21,6 +22,7 @@ from ir.targets.cuda.computed import dimensions_of, run_axes
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.splits import CLUSTER, MERGE
+from ir.targets.cuda.tensor_order import NAME as ORDER
 from ir.targets.cuda.tensor_plan import ALIGN, BUFFERS, LINE, fixed_tiles
 
 FRAGMENT = 4  # registers of one instruction's operand
@@ -188,15 +190,25 @@ class TensorSources:
         both = np.where(lone, np.maximum(rings, sums), rings + sums)
         return np.where(self.exchanges(columns), both, rings).astype(np.int64)
 
+    def _is_straight(self, columns: Columns) -> Any:
+        name = self.name(ORDER)
+        if name not in columns:
+            return np.ones(columns.rows, dtype=bool)
+        return columns.is_(name, STRAIGHT)
+
     def _source_fits(self, columns: Columns) -> Any:
         groups = BUFFERS * self._together(columns) * self.step
         fine = (self._depth(columns) % groups == 0) & (self._value(columns, "wait") == 0)
         return ~self._from_registers(columns) | fine
 
     def _fragment_registers(self, columns: Columns) -> Any:
-        """Registers of operands for 64 rows: two steps' words, and the values of one or all."""
+        """Registers of operands for 64 rows: two steps' words, and the values of one or all.
+
+        Where blocks overlap, ptxas (13.0) keeps up to as many words of the next one besides.
+        """
         operands = len({product.a for product in self.roles.outer})
         words = operands * FRAGMENT * BUFFERS * self._together(columns)
+        words = words * np.where(self._is_straight(columns), 1, 2)
         if not self.roles.computed:
             return words
         values = 0
