@@ -14,10 +14,12 @@ from explorer.strategies.base import OutcomeLike
 from explorer.strategies.growing import Growing
 from explorer.strategies.opening import first_rows
 from explorer.strategies.seen import Seen
+from ir.drawing import recombined, worth_recombining
 from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
 
 LOT, DEALS = 1_024, 4  # random rows drawn at once, and how often each is shown
+LOTS = 4  # made of the parts of those that were drawn
 MOST_SEEDS = 24
 MOST_PENDING = 64  # rows asked and not told that are remembered: the last ones
 MOST_ENCODED = 256  # of those, the rows that need not be made from their schedules again
@@ -198,22 +200,34 @@ class SeedQueue:
 
 class Strangers:
     """Random rows of a space, drawn `LOT` at a time and dealt `DEALS` times in other orders: what
-    was shown and not chosen is as good a stranger as any, and drawing is dear."""
+    was shown and not chosen is as good a stranger as any, and drawing is dear.
+
+    Where a space has parts, some lots are made of those that were drawn before.
+    """
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
         self._space, self._rng = space, rng
-        self._drawn = self._left = np.empty((0, len(space.decisions)), dtype=np.int16)
-        self._deals = 0
+        self._drawn = self._lot = self._left = np.empty((0, len(space.decisions)), dtype=np.int16)
+        self._lots = self._deals = 0
+        self._of_each = LOTS if worth_recombining(space) else 1
 
     def take(self, count: int) -> Matrix:
         """`count` legal rows."""
         while count > len(self._left):
-            if self._deals % DEALS == 0:
-                self._drawn = self._space.sample(self._rng, max(LOT, count))
-            self._deals += 1
-            self._left = np.concatenate([self._left, self._rng.permutation(self._drawn)])
+            if not self._deals:
+                self._lot, self._deals = self._another(max(LOT, count)), DEALS
+            self._deals -= 1
+            self._left = np.concatenate([self._left, self._rng.permutation(self._lot)])
         taken, self._left = self._left[:count], self._left[count:]
         return taken
+
+    def _another(self, size: int) -> Matrix:
+        drawn = self._lots % self._of_each == 0
+        self._lots += 1
+        if not drawn:
+            return recombined(self._space, self._rng, self._drawn, size)
+        self._drawn = self._space.sample(self._rng, size)
+        return self._drawn
 
 
 class Neighbours:
