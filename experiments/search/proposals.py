@@ -130,7 +130,7 @@ def parted(spent: Sequence[tuple[int, int, float]]) -> dict[str, float]:
     return found
 
 
-def row_of(case: str, machine: str, trials: int, seeds: int) -> dict[str, Any]:
+def row_of(case: str, machine: str, trials: int, seeds: int, note: str) -> dict[str, Any]:
     runs = [search(case, machine, trials, seed) for seed in range(seeds)]
     every = {name: [run["parts"][name] for run in runs] for name in runs[0]["parts"]}
     ours = float(np.median(every["all"]))
@@ -143,6 +143,7 @@ def row_of(case: str, machine: str, trials: int, seeds: int) -> dict[str, Any]:
         "peer_value": GOAL,
         "ratio": round(GOAL / ours, 3),
         "spread": [min(every["all"]), max(every["all"])],
+        "note": note,
         "machine": machine,
         "trials": trials,
         "decisions": runs[0]["decisions"],
@@ -176,6 +177,7 @@ def main() -> None:
     words.add_argument("--seeds", type=int, default=3)
     words.add_argument("--cases", nargs="*", default=[], help="only cases that contain a word")
     words.add_argument("--profile", action="store_true", help="print where the time goes instead")
+    words.add_argument("--note", default="", help="what to know of this machine, for the table")
     words.add_argument("--out", type=Path, default=RESULTS)
     chosen = words.parse_args()
     cases = [c for c in CASES if not chosen.cases or any(word in c for word in chosen.cases)]
@@ -184,7 +186,7 @@ def main() -> None:
             if chosen.profile:
                 profiled(case, chosen.machine, chosen.trials)
                 continue
-            row = row_of(case, chosen.machine, chosen.trials, chosen.seeds)
+            row = row_of(case, chosen.machine, chosen.trials, chosen.seeds, chosen.note)
             save(row, chosen.out)
             print(f"{case}: {row['ours']} ms a proposal, {row['parts']}", flush=True)
 

@@ -77,7 +77,8 @@ def _proposals(found: dict[str, Any]) -> list[str]:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     trials, seeds = found["rows"][0]["trials"], len(found["rows"][0]["proposed"])
     told = f"{trials} trials, medians of {seeds} seeds, commit {found['header']['commit']}."
-    return [*lines, "", told]
+    notes = dict.fromkeys(row["note"] for row in found["rows"] if row["note"])
+    return [*lines, "", " ".join([told, *notes])]
 
 
 def _memory(row: dict[str, Any]) -> list[str]:
