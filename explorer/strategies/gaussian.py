@@ -100,7 +100,7 @@ class GaussianProcess:
         self.parameters = found
         self.points = points
         root = np.linalg.cholesky(self._covariance(points, points, told=True))
-        half = _inverted(root)
+        half = _inverted(np.asarray(root, dtype=np.float64))
         self._inverse = half.T @ half
         self._weights = self._inverse @ values
 
