@@ -8,8 +8,9 @@ Knows no operator and no target.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,11 @@ TRAFFIC = "seconds.traffic"  # and of the time to move what the schedule moves, 
 
 def featurise(space: Space, matrix: Matrix) -> FloatMatrix:
     """One row of features for each row of `matrix`; columns as `feature_names` lists them."""
-    columns = space.columns(matrix)
-    parts = [_decision_columns(decision, columns) for decision in _choices(space)]
-    parts.append(_products(space, columns))
+    plan = _plan_of(space)
+    own = plan.table[np.arange(len(plan.sources))[:, None], matrix.T[plan.sources]].T
+    parts = [own, own[:, plan.left] + own[:, plan.right]]  # products, as sums of logs
     if space.features is not None:
-        parts.append(np.asarray(space.features(columns)[1], dtype=np.float32))
+        parts.append(np.asarray(space.features(space.columns(matrix))[1], dtype=np.float32))
     return np.concatenate(parts, axis=1, dtype=np.float32)
 
 
@@ -77,6 +78,52 @@ def _backend_names(space: Space) -> tuple[str, ...]:
     return space.features(space.columns(probe))[0]
 
 
+# -- features of one decision each, looked up by its index
+
+
+class _Plan:
+    """Tables of what depends on one decision: a number for each index into its domain."""
+
+    def __init__(self, space: Space) -> None:
+        choices = _choices(space)
+        places = {decision.name: place for place, decision in enumerate(space.decisions)}
+        found = [(places[d.name], row) for d in choices for row in _decision_rows(d)]
+        self.sources = np.array([place for place, _ in found], dtype=np.intp)
+        widest = max((len(row) for _, row in found), default=0)
+        self.table = np.zeros((len(found), widest), dtype=np.float32)  # [feature, index]
+        for number, (_, row) in enumerate(found):
+            self.table[number, : len(row)] = row
+        first = {place: number for number, (place, _) in reversed(tuple(enumerate(found)))}
+        pairs = [(first[places[one.name]], first[places[two.name]]) for one, two in _pairs(space)]
+        self.left, self.right = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+        self.groups = {group: self._group(choices, places, group) for group in GROUPS}
+
+    @staticmethod
+    def _group(
+        choices: Sequence[Decision], places: Mapping[str, int], group: str
+    ) -> tuple[int, list[tuple[int, NDArray[np.float64]]]]:
+        """How many decisions a group has, and the tables of those that are ordered."""
+        chosen = [decision for decision in choices if decision.group == group]
+        return len(chosen), [(places[d.name], _group_table(d)) for d in chosen if d.ordered]
+
+
+def _group_table(decision: Decision) -> NDArray[np.float64]:
+    """What `_GROUP_TRAITS` adds up for an ordered decision: [index into its domain, trait]."""
+    codes = np.arange(len(decision.domain))
+    last = len(codes) - 1
+    size = _log(np.array(decision.domain, dtype=np.int64))
+    return np.stack([size, codes / last, codes == 0, codes == last], axis=1).astype(np.float64)
+
+
+_plans: WeakKeyDictionary[Space, _Plan] = WeakKeyDictionary()
+
+
+def _plan_of(space: Space) -> _Plan:
+    if space not in _plans:
+        _plans[space] = _Plan(space)
+    return _plans[space]
+
+
 # -- decisions by group, whatever they are called
 
 _GROUP_TRAITS = ("choices", "size", "place", "least", "most")
@@ -86,16 +133,9 @@ def _group_columns(space: Space, columns: Columns, group: str) -> FloatMatrix:
     """Of the decisions of a group: how many, log2 of their ordered values, where they stand in
     their domains on average (0 to 1), and the shares at the lower and at the upper end."""
     out = np.zeros((columns.rows, len(_GROUP_TRAITS)), dtype=np.float32)
-    chosen = [decision for decision in _choices(space) if decision.group == group]
-    out[:, 0] = len(chosen)
-    ordered = [decision for decision in chosen if decision.ordered]
-    for decision in ordered:
-        last = len(decision.domain) - 1
-        codes = columns.codes(decision.name)
-        out[:, 1] += _log(columns[decision.name])
-        out[:, 2] += codes / last
-        out[:, 3] += codes == 0
-        out[:, 4] += codes == last
+    out[:, 0], ordered = _plan_of(space).groups[group]
+    for place, table in ordered:
+        out[:, 1:] += table[columns.matrix[:, place]]
     out[:, 1:] /= max(1, len(ordered))
     return out
 
@@ -119,30 +159,20 @@ def _pairs(space: Space) -> tuple[tuple[Decision, Decision], ...]:
     return ()
 
 
-def _products(space: Space, columns: Columns) -> FloatMatrix:
-    """log2 of the products, as sums of logs."""
-    pairs = _pairs(space)
-    needed = {decision.name for pair in pairs for decision in pair}
-    logs = {name: _log(columns[name]) for name in needed}
-    out = np.empty((columns.rows, len(pairs)), dtype=np.float32)
-    for number, (left, right) in enumerate(pairs):
-        np.add(logs[left.name], logs[right.name], out=out[:, number])
-    return out
-
-
 def _decision_names(decision: Decision) -> tuple[str, ...]:
     if decision.numeric or len(decision.domain) > ONE_HOT:
         return (decision.name,)
     return tuple(f"{decision.name}={value}" for value in decision.domain)
 
 
-def _decision_columns(decision: Decision, columns: Columns) -> FloatMatrix:
+def _decision_rows(decision: Decision) -> list[NDArray[np.float32]]:
+    """What `_decision_names` lists, by the index into the domain."""
+    count = len(decision.domain)
     if decision.numeric:
-        return _log(columns[decision.name])[:, None]
-    codes = columns.codes(decision.name)
-    if len(decision.domain) > ONE_HOT:
-        return codes.astype(np.float32)[:, None]
-    return np.asarray(codes[:, None] == np.arange(len(decision.domain)), dtype=np.float32)
+        return [_log(np.array(decision.domain, dtype=np.int64))]
+    if count > ONE_HOT:
+        return [np.arange(count, dtype=np.float32)]
+    return list(np.eye(count, dtype=np.float32))
 
 
 def _log(values: NDArray[np.int64]) -> NDArray[np.float32]:

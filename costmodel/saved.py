@@ -17,6 +17,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -144,9 +145,20 @@ def load_model(path: Path) -> TrainedModel:
     return _parse(data, str(path))
 
 
-@lru_cache(maxsize=8)
 def shipped_model(target: str) -> TrainedModel | None:
-    """The model that comes with the package for a target; None if there is none."""
+    """The model that comes with the package for a target; None if there is none.
+
+    A thread may ask for it early: others wait for what it reads.
+    """
+    with _reading:
+        return _shipped_model(target)
+
+
+_reading = Lock()
+
+
+@lru_cache(maxsize=8)
+def _shipped_model(target: str) -> TrainedModel | None:
     place = files("costmodel") / "pretrained" / f"{target}.json.xz"
     if not place.is_file():
         return None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
+from explorer.runtime.blas import one_thread
 from explorer.strategies.base import OutcomeLike, Strategy
 from explorer.strategies.guide import Guided
 from ir.schedule import Schedule
@@ -26,9 +27,14 @@ class Proposal:
 
 
 class Asker:
-    """Asks and tells `strategy`; `close` it. What a strategy raises is raised by `asked`."""
+    """Asks and tells `strategy`; `close` it. What a strategy raises is raised by `asked`.
+
+    Until then the BLAS of this process has one thread.
+    """
 
     def __init__(self, strategy: Strategy) -> None:
+        self._held = ExitStack()
+        self._held.enter_context(one_thread())
         self._strategy = strategy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="strategy")
         self._told: list[Future[None]] = []
@@ -99,5 +105,6 @@ class Asker:
     def close(self) -> None:
         """End the thread, when it has finished what it is at."""
         self._thread.shutdown(wait=True, cancel_futures=True)
+        self._held.close()
         for end in (self._bell, self._rope):
             os.close(end)

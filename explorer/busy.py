@@ -34,7 +34,7 @@ class ForeignLoad:
     """
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
-        self._proc = proc
+        self._proc = str(proc)
         self._tick = os.sysconf("SC_CLK_TCK")
         self._start: _Ticks | None = None
         self._processors = 1
@@ -70,9 +70,10 @@ class ForeignLoad:
 
     def _ticks(self, pids: Iterable[int]) -> _Ticks | None:
         try:
-            lines = (self._proc / "stat").read_text().splitlines()
+            text = _read(f"{self._proc}/stat")
         except OSError:
             return None
+        lines = text.partition("\nintr")[0].splitlines()  # what follows is long
         rows = [line.split() for line in lines if line.startswith("cpu")]
         usable = {f"cpu{number}" for number in _usable()}
         counts = [list(map(int, row[1 : 1 + _COUNTED])) for row in rows if row[0] in usable]
@@ -87,11 +88,17 @@ class ForeignLoad:
     def _spent(self, pid: int) -> int:
         """Ticks of a process and of its children that have ended; 0 if it is gone."""
         try:
-            text = (self._proc / str(pid) / "stat").read_text()
+            text = _read(f"{self._proc}/{pid}/stat")
         except OSError:
             return 0
         fields = text.rpartition(")")[2].split()  # the name before may hold anything
         return sum(map(int, fields[11:15]))
+
+
+def _read(path: str) -> str:
+    """A file of the system, which is small: twice a trial a dozen of them are read."""
+    with open(path, "rb", buffering=0) as stream:
+        return stream.read().decode(errors="replace")
 
 
 def _usable() -> Iterable[int]:

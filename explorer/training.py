@@ -5,7 +5,9 @@ machines that measured. Knows no operator and no target.
 from __future__ import annotations
 
 import statistics
+import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -180,6 +182,17 @@ def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:
     trained = load_model(Path(model))
     trained.require(space)
     return trained
+
+
+def read_early(target: str) -> None:
+    """Begin to read the model that comes with the package, beside what else a search begins with:
+    it is unpacked while others compute."""
+
+    def read() -> None:
+        with suppress(UsageError):  # whoever uses it is told
+            shipped_model(target)
+
+    threading.Thread(target=read, name="model", daemon=True).start()
 
 
 def head_start(space: Space, model: str | Path | None, *, guided: bool = True) -> HeadStart:

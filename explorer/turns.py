@@ -27,7 +27,7 @@ from explorer.replay import Recording, Replayer, seeds_from
 from explorer.result import JobResult, PlanResult, Progress
 from explorer.search import Search, begin_early, drop_early
 from explorer.strategies.base import make_strategy
-from explorer.training import prior_for
+from explorer.training import prior_for, read_early
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -63,6 +63,8 @@ def prepare(
                 devices_of(job.devices, workload)
             if not recordings and not number:
                 begin_early(workload, job.seed, job.baseline, job.devices)
+                if job.model is None:
+                    read_early(job.target)
             _refuse_wrong(job, workload, None if past is None else past.seeds[number])
         except UsageError as error:
             drop_early()

@@ -109,14 +109,15 @@ class Columns(Mapping[str, Column]):
         return int(self._matrix.shape[0])
 
     def __getitem__(self, name: str) -> Column:
+        column = self._cache.get(name)
+        if column is not None:
+            return column
         table = self._table(name)
         if table.values is None:
             raise TypeError(f"{name} is over strings: use codes({name!r}) or is_({name!r}, value)")
-        column = self._cache.get(name)
-        if column is None:
-            column = table.values[self._matrix[:, table.position]]
-            column.flags.writeable = False
-            self._cache[name] = column
+        column = table.values[self._matrix[:, table.position]]
+        column.flags.writeable = False
+        self._cache[name] = column
         return column
 
     def codes(self, name: str) -> Matrix:

@@ -35,25 +35,12 @@ def drawn(space: Space, rng: np.random.Generator, rows: int) -> Matrix:
 
     Of several parts not more than a `LOT` are drawn; other rows combine what was found of each.
     """
-    worth = [part for part in space.parts.each if part.columns.size >= LEAST]
-    if rows > LOT and len(worth) > 1:
+    if rows > LOT and worth_recombining(space):
         found = _drawn(space, rng, LOT)
-        return _combined(space, rng, found, rows) if space.legal(found[:1]).all() else found
+        if not space.legal(found[:1]).all():
+            return found
+        return np.concatenate([found, recombined(space, rng, found, rows - LOT)])
     return _drawn(space, rng, rows)
-
-
-def _combined(space: Space, rng: np.random.Generator, found: Matrix, rows: int) -> Matrix:
-    """Legal rows that were found, and others made of their parts: those with the same held."""
-    held = space.parts.held
-    matrix = space.shape.draw(rng, rows - len(found))
-    matrix[:, held] = found[rng.integers(len(found), size=len(matrix))][:, held]
-    for values in np.unique(found[:, held], axis=0):
-        donors = np.flatnonzero((found[:, held] == values).all(axis=1))
-        here = np.flatnonzero((matrix[:, held] == values).all(axis=1))
-        for part in space.parts.each:
-            given = found[rng.choice(donors, here.size)]
-            matrix[np.ix_(here, part.columns)] = given[:, part.columns]
-    return np.concatenate([found, matrix])
 
 
 def _drawn(space: Space, rng: np.random.Generator, rows: int) -> Matrix:
@@ -101,37 +88,54 @@ def mended(space: Space, children: Matrix, parents: Matrix) -> Matrix:
     """
     children = children.copy()
     changed = children != parents
-    turned = np.flatnonzero(changed[:, _forks(space)].any(axis=1))
-    wrong = turned[~space.legal(children[turned])]
-    changed[turned] = False
-    lost = wrong[(children != parents)[wrong][:, list(space.shape.governing)].any(axis=1)]
+    broken = space.violations(children)
+    turned = changed[:, _forks(space)].any(axis=1)
+    wrong = turned & broken.any(axis=1)
+    lost = wrong & changed[:, list(space.shape.governing)].any(axis=1)
     children[lost] = parents[lost]
-    doubtful = np.setdiff1d(wrong, lost)
+    changed[turned] = False
+    doubtful = wrong & ~lost
     changed[doubtful] = True
+    doubted: list[Numbers] = []  # rules of what doubtful rows took from their parents
     for part in space.parts.each:
-        asked = np.flatnonzero(changed[:, part.columns].any(axis=1))
-        broken = asked[~_legal(space, children[asked], part)]
-        children[np.ix_(broken, part.columns)] = parents[np.ix_(broken, part.columns)]
-    doubtful = doubtful[~space.legal(children[doubtful])]
-    children[doubtful] = parents[doubtful]
+        touched = changed[:, part.columns].any(axis=1)
+        rows = np.flatnonzero(touched & broken[:, part.rules].any(axis=1))
+        children[np.ix_(rows, part.columns)] = parents[np.ix_(rows, part.columns)]
+        doubted += [part.rules] if doubtful[rows].any() else []
+    left = np.flatnonzero(doubtful)
+    if left.size:
+        loose = broken[np.ix_(left, space.parts.loose)].any(axis=1)
+        hopeless = loose | ~space.legal(children[left], _together(doubted))
+        children[left[hopeless]] = parents[left[hopeless]]
     return children
 
 
-def legal_changes(space: Space, matrix: Matrix, changed: Mask) -> Mask:
-    """Which rows are legal of those that differ from legal ones where they are `changed`: only
-    parts that are touched are looked at."""
-    legal = space.legal(matrix, space.parts.loose)
-    turned = changed[:, _forks(space)].any(axis=1)
-    legal[turned] = space.legal(matrix[turned])
-    for part in space.parts.each:
-        asked = np.flatnonzero(~turned & changed[:, part.columns].any(axis=1))
-        legal[asked] &= _legal(space, matrix[asked], part)
-    return legal
+def recombined(space: Space, rng: np.random.Generator, found: Matrix, rows: int) -> Matrix:
+    """Legal rows made of the parts of legal ones, each of one that agrees in what parts share."""
+    forks = _forks(space)
+    matrix = space.shape.draw(rng, rows)
+    matrix[:, forks] = found[rng.integers(len(found), size=rows)][:, forks]
+    for values in np.unique(found[:, forks], axis=0):
+        donors = np.flatnonzero((found[:, forks] == values).all(axis=1))
+        here = np.flatnonzero((matrix[:, forks] == values).all(axis=1))
+        for part in space.parts.each:
+            given = found[rng.choice(donors, here.size)]
+            matrix[np.ix_(here, part.columns)] = given[:, part.columns]
+    return space.shape.settle(matrix)
+
+
+def worth_recombining(space: Space) -> bool:
+    """Whether several parts are large enough for rows made of them to be new."""
+    return sum(part.columns.size >= LEAST for part in space.parts.each) > 1
 
 
 def _forks(space: Space) -> Numbers:
     """Columns of what concerns several parts: what is held, and what others depend on."""
     return np.concatenate([space.parts.held, np.array(space.shape.governing, np.intp)])
+
+
+def _together(rules: list[Numbers]) -> Numbers:
+    return np.concatenate([np.empty(0, np.intp), *rules])
 
 
 def _legal(space: Space, matrix: Matrix, part: Part) -> Mask:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ir.errors import UsageError
 
@@ -25,6 +25,7 @@ class Schedule:
 
     target: str
     values: tuple[tuple[str, Value], ...]
+    _key: str = field(default="", init=False, repr=False)  # once it was asked for
 
     @classmethod
     def of(cls, target: str, values: Mapping[str, Value]) -> Schedule:
@@ -55,7 +56,10 @@ class Schedule:
     @property
     def key(self) -> str:
         """Content hash of the canonical text."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        if not self._key:
+            key = hashlib.sha256(self.to_json().encode()).hexdigest()
+            object.__setattr__(self, "_key", key)
+        return self._key
 
     def __getitem__(self, name: str) -> Value:
         for known, value in self.values:
@@ -75,10 +79,10 @@ class Schedule:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
             return NotImplemented
-        return self.to_json() == other.to_json()
+        return self is other or self.key == other.key
 
     def __hash__(self) -> int:
-        return hash(self.to_json())
+        return hash(self.key)
 
     def __str__(self) -> str:
         return " ".join(f"{name}={_text(value)}" for name, value in self.values)

@@ -30,6 +30,7 @@ __all__ = ["Column", "Columns", "Constraint", "Decision", "Mask", "Matrix", "Spa
 Row = NDArray[np.int16]
 Features = tuple[tuple[str, ...], NDArray[np.float32]]
 EXACT_SIZE = 200_000  # a space no larger than this is counted, not sampled
+SPARED = 0.5  # share of rows left below which those that broke a rule are left out of others
 SURE_HITS = 1_000  # legal draws after which an estimate of their share is good to 3 percent
 
 
@@ -303,15 +304,19 @@ class Space:
             alive = self._bound(when, columns)
             alive = alive[legal[alive]]
             seen = columns if len(alive) == len(matrix) else self.columns(matrix[alive])
+            passed = np.ones(len(alive), dtype=np.bool_)
             for place in places:
                 if not len(alive):
                     break
                 check = self.constraints[chosen[place]].check
-                passed = np.broadcast_to(check(seen), alive.shape)
-                if not passed.all():
+                passed = passed & check(seen)
+                left = np.count_nonzero(passed)
+                if left < SPARED * len(passed):  # more is sooner looked at again than gathered
                     legal[alive] = passed
                     alive = alive[passed]
+                    passed = passed[passed]
                     seen = self.columns(matrix[alive])
+            legal[alive] = passed
         return legal
 
     def refusal(self, schedule: Schedule) -> Refusal | None:
@@ -400,10 +405,7 @@ class Space:
         matrix = np.repeat(row[None, :], columns.size, axis=0)
         if columns.size:
             matrix[np.arange(columns.size), columns] = np.concatenate(values)
-        if not self.legal(row[None, :]).all():
-            return matrix[self.legal(matrix)]
-        changed = matrix != row
-        return matrix[drawing.legal_changes(self, matrix, changed)]
+        return matrix[self.legal(matrix)]
 
     def exhaustive(self, chunk: int = 65_536) -> Iterator[Matrix]:
         """Every legal row, in chunks, the last decision changing fastest."""

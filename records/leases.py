@@ -50,7 +50,16 @@ def claim(
     wanted = sorted(set(candidates))
     if not wanted:
         return set()
-    _end_dead_leases(connection, owner, now)
+    ours = _claimed(connection, wanted, owner, seconds, now)
+    if len(ours) < len(wanted) and _end_dead_leases(connection, owner, now):
+        ours |= _claimed(connection, wanted, owner, seconds, now)
+    return ours
+
+
+def _claimed(
+    connection: Connection, wanted: list[str], owner: str, seconds: float, now: float
+) -> set[str]:
+    """Those of `wanted` that nobody else has a lease of, be it dead or alive."""
     rows = [{"candidate": c, "owner": owner, "began": now, "seconds": seconds} for c in wanted]
     statement = insert_of(connection, leases)
     renewed = statement.on_conflict_do_update(
@@ -73,7 +82,11 @@ def holder(connection: Connection, candidate: str, now: float) -> str | None:
 
 
 def renew(connection: Connection, owner: str, now: float) -> int:
-    """Let the leases of `owner` count from now; returns how many it still holds."""
+    """Let the leases of `owner` count from now; returns how many it still holds.
+
+    Those of others that are over go: `claim` looks at them only where they are in the way.
+    """
+    _end_dead_leases(connection, owner, now)
     mine = update(leases).where(leases.c.owner == owner).values(began=now)
     return connection.execute(mine).rowcount
 
@@ -86,12 +99,13 @@ def end(connection: Connection, owner: str, candidates: Collection[str] | None) 
     return connection.execute(mine).rowcount
 
 
-def _end_dead_leases(connection: Connection, owner: str, now: float) -> None:
+def _end_dead_leases(connection: Connection, owner: str, now: float) -> bool:
+    """Remove the leases that have run out or whose owners are gone; whether there were any."""
     connection.execute(update(leases).where(leases.c.began > now).values(began=now))
     owners = select(leases.c.owner).where(leases.c.owner != owner).distinct()
     dead = [name for name in connection.execute(owners).scalars() if is_gone(name)]
     over = (leases.c.began + leases.c.seconds <= now) & (leases.c.owner != owner)
-    connection.execute(delete(leases).where(over | leases.c.owner.in_(dead)))
+    return connection.execute(delete(leases).where(over | leases.c.owner.in_(dead))).rowcount > 0
 
 
 def _check(owner: str, seconds: float) -> None:

@@ -7,10 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from statistics import median
 from typing import Any, TypedDict
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, Table, literal, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Row,
+    Select,
+    Table,
+    bindparam,
+    literal,
+    select,
+    update,
+)
 
 from records.canonical import content_key
 from records.errors import InvalidRecord
@@ -150,7 +161,11 @@ def insert_of(connection: Connection, table: Table) -> Any:
 
     Each form is imported where it is needed, because that of a server takes long.
     """
-    if connection.dialect.name == "postgresql":
+    return _insert(connection.dialect.name, table)
+
+
+def _insert(dialect: str, table: Table) -> Any:
+    if dialect == "postgresql":
         from sqlalchemy.dialects import postgresql
 
         return postgresql.insert(table)
@@ -159,19 +174,27 @@ def insert_of(connection: Connection, table: Table) -> Any:
     return sqlite.insert(table)
 
 
+@lru_cache
+def _insertion(dialect: str, table: Table) -> Any:
+    """An insert that passes over rows whose key is there: made once, for each trial takes it."""
+    statement = _insert(dialect, table).on_conflict_do_nothing()
+    return statement.execution_options(preserve_rowcount=True)  # not kept for inserts otherwise
+
+
+_GROWTH = update(tallies).where(tallies.c.name == bindparam("table"))
+_GROWTH = _GROWTH.values(total=tallies.c.total + bindparam("more"))
+
+
 def insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> int:
     """Insert the rows whose key is not there yet; returns how many these were."""
-    statement = insert_of(connection, table).on_conflict_do_nothing()
-    counted = statement.execution_options(preserve_rowcount=True)  # not kept for inserts otherwise
-    return tally(connection, table, connection.execute(counted, rows).rowcount)
+    statement = _insertion(connection.dialect.name, table)
+    return tally(connection, table, connection.execute(statement, rows).rowcount)
 
 
 def tally(connection: Connection, table: Table, more: int) -> int:
     """Note that a table has so many rows more, and return that number."""
     if more:
-        total = tallies.c.total + more
-        mine = tallies.c.name == table.name
-        connection.execute(update(tallies).where(mine).values(total=total))
+        connection.execute(_GROWTH, {"table": table.name, "more": more})
     return more
 
 

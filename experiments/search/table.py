@@ -1,8 +1,9 @@
-"""The README of the results: peers, what the model adds, overhead. Reads rows; runs nothing.
+"""The README of the results: peers, what a model adds, overhead, proposals. Runs nothing.
 
     python experiments/search/table.py
 
-NOTES.md is the prose; where it says {helps} and {overhead} stand the tables of these results.
+NOTES.md is the prose; where it says {helps}, {overhead} and {proposals} stand the tables of these
+results.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def render(found: dict[str, Any]) -> str:
     """The whole page; `found` is what is in results.json."""
     lines = [*_opening(found), "", *_spaces(found), "", *_areas(found), "", *_marks(found), ""]
     notes = (HERE / "NOTES.md").read_text().strip()
-    for name, table in (("helps", _helps), ("overhead", _overhead)):
+    for name, table in (("helps", _helps), ("overhead", _overhead), ("proposals", _proposals)):
         path = HERE / f"{name}.json"
         told = table(json.loads(path.read_text())) if path.exists() else ["Not measured yet."]
         notes = notes.replace(f"{{{name}}}", "\n".join(told))
@@ -63,6 +64,21 @@ def _overhead(found: dict[str, Any]) -> list[str]:
     for row in found["rows"]:
         lines += _memory(row) if "growth" in row else []
     return lines
+
+
+def _proposals(found: dict[str, Any]) -> list[str]:
+    """Milliseconds a proposal, of all and by how many went before."""
+    parts = list(found["rows"][0]["parts"])[1:]
+    lines = [f"| program | decisions | constraints | ms a proposal | {' | '.join(parts)} |"]
+    lines.append("|---" * (len(parts) + 4) + "|")
+    for row in found["rows"]:
+        cells = [row["case"], row["decisions"], row["constraints"], row["ours"]]
+        cells += [row["parts"][part] for part in parts]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    trials, seeds = found["rows"][0]["trials"], len(found["rows"][0]["proposed"])
+    told = f"{trials} trials, medians of {seeds} seeds, commit {found['header']['commit']}."
+    notes = dict.fromkeys(row["note"] for row in found["rows"] if row["note"])
+    return [*lines, "", " ".join([told, *notes])]
 
 
 def _memory(row: dict[str, Any]) -> list[str]:

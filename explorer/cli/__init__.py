@@ -6,6 +6,7 @@ Exit codes are documented in docs/exit-codes.md.
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import sys
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from explorer.cli.plain import shown_plainly
 
 _BLAS = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+_ALLOCATIONS = 100_000  # between two looks for garbage: imports leave none, and take long enough
 EXIT_DONE = 0
 EXIT_USAGE = 2
 EXIT_NOTHING = 3
@@ -26,6 +28,7 @@ def main() -> None:
     """Entry point of the `tilewright` command."""
     for name in _BLAS:  # of this process, which compares few numbers while others measure
         os.environ.setdefault(name, "1")
+    gc.set_threshold(_ALLOCATIONS)
     try:
         from explorer.cli.boot import boot_for
         from explorer.cli.interrupt import ends_at_once, ignored_from_now
@@ -48,11 +51,12 @@ def invoke(arguments: list[str]) -> int:
     """Run a command line; returns the exit code. Never shows a traceback for a user's mistake."""
     import typer
 
-    from explorer.cli.app import ReaderLeft, app
+    from explorer.cli.app import ReaderLeft, app, load
     from explorer.cli.streams import is_output_error
 
     try:
         _refuse_no_text(arguments)
+        load(arguments)
         result = app(args=arguments or ["--help"], prog_name="tilewright", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()

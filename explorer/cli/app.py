@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -59,7 +59,10 @@ class Verbs(TyperGroup):
 
 
 class _Root(Verbs):
-    """Keeps from typer what it would turn into silent codes of its own."""
+    """Keeps from typer what it would turn into silent codes of its own; lists verbs in order."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=VERBS.index)
 
     def invoke(self, ctx: Any) -> Any:
         from explorer.cli.interrupt import raises_from_now
@@ -274,5 +277,11 @@ def print_json(value: Mapping[str, Any]) -> None:
     print(json.dumps({"schema": SCHEMA} | dict(value), indent=2, sort_keys=True))
 
 
-for verb in VERBS:
-    import_module(f"explorer.cli.{verb}")
+def load(words: Sequence[str]) -> None:
+    """Import the verb that a command line begins with; all of them where it begins with none.
+
+    To import them all, and to prepare their options, takes longer than most verbs do.
+    """
+    named = [word for word in words[:1] if word in VERBS]
+    for verb in named or VERBS:
+        import_module(f"explorer.cli.{verb}")

@@ -32,6 +32,7 @@ _PR_SET_PDEATHSIG = 1
 
 def main(arguments: Sequence[str]) -> None:
     """Serve until the parent closes its end. Arguments: descriptor, JSON facts."""
+    gc.disable()  # what is imported is no garbage
     channel = socket.socket(fileno=int(arguments[0]))
     facts = json.loads(arguments[1])
     for module in facts["modules"]:
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit(f"{facts['cache_dir']}: {error.strerror}: free some room, or name another folder")
     gc.collect()
     gc.freeze()
+    gc.enable()
     _serve(channel)
     shutil.rmtree(facts["folder"], ignore_errors=True)  # its parent is gone; else it may go on
 

@@ -93,12 +93,13 @@ class Evolutionary:
         self._queue = SeedQueue(self.history, rng, seeds)
         self._credit = Credit(len(space.decisions))
         self._learnt = 0  # kernels that the model was fitted on
-        self._opening = Opening(space, rng, self.settings.opening)
+        self._strangers = Strangers(self.space, rng)
+        self._opening = Opening(space, rng, self.settings.opening, self._strangers.take)
         self._owed = 0.0  # seats
         self._turns = np.zeros(len(space.decisions), dtype=np.int64)  # of decisions, see `_turned`
         self._opinion = SecondOpinion(self.history, self.settings.opinion)
-        self._strangers = Strangers(self.space, rng)
         self._neighbours = Neighbours(self.space)
+        self._legality: dict[bytes, bool] = {}  # of the best told rows
 
     @property
     def model(self) -> CostModel:
@@ -320,8 +321,9 @@ class Evolutionary:
         mother's, as far as they have parts."""
         settings, rng = self.settings, self._rng
         count = count or settings.children
-        legal = self.space.legal(parents)  # those told of an older run may not be
-        parents, seconds = parents[legal], None if seconds is None else seconds[legal]
+        if seconds is not None:
+            legal = self._still_legal(parents)  # those told of an older run may not be
+            parents, seconds = parents[legal], seconds[legal]
         if not len(parents):
             return parents
         odds = np.exp(-settings.pressure * np.arange(len(parents)) / max(1, len(parents) - 1))
@@ -340,6 +342,16 @@ class Evolutionary:
             waiting = keys_of(self.history.pending)
             self._credit.note(litter, parents[mothers], seconds[mothers], waiting)
         return litter
+
+    def _still_legal(self, rows: Matrix) -> NDArray[np.bool_]:
+        """Which told rows are legal; each is looked at once, as long as it is among the best."""
+        keys, known = list(keys_of(rows)), self._legality
+        new = [number for number, key in enumerate(keys) if key not in known]
+        found = dict(zip(new, self.space.legal(rows[new]).tolist(), strict=True)) if new else {}
+        self._legality = {
+            key: found[number] if number in found else known[key] for number, key in enumerate(keys)
+        }
+        return np.array([self._legality[key] for key in keys], dtype=np.bool_)
 
 
 def uncommon(tally: NDArray[np.int64], pool: Matrix, count: int) -> NDArray[np.intp]:

@@ -14,12 +14,15 @@ from explorer.strategies.base import OutcomeLike
 from explorer.strategies.growing import Growing
 from explorer.strategies.opening import first_rows
 from explorer.strategies.seen import Seen
+from ir.drawing import recombined, worth_recombining
 from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
 
 LOT, DEALS = 1_024, 4  # random rows drawn at once, and how often each is shown
+LOTS = 4  # made of the parts of those that were drawn
 MOST_SEEDS = 24
 MOST_PENDING = 64  # rows asked and not told that are remembered: the last ones
+MOST_ENCODED = 256  # of those, the rows that need not be made from their schedules again
 
 
 class History:
@@ -39,6 +42,7 @@ class History:
         self._kernels = Growing(np.int32)  # the number of each told row's kernel
         self._numbers: dict[str | bytes, int] = {}  # of kernels, in the order of telling
         self._pending: dict[bytes, Row] = {}  # in the order of asking
+        self._encoded: dict[str, Row] = {}  # rows of schedules asked and not told, by their keys
         widest = max((len(decision.domain) for decision in space.decisions), default=0)
         self.tally = np.zeros((len(space.decisions), widest), dtype=np.int64)
 
@@ -90,19 +94,28 @@ class History:
             del self._pending[key]
         np.add.at(self.tally, (np.arange(len(self.tally)), matrix), 1)
         self._seen.add(self.space.meanings(matrix))
-        return [self.space.schedule(row) for row in matrix]
+        schedules = [self.space.schedule(row) for row in matrix]
+        self._encoded.update(zip((schedule.key for schedule in schedules), matrix, strict=True))
+        while len(self._encoded) > MOST_ENCODED:
+            del self._encoded[next(iter(self._encoded))]
+        return schedules
 
     def read(
         self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]
     ) -> tuple[Matrix, NDArray[np.float64]]:
         """Rows of schedules, and their times: NaN for failures."""
-        rows = [self._open.encode(schedule) for schedule in schedules]
+        rows = [self._row(schedule) for schedule in schedules]
         seconds = [
             outcome.seconds if outcome.status == "ok" and outcome.seconds is not None else np.nan
             for outcome in outcomes
         ]
         matrix = np.array(rows, dtype=np.int16).reshape(len(rows), len(self.space.decisions))
         return matrix, np.array(seconds, dtype=np.float64)
+
+    def _row(self, schedule: Schedule) -> Row:
+        """The row of a schedule, which is known as long as it is awaited."""
+        known = self._encoded.get(schedule.key)
+        return self._open.encode(schedule) if known is None else known
 
     def told(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> Matrix:
         """Keep the outcomes; gives the rows of the schedules."""
@@ -113,8 +126,9 @@ class History:
         self._trust.extend([trust(outcome) for outcome in outcomes])
         numbers = self._numbers
         keys = list(keys_of(matrix))
-        for key in keys:
+        for schedule, key in zip(schedules, keys, strict=True):
             self._pending.pop(key, None)
+            self._encoded.pop(schedule.key, None)
         pairs = zip(keys, outcomes, strict=True)
         kernels = [outcome.kernel_key or key for key, outcome in pairs]
         self._kernels.extend([numbers.setdefault(kernel, len(numbers)) for kernel in kernels])
@@ -186,22 +200,34 @@ class SeedQueue:
 
 class Strangers:
     """Random rows of a space, drawn `LOT` at a time and dealt `DEALS` times in other orders: what
-    was shown and not chosen is as good a stranger as any, and drawing is dear."""
+    was shown and not chosen is as good a stranger as any, and drawing is dear.
+
+    Where a space has parts, some lots are made of those that were drawn before.
+    """
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
         self._space, self._rng = space, rng
-        self._drawn = self._left = np.empty((0, len(space.decisions)), dtype=np.int16)
-        self._deals = 0
+        self._drawn = self._lot = self._left = np.empty((0, len(space.decisions)), dtype=np.int16)
+        self._lots = self._deals = 0
+        self._of_each = LOTS if worth_recombining(space) else 1
 
     def take(self, count: int) -> Matrix:
         """`count` legal rows."""
         while count > len(self._left):
-            if self._deals % DEALS == 0:
-                self._drawn = self._space.sample(self._rng, max(LOT, count))
-            self._deals += 1
-            self._left = np.concatenate([self._left, self._rng.permutation(self._drawn)])
+            if not self._deals:
+                self._lot, self._deals = self._another(max(LOT, count)), DEALS
+            self._deals -= 1
+            self._left = np.concatenate([self._left, self._rng.permutation(self._lot)])
         taken, self._left = self._left[:count], self._left[count:]
         return taken
+
+    def _another(self, size: int) -> Matrix:
+        drawn = self._lots % self._of_each == 0
+        self._lots += 1
+        if not drawn:
+            return recombined(self._space, self._rng, self._drawn, size)
+        self._drawn = self._space.sample(self._rng, size)
+        return self._drawn
 
 
 class Neighbours:

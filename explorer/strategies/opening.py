@@ -7,6 +7,7 @@ schedules like them before the next few are chosen. Knows no operator and no tar
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,10 +68,19 @@ class Settings:
 
 
 class Opening:
-    """Collects rows for the first portions. Rows once drawn stay: their scores are known."""
+    """Collects rows for the first portions. Rows once drawn stay: their scores are known.
 
-    def __init__(self, space: Space, rng: np.random.Generator, settings: Settings) -> None:
-        self.space, self._rng, self.settings = space, rng, settings
+    `draw` gives so many random rows.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        rng: np.random.Generator,
+        settings: Settings,
+        draw: Callable[[int], Matrix],
+    ) -> None:
+        self.space, self._rng, self.settings, self._draw = space, rng, settings, draw
         self._drawn: Matrix | None = None
 
     def pool(self, measured: Matrix) -> Matrix:
@@ -79,7 +89,7 @@ class Opening:
         No children of those that score high: breeding them follows a prior to where it errs.
         """
         if self._drawn is None:
-            sampled = self.space.sample(self._rng, self.settings.drawn)
+            sampled = self._draw(self.settings.drawn)
             parents = np.concatenate([self.space.seed_rows(self._rng), measured])
             mutants = self._mutants(parents, self.settings.mutants)
             self._drawn = np.concatenate([sampled, parents, mutants])

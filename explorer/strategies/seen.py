@@ -44,15 +44,18 @@ class Seen:
 
 
 def row_keys(rows: Rows) -> Keys:
-    """A number for each row, mixed from its values column by column.
+    """A number for each row of values of at most 32 bits: the sum of those of its pairs of values.
 
-    The steps are those of SplitMix64 (Steele, Lea and Flood, Fast splittable pseudorandom number
-    generators, OOPSLA 2014).
+    A pair is mixed with its place in the row by the steps of SplitMix64 (Steele, Lea and Flood,
+    Fast splittable pseudorandom number generators, OOPSLA 2014).
     """
-    keys = np.zeros(len(rows), dtype=np.uint64)
-    for column in rows.T:
-        keys += column.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        keys ^= keys >> np.uint64(31)
-    return keys
+    width = rows.shape[1] + rows.shape[1] % 2
+    padded = np.zeros((len(rows), width), dtype=np.int32)
+    padded[:, : rows.shape[1]] = rows
+    keys = padded.view(np.uint64)
+    keys += np.arange(1, width // 2 + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        keys ^= keys >> np.uint64(shift)
+        keys *= np.uint64(factor)
+    keys ^= keys >> np.uint64(31)
+    return np.asarray(keys.sum(axis=1, dtype=np.uint64))

@@ -17,7 +17,7 @@ import pytest
 import typer.main
 
 from explorer import cli
-from explorer.cli.app import app
+from explorer.cli.app import app, load
 from explorer.errors import NothingValid
 from records import Store
 
@@ -98,6 +98,7 @@ def _verbs(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
             yield (*words, name), found
 
 
+load(())
 COMMAND = typer.main.get_command(app)
 VERBS = dict(_verbs(COMMAND))
 FITTING = {

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir.space import Columns, Constraint, Decision, Space
+from explorer.strategies.history import DEALS, LOT, LOTS, Strangers
+from ir.drawing import recombined, worth_recombining
+from ir.space import Columns, Constraint, Decision, Matrix, Space
 
 SIZES = tuple(range(10))
 LETTERS = "abcd"
@@ -162,6 +164,42 @@ def test_many_rows_are_combined_of_parts_that_are_legal_together() -> None:
     assert len(np.unique(rows, axis=0)) > 2900
     assert 1000 < (space.columns(rows)["early"] == 1).sum() < 2000
     assert ((space.columns(rows)["wish.1"] > 0) & (space.columns(rows)["wish.2"] > 0)).any()
+
+
+@given(count=st.integers(2, 5), early=st.booleans(), seed=st.integers(0, 99))
+@settings(max_examples=20, deadline=None)
+def test_rows_of_parts_of_legal_ones_are_legal_and_have_these_parts(
+    count: int, early: bool, seed: int
+) -> None:
+    space, rng = kernels(count, (7, 20), early), np.random.default_rng(seed)
+    found = space.sample(rng, 40)
+    rows = recombined(space, rng, found, 200)
+    assert worth_recombining(space)
+    assert space.legal(rows).all()
+    assert len(np.unique(np.concatenate([found, rows]), axis=0)) > 150
+    held = space.parts.held
+    for part in space.parts.each:
+        columns = np.concatenate([part.columns, held])
+        known = set(map(tuple, found[:, columns].tolist()))
+        assert set(map(tuple, rows[:, columns].tolist())) <= known
+
+
+def test_strangers_are_drawn_once_for_several_lots(monkeypatch: pytest.MonkeyPatch) -> None:
+    space, rng = kernels(3, (12,)), np.random.default_rng(0)
+    drawn: list[int] = []
+    sample = Space.sample
+
+    def counted(self: Space, rng: np.random.Generator, rows: int) -> Matrix:
+        drawn.append(rows)
+        return sample(self, rng, rows)
+
+    monkeypatch.setattr(Space, "sample", counted)
+    strangers = Strangers(space, rng)
+    shown = [strangers.take(LOT) for _ in range(LOTS * DEALS)]
+    assert drawn == [LOT]
+    assert all(space.legal(rows).all() for rows in shown)
+    strangers.take(1)
+    assert drawn == [LOT, LOT]
 
 
 @settings(max_examples=15, deadline=None)

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explorer.strategies.gaussian import (
+    BLOCK,
     JITTER,
     Belief,
     GaussianProcess,
+    _inverted,
     expected_improvement,
 )
 
@@ -101,3 +103,11 @@ def test_expected_improvement_by_its_integral(mean: float, variance: float, best
     gains = np.maximum(best - grid, 0) * np.array([normal.pdf(x) for x in grid])
     assert found == pytest.approx(np.trapezoid(gains, grid), abs=1e-4 * deviation)
     assert found >= 0
+
+
+@pytest.mark.parametrize("count", [1, BLOCK, BLOCK + 1, 3 * BLOCK + 5])
+def test_triangular_matrices_are_inverted_by_blocks(count: int) -> None:
+    root = np.tril(np.random.default_rng(count).uniform(-0.1, 0.1, (count, count))) + np.eye(count)
+    found = _inverted(root)
+    assert np.allclose(found @ root, np.eye(count), atol=1e-10)
+    assert np.array_equal(found, np.tril(found)) or count <= BLOCK

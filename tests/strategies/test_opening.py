@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -97,7 +99,8 @@ def test_a_correction_by_thousands_stays_small() -> None:
 def test_the_pool_holds_what_was_measured_and_mutants_of_it() -> None:
     space, rng = tiling_space(), np.random.default_rng(0)
     measured = space.sample(np.random.default_rng(3), 2)
-    pool = Opening(space, rng, Settings(drawn=8, mutants=400)).pool(measured)
+    draw = partial(space.sample, rng)
+    pool = Opening(space, rng, Settings(drawn=8, mutants=400), draw).pool(measured)
     assert space.legal(pool).all()
     apart = (pool[:, None, :] != measured[None, :, :]).sum(axis=2).min(axis=1)
     assert (apart == 0).any()
