@@ -311,6 +311,7 @@ def test_a_search_leaves_its_winner_ready(
 def test_what_was_not_linked_is_not_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compiler that is installed later is found."""
     result = explorer.tune(shifted, m=67, store=path, baseline=False, **QUICK)
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(path.parent / "cache"))
     x = np.ones(67, np.float32)
     with monkeypatch.context() as without:
         without.setattr("explorer.exporters.library.find_linker", lambda: None)
