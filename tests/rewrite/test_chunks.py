@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ir import Axis, Graph, Tile, cast, contract, cumulative, exp, recur, reduce, where
+from ir import Axis, Graph, Tile, cast, contract, cumulative, exp, maximum, recur, reduce, where
 from ir.ops.recur import Before
 from ir.oracle import evaluate, random_inputs
 from ir.program import Program
@@ -49,6 +49,12 @@ def _rate(g: Graph, i: Axis, j: Axis, products: Tile) -> Tile:
     return products * where(g.iota(j) <= i, exp(apart), 0.0)
 
 
+def _distance(g: Graph, i: Axis, j: Axis, products: Tile) -> Tile:
+    rate = g.input("rate", (), "f64", values=decay(0.1))
+    apart = cast(maximum(g.iota(i) - j, 0), "f64")
+    return products * where(g.iota(j) <= i, exp(rate * apart / 2.0), 0.0)
+
+
 def _gates(g: Graph, i: Axis, j: Axis, products: Tile) -> Tile:
     total = cumulative("sum", g.input("gate", (i,), "f64", values=decay(0.1)), i)
     return products * exp(where(g.iota(j) <= i, total - total.at({i: j}), -math.inf))
@@ -59,7 +65,7 @@ def _both(g: Graph, i: Axis, j: Axis, products: Tile) -> Tile:
     return where(g.iota(j) <= i, products * rows, 0.0) * columns
 
 
-WEIGHTS: tuple[Weight, ...] = (_seen, _rate, _gates, _both)
+WEIGHTS: tuple[Weight, ...] = (_seen, _rate, _distance, _gates, _both)
 
 
 @pytest.mark.parametrize("weight", WEIGHTS, ids=lambda weight: weight.__name__)
@@ -111,6 +117,8 @@ def causal(change: Callable[[Graph, Axis, Axis, Tile], Tile]) -> Program:
         lambda g, i, j, p: where(g.iota(j) <= i, p, 1.0),
         lambda g, i, j, p: where(g.iota(j) <= i, p / reduce("sum", exp(p), over=j), 0.0),
         lambda g, i, j, p: where(g.iota(j) <= i, p * p, 0.0),
+        lambda g, i, j, p: p * exp(where(g.iota(j) <= i, cast(g.iota(i) * j, "f64"), -math.inf)),
+        lambda g, i, j, p: where(g.iota(j) <= i, exp(1.0 / cast(g.iota(i) - j + 1, "f64")), 0.0),
     ],
 )
 def test_what_is_no_causal_sum_of_that_kind(

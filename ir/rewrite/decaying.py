@@ -1,0 +1,171 @@
+"""States that each step scales and adds a product to, by chunks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ir.axes import Axis
+from ir.builder import cast, contract, reduce, where
+from ir.folding import cumulative
+from ir.ops.map import Constant, Iota, Map
+from ir.ops.recur import Before
+from ir.ops.reduce import Contract
+from ir.program import Program
+from ir.rewrite.cutting import Cut, fresh
+from ir.rewrite.patterns import matches, parsed
+from ir.rewrite.substitution import Place
+from ir.tiles import Tile, apply
+
+
+@dataclass
+class Stepped:
+    """S = factor * S + left * right at each step, read as a sum of products over `depth`."""
+
+    program: Program
+    before: int
+    after: int
+    recur: int
+    time: str
+    gate: int | None  # the logarithm of the factor
+    left: int
+    right: int
+    reads: list[int]
+
+    def form(self, chunk: int, whole: bool) -> Program | None:
+        extent = self.program.axes[self.time]
+        if extent % chunk or extent < 2 * chunk:
+            return None
+        cut = Cut(self.program, (self.time,), chunk, whole)
+        (i,) = cut.inner
+        j = fresh(f"{self.time}_before", set(cut.graph.extents))
+        jj = cut.graph.axis(j, chunk)
+        here, there = {self.time: cut.place(i)}, {self.time: cut.place(j)}
+        decays = self._decays(cut, here, i, jj)
+        state = None
+        for read in self.reads:
+            node = self.program.nodes[read]
+            query = next(arg for arg in node.args if arg != self.after)
+            key, value = self._sides(read)
+            if state is None:
+                sides = [cut.values.at(side, there) for side in (key, value)]
+                if decays is not None:
+                    left = apply("exp", decays.whole - decays.others)
+                    side = int(set(left.axes) <= set(sides[1].axes))
+                    sides[side] = sides[side] * left
+                added = contract(sides[0], sides[1], jj, node.dtype)
+                factor = None if decays is None else apply("exp", decays.whole)
+                state = cut.state(factor, added)
+            made = self._read(cut, read, query, (key, value), decays, here, there, state, i, jj)
+            cut.values.give(read, here, made)
+        if state is None:
+            return None
+        last = cut.axis(cut.outer)
+        cut.values.give(self.recur, {}, state.at({last: cut.count - 1}))
+        return cut.finished(here)
+
+    def _sides(self, read: int) -> tuple[int, int]:
+        """The factor of the step's product that has the axis of the read's sum, and the other."""
+        op = self.program.nodes[read].op
+        assert isinstance(op, Contract)
+        within = set(op.over) <= set(self.program.nodes[self.left].axes)
+        return (self.left, self.right) if within else (self.right, self.left)
+
+    def _decays(self, cut: Cut, here: Mapping[str, Place], i: str, jj: Axis) -> _Decays | None:
+        if self.gate is None:
+            return None
+        gate, inner = cut.values.at(self.gate, here), cut.axis(i)
+        if i not in gate.axes:
+            steps = cast(cut.graph.iota(inner) + 1, gate.dtype)
+            others = cast(cut.graph.iota(jj) + 1, gate.dtype)
+            return _Decays(gate * steps, gate * others, gate * float(cut.length))
+        total = cumulative("sum", gate, inner)
+        return _Decays(total, total.at({inner: jj}), reduce("sum", gate, inner))
+
+    def _read(
+        self, cut: Cut, read: int, query: int, sides: tuple[int, int], decays: _Decays | None,
+        here: Mapping[str, Place], there: Mapping[str, Place], state: Tile, i: str, jj: Axis,
+    ) -> Tile:  # fmt: skip
+        node = self.program.nodes[read]
+        assert isinstance(node.op, Contract)
+        over = tuple(cut.axis(axis) for axis in node.op.over)
+        q, k = cut.values.at(query, here), cut.values.at(sides[0], there)
+        v, seen = cut.values.at(sides[1], there), cut.graph.iota(jj) <= cut.graph.add(Iota(i))
+        if decays is None:
+            weights = where(seen, contract(q, k, over, node.dtype), 0.0)
+        elif set(decays.total.axes) & set(node.op.over):
+            apart = where(seen, decays.total - decays.others, -math.inf)
+            weights = reduce("sum", q * k * apply("exp", apart), over)
+        else:
+            apart = where(seen, decays.total - decays.others, -math.inf)
+            weights = contract(q, k, over, node.dtype) * apply("exp", apart)
+        inside = contract(weights, v, jj, node.dtype)
+        before = cut.handed(state)
+        if decays is None:
+            return inside + contract(q, before, over, node.dtype)
+        left = apply("exp", decays.total)
+        if set(left.axes) & set(node.op.over):
+            return inside + contract(q * left, before, over, node.dtype)
+        return inside + contract(q, before, over, node.dtype) * left
+
+
+@dataclass(frozen=True)
+class _Decays:
+    """Logarithms of what is left of the state in front of the chunk: at each point, at each point
+    before, and at the end."""
+
+    total: Tile
+    others: Tile
+    whole: Tile
+
+
+_STEPS = tuple(map(parsed, ("add(mul(s, f), mul(a, b))", "add(s, mul(a, b))")))
+
+
+def stepped(program: Program, recur: int) -> Stepped | None:
+    """A state that each step scales and adds a product to, if it is one."""
+    before, after = program.nodes[recur].args
+    op = program.nodes[before].op
+    assert isinstance(op, Before)
+    start = program.nodes[program.nodes[before].args[0]].op
+    if not (isinstance(start, Constant) and start.value == 0):
+        return None
+    reads = [user for user in program.users(after) if user != recur]
+    if not reads or set(program.users(before)) - {recur, after, *program.nodes[after].args}:
+        return None
+    for pattern in _STEPS:
+        for match in matches(pattern, program, after):
+            tiles = match.tiles
+            if tiles["s"] != before:
+                continue
+            gate = _logarithm(program, tiles["f"]) if "f" in tiles else None
+            if "f" in tiles and gate is None:
+                continue
+            found = Stepped(
+                program, before, after, recur, op.axis, gate, tiles["a"], tiles["b"], reads
+            )
+            if _is_linear(found):
+                return found
+    return None
+
+
+def _is_linear(state: Stepped) -> bool:
+    """Whether all reads are sums over axes that one factor of the step's product alone has."""
+    program = state.program
+    left, right = (set(program.nodes[n].axes) for n in (state.left, state.right))
+    for read in state.reads:
+        node = program.nodes[read]
+        if not isinstance(node.op, Contract) or node.args.count(state.after) != 1:
+            return False
+        over = set(node.op.over)
+        key, value = (left, right) if over <= left else (right, left)
+        if not over <= key or over & value or state.time in over:
+            return False
+    return True
+
+
+def _logarithm(program: Program, position: int) -> int | None:
+    """What a factor is the exponential of."""
+    node = program.nodes[position]
+    return node.args[0] if node.op == Map("exp") else None
