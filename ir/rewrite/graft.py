@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from ir.builder import Graph
+from ir.ops.read import Read
 from ir.program import Program
 from ir.tiles import Tile
 
@@ -13,5 +17,14 @@ def graft(program: Program, *, extents: dict[str, int] | None = None) -> Graph:
 
 
 def copy_node(graph: Graph, program: Program, position: int, args: list[Tile]) -> Tile:
-    """Append the op of node `position` with new arguments."""
-    return graph.add(program.nodes[position].op, *args)
+    """Append the op of node `position` with new arguments, whose axes may be in another order."""
+    node = program.nodes[position]
+    if isinstance(node.op, Read):
+        return graph.add(read_as(node.op, program.nodes[node.args[0]].axes, args[0]), *args)
+    return graph.add(node.op, *args)
+
+
+def read_as(op: Read, axes: Sequence[str], tile: Tile) -> Read:
+    """A read of a tile over `axes` as one of the same tile with its axes in another order."""
+    index = dict(zip(axes, op.index, strict=True))
+    return replace(op, index=tuple(index[axis] for axis in tile.axes))

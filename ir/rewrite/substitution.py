@@ -18,6 +18,7 @@ from ir.ops.read import Read
 from ir.ops.reduce import Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Program
+from ir.rewrite.graft import read_as
 from ir.tiles import Tile
 
 
@@ -145,12 +146,12 @@ class Substitution:
         if isinstance(op, Store):
             return self._store(op, node.args[0], places)
         if isinstance(op, Read):
-            tile, *tiles = node.args
-            index = tuple(self._moved(one, places) for one in op.index)
+            first, *tiles = node.args
+            tile = self.at(first, {})
+            own = read_as(op, self.program.nodes[first].axes, tile)
+            index = tuple(self._moved(one, places) for one in own.index)
             rest = [self.at(arg, places) for arg in tiles]
-            return self.graph.add(
-                Read(index, self._fill(op.fill, places)), self.at(tile, {}), *rest
-            )
+            return self.graph.add(Read(index, self._fill(op.fill, places)), tile, *rest)
         if not places:
             return self.graph.add(op, *(self.at(arg, {}) for arg in node.args))
         return self._read(position, places)

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ir.builder import Graph, cast
+from ir.builder import Graph, cast, contract
 from ir.ops.reduce import Contract, Reduce
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.rewrite.canonical import canonical
-from ir.rewrite.forms import Rates, applied, forms_of
+from ir.rewrite.forms import Rates, applied, forms_of, rewritten
 from ir.rewrite.patterns import Pattern, matches, parsed
 from ir.rewrite.rules import RULES, Rule
 from ir.tiles import Tile, apply
@@ -153,6 +153,24 @@ def test_nothing_is_taken_across_a_cast() -> None:
     program = g.program()
     rule = BY_NAME["scale-behind"]
     assert not [p for root in range(len(program.nodes)) for p in applied(rule, program, root)]
+
+
+def test_a_tile_whose_axes_change_their_order_is_read_at_the_same_places() -> None:
+    g = Graph("read")
+    i, j, k = g.axes(i=4, j=3, k=5)
+    a, b, s = g.input("a", (i, k), "f64"), g.input("b", (k, j), "f64"), g.input("s", (j,), "f64")
+    product = contract(a, b * s, over=k, acc="f64")
+    g.output("y", product.at(i=i - 1, j=2 - j, fill=0), "f64", (i, j))
+    program = g.program()
+    inputs = whole(program, 0)
+    plain = evaluate(program, inputs)["y"]
+    made = [one for _, _, one in rewritten(program)]
+    orders = {
+        node.axes for one in made for node in one.nodes if node.op.name in ("map", "contract")
+    }
+    assert ("j", "i") in orders  # as written it is ("i", "j")
+    for one in made:
+        assert np.array_equal(evaluate(one, inputs)["y"], plain)
 
 
 RATES = Rates({"f32": 1e11}, 1e10, 1e10)

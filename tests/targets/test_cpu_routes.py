@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from costmodel.features import traits
 from explorer.runtime.process import Answer, Worker, process_server
-from ir import Graph, cast, contract, exp, reduce, rsqrt
+from ir import Graph, cast, contract, exp, recur, reduce, rsqrt, where
 from ir.dtypes import numpy_dtype
 from ir.errors import UsageError
 from ir.oracle import random_inputs
@@ -20,6 +20,7 @@ from ir.registry import load_operator
 from ir.residence import residences, staged
 from ir.space import Space
 from ir.target import get_backend
+from ir.values import decay
 from tests.judging import bounds_of
 from tests.rewrite.chains import chains
 
@@ -61,8 +62,37 @@ def weighted_rows(g: Graph) -> None:
     g.output("Y", contract(cast(a, "f32") * weights, b, over=k), "f32", (m, n))
 
 
+def pooled(g: Graph) -> None:
+    """A product whose rows are summed up behind it."""
+    b, t, d, n = g.axes(b=3, t=40, d=24, n=17)
+    x, w = g.input("X", (b, t, d), "f32"), g.input("W", (d, n), "f32")
+    g.output("Y", reduce("sum", contract(x, w, over=d), over=t) * (1 / 40), "f32", (b, n))
+
+
+def moving_average(g: Graph) -> None:
+    """Of what came before, the older the less, and a product behind it."""
+    b, i, j, e, o = g.axes(b=2, i=128, j=128, e=12, o=9)
+    x, w = g.input("X", (b, j, e), "f32"), g.input("W", (e, o), "f32")
+    rate = g.input("rate", (e,), "f32", values=decay(0.2))
+    weights = exp(where(g.iota(j) <= i, rate * cast(g.iota(i) - j, "f32"), float("-inf")))
+    g.output("Y", contract(contract(weights, x, over=j), w, over=e), "f32", (b, i, o))
+
+
+def memory(g: Graph) -> None:
+    """A memory that decays, read and normed at each step."""
+    t, d, e = g.axes(t=96, d=7, e=10)
+    q, k = g.input("q", (t, d), "f32"), g.input("k", (t, d), "f32")
+    state = g.state(t, (d, e))
+    after = state * exp(g.input("f", (t,), "f32", values=decay(0.3)))
+    after = after + k * g.input("v", (t, e), "f32")
+    read = contract(q, after, over=d)
+    norm = rsqrt(reduce("sum", read * read, over=e) * (1 / 10) + 1e-3)
+    g.output("o", read * norm, "f32", (t, e))
+    g.output("S", recur(state, after), "f32", (d, e))
+
+
 OWN: tuple[Callable[[Graph], None], ...] = (
-    matrices, normal_linear, unmasked, shared_factor, weighted_rows,
+    matrices, normal_linear, unmasked, shared_factor, weighted_rows, pooled, moving_average, memory,
 )  # fmt: skip
 KNOWN: tuple[tuple[str, dict[str, Any]], ...] = (
     ("softmax", {"m": 7, "n": 65}),
