@@ -1,4 +1,9 @@
-"""What all tests share: how many processes run them, and that these keep their bytecode."""
+"""What all tests share: how many processes run them, that these keep their bytecode, and that a run
+draws what the run before it drew.
+
+A change is judged by what it changes: draws of property tests follow from the tests themselves.
+`pytest -m hypothesis --hypothesis-profile random` draws others, to find what nobody thought of.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,11 @@ import os
 import sys
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("random")
+settings.register_profile("same", derandomize=True)
+settings.load_profile("same")
 
 # Tests start hundreds of processes. Each would compile every module anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
