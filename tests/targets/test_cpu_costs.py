@@ -32,6 +32,8 @@ def _drawn(operator: str, arguments: dict[str, Any]) -> tuple[Space, Matrix, Reg
     """Schedules that split nothing, and the plans of them."""
     program = Workload.of(operator, arguments, "cpu").program
     space = Workload.of(operator, arguments, "cpu").backend.space(program, HOST)
+    if space.alternatives is not None:
+        space = space.alternatives.spaces["usual"]
     rows = space.sample(np.random.default_rng(1), 200)
     schedules = [space.schedule(row) for row in rows]
     whole = [number for number, s in enumerate(schedules) if s.get("split", "none") == "none"]

@@ -68,4 +68,4 @@ def test_nearly_all_kernels_have_one_meaning() -> None:
         workload.backend.lower(workload.program, space.schedule(row), HOST).key for row in rows
     }
     assert len(meanings) < 1.1 * len(kernels)
-    assert len(kernels) < 0.9 * len(rows)
+    assert len(kernels) < 0.95 * len(rows)

@@ -178,7 +178,7 @@ def test_names_tell_phases_apart() -> None:
 
 
 def test_a_refusal_names_the_phase_and_its_numbers() -> None:
-    space = space_of(built("shifted", {"m": 64, "n": 64, "k": 64}))
+    space = space_of(built("shifted", {"m": 64, "n": 64, "k": 64})).pin({"p1.residence": "usual"})
     rng = np.random.default_rng(0)
     values = space.schedule(space.any_legal(rng)).as_dict()
     broken = {**values, "p1.row.s0": "", "p1.rows.s0": 8}
