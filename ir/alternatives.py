@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import Columns, Decision, Matrix
 from ir.errors import UsageError
-from ir.joined import own_values
+from ir.joined import own_values, within
 from ir.schedule import Schedule, Value
 from ir.space import Constraint, Features, Space
 
@@ -58,7 +57,10 @@ class Alternatives:
         rules: list[Constraint] = []
         for value, space in self.spaces.items():
             decisions += [self._renamed(value, decision) for decision in space.decisions]
-            rules += [self._within(value, rule) for rule in space.constraints]
+            rules += [
+                within(rule, self.prefixes[value], self._when(value, rule.when))
+                for rule in space.constraints
+            ]
         return Space(
             first.target,
             tuple(decisions),
@@ -80,25 +82,6 @@ class Alternatives:
 
     def _when(self, value: str, when: tuple[str, Value] | None) -> tuple[str, Value]:
         return (self.name, value) if when is None else (self.prefixes[value] + when[0], when[1])
-
-    def _within(self, value: str, rule: Constraint) -> Constraint:
-        """The constraint on the value's own names, in force where it is chosen."""
-        prefix = self.prefixes[value]
-
-        def check(columns: Columns) -> Any:
-            return rule.check(columns.part(prefix))
-
-        def explain(values: Mapping[str, Value]) -> str:
-            return rule.explain(own_values(values, prefix))
-
-        return Constraint(
-            prefix + rule.name,
-            rule.needs,
-            check,
-            explain,
-            tuple(prefix + name for name in rule.reads),
-            self._when(value, rule.when),
-        )
 
     def _seeds(self) -> tuple[dict[str, Value], ...]:
         lists = [

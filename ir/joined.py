@@ -88,7 +88,11 @@ def _renamed(decision: Decision, prefix: str) -> Decision:
 
 
 def _within(rule: Constraint, prefix: str) -> Constraint:
-    """The constraint on names with a prefix."""
+    return within(rule, prefix, rule.when and (prefix + rule.when[0], rule.when[1]))
+
+
+def within(rule: Constraint, prefix: str, when: tuple[str, Value] | None) -> Constraint:
+    """The constraint on names with a prefix, in force `when` a decision has a value."""
 
     def check(columns: Columns) -> Any:
         return rule.check(columns.part(prefix))
@@ -96,11 +100,5 @@ def _within(rule: Constraint, prefix: str) -> Constraint:
     def explain(values: Mapping[str, Value]) -> str:
         return rule.explain(own_values(values, prefix))
 
-    return Constraint(
-        prefix + rule.name,
-        rule.needs,
-        check,
-        explain,
-        tuple(prefix + name for name in rule.reads),
-        rule.when and (prefix + rule.when[0], rule.when[1]),
-    )
+    reads = tuple(prefix + name for name in rule.reads)
+    return Constraint(prefix + rule.name, rule.needs, check, explain, reads, when)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import chain, combinations, islice
 
 from ir.dtypes import dtype_of, is_float
 from ir.ops.base import volume
@@ -51,10 +51,10 @@ def residences(program: Program) -> tuple[Residence, ...]:
     bases = [AS_USUAL]
     if stream(program) != program:
         bases.append(Residence(PASSES, streamed=False))
-    found = [*bases, *(flip for base in bases for flip in _flips(program, base))]
+    others = chain(bases[1:], *(_flips(program, base) for base in bases))
     room = max(ROOM, SPARE * program.bytes)
-    fit = [one for one in found[1:] if _stored(program, one) <= room]
-    return (AS_USUAL, *fit[: MOST - 1])
+    fit = (one for one in others if _stored(program, one) <= room)
+    return (AS_USUAL, *islice(fit, MOST - 1))
 
 
 def _stored(program: Program, residence: Residence) -> int:
