@@ -18,6 +18,8 @@ from ir.rewrite.patterns import matches, parsed
 from ir.rewrite.substitution import Place
 from ir.tiles import Tile, apply
 
+FORGETS = -200.0  # an exponent whose exponential counts as 0, and of which differences are numbers
+
 
 @dataclass
 class Stepped:
@@ -75,7 +77,8 @@ class Stepped:
     def _decays(self, cut: Cut, here: Mapping[str, Place], i: str, jj: Axis) -> _Decays | None:
         if self.gate is None:
             return None
-        gate, inner = cut.values.at(self.gate, here), cut.axis(i)
+        gate = apply("max", cut.values.at(self.gate, here), FORGETS)
+        inner = cut.axis(i)
         if i not in gate.axes:
             steps = cast(cut.graph.iota(inner) + 1, gate.dtype)
             others = cast(cut.graph.iota(jj) + 1, gate.dtype)

@@ -98,6 +98,21 @@ def test_states_that_decay(name: str, words: dict[str, int]) -> None:
     same(load_operator(name).build(t=LONG, **words), 1)
 
 
+def test_a_gate_that_forgets_everything() -> None:
+    """What was before it leaves no trace, and no NaN."""
+    program = load_operator("gla").build(b=1, t=LONG, heads=1, d=3, dv=4)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    inputs["G"][0, [5, 31, 32, 40]] = -np.inf
+    wanted = evaluate(program, inputs)
+    ((_, _, form),) = chunked(program)
+    given_ = {spec.name: inputs[spec.name].reshape(spec.shape) for spec in form.inputs}
+    for name, values in evaluate(form, given_).items():
+        assert np.isfinite(wanted[name]).all()
+        np.testing.assert_allclose(
+            values.reshape(wanted[name].shape), wanted[name], rtol=1e-6, atol=1e-9
+        )
+
+
 def causal(change: Callable[[Graph, Axis, Axis, Tile], Tile]) -> Program:
     g = Graph("other")
     i, j, d, e = g.axes(i=LONG, j=LONG, d=3, e=3)
