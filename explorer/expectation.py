@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from explorer.check import LEANING, Bounds
+from explorer.check import LEANING, Bounds, host
 from explorer.errors import Uncheckable
 from ir.dtypes import dtype_of, is_float
 from ir.ops.base import TensorSpec
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 SETS = 2
 _FEWEST = 32
-_MOST = 1 << 24
+_MOST = 1 << 22
+_ENDS = 4  # points of a sample at the ends of an axis
 _SHARE, _PIECES = 6, 256  # parts of a device's memory for an evaluation, and for a piece of it
 _SMALLEST = 8 << 20
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
@@ -40,13 +41,17 @@ _BLIND = 0.5  # share of an output of which nothing is known that is too much to
 @dataclass(frozen=True, slots=True)
 class Means:
     """What the oracle may take: operations of products, elements that other ops make, bytes of a
-    whole evaluation and of a piece. A set that is not the first may take the part `again`."""
+    whole evaluation and of a piece. A set that is not the first may take the part `again`. An axis
+    of which not all can be afforded keeps `fewest` points. An op that waits for the one before
+    takes `turn` seconds however small it is, its error included."""
 
     flops: float
     elements: float
     bytes: int
     piece: int
     again: float = 1 / 8
+    fewest: int = _FEWEST
+    turn: float = 3e-4
 
     def of_set(self, number: int) -> Means:
         """What a set of operands may take: of the first one as much as can be afforded is known."""
@@ -64,7 +69,8 @@ class Means:
 
 
 HOST = Means(8e9, 2.5e7, 1 << 30, 2 << 20)  # a second of one core, whose cache holds a piece
-DEVICE = Means(2e13, 3.5e9, 24 << 30, 1 << 30)  # as long of an H200
+DEVICE = Means(2e13, 3.5e9, 24 << 30, 1 << 30, turn=2e-3)  # as long of an H200
+STEPPED = replace(HOST, piece=1 << 30, fewest=2)  # of the host, for what goes step by step
 
 
 def in_room(make: Callable[[Means], Expected], means: Means, room: Callable[[], int]) -> Expected:
@@ -101,32 +107,47 @@ class Recipe:
     def expected(self, number: int, means: Means, xp: Any = np) -> Expected:
         """Operand set `number`, with all outputs if `means` allow it, else a sample of each.
 
-        Raises Uncheckable where inputs say too little about the outputs.
+        What goes step by step is evaluated on the host, of few points, where that ends sooner: a
+        small step is over there before a device has begun with it. Raises Uncheckable where inputs
+        say too little about the outputs.
         """
         from ir.inputs import drawn_inputs
         from ir.oracle import answers
 
         program = self.program
         inputs = drawn_inputs(program, self.seed * SETS + number, xp)
-        means = means.of_set(number)
-        picked = sample_axes(program, np.random.default_rng(self.seed), means)
+        given = means.of_set(number)
+        means, picked = _afforded(program, given, self.seed, self.forms)
+        read, where = inputs, xp
+        if means is STEPPED:
+            read, where = {name: host(array) for name, array in inputs.items()}, np
         model = error_model(program, self.accumulations)
-        found = answers(program, inputs, model, picked, xp=xp, room=means.piece)
+        found = answers(program, read, model, picked, xp=where, room=means.piece)
         for form in self.forms:
-            other = answers(form, inputs, model, picked, xp=xp, room=means.piece)
-            found = {name: _wider(answer, other[name], xp) for name, answer in found.items()}
+            other = answers(form, inputs, model, picked, xp=xp, room=given.piece)
+            found = {name: _wider(answer, other[name]) for name, answer in found.items()}
         picks, leaning = _picks(program, picked, xp), leaning_of(program, self.accumulations)
         bounds = {
-            spec.name: Bounds.around(found[spec.name], spec.dtype, picks.get(spec.name), leaning)
+            spec.name: Bounds.around(
+                _placed(found[spec.name], xp), spec.dtype, picks.get(spec.name), leaning
+            )
             for spec in program.outputs
         }
         _refuse_blind(program, bounds)
         return Expected(inputs, bounds)
 
 
-def _wider(answer: Answer, other: Answer, xp: Any) -> Answer:
+def _wider(answer: Answer, other: Answer) -> Answer:
     """The exact values as they are, and as far around them as either form may be off."""
-    return replace(answer, reach=xp.maximum(answer.reach, other.reach))
+    mine, reach = answer.reach, other.reach.reshape(answer.reach.shape)
+    if type(mine) is not type(reach):  # one of them was found on the host
+        mine, reach = host(mine), host(reach)
+    return replace(answer, reach=np.maximum(mine, reach))
+
+
+def _placed(answer: Answer, xp: Any) -> Answer:
+    """The answer as arrays of `xp`."""
+    return replace(answer, value=xp.asarray(answer.value), reach=xp.asarray(answer.reach))
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +274,11 @@ def output_axes(program: Program) -> tuple[str, ...]:
     return tuple(axis for axis in shared if axis not in summed)
 
 
-def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dict[str, Array]:
-    """Coordinates to check along output axes; empty when the oracle can afford all of them.
+def sample_axes(
+    program: Program, rng: np.random.Generator, means: Means, forms: tuple[Program, ...] = ()
+) -> dict[str, Array]:
+    """Coordinates to check along output axes; empty when the oracle can afford all of them, those
+    of `forms` too.
 
     Axes are thinned evenly until the oracle's work fits, and to _MOST points, since drawing more
     takes longer than it finds. A sample holds both edges of its axis and one random point of every
@@ -264,17 +288,24 @@ def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dic
         prod(spec.shape) * (dtype_of(spec.dtype).bytes if spec.role == "input" else 16)
         for spec in program.tensors
     )
-    excess = max(
-        program.flops / means.flops, elements_of(program) / means.elements, doubles / means.bytes
-    )
-    if excess <= 1:
-        return {}
+
+    def excess(keep: Mapping[str, int]) -> float:
+        part = prod(count / program.axes[axis] for axis, count in keep.items())
+        parts = part * program.flops / means.flops, part * doubles / means.bytes
+        made = sum(elements_of(one, keep) for one in (program, *forms))
+        return max(*parts, made / means.elements)
+
     keep = {axis: program.axes[axis] for axis in output_axes(program)}
-    while excess > 1 and any(count > _FEWEST for count in keep.values()):
-        widest = max(keep, key=lambda axis: keep[axis])
-        factor = min(2.0, excess, keep[widest] / _FEWEST)
-        keep[widest] = max(_FEWEST, int(keep[widest] / factor))
-        excess /= factor
+    while (over := excess(keep)) > 1:
+        thinned = [
+            keep | {axis: max(means.fewest, int(count / min(2.0, over)))}
+            for axis, count in sorted(keep.items(), key=lambda item: -item[1])
+            if count > means.fewest
+        ]
+        best = min(thinned, key=excess, default=keep)
+        if excess(best) >= over:
+            break
+        keep = best
     return {
         axis: _stratified(program.axes[axis], min(count, _MOST), rng)
         for axis, count in keep.items()
@@ -282,17 +313,44 @@ def sample_axes(program: Program, rng: np.random.Generator, means: Means) -> dic
     }
 
 
-def elements_of(program: Program) -> int:
-    """How many numbers the ops of a program make; the oracle passes over each some fifty times."""
+def _afforded(
+    program: Program, means: Means, seed: int, forms: tuple[Program, ...]
+) -> tuple[Means, dict[str, Array]]:
+    """The means by which the oracle ends sooner, those given or the host's a step at a time, and
+    the sample that it evaluates by them."""
+    from ir.loops import one_by_one
+    from ir.oracle import pieces_of
+
+    turns = one_by_one(program)
+    found: list[tuple[float, int, Means, dict[str, Array]]] = []
+    for one in (means, *((STEPPED,) if turns else ())):
+        picked = sample_axes(program, np.random.default_rng(seed), one, forms)
+        lengths = {axis: len(points) for axis, points in picked.items()}
+        pieces = pieces_of(program, picked, one.piece) if turns else 1
+        took = turns * pieces * one.turn + elements_of(program, lengths) / one.elements
+        found.append((took, len(found), one, picked))
+    _, _, means, picked = min(found)
+    return means, picked
+
+
+def elements_of(program: Program, lengths: Mapping[str, int]) -> int:
+    """How many numbers the ops of a program make, of so many points along some axes; the oracle
+    passes over each some fifty times."""
+    extents = {**program.axes, **lengths}
     made = (node for node in program.nodes if not isinstance(node.op, Load))
-    return sum(prod(program.axes[axis] for axis in node.axes) for node in made)
+    return sum(prod(extents[axis] for axis in node.axes) for node in made)
 
 
 def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:
-    edges = np.linspace(0, extent, count + 1)
-    inner = (edges[:-1] + rng.random(count) * np.diff(edges)).astype(np.int64)
-    ends = np.array([0, 1, extent - 2, extent - 1])
-    return np.unique(np.clip(np.concatenate([inner, ends]), 0, extent - 1))
+    """One point of each of so many stretches, and both ends, in order."""
+    if extent <= count + _ENDS:
+        return np.arange(extent)
+    inner = ((np.arange(count) + rng.random(count)) * (extent / count)).astype(np.int64)
+    ends = [0, 1, extent - 2, extent - 1] if count >= _FEWEST else [0, extent - 1]
+    inner = np.clip(inner, ends[0], ends[-1])
+    found = np.sort(np.concatenate([inner, ends]))
+    sample: Array = found[np.concatenate([[True], np.diff(found) > 0])]
+    return sample
 
 
 def _picks(program: Program, picked: Mapping[str, Array], xp: Any) -> dict[str, tuple[Array, ...]]:

@@ -15,8 +15,12 @@ def recipe_of(program: Program, seed: int, backend: Backend, hardware: Hardware)
 
 
 def _cancelling(program: Program, backend: Backend, hardware: Hardware) -> tuple[Program, ...]:
-    """The forms on offer whose roundings may be those of larger numbers."""
+    """The forms on offer whose roundings may be those of larger numbers; of those that differ in a
+    length alone, the one of least work."""
     if not isinstance(backend, HasForms):
         return ()
-    offered = backend.forms(program, hardware).offered
-    return tuple(form.program for form in offered if form.cancels)
+    found: dict[str, Program] = {}
+    for form in backend.forms(program, hardware).offered:
+        if form.cancels:
+            found.setdefault(form.kind or form.name, form.program)
+    return tuple(found.values())

@@ -100,6 +100,7 @@ class Device:
         self._began = 0.0
         self._ticket = -1
         self._candidate = Candidate(None, Outcome("ok"))
+        self._set_up = 0.0  # seconds in which the worker made its first operands and bounds
         self.examined = 0.0  # seconds in which it had a candidate
 
     def wake(self, source: Expectation | Recipe, doubtful: bool) -> None:
@@ -131,9 +132,10 @@ class Device:
     def begin(
         self, ticket: int, candidate: Candidate, best: float | None, timing: Timing, within: float
     ) -> None:
-        """Examine a candidate that has a binary, for `within` seconds at most."""
+        """Examine a candidate that has a binary, for `within` seconds at most, beside what a second
+        set of operands may take that the first contender needs."""
         self._ticket, self._candidate = ticket, candidate
-        self._post(within, "examine", candidate.binary, best, timing)
+        self._post(within + self._set_up, "examine", candidate.binary, best, timing)
 
     def begin_library(self, program: Program, timing: Timing) -> None:
         """Examine the program in the device's array library; `heard` gives the reply."""
@@ -151,6 +153,7 @@ class Device:
             self.examined += time.monotonic() - self._began
         elif isinstance(reply, Answer):
             self._doubtful, self._attempts = False, 0
+            self._set_up = time.monotonic() - self._began
         else:
             self._again(reply)
         if doing != "ready" and isinstance(reply, Died):

@@ -66,6 +66,19 @@ def read_outside(program: Program, loop: Carried) -> tuple[int, ...]:
 
 def handed_on(program: Program, loop: Carried) -> tuple[int, ...]:
     """Nodes that the next states need, and that others read as well."""
+    needed = _needed(program, loop)
+    within = needed | {after for _, after in loop.states}
+    users = ((p, program.users(p)) for p in sorted(needed))
+    return tuple(p for p, readers in users if any(user not in within for user in readers))
+
+
+def one_by_one(program: Program) -> int:
+    """Ops that wait for one another because states do: of every step of every loop."""
+    return sum(program.axes[loop.axis] * len(_needed(program, loop)) for loop in loops_of(program))
+
+
+def _needed(program: Program, loop: Carried) -> set[int]:
+    """What of a step the next states are made of."""
     needed = {before for before, _ in loop.states}
     pending = [program.nodes[after].args[1] for _, after in loop.states]
     while pending:
@@ -73,9 +86,7 @@ def handed_on(program: Program, loop: Carried) -> tuple[int, ...]:
         if position in loop.inside and position not in needed:
             needed.add(position)
             pending.extend(program.nodes[position].args)
-    within = needed | {after for _, after in loop.states}
-    users = ((p, program.users(p)) for p in sorted(needed))
-    return tuple(p for p, readers in users if any(user not in within for user in readers))
+    return needed
 
 
 def _states(program: Program) -> dict[int, int]:

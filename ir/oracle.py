@@ -27,6 +27,7 @@ from ir.ops.parts import joined, part_of, without_first
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Prior, Reduce, start_of
 from ir.ops.store import Store
+from ir.oracle_parts import Operands, fused, slices_of
 from ir.program import Program
 from ir.propagation import mapped, reach
 from ir.roundoff import ErrorModel
@@ -91,7 +92,7 @@ def answers(
     """
     _check_inputs(program, inputs)
     coordinates = _coordinates(program, restrict or {})
-    whole = _Evaluation(program, inputs, coordinates, 0, model, xp)
+    whole = _Evaluation(program, inputs, coordinates, 0, model, xp, room=room)
     values = _empty(program, coordinates, xp, {})
     reaches = _empty(program, coordinates, xp, dict.fromkeys(values, np.float32))
 
@@ -164,16 +165,35 @@ def _coordinates(program: Program, restrict: Mapping[str, Array]) -> dict[str, A
 # --- pieces -----------------------------------------------------------------------------------
 
 
+def pieces_of(program: Program, restrict: Mapping[str, Array], room: int) -> int:
+    """In how many pieces `answers` evaluates, each of which takes all steps of a loop."""
+    return math.prod(count for _, count in _pieces(program, _coordinates(program, restrict), room))
+
+
 def _pieces(program: Program, coordinates: Mapping[str, Array], room: int) -> list[tuple[str, int]]:
-    """(axis, number of pieces) such that intermediates of one piece stay below the limit."""
+    """(axis, number of pieces) such that intermediates of one piece stay below the limit.
+
+    What a loop makes and nobody else reads is there for some steps at a time.
+    """
     stores = [store.axes for _, store in program.stores()]
     reduced = reduced_axes(program)
     common = [axis for axis in stores[0] if all(axis in axes for axes in stores)]
     lengths = {axis: len(values) for axis, values in coordinates.items()}
+    passing = {
+        position: loop.axis
+        for loop in loops_of(program)
+        for position in loop.inside - set(read_outside(program, loop))
+    }
     plan: list[tuple[str, int]] = []
     for axis in (axis for axis in common if axis not in reduced):
-        tiles = [program.nodes[i].axes for i in _formed(program, with_inputs=not plan)]
-        sizes = [math.prod(lengths[a] for a in axes) for axes in tiles if axis in axes]
+        tiles = [
+            (program.nodes[i].axes, passing.get(i)) for i in _formed(program, with_inputs=not plan)
+        ]
+        sizes = [
+            math.prod(min(lengths[a], _STEPS if a == along else lengths[a]) for a in axes)
+            for axes, along in tiles
+            if axis in axes
+        ]
         count = min(lengths[axis], math.ceil(8 * max(sizes, default=0) / room))
         if count > 1:
             plan.append((axis, count))
@@ -188,20 +208,8 @@ def _formed(program: Program, with_inputs: bool) -> Iterator[int]:
             size = math.prod(program.scope.tensors[node.op.tensor].shape)
             if math.prod(program.axes[axis] for axis in node.axes) <= size:
                 continue
-        if not _fused(program, position):
+        if not fused(program, position):
             yield position
-
-
-def _fused(program: Program, position: int) -> bool:
-    """Whether a node is a product that only sums read, so that it is never formed."""
-    node = program.nodes[position]
-    if not (isinstance(node.op, Map) and node.op.function == "mul"):
-        return False
-    users = [program.nodes[user] for user in program.users(position)]
-    return all(
-        isinstance(u.op, (Reduce, Carry)) and u.op.kind == "sum" and u.args.count(position) == 1
-        for u in users
-    )
 
 
 def _fill(
@@ -217,15 +225,9 @@ def _fill(
             keep(position, store.tensor, index, evaluation.value(position))
         return
     axis, count = plan[0]
-    for part in _parts(len(evaluation.coordinates[axis]), count):
+    for part in slices_of(len(evaluation.coordinates[axis]), count):
         piece = evaluation.narrowed(axis, part)
         _fill(piece, plan[1:], {**where, axis: part}, keep)
-
-
-def _parts(length: int, count: int) -> Iterator[slice]:
-    step = math.ceil(length / max(count, 1)) or 1
-    for start in range(0, length, step):
-        yield slice(start, min(start + step, length))
 
 
 # --- evaluation on demand ---------------------------------------------------------------------
@@ -238,8 +240,10 @@ class _Evaluation:
     def __init__(
         self, program: Program, arrays: Mapping[str, Array], coordinates: dict[str, Array],
         block: int, model: ErrorModel | None = None, xp: Any = np, rounds: bool = False,
+        room: int = 4 * _PIECE,
     ) -> None:  # fmt: skip
         self.program = program
+        self.room = room
         self.arrays = arrays
         self.coordinates = coordinates
         self.block = block
@@ -258,8 +262,9 @@ class _Evaluation:
         """The same at a part of `axis`; nodes in `running` have values of their own there."""
         coordinates = {**self.coordinates, axis: self.coordinates[axis][part]}
         child = _Evaluation(
-            self.program, self.arrays, coordinates, self.block, self.model, self.xp, self.rounds
-        )
+            self.program, self.arrays, coordinates, self.block, self.model, self.xp, self.rounds,
+            self.room,
+        )  # fmt: skip
         child.parent, child.axis, child.running = self, axis, running
         return child
 
@@ -285,6 +290,10 @@ class _Evaluation:
 
     def _compute(self, position: int) -> TileArray:
         """The value of a node that neither streams nor steps, its axes in the order of its type."""
+        parts = Operands(self, position).parts()
+        if len(parts) > 1:
+            tiles = [part.value(position) for part in parts]
+            return joined(tiles, parts[0].axis, self.program.nodes[position].axes, self.xp)
         found, axes = self._found(position), self.program.nodes[position].axes
         if found.axes == axes or set(found.axes) != set(axes):
             return found
@@ -330,7 +339,7 @@ class _Evaluation:
         """The first operand of a reduction, reduced; a product is summed without forming it."""
         node = self.program.nodes[position]
         body = node.args[0]
-        if kind == "sum" and _fused(self.program, body) and body not in self.known:
+        if kind == "sum" and fused(self.program, body) and body not in self.known:
             return self._meant(Contract(over, node.dtype), self.program.nodes[body].args)
         return self._meant(Reduce(kind, over), (body,))
 
@@ -352,7 +361,7 @@ class _Evaluation:
         reads = read_outside(self.program, loop)
         handed = handed_on(self.program, loop)
         found: dict[int, list[TileArray]] = {position: [] for position in reads}
-        for part in _parts(steps, math.ceil(steps / self._steps_at_once(loop.axis, handed))):
+        for part in slices_of(steps, math.ceil(steps / self._steps_at_once(loop.axis, handed))):
             held: dict[int, list[TileArray]] = {position: [] for position in handed}
             for point in range(part.start, part.stop):
                 step = _Steps(self, loop, slice(point, point + 1), states)
@@ -388,7 +397,7 @@ class _Evaluation:
         length = len(self.coordinates[axis])
         step = self.block or max(1, math.ceil(length / 3))
         states = {} if length else {member: self._untouched(member) for member in members}
-        for part in _parts(length, math.ceil(length / step)):
+        for part in slices_of(length, math.ceil(length / step)):
             child = self.narrowed(axis, part, running)
             states = _advance(child, members, states)
         self.known.update(states)
@@ -411,10 +420,14 @@ class _Steps(_Evaluation):
         coordinates = {**around.coordinates, loop.axis: around.coordinates[loop.axis][place]}
         super().__init__(
             around.program, around.arrays, coordinates, around.block, around.model, around.xp,
-            around.rounds,
+            around.rounds, around.room,
         )  # fmt: skip
         self.around, self.loop, self.place = around, loop, place
         self.known.update(known)
+
+    @cached_property
+    def loops(self) -> dict[int, Carried]:
+        return self.around.loops
 
     def value(self, position: int) -> TileArray:
         if position not in self.known:

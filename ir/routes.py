@@ -15,18 +15,24 @@ from ir.rewrite.forms import Rates, forms_of
 from ir.schedule import Schedule
 from ir.space import Space
 
+RESIDENT = 3  # forms, the one as written and those of least work, of which residences are looked at
+
 
 def space_of_forms(
     program: Program,
     rates: Rates,
     ideal: Callable[[Program], float],
-    space: Callable[[Program, float | None], Space],
+    space: Callable[[Program, float | None, bool], Space],
 ) -> Space:
     """The space of every form. `space` is asked with what costs are relative to, which is the least
-    `ideal` of all forms; with none where there is one form."""
+    `ideal` of all forms, none where there is one form; and for the first few, with all residences.
+    """
     forms = forms_of(program, rates).offered
     least = min(ideal(form.program) for form in forms) if len(forms) > 1 else None
-    spaces = {form.name: space(form.program, least) for form in forms}
+    spaces = {
+        form.name: space(form.program, least, number < RESIDENT)
+        for number, form in enumerate(forms)
+    }
     return Alternatives(FORM, spaces, next(iter(program.axes), program.name)).space()
 
 

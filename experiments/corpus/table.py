@@ -52,7 +52,9 @@ def page(head: Row, rows: Mapping[str, Row]) -> str:
 def _line(name: str, row: Row) -> str:
     trouble = _trouble(row).replace("|", "/")
     if "seconds" not in row:
-        why = trouble or ("not timed" if "schedule" in row else "not searched")
+        why = trouble or ("not searched" if "schedule" not in row else "not timed")
+        if "schedule" in row:
+            why += f"; {row['found_seconds'] * 1e3:.4f} in its search, beside others"
         return f"| {name} | {row['setting']} | {why}" + " |" * 9
     share = f"{row['share']:.3f}" if row.get("share") else ""
     bound = f"{row['bound'] * 1e3:.4f}" if row.get("bound") else ""

@@ -26,6 +26,7 @@ from explorer.exporters.base import (
     refuse_name,
 )
 from explorer.exporters.cuda_module import MODULE
+from explorer.runtime.launching import attribute_of
 from explorer.runtime.once import ask_once
 from ir.dtypes import numpy_dtype
 from ir.kernel import Argument, Kernel
@@ -131,7 +132,9 @@ def _launch_lines(launch: Mapping[str, Any]) -> list[str]:
     grid, cluster = (" x ".join(map(str, launch[key])) for key in ("grid", "cluster"))
     lines = [f"  {launch['name']}: grid {grid}, cluster {cluster}, {launch['block']} threads"]
     lines[0] += f" a block, {launch['shared']:,} bytes of dynamic shared memory"
-    if launch.get("early"):
+    if launch.get("cooperative"):
+        lines.append("    launched cooperatively: all blocks have to run at a time")
+    elif launch.get("early"):
         lines.append("    launched with programmatic stream serialization allowed, or without")
     lines += [
         f"    first clear {count:,} bytes of the workspace at {offset:,}"
@@ -199,8 +202,8 @@ def _kernel_row(
 ) -> tuple[object, ...]:
     order = [argument.name for argument in (*inputs, *outputs)]
     parameters = tuple(_parameter_row(parameter, order) for parameter in launch["parameters"])
-    clear, early = tuple(map(tuple, launch.get("zero", ()))), launch.get("early", False)
-    sizes = launch["block"], launch["shared"], clear, early
+    clear = tuple(map(tuple, launch.get("zero", ())))
+    sizes = launch["block"], launch["shared"], clear, attribute_of(launch)
     return launch["name"], tuple(launch["grid"]), tuple(launch["cluster"]), *sizes, parameters
 
 

@@ -42,7 +42,6 @@ KERNELS = $kernels
 _PLANS_KEPT = 512
 _ALIGNMENT = 16
 _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTER = 8, 14  # function attributes, as in cuda.h
-_PROGRAMMATIC_SERIALIZATION = 6  # a launch attribute
 
 _AS_IT_IS = contextlib.nullcontext()
 _lock = threading.Lock()
@@ -309,14 +308,15 @@ def _pack(cupy, kind, code, device, stream, addresses):
         addresses = (*addresses, _workspace(kind, device, stream))
     calls, kept = [], []
     for function, kernel in zip(code.functions, KERNELS):
-        _, grid, _, block, shared, clear, early, parameters = kernel
+        _, grid, _, block, shared, clear, attribute, parameters = kernel
         for offset, count in clear:
             what = (addresses[-1] + offset, 0, count, stream)
             calls.append((cupy.cuda.runtime.memsetAsync, what))
         words, pointers = _parameters(parameters, addresses)
-        if early:
-            sizes = _Sizes((*grid, block, 1, 1, shared), stream, ctypes.pointer(_EARLY), 1)
-            calls.append((_launch_early, (ctypes.byref(sizes), function, pointers)))
+        if attribute:
+            asked = ctypes.pointer(_Attribute(attribute, (1,)))
+            sizes = _Sizes((*grid, block, 1, 1, shared), stream, asked, 1)
+            calls.append((_launch_with, (ctypes.byref(sizes), function, pointers)))
         else:
             what = (function, *grid, block, 1, 1, shared, stream, ctypes.addressof(pointers), 0)
             calls.append((cupy.cuda.driver.launchKernel, what))
@@ -333,9 +333,6 @@ class _Attribute(ctypes.Structure):
     _fields_ = (("name", ctypes.c_uint64), ("value", ctypes.c_int * 16))
 
 
-_EARLY = _Attribute(_PROGRAMMATIC_SERIALIZATION, (1,))
-
-
 class _Sizes(ctypes.Structure):
     """CUlaunchConfig: blocks, threads and bytes of shared memory; stream; attributes."""
 
@@ -345,7 +342,7 @@ class _Sizes(ctypes.Structure):
     )  # fmt: skip
 
 
-def _launch_early(sizes, function, pointers):
+def _launch_with(sizes, function, pointers):
     error = _driver().cuLaunchKernelEx(sizes, ctypes.c_void_p(function), pointers, None)
     if error:
         raise RuntimeError(f"{NAME}: the driver does not launch it (CUresult {error})")

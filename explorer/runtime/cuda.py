@@ -24,7 +24,7 @@ from explorer.check import Bounds, Verdict, poison
 from explorer.runtime import nvrtc
 from explorer.runtime.base import Array, Binary, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
-from explorer.runtime.launching import Configuration, configuration
+from explorer.runtime.launching import Configuration, attribute_of, configuration
 from explorer.runtime.tensor_map import encode
 from ir.dtypes import numpy_dtype
 from ir.errors import MissingTarget
@@ -318,8 +318,8 @@ class CudaKernel:
         clears = tuple(
             (arrays["workspace"].data.ptr + start, size) for start, size in kernel["zero"]
         )
-        grid, early = tuple(kernel["grid"]), kernel.get("early", False)
-        sizes = configuration(grid, kernel["block"], kernel["shared"], early)
+        grid, attribute = tuple(kernel["grid"]), attribute_of(kernel)
+        sizes = configuration(grid, kernel["block"], kernel["shared"], attribute)
         return _Call(function, sizes, addresses, clears, (values, arrays, self._module))
 
     def __call__(self, *operands: Array) -> float:

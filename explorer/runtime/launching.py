@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
+from typing import Any
 
+_COOPERATIVE = 2  # CU_LAUNCH_ATTRIBUTE_COOPERATIVE
 _EARLY = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 _VALUE_BYTES = 64
 
@@ -31,17 +34,25 @@ class Configuration(ctypes.Structure):
     )
 
 
+def attribute_of(kernel: Mapping[str, Any]) -> int:
+    """The launch attribute that a kernel of a plan asks for, 0 if none: that all of its blocks run
+    at a time, or that it may start while the one before it in the stream still runs."""
+    if kernel.get("cooperative"):
+        return _COOPERATIVE
+    return _EARLY if kernel.get("early") else 0
+
+
 def configuration(
-    grid: tuple[int, int, int], block: int, shared: int, early: bool
+    grid: tuple[int, int, int], block: int, shared: int, attribute: int = 0
 ) -> Configuration:
     """Blocks, threads of a block, bytes of dynamic shared memory; the stream is filled in later.
 
-    `early` lets the kernel start while the one before it in the stream still runs.
+    `attribute` is what `attribute_of` a kernel says.
     """
     found = Configuration(grid, (block, 1, 1), shared)
-    if early:
+    if attribute:
         attributes = (Attribute * 1)()
-        attributes[0].identifier = _EARLY
+        attributes[0].identifier = attribute
         attributes[0].value[0] = 1
         found.attributes, found.count = attributes, 1
     return found

@@ -13,6 +13,7 @@ from ir import (
     Graph,
     Tile,
     UsageError,
+    cast,
     contract,
     cumulative,
     decay,
@@ -102,6 +103,7 @@ def retention_chunked(
 
     Inside a chunk as attention with weights exp(rate * (i - j)) for j <= i; what comes before it is
     in the state. t = c * chunk + i: the arrays are those of `retention`, as (b, c, i, heads, d).
+    Factors of products are of `dtype`.
     """
     bb, c, head = g.axes(b=b, c=chunks_of("retention_chunked", t, chunk), h=heads)
     i, j, dd, dvv = g.axes(i=chunk, j=chunk, d=d, dv=dv or d)
@@ -110,10 +112,11 @@ def retention_chunked(
     v = g.input("V", (bb, c, j, head, dvv), dtype)
     rate = g.input("rate", (head,), "f32", decay(0.5))
     weight = where(g.iota(j) <= i, exp(rate * maximum(g.iota(i) - j, 0)), 0.0)
-    inner = contract(contract(q, k, over=dd) * weight, v, over=j)
-    added = contract(k * exp(rate * (chunk - 1 - g.iota(j))), v, over=j)
+    inner = contract(cast(contract(q, k, over=dd) * weight, dtype), v, over=j)
+    added = contract(cast(k * exp(rate * (chunk - 1 - g.iota(j))), dtype), v, over=j)
     carried = recurrence(exp(rate * chunk), added, c).at(c=c - 1, fill=0)
-    outer = contract(q * exp(rate * (g.iota(i) + 1)), carried, over=dd)
+    weighted = cast(q * exp(rate * (g.iota(i) + 1)), dtype)
+    outer = contract(weighted, cast(carried, dtype), over=dd)
     g.output("O", (inner + outer) * (1 / math.sqrt(d)), dtype, (bb, c, i, head, dvv))
 
 
@@ -154,7 +157,8 @@ def gla_chunked(
     """O[t] = Q[t] S[t] / sqrt(d), S[t] = diag(exp(G[t])) S[t - 1] + K[t] V[t]^T, chunk by chunk.
 
     With the gates' sums up to each point of a chunk, A[i], the weight of j <= i is the sum over d
-    of Q[i] K[j] exp(A[i] - A[j]). t = c * chunk + i: the arrays are those of `gla`.
+    of Q[i] K[j] exp(A[i] - A[j]). t = c * chunk + i: the arrays are those of `gla`. Factors of
+    products are of `dtype`.
     """
     bb, c, head = g.axes(b=b, c=chunks_of("gla_chunked", t, chunk), h=heads)
     i, j, dd, dvv = g.axes(i=chunk, j=chunk, d=d, dv=dv or d)
@@ -163,10 +167,10 @@ def gla_chunked(
     total = cumulative("sum", g.input("G", (bb, c, i, head, dd), "f32", decay(0.5)), i)
     k, others, whole = k.at(i=j), total.at(i=j), total.at(i=chunk - 1)
     apart = where(g.iota(j) <= i, total - others, -math.inf)
-    inner = contract(reduce("sum", q * k * exp(apart), over=dd), v, over=j)
-    added = contract(k * exp(whole - others), v, over=j)
+    inner = contract(cast(reduce("sum", q * k * exp(apart), over=dd), dtype), v, over=j)
+    added = contract(cast(k * exp(whole - others), dtype), v, over=j)
     carried = recurrence(exp(whole), added, c).at(c=c - 1, fill=0)
-    outer = contract(q * exp(total), carried, over=dd)
+    outer = contract(cast(q * exp(total), dtype), cast(carried, dtype), over=dd)
     g.output("O", (inner + outer) * (1 / math.sqrt(d)), dtype, (bb, c, i, head, dvv))
 
 

@@ -14,6 +14,7 @@ from ir import (
     Graph,
     Tile,
     UsageError,
+    cast,
     contract,
     cumulative,
     exp,
@@ -91,8 +92,12 @@ def mamba2(
 
 
 def _added(total: Tile, dt: Tile, x: Tile, left: Tile, j: Axis) -> Tile:
-    """What the positions j of a chunk add to the state at its end; `total` sums dt A up to each."""
-    return contract(left, x * (dt * exp(total.at(j=j.extent - 1) - total)), over=j)
+    """What the positions j of a chunk add to the state at its end; `total` sums dt A up to each.
+
+    Factors of products are rounded to the type of the arrays, here and in `_outputs`.
+    """
+    weighted = x * (dt * exp(total.at(j=j.extent - 1) - total))
+    return contract(left, cast(weighted, x.dtype), over=j)
 
 
 def _outputs(
@@ -102,8 +107,8 @@ def _outputs(
     """S C at the positions i of a chunk: from the positions j <= i of it, and from before it."""
     own = total.at(j=i)
     weight = exp(where(total.graph.iota(j) <= i, own - total, -math.inf))
-    inner = contract(products * weight * dt, x, over=j)
-    return inner + contract(right, before, over=n) * exp(own)
+    inner = contract(cast(products * weight * dt, x.dtype), x, over=j)
+    return inner + contract(right, cast(before, right.dtype), over=n) * exp(own)
 
 
 @operator
@@ -113,7 +118,8 @@ def mamba2_chunked(
 ) -> None:  # fmt: skip
     """y[t] = S[t] C[t] + D x[t], S[t] = exp(dt[t] A) S[t - 1] + dt[t] x[t] B[t]^T, chunk by chunk.
 
-    t = c * chunk + i: the arrays are those of `mamba2`, with (b, c, i) for (b, t).
+    t = c * chunk + i: the arrays are those of `mamba2`, with (b, c, i) for (b, t). Factors of
+    products are of `dtype`.
     """
     bb, c, gg = g.axes(b=b, c=chunks_of("mamba2_chunked", t, chunk), g=groups)
     h, i, j = g.axes(h=_groups("mamba2_chunked", heads, groups), i=chunk, j=chunk)
@@ -139,7 +145,7 @@ def mamba2_chunk_state(
 
     What each chunk adds to the state at its end; a is the sum of dt A up to each point of a chunk.
     x is (b, c, i, groups, heads / groups, p), B (b, c, i, groups, n), a and dt (b, heads, c, i), S
-    (b, c, heads, p, n).
+    (b, c, heads, p, n). Factors of products are of `dtype`.
     """
     bb, c, gg = g.axes(b=b, c=chunks_of("mamba2_chunk_state", t, chunk), g=groups)
     h, j, pp, nn = g.axes(h=_groups("mamba2_chunk_state", heads, groups), j=chunk, p=p, n=n)
@@ -157,7 +163,7 @@ def mamba2_chunk_scan(
     """y[c, i] = exp(a[c, i]) S[c] C[i] + sum_j<=i CB[c, i, j] exp(a[i] - a[j]) dt[j] x[j] + D x[i].
 
     S is the state before each chunk, CB the products of C and B inside it; a and the other arrays
-    are as in `mamba2_chunk_state`, CB is (b, c, groups, i, j).
+    are as in `mamba2_chunk_state`, CB is (b, c, groups, i, j). Factors of products are of `dtype`.
     """
     bb, c, gg = g.axes(b=b, c=chunks_of("mamba2_chunk_scan", t, chunk), g=groups)
     h, i, j = g.axes(h=_groups("mamba2_chunk_scan", heads, groups), i=chunk, j=chunk)

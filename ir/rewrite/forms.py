@@ -87,6 +87,11 @@ class Form:
         return first if first.startswith(NAME) else ""
 
     @property
+    def kind(self) -> str:
+        """The first step without its size, where that is a matter of size."""
+        return NAME if self.family else ""
+
+    @property
     def name(self) -> str:
         """Of its first and last rule, and of its canonical form: the same in any version."""
         if not self.steps:
@@ -145,7 +150,7 @@ class _Search:
     def _steps(self, form: Form) -> Iterator[tuple[Step, bool, Program]]:
         if not form.steps:
             for name, node, program in chunked(form.program):
-                yield Step(name, node), False, program
+                yield Step(name, node), True, program  # differences of sums up to two points
         yield from rewritten(form.program)
 
     def _least(self) -> float:

@@ -24,10 +24,12 @@ from ir.target import Backend, Hardware, get_backend
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.block_rules import OptionRules
 from ir.targets.cuda.emulate import MODES, compiler, emulate
+from ir.targets.cuda.engines import residence_space
 from ir.targets.cuda.hardware import known_hardware
 from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_plan import make_mma_plan
+from ir.targets.cuda.residences import USUAL
 from tests.judging import bounds_of
 from tests.targets import unforeseen
 from tests.targets.test_cpu_space import NARROW, WIDE
@@ -210,7 +212,7 @@ def test_where_warps_meet_fits_the_card() -> None:
     program = unforeseen.nearest.build(m=300, n=200, d=120)
     (kernel,) = kernels_of(program, ADA)
     assert isinstance(kernel, BlockKernel)
-    space = CUDA.space(program, ADA)
+    space = residence_space(program, ADA, None, USUAL)
     rows = space.sample(np.random.default_rng(0), 40)
     bounds = OptionRules(kernel).bytes(space.columns(rows))
     for row, bound in zip(rows, bounds, strict=True):

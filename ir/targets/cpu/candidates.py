@@ -43,7 +43,7 @@ def space_of(program: Program, hardware: Hardware) -> Space:
         program,
         rates_of(hardware),
         lambda form: ideal_of(form, hardware),
-        lambda form, least: _space_of(form, hardware, least),
+        lambda form, least, _: _space_of(form, hardware, least),
     )
 
 

@@ -83,7 +83,7 @@ def _buffer(plan: Plan, position: int, node: int, axes: tuple[str, ...], dtype: 
     for user, table in enumerate(staged.uses):
         for use in table.get(position, ()):
             source = use.node if use.final else staged.program.nodes[use.node].args[0]
-            if source == node:
+            if node in (source, use.node):  # a running value may be kept as it was before a block
                 paths.append(plan.leaves[staged.stages[user].name].path())
     path = _common(paths)
     binding = plan.bindings[stage.name]

@@ -85,7 +85,7 @@ class CudaBackend:
             inhabited(program),
             rates_of(hardware),
             lambda form: least_clocks(form, hardware),
-            lambda form, least: space_of(form, hardware, least),
+            lambda form, least, all_of_it: space_of(form, hardware, least, all_of_it),
         )
 
     def _refuse_too_large(self, program: Program, hardware: Hardware) -> None:
@@ -107,8 +107,8 @@ class CudaBackend:
 
         written = inhabited(program)
         form, schedule = formed(written, schedule, rates_of(hardware))
-        route = route_of(form, schedule.as_dict(), hardware)
-        kernel = lower_all(form, route.own(schedule.as_dict()), hardware, route.engine)
+        route, values = route_of(form, schedule, hardware)
+        kernel = lower_all(form, values, hardware, route.engine, route.residence)
         return as_given(kernel, written)
 
     def listings(
@@ -121,7 +121,7 @@ class CudaBackend:
         from ir.targets.cuda.listings import listings_of
 
         form, own = formed(inhabited(program), schedule, rates_of(hardware))
-        return listings_of(form, own.as_dict(), hardware)
+        return listings_of(form, own, hardware)
 
     def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:
         """Unused: CUDA kernels are exported as text, cubin and a Python module."""

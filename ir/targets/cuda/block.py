@@ -40,6 +40,7 @@ from ir.targets.cuda.block_options import (
     chosen,
     option_decisions,
 )
+from ir.targets.cuda.block_parts import shared_loops
 from ir.targets.cuda.block_rules import OptionRules
 from ir.targets.cuda.block_seeds import legal_seeds, whole_seeds
 from ir.targets.cuda.frame import WARP
@@ -309,7 +310,30 @@ class BlockKernel:
                 (32, 8, True, {}), (1024, 32, True, {}),
             )
         ]  # fmt: skip
-        return self._with_options(found)
+        return self._with_options(found + self._shared(found))
+
+    @property
+    def _parts(self) -> tuple[int, ...]:
+        """Of how many parts a sum may be."""
+        name = self.name(PARTS)
+        domains = (decision.domain for decision in self.options if decision.name == name)
+        return tuple(map(int, next(domains, (1,))))
+
+    def _shared(
+        self, found: Sequence[tuple[dict[str, Value], Mapping[str, Value]]]
+    ) -> list[tuple[dict[str, Value], Mapping[str, Value]]]:
+        """The same, with so many parts of sums that there is a block for every processor."""
+        shared: list[tuple[dict[str, Value], Mapping[str, Value]]] = []
+        loops, room = shared_loops(self.program), int(self.hardware["sms"])
+        for values, changed in found:
+            tiles = {axis: int(values[self.name(f"tile.{axis}")]) for axis in self.program.axes}
+            counts = {axis: -(-extent // tiles[axis]) for axis, extent in self.program.axes.items()}
+            blocks = prod(n for axis, n in counts.items() if axis not in self.shape.reduced)
+            steps = max((n for axis, n in counts.items() if axis in loops), default=1)
+            parts = [n for n in self._parts if n * blocks <= room and n <= steps]
+            if parts and parts[-1] > 1:
+                shared.append((values, {**changed, WALKERS: 0, PARTS: parts[-1]}))
+        return shared
 
     @property
     def _sums_across(self) -> bool:

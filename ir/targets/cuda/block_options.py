@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ir.columns import Decision
 from ir.dtypes import dtype_of
@@ -22,6 +23,8 @@ from ir.targets.cuda.transfers import LEAST_COPY
 
 KEEP, LOADS, STORES = "keep", "loads", "stores"
 WALKERS, AHEAD, PARTS = "walkers", "ahead", "parts"
+PARTS_USUAL, PARTS_MORE = (1, 2, 4, 8, 16, 32, 64), (128, 256)
+FEW = 16  # elements of outputs for each processor, below which their sums may have more parts
 WAITS, SHARED, REGISTERS = "waits", "shared", "registers"
 NEEDED, FIRST = "needed", "first"
 PLAIN, STREAM = "plain", "stream"
@@ -80,12 +83,18 @@ def option_decisions(program: Program, hardware: Hardware, name: Name, axis: str
         offer(WAITS, (SHARED, REGISTERS), "pipeline",
               "where the loads of later steps wait")  # fmt: skip
     if shared_loops(program):
-        offer(PARTS, (1, 2, 4, 8, 16, 32, 64), "split",
+        few = stored_points(program) < FEW * int(hardware["sms"])
+        offer(PARTS, (*PARTS_USUAL, *PARTS_MORE) if few else PARTS_USUAL, "split",
               "blocks that share a walk; the last of them to arrive adds the parts")  # fmt: skip
     if hardware["major"] >= 9 and any(isinstance(node.op, Load) for node in program.nodes):
         offer(PREFETCH, (0, 1, 2, 4), "pipeline",
               "first steps that are asked for while the kernel before still runs")  # fmt: skip
     return found
+
+
+def stored_points(program: Program) -> int:
+    """Elements of the largest output."""
+    return max(prod(program.axes[axis] for axis in store.axes) for _, store in program.stores())
 
 
 def copies_words(program: Program, position: int) -> bool:

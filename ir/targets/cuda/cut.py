@@ -66,18 +66,27 @@ def cut_program(
     return tuple(_kernels(program, cuts, joined))
 
 
+def stored_at(
+    program: Program, nodes: set[int], taken: frozenset[str] = frozenset()
+) -> tuple[Program, ...]:
+    """Programs in order of execution, the values of `nodes` in memory between them, by names that
+    are not `taken`; outputs that share a reduction stay together."""
+    cuts = [_cut(program, node, taken) for node in sorted(nodes)]
+    return tuple(_kernels(program, cuts, joined=True))
+
+
 def _unlike_products(program: Program) -> set[int]:
     """Products that meet a larger one summed over other axes, beside which no kernel has them."""
     found: set[int] = set()
     for position in range(len(program.nodes)):
         sources = depends_on_reduction(program, position)
-        products = [s for s in sources if _for_tensor_cores(program, s)]
+        products = [s for s in sources if is_for_tensor_cores(program, s)]
         if len(products) < 2 or is_reduction(program.nodes[position]):
             continue
         largest = max(products, key=lambda s: _multiplications(program, s))
         for other in products:
             if not _alike(program, (largest, other)):
-                found.add(_boundary(program, other))
+                found.add(boundary_of(program, other))
     return found
 
 
@@ -104,7 +113,7 @@ def _boundaries(program: Program, engine: str, alone: bool) -> set[int]:
             found.update(_moved(program, product, engine))
         for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
             if _cuts_apart(program, other, position):
-                found.add(_boundary(program, other))
+                found.add(boundary_of(program, other))
     return found
 
 
@@ -113,7 +122,7 @@ def _moved(program: Program, product: Product, engine: str) -> list[int]:
     operands = (product.a, product.b)
     if engine == MMA:
         found = [r for x in operands for r in depends_on_reduction(program, x)]
-        return [_boundary(program, source) for source in found]
+        return [boundary_of(program, source) for source in found]
     if engine == FMA:
         return []
     moved = [x for x in operands if not _stays(program, x, product.over)]
@@ -123,7 +132,7 @@ def _moved(program: Program, product: Product, engine: str) -> list[int]:
     if any(len(program.nodes[x].axes) > MAP_RANK for x in moved):
         return []
     sources = depends_on_reduction(program, kept) if kept is not None else ()
-    return [*moved, *(_boundary(program, source) for source in sources)]
+    return [*moved, *(boundary_of(program, source) for source in sources)]
 
 
 def _computed(program: Program, product: Product, moved: list[int]) -> int | None:
@@ -149,21 +158,22 @@ def _beside_products(program: Program) -> set[int]:
     found: set[int] = set()
     for position in range(len(program.nodes)):
         sources = depends_on_reduction(program, position)
-        products = {s for s in sources if _for_tensor_cores(program, s)}
+        products = {s for s in sources if is_for_tensor_cores(program, s)}
         if products and not is_reduction(program.nodes[position]):
-            found.update(_boundary(program, s) for s in sources if s not in products)
+            found.update(boundary_of(program, s) for s in sources if s not in products)
     return found
 
 
 def has_products(program: Program) -> bool:
     """Whether tensor cores can compute any of its products."""
     return any(
-        _for_tensor_cores(program, position)
+        is_for_tensor_cores(program, position)
         for position, node in enumerate(program.nodes) if is_reduction(node)
     )  # fmt: skip
 
 
-def _for_tensor_cores(program: Program, position: int) -> bool:
+def is_for_tensor_cores(program: Program, position: int) -> bool:
+    """Whether a node is a product that tensor cores can compute."""
     product = product_of(program, position)
     return product is not None and for_tensor_cores(program, product)
 
@@ -230,7 +240,7 @@ def _in_one_tile(program: Program, product: Product, axes: set[str]) -> bool:
     return any(axes <= side for side in sides) and volume(program, tuple(axes)) <= WHOLE
 
 
-def _boundary(program: Program, position: int) -> int:
+def boundary_of(program: Program, position: int) -> int:
     """The last value, elementwise and over the same axes, that all readers read it through.
 
     What meets it on the way is of no reduction but products over the same axes, as its own is.

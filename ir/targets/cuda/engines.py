@@ -1,4 +1,5 @@
-"""The space of a whole program: its engines side by side, of which a schedule chooses one.
+"""The space of a whole program: its engines side by side, of which a schedule chooses one, in each
+of its residences.
 
 An engine is what computes the products of matrices: "wgmma" (Hopper's tensor cores, fed by TMA),
 "mma" (tensor cores by mma.sync, fed by cp.async) or "fma" (the ordinary units). Each cuts the
@@ -9,17 +10,22 @@ the same on every card.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from ir.alternatives import RESIDENCE, Alternatives, chosen
 from ir.columns import Columns, Decision
+from ir.dtypes import dtype_of
+from ir.errors import UsageError
 from ir.program import Program
 from ir.rewrite.forms import Rates
-from ir.schedule import Value
+from ir.schedule import Schedule, Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
 from ir.targets.cuda.cut import MMA
@@ -34,8 +40,14 @@ from ir.targets.cuda.kernels import (
     kernels_of,
     seeds_of,
 )
+from ir.targets.cuda.residences import JOINED, USUAL, pieces_of, residences
 
 ENGINE = "engine"
+ESTIMATE = "total.estimate"  # the feature that says how long a schedule takes, in powers of two
+NEAR = 0.5  # powers of two from the least time up to which nothing else can be much better
+FAR = 0.5  # powers of two behind the best estimate up to which a residence is offered
+GAIN = 0.1  # powers of two that joined axes have to be worth
+ROOM = 8  # the part of a card's memory that values between kernels may take
 PLAIN = 256  # operations a clock that a processor's plain units do at least, where none are stated
 INTENSITY = 20.0  # plain operations for each byte from memory, where its rate is not known
 FIRST = 0  # the code of the value that idle decisions keep
@@ -51,6 +63,7 @@ class Route:
     kernels: tuple[AnyKernel, ...]
     prefix: str
     alone: bool
+    residence: str = USUAL
 
     def decisions(self) -> list[Decision]:
         when = None if self.alone else (ENGINE, self.engine)
@@ -90,22 +103,30 @@ class Route:
         }
 
 
-@lru_cache(maxsize=128)
-def routes_of(program: Program, hardware: Hardware) -> tuple[Route, ...]:
+@lru_cache(maxsize=256)
+def routes_of(program: Program, hardware: Hardware, residence: str = USUAL) -> tuple[Route, ...]:
     """A route for each engine that can compute the program."""
-    engines = engines_of(program, hardware)
+    engines = engines_of(program, hardware, residence)
     found = []
     for engine in engines:
         prefix = f"{engine}." if engine == MMA or engine != engines[0] else ""
-        kernels = kernels_of(program, hardware, engine)
-        found.append(Route(program, hardware, engine, kernels, prefix, len(engines) == 1))
+        kernels = kernels_of(program, hardware, engine, residence)
+        alone = len(engines) == 1
+        found.append(Route(program, hardware, engine, kernels, prefix, alone, residence))
     return tuple(found)
 
 
-def route_of(program: Program, values: Mapping[str, Value], hardware: Hardware) -> Route:
-    """The route that a schedule takes."""
-    routes = routes_of(program, hardware)
-    return next((r for r in routes if r.engine == values.get(ENGINE)), routes[0])
+def route_of(
+    program: Program, schedule: Schedule, hardware: Hardware
+) -> tuple[Route, dict[str, Value]]:
+    """The route that a schedule takes, and the values of its decisions by its own names.
+
+    Raises UsageError for a residence that the program does not have.
+    """
+    residence, own = chosen(schedule, RESIDENCE, residences(program))
+    values, routes = own.as_dict(), routes_of(program, hardware, residence)
+    route = next((r for r in routes if r.engine == values.get(ENGINE)), routes[0])
+    return route, route.own(values)
 
 
 def rates_of(hardware: Hardware) -> Rates:
@@ -121,9 +142,59 @@ def _rated(peaks: Mapping[str, float]) -> set[str]:
 
 
 @lru_cache(maxsize=64)
-def space_of(program: Program, hardware: Hardware, least: float | None = None) -> Space:
-    """Every decision of a program, with constraints and seeds; costs are relative to `least`."""
-    routes = routes_of(program, hardware)
+def space_of(
+    program: Program, hardware: Hardware, least: float | None = None, residing: bool = True
+) -> Space:
+    """Every decision of a program, with constraints and seeds; costs are relative to `least`.
+
+    If `residing`, where the usual residence is far from that, others that have room for their
+    tensors are tried until one is near it; those are offered whose estimates are not far behind the
+    best.
+    """
+    found = {USUAL: residence_space(program, hardware, least, USUAL)}
+    estimates = {USUAL: _estimate(found[USUAL])}
+    for residence in residences(program)[1:] if residing else ():
+        if min(estimates.values()) <= NEAR:
+            break
+        if _between(program, residence) > int(hardware["memory_bytes"]) // ROOM:
+            continue
+        with contextlib.suppress(UsageError):
+            space = residence_space(program, hardware, least, residence)
+            estimate = _estimate(space)
+            if residence != JOINED or estimate < estimates[USUAL] - GAIN:
+                found[residence], estimates[residence] = space, estimate
+    most = min(estimates.values()) + FAR
+    offered = {r: s for r, s in found.items() if r == USUAL or estimates[r] <= most}
+    return Alternatives(RESIDENCE, offered, next(iter(program.axes), program.name)).space()
+
+
+def _between(program: Program, residence: str) -> int:
+    """Bytes of what kernels leave for each other in a residence."""
+    own = {spec.name for spec in program.tensors}
+    specs = (s for piece in pieces_of(program, residence) for s in piece.program.outputs)
+    return sum(prod(s.shape) * dtype_of(s.dtype).bytes for s in specs if s.name not in own)
+
+
+def _estimate(space: Space) -> float:
+    """Of the seed that looks fastest: how often the time halves from there to the least.
+
+    Seeds that are legal as they are will do; others would have to be mended first.
+    """
+    rows = space.seed_matrix
+    rows = rows[space.legal(rows)] if len(rows) else rows
+    if not len(rows):
+        rows = space.seed_rows(np.random.default_rng(0))
+    if space.features is None or not len(rows):
+        return 0.0
+    names, table = space.features(space.columns(rows))
+    return float(table[:, names.index(ESTIMATE)].min()) if ESTIMATE in names else 0.0
+
+
+def residence_space(
+    program: Program, hardware: Hardware, least: float | None, residence: str
+) -> Space:
+    """The space of all engines in one residence."""
+    routes = routes_of(program, hardware, residence)
     decisions = [decision for route in routes for decision in route.decisions()]
     rules = [rule for route in routes for rule in route.constraints()]
     if len(routes) > 1:

@@ -15,7 +15,7 @@ from ir.dtypes import dtype_of
 from ir.errors import Refusal, UsageError
 from ir.kernel import Argument, Kernel
 from ir.ops.map import Map
-from ir.phases import Phase, phases_of
+from ir.phases import Phase
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint, Space
@@ -29,6 +29,7 @@ from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.plain import PlainCudaKernel
 from ir.targets.cuda.prelude import prelude_text
+from ir.targets.cuda.residences import USUAL, pieces_of
 from ir.targets.cuda.scalars import table_text
 from ir.targets.cuda.splits import (
     ATOMICS,
@@ -60,14 +61,15 @@ JOINED, ALONE, EVERYWHERE = {"joined": True}, {"alone": True}, {"everywhere": Tr
 
 @lru_cache(maxsize=512)
 def kernels_of(
-    program: Program, hardware: Hardware, engine: str | None = None
+    program: Program, hardware: Hardware, engine: str | None = None, residence: str = USUAL
 ) -> tuple[AnyKernel, ...]:
     """One kernel, or several in order where the program is cut; UsageError if none can be.
 
-    `engine` computes the products; by default the first one that can.
+    `engine` computes the products; by default the first one that can. `residence` says what goes
+    through memory anyway.
     """
-    engine = engine or engines_of(program, hardware)[0]
-    phases = phases_of(program)
+    engine = engine or engines_of(program, hardware, residence)[0]
+    phases = pieces_of(program, residence)
     found: list[AnyKernel] = []
     taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
     for phase in phases:
@@ -136,7 +138,7 @@ def _named(program: Program, part: Program, number: int) -> Program:
 
 
 @lru_cache(maxsize=256)
-def engines_of(program: Program, hardware: Hardware) -> tuple[str, ...]:
+def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> tuple[str, ...]:
     """Units that can compute the program's products, those of most operations a second first.
 
     An engine that cuts the program into more kernels than one before it is left out, and plain
@@ -147,7 +149,7 @@ def engines_of(program: Program, hardware: Hardware) -> tuple[str, ...]:
     fewest = MANY
     for engine, kind in KINDS.items():
         try:
-            kernels = kernels_of(program, hardware, engine)
+            kernels = kernels_of(program, hardware, engine, residence)
         except UsageError:
             continue
         if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
@@ -155,7 +157,9 @@ def engines_of(program: Program, hardware: Hardware) -> tuple[str, ...]:
             fewest = len(kernels)
     if found == [RS]:  # what other engines call their decisions does not depend on it
         found, fewest = [], MANY
-    if not found or is_light(program) or len(kernels_of(program, hardware, FMA)) < fewest:
+    if not found or is_light(program):
+        return (*found, FMA)
+    if len(kernels_of(program, hardware, FMA, residence)) < fewest:
         found.append(FMA)
     return tuple(found)
 
@@ -340,20 +344,22 @@ def _asking(kernel: AnyKernel) -> list[str]:
 
 
 def scheduled_kernels(
-    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None
-) -> tuple[tuple[AnyKernel, ...], Mapping[str, Value]]:
+    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None,
+    residence: str = USUAL,
+) -> tuple[tuple[AnyKernel, ...], Mapping[str, Value]]:  # fmt: skip
     """The kernels of a schedule, and the values that they read."""
     choice = str(values.get("split", WHOLE))
     if choice != WHOLE and merge_of(values) == KERNEL:
         return _split(program, choice, values, hardware, engine)
-    return kernels_of(program, hardware, engine), values
+    return kernels_of(program, hardware, engine, residence), values
 
 
 def lower_all(
-    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None = None
-) -> Kernel:
+    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None = None,
+    residence: str = USUAL,
+) -> Kernel:  # fmt: skip
     """The kernel text of a whole program; `values` are those of the engine's decisions."""
-    kernels, values = scheduled_kernels(program, values, hardware, engine)
+    kernels, values = scheduled_kernels(program, values, hardware, engine, residence)
     launches = [launch for kernel in kernels for launch in launches_of(kernel, values)]
     for launch in launches:
         if launch.shared > hardware["shared_bytes"]:

@@ -70,10 +70,11 @@ class Launch:
     zero: tuple[tuple[int, int], ...] = ()
     rooms: tuple[Room, ...] = ()
     early: bool = False  # starts while the kernel before it in the stream ends
+    cooperative: bool = False  # its blocks wait for each other: all of them run at a time
     facts: tuple[tuple[str, int | float | str], ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        found = {
             "name": self.name,
             "grid": [self.grid, 1, 1],
             "block": self.block,
@@ -83,6 +84,7 @@ class Launch:
             "zero": [list(part) for part in self.zero],
             "early": self.early,
         }
+        return found | ({"cooperative": True} if self.cooperative else {})
 
 
 def placed(launch: Launch, places: dict[str, int]) -> Launch:

@@ -8,7 +8,7 @@ from ir.kernel.listing import Listing, staged_steps, steps_of, strip_steps
 from ir.kernel.synchronise import synchronised
 from ir.program import Program
 from ir.rewrite.inhabited import inhabited
-from ir.schedule import Value
+from ir.schedule import Schedule, Value
 from ir.target import Hardware
 from ir.targets.cuda.engines import route_of
 from ir.targets.cuda.kernels import AnyKernel, launches_of, scheduled_kernels
@@ -21,13 +21,11 @@ from ir.targets.cuda.tensor_plan import Plan
 NONE = "no body: its text is written in order, not scheduled"
 
 
-def listings_of(
-    program: Program, values: Mapping[str, Value], hardware: Hardware
-) -> tuple[Listing, ...]:
+def listings_of(program: Program, schedule: Schedule, hardware: Hardware) -> tuple[Listing, ...]:
     """One for each kernel that is launched."""
     program = inhabited(program)
-    route = route_of(program, values, hardware)
-    kernels, own = scheduled_kernels(program, route.own(values), hardware, route.engine)
+    route, values = route_of(program, schedule, hardware)
+    kernels, own = scheduled_kernels(program, values, hardware, route.engine, route.residence)
     return tuple(found for kernel in kernels for found in _listed(kernel, own))
 
 

@@ -23,9 +23,9 @@ from ir.target import Hardware
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.overlap import starts_early
 from ir.targets.cuda.plain_cuts import PlainCuts, spec_bytes
-from ir.targets.cuda.plain_step import PlainStep, Settings
+from ir.targets.cuda.plain_step import RESIDENT, PlainStep, Settings
 
-THREADS, FOLD, RUN = "threads", "fold", "run"
+THREADS, FOLD, RUN, TEAM = "threads", "fold", "run", "team"
 THREAD, BLOCK = "thread", "block"
 _CUTS = 6  # ways to cut among the seeds
 _LONG = 512  # iterations of a fold from which blocks come first among seeds
@@ -80,11 +80,31 @@ class PlainCudaKernel:
         if self.folds:
             why = "neighbours along the axis that a thread of a block takes at a time"
             found.append(Decision(self.name(RUN), (1, 2, 4, 8), "binding", owner, why))
+        if len(self.whole.teams) > 1:
+            why = "blocks that share a point and meet in memory, where points are few"
+            found.append(Decision(self.name(TEAM), self.whole.teams, "binding", owner, why, 1,
+                                  unsaid=1))  # fmt: skip
         return found + self.cuts.decisions()
 
     def constraints(self) -> list[Constraint]:
-        cuts = self.cuts.constraints(self._room)
-        return [*cuts, self._neighbours()] if self.chooses else cuts
+        found = self.cuts.constraints(self._room)
+        found += [self._neighbours()] if self.chooses else []
+        return found + ([self._resident()] if len(self.whole.teams) > 1 else [])
+
+    def _resident(self) -> Constraint:
+        """Blocks that wait for each other all have to run at a time."""
+        team, threads = self.name(TEAM), self.name(THREADS)
+        most, points = int(self.hardware["sms"]) * RESIDENT, self.points
+
+        def check(columns: Columns) -> Any:
+            return (columns[team] == 1) | (columns[team] * columns[threads] * points <= most)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            count = points * int(values[team]) * int(values[threads])
+            return f"{team}={values[team]} makes {count:,} threads, of which {most:,} run at a time"
+
+        needs = "blocks that wait for each other all run"
+        return Constraint(team, needs, check, explain, reads=(team, threads))
 
     def _room(self, pieces: int) -> int:
         """Bytes that the parts of so many pieces take."""
@@ -119,7 +139,10 @@ class PlainCudaKernel:
     def _uncut_seeds(self) -> list[dict[str, Value]]:
         """Blocks first where points are few or the axis is long."""
         if not self.folds:
-            return [{self.name(THREADS): threads} for threads in (128, 256, 64, 512)]
+            plain: list[dict[str, Value]] = [
+                {self.name(THREADS): threads} for threads in (128, 256, 64, 512)
+            ]
+            return self._team_seeds() + plain
         blocks = [self._seed(*one) for one in ((256, 4), (128, 8), (256, 1), (64, 4), (512, 4))]
         if not self.chooses:
             return blocks
@@ -127,6 +150,15 @@ class PlainCudaKernel:
         longest = max(fold.extent for fold in self.folds)
         few = self.points < 64 * int(self.hardware["sms"])
         return blocks + alone if few or longest >= _LONG else alone + blocks
+
+    def _team_seeds(self) -> list[dict[str, Value]]:
+        """The largest teams that all run."""
+        most = int(self.hardware["sms"]) * RESIDENT // self.points
+        found: list[dict[str, Value]] = []
+        for threads in (256, 512, 128) if len(self.whole.teams) > 1 else ():
+            team = max(team for team in self.whole.teams if team * threads <= most)
+            found.append({self.name(THREADS): threads, self.name(TEAM): team})
+        return found
 
     def _seed(self, threads: int, run: int, way: str = BLOCK) -> dict[str, Value]:
         found: dict[str, Value] = {self.name(THREADS): threads, self.name(RUN): run}
@@ -139,7 +171,8 @@ class PlainCudaKernel:
         if self._is_chosen(step):
             grouped = values[self.name(FOLD)] == BLOCK
         threads, run = values[self.name(THREADS)], values.get(self.name(RUN), 1)
-        return Settings(int(threads), grouped, int(run), starts_early(values))
+        team = int(values.get(self.name(TEAM), 1)) if step is self.whole else 1
+        return Settings(int(threads), grouped, int(run), starts_early(values), team)
 
     def grouped(self, step: PlainStep, columns: Columns) -> NDArray[np.bool_]:
         """Where a point of a step is a block's."""
@@ -169,8 +202,3 @@ class PlainCudaKernel:
             ).run()
             for number, step in enumerate(steps)
         )
-
-
-def _numbered(name: str, number: int) -> str:
-    """The name of one kernel of several."""
-    return f"{name}_s{number}" if number else name

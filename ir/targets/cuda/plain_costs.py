@@ -14,7 +14,7 @@ from ir.plain.code import Accumulate, Combine, If, Loop, Spread, Statement, Writ
 from ir.plain.pieces import Ways
 from ir.plain.strides import extent_of, steps_of
 from ir.schedule import Value
-from ir.targets.cuda.plain import RUN, THREADS, PlainCudaKernel
+from ir.targets.cuda.plain import RUN, TEAM, THREADS, PlainCudaKernel
 from ir.targets.cuda.plain_cuts import spec_bytes
 from ir.targets.cuda.plain_step import PlainStep
 
@@ -26,6 +26,7 @@ FILL_CLOCKS = 1500.0
 STEP_INSTRUCTIONS = 10.0  # of an iteration, each of a warp at a time
 STEP_CLOCKS = 40.0  # of an iteration that waits for the one before
 MEET_CLOCKS = 300.0  # of a chunk's shuffles and its meeting
+TEAM_CLOCKS = 2000.0  # of a meeting of several blocks
 AGAIN_CLOCKS = 600.0  # of an element that is read and written again
 MET_CLOCKS = 4.0  # of an element that is combined where others are
 THREADS_PER_PROCESSOR = 2048.0
@@ -44,7 +45,7 @@ class PlainCosts:
             said = self.kernel.settings(step, values)
             one = np.ones(1)
             table = self._step(step, ways, one * said.threads, one * said.run,
-                               np.array([said.grouped]))  # fmt: skip
+                               np.array([said.grouped]), one * said.team)  # fmt: skip
             total += float(table["clocks"][0])
         return total
 
@@ -56,17 +57,22 @@ class PlainCosts:
         run = np.ones(columns.rows)
         if kernel.name(RUN) in columns:
             run = np.asarray(columns[kernel.name(RUN)], dtype=np.float64)
+        team = np.ones(columns.rows)
+        if kernel.name(TEAM) in columns:
+            team = np.asarray(columns[kernel.name(TEAM)], dtype=np.float64)
         for here, cut in kernel.cuts.rows(columns):
             part = columns.where(here)
-            for name, values in self._cut(cut, part, threads[here], run[here]).items():
+            for name, values in self._cut(cut, part, threads[here], run[here], team[here]).items():
                 found.setdefault(name, np.zeros(columns.rows))[here] = values
         return found
 
-    def _cut(self, ways: Ways, columns: Columns, threads: Array, run: Array) -> Table:
+    def _cut(self, ways: Ways, columns: Columns, threads: Array, run: Array, team: Array) -> Table:
         """Of schedules that cut alike."""
+        whole, one = self.kernel.whole, np.ones(len(run))
+        teams = [team if step is whole else one for step in self.kernel.steps(ways)]
         tables = [
-            self._step(step, ways, threads, run, self.kernel.grouped(step, columns))
-            for step in self.kernel.steps(ways)
+            self._step(step, ways, threads, run, self.kernel.grouped(step, columns), many)
+            for step, many in zip(self.kernel.steps(ways), teams, strict=True)
         ]
         longest = max(tables, key=lambda table: float(table["clocks"].sum()))
         sums = {
@@ -76,13 +82,14 @@ class PlainCosts:
         return longest | {"parts": np.full(len(run), np.log2(ways.pieces))} | sums
 
     def _step(
-        self, step: PlainStep, ways: Ways, threads: Array, run: Array, grouped: NDArray[np.bool_]
-    ) -> Table:
+        self, step: PlainStep, ways: Ways, threads: Array, run: Array,
+        grouped: NDArray[np.bool_], team: Array,
+    ) -> Table:  # fmt: skip
         sms = float(self.hardware["sms"])
-        blocks = np.where(grouped, step.points, np.ceil(step.points / threads))
+        blocks = np.where(grouped, step.points * team, np.ceil(step.points / threads))
         resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, 32.0)
         waves = blocks / resident / sms
-        serial = _Serial(step, threads, run, grouped, self._rare(step, ways))
+        serial = _Serial(step, threads * team, run, grouped, self._rare(step, ways), team)
         busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
         moved = float(sum(map(spec_bytes, step.plain.tensors)))
         traffic = np.full(len(run), moved / MEMORY_BYTES_PER_CLOCK / sms)
@@ -96,6 +103,7 @@ class PlainCosts:
         return {
             "threads": np.log2(threads), "blocks": np.log2(blocks), "trips": np.log2(trips),
             "resident": resident, "waves": np.log2(waves), "busy": busy, "reduced.own": run,
+            "team": np.log2(team),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
 
@@ -123,8 +131,10 @@ class _Serial:
     """What one thread does one after the other; `rare`: how often a condition holds."""
 
     def __init__(
-        self, step: PlainStep, threads: Array, run: Array, grouped: NDArray[np.bool_], rare: float
-    ) -> None:
+        self, step: PlainStep, threads: Array, run: Array, grouped: NDArray[np.bool_], rare: float,
+        team: Array,
+    ) -> None:  # fmt: skip
+        self.meeting = np.where(team > 1, TEAM_CLOCKS, MEET_CLOCKS)
         self.chunk, self.run, self.grouped, self.rare = threads * run, run, grouped, rare
         self.shared = {id(fold) for fold in step.folds}
 
@@ -150,7 +160,7 @@ class _Serial:
                 found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
             elif isinstance(s, Loop | Accumulate | Spread):
                 each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
-                meets = np.where(self.grouped, MEET_CLOCKS + self.run, STEP_CLOCKS)
+                meets = np.where(self.grouped, self.meeting + self.run, STEP_CLOCKS)
                 each = each + (STEP_CLOCKS if isinstance(s, Loop) else meets)
                 found = found + self._trips(s) * each
             elif isinstance(s, Write) and s.array in arrays_in((s.value,)):

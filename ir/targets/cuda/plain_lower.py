@@ -10,10 +10,11 @@ from ir.program import Program
 from ir.targets.cuda import scalars
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch, Parameter, Room
+from ir.targets.cuda.merging import ARRIVALS
 from ir.targets.cuda.overlap import await_kernel_before
 from ir.targets.cuda.plain_cuts import spec_bytes
 from ir.targets.cuda.plain_fold import scratch_bytes
-from ir.targets.cuda.plain_step import PlainStep, Settings, array_bytes
+from ir.targets.cuda.plain_step import RESIDENT, PlainStep, Settings, array_bytes
 from ir.targets.cuda.plain_text import MOST_I32, Group, PlainText
 from ir.targets.cuda.writer import Writer
 
@@ -23,16 +24,21 @@ class PlainLowering:
 
     def __init__(self, step: PlainStep, program: Program, settings: Settings, name: str) -> None:
         self.step, self.program, self.name, self.w = step, program, name, Writer()
-        self.threads, self.grouped = settings.threads, settings.grouped
-        self.grid = step.grid(self.threads, self.grouped)
-        self.early = settings.early
-        group = Group(self.threads, settings.run) if self.grouped else None
+        self.threads, self.grouped, self.team = settings.threads, settings.grouped, settings.team
+        self.grid = step.grid(self.threads, self.grouped, self.team)
+        self.early = settings.early and self.team == 1  # the driver takes one or the other
+        group = Group(self.threads, settings.run, self.team) if self.grouped else None
         self.text = PlainText(step.plain, self.w, group)
         self.tensors = [self.text.names[spec.name] for spec in step.plain.tensors]
 
     def run(self) -> Launch:
         w = self.w
-        w.line("const i32 thread = tw_thread();")
+        if self.team > 1:
+            w.line(f"const i32 thread = tw_block_x() % {self.team} * {self.threads} + tw_thread();")
+            w.line(f"const i32 point = tw_block_x() / {self.team};")
+            w.line("u32 met = 0;")
+        else:
+            w.line("const i32 thread = tw_thread();")
         shared, room = self._arrays()
         await_kernel_before(w, self.early)
         if self.grouped:
@@ -50,12 +56,15 @@ class PlainLowering:
             if spec.role == "output"
         ]
         if room:
-            rooms.append(Room(f"{self.name}.room", room * self.grid))
+            rooms.append(Room(f"{self.name}.room", room * (self.grid // self.team)))
+            names.append(rooms[-1].argument)
+        if self.team > 1:
+            rooms.append(Room(f"{self.name}.{ARRIVALS}", 4 * self.step.points, clean=True))
             names.append(rooms[-1].argument)
         text = f"{self._head(bool(room))} {{\n{w.text}}}\n"
         return Launch(
             self.name, text, self.grid, self.threads, shared, tuple(map(Parameter, names)),
-            rooms=tuple(rooms), early=self.early,
+            rooms=tuple(rooms), early=self.early, cooperative=self.team > 1,
         )  # fmt: skip
 
     def _head(self, room: bool) -> str:
@@ -65,6 +74,9 @@ class PlainLowering:
             parameters.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {name}")
         parameters += ["u8* room"] if room else []
         bounds = f"__launch_bounds__({self.threads})"
+        if self.team > 1:
+            parameters.append(f"u32* {ARRIVALS}")
+            bounds = f"__launch_bounds__({self.threads}, {RESIDENT // self.threads})"
         return f"TW_KERNEL {bounds} {self.name}({', '.join(parameters)})"
 
     # -- memory
@@ -76,6 +88,12 @@ class PlainLowering:
             for array in (*kernel.shared, *kernel.spilled, *kernel.local):
                 self._declare_local(array)
             return 0, 0
+        if self.team > 1:
+            room = sum(map(array_bytes, (*kernel.shared, *kernel.spilled)))
+            self._declare((*kernel.shared, *kernel.spilled), f"room + (i64)point * {room}", 0)
+            for array in kernel.local:
+                self._declare_local(array)
+            return 0, room
         start = scratch_bytes(kernel.folds, self.threads)
         shared = self._declare(kernel.shared, "tw_shared_base()", start)
         room = sum(map(array_bytes, kernel.spilled))
@@ -99,8 +117,13 @@ class PlainLowering:
     # -- points
 
     def _blocks(self) -> None:
-        """A block for each point, or for several, one after the other."""
+        """A block for each point, or for several, one after the other; or several for each."""
         w, points = self.w, self.step.points
+        if self.team > 1:
+            self._point()
+            last = f"tw_count({ARRIVALS} + point) == met + {self.team - 1}"
+            w.line(f"if (tw_thread() == 0 && {last}) {ARRIVALS}[point] = 0;")
+            return
         if self.step.folds:
             w.line(f"const i32 lane = thread % {WARP}, warp = thread / {WARP};")
             w.line("i32 slot = 0;" if self.threads > WARP else "")

@@ -1,6 +1,7 @@
 """One of the kernels that compute a phase plainly: where its arrays are, how many blocks it has.
 
-A group's arrays are in shared memory as far as they fit, and in the workspace beyond.
+A group's arrays are in shared memory as far as they fit, and in the workspace beyond; those of a
+team of several blocks are all in the workspace.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from functools import cached_property
 from math import prod
 
 from ir.dtypes import dtype_of
-from ir.plain.code import GROUP, TENSOR, Accumulate, Array, PlainKernel
+from ir.plain.accesses import every
+from ir.plain.code import GROUP, TENSOR, Accumulate, Array, PlainKernel, Spread
+from ir.plain.strides import extent_of
 from ir.target import Hardware
 from ir.targets.cuda.plain_fold import scratch_bytes
 from ir.targets.cuda.plain_shape import folds_of
@@ -20,17 +23,20 @@ _GROUPS = 32  # blocks for each processor, over which a group's points are sprea
 _FEW_GROUPS = 4  # the same where each has memory of its own in the workspace
 _FEW_POINTS = 64  # for each processor, below which a long fold is a block's
 _MOST_BLOCKS = 1 << 20
+_TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations for each thread
+RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each other all run
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a schedule says of a step: threads of a block, whether they share points, and how many
-    neighbours along a fold each takes."""
+    """What a schedule says of a step: threads of a block, whether they share points, how many
+    neighbours along a fold each takes, and how many blocks share a point."""
 
     threads: int
     grouped: bool
     run: int
     early: bool = False
+    team: int = 1
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,20 @@ class PlainStep:
         """Whether a point is better a block's, where nothing is said of it."""
         few = self.points < _FEW_POINTS * int(self.hardware["sms"])
         return self.plain.cooperative or (bool(self.folds) and few)
+
+    @cached_property
+    def teams(self) -> tuple[int, ...]:
+        """Of how many blocks a point may be, where points are too few for the processors and loops
+        long: those blocks all run at once, and meet in memory."""
+        sms = int(self.hardware["sms"])
+        if not self.plain.cooperative or self.folds or 2 * self.points > sms:
+            return (1,)
+        loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
+        longest = max((extent_of(loop) for loop in loops), default=0)
+        each = sms // self.points
+        counts = {1, *(2**n for n in range(2, 12)), each, 2 * each, 4 * each}
+        most = min(4 * each, longest // (_TEAM_SHARE * 32))
+        return tuple(sorted(count for count in counts if count <= most)) or (1,)
 
     @cached_property
     def most_scratch(self) -> int:
@@ -85,8 +105,10 @@ class PlainStep:
         """Arrays of a thread."""
         return tuple(a for a in self.plain.arrays if a.place not in (GROUP, TENSOR))
 
-    def grid(self, threads: int, grouped: bool) -> int:
+    def grid(self, threads: int, grouped: bool, team: int = 1) -> int:
         """Blocks, which stride over the points if they are fewer."""
+        if team > 1:
+            return self.points * team
         if not grouped:
             return min(-(-self.points // threads), _MOST_BLOCKS)
         each = _FEW_GROUPS if self.spilled else _GROUPS

@@ -30,6 +30,7 @@ from ir.plain.code import (
 )
 from ir.plain.scalars import merged
 from ir.targets.cuda import scalars
+from ir.targets.cuda.merging import ARRIVALS
 from ir.targets.cuda.plain_fold import SharedFold
 from ir.targets.cuda.plain_scalars import Names, PlainScalars
 from ir.targets.cuda.plain_shape import changing, folds_of
@@ -40,10 +41,16 @@ MOST_I32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The threads that share a point, and how many neighbours along a fold each of them takes."""
+    """The threads that share a point, how many neighbours along a fold each of them takes, and of
+    how many blocks they are."""
 
-    threads: int
+    block: int
     run: int
+    team: int = 1
+
+    @property
+    def threads(self) -> int:
+        return self.block * self.team
 
 
 class PlainText:
@@ -101,6 +108,13 @@ class PlainText:
     def meet(self) -> None:
         """All threads have come here; what each wrote is there for the others."""
         self.w.line("tw_sync();")
+        if self.group and self.group.team > 1:
+            place = f"{ARRIVALS} + point"
+            with self.w.block("if (tw_thread() == 0)"):
+                self.w.line(f"met += {self.group.team};")
+                self.w.line(f"tw_count({place});")
+                self.w.line(f"tw_await({place}, met);")
+            self.w.line("tw_sync();")
         self.late = False
 
     def meet_if_late(self) -> None:

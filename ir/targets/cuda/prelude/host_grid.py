@@ -158,12 +158,14 @@ static bool fits() {
       fault("launch: grid (%u,%u,%u) is no multiple of the cluster", g[0], g[1], g[2]);
   return faults.empty();
 }
-// Clusters start in order. With late stores several are there at a time and run in any order;
-// otherwise each ends before the next one starts: what waits for a later one waits forever.
+// Clusters start in order. With late stores several are there at a time and run in any order, and
+// all of a cooperative launch; otherwise each ends before the next one starts: what waits for a
+// later one waits forever.
 static void run_grid() {
   const u32 *g = launch->grid, *c = launch->cluster;
   const u64 x = g[0] / c[0], y = g[1] / c[1], total = x * y * (g[2] / c[2]);
-  const size_t most = launch->mode & LAZY_STORE ? MOST_RESIDENT : 1;
+  const size_t few = launch->mode & LAZY_STORE ? MOST_RESIDENT : 1;
+  const size_t most = launch->cooperative ? total : few;
   std::vector<size_t> slots;
   for (size_t slot = most; slot-- > 0;) slots.push_back(slot);
   u64 next = 0;

@@ -137,7 +137,7 @@ struct Launch {
   void (*entry)(void**);
   void** parameters;
   u32 grid[3], cluster[3];
-  u32 block, shared, registers, mode, exact, early;
+  u32 block, shared, registers, mode, exact, early, cooperative;
   double limit;
   u8** bases;
   u64* sizes;

@@ -1,0 +1,149 @@
+"""Joining of axes: two that always go together, the second one fastest, are one.
+
+An axis of pairs and one inside them (`64 * half + pair`), or two neighbouring dimensions of every
+tensor that has either, lie in memory as one axis does; what takes one summed axis takes them then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+
+from ir.builder import Graph
+from ir.ops.base import TensorSpec
+from ir.ops.load import Index, Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Contract, Reduce
+from ir.ops.store import Store
+from ir.program import Node, Program
+from ir.tiles import Tile
+
+Dims = tuple[Index, ...]
+_KNOWN = (Map, Cast, Constant)
+
+
+def joined_axes(program: Program) -> Program:
+    """The program with every such pair joined; tensors keep their bytes, not their dimensions."""
+    while True:
+        found = next(_joined(program), None)
+        if found is None:
+            return program
+        program = found
+
+
+def _joined(program: Program) -> Iterator[Program]:
+    """The program with one pair joined, for each that can be."""
+    axes = [axis for axis, extent in program.extents if extent > 1]
+    for outer, inner in permutations(axes, 2):
+        pair = _Pair(program, outer, inner)
+        if pair.joins():
+            yield pair.program_joined()
+
+
+class _Pair:
+    def __init__(self, program: Program, outer: str, inner: str) -> None:
+        self.program, self.outer, self.inner = program, outer, inner
+        self.length = program.axes[inner]
+
+    def joins(self) -> bool:
+        return all(map(self._goes_together, self.program.nodes)) and self._alike()
+
+    def _alike(self) -> bool:
+        """Whether all that reads or writes a tensor loses the same dimension of it."""
+        lost: dict[str, set[int | None]] = {}
+        for node in self.program.nodes:
+            if isinstance(node.op, (Load, Store)):
+                lost.setdefault(node.op.tensor, set()).add(self._lost(node.op))
+        return all(len(places) == 1 for places in lost.values())
+
+    def _lost(self, op: Load | Store) -> int | None:
+        """The dimension that an access loses to the one before it, if any."""
+        index = _index(op)
+        places = self._places(op.tensor, index)
+        shorter = places is not None and len(places) < len(index)
+        return index.index(_along(self.inner)) if shorter else None
+
+    def _goes_together(self, node: Node) -> bool:
+        """Whether a node has both axes in their order, or neither."""
+        op = node.op
+        if (self.outer in node.axes) != (self.inner in node.axes):
+            return False
+        if isinstance(op, (Load, Store)):
+            return self._places(op.tensor, _index(op)) is not None
+        if isinstance(op, (Contract, Reduce)):
+            return (self.outer in op.over) == (self.inner in op.over)
+        return isinstance(op, _KNOWN) or (isinstance(op, Iota) and self.outer not in node.axes)
+
+    def _places(self, tensor: str, index: Dims) -> Dims | None:
+        """The index with the joined axis, one dimension fewer where each had its own; None where
+        the axes are not neighbours there."""
+        spec = self.program.scope.tensors[tensor]
+        found: list[Index] = []
+        place = 0
+        while place < len(index):
+            here = index[place]
+            terms = dict(here.terms)
+            if self.outer in terms and self.inner in terms:
+                step = terms.pop(self.inner)
+                if terms.pop(self.outer) != step * self.length:
+                    return None
+                found.append(replace(here, terms=(*terms.items(), (self.outer, step))))
+            elif self.outer in terms:
+                behind = index[place + 1] if place + 1 < len(index) else Index()
+                whole = spec.shape[place + 1] == self.length if place + 1 < len(index) else False
+                if (here, behind) != (_along(self.outer), _along(self.inner)) or not whole:
+                    return None
+                found.append(_along(self.outer))
+                place += 1
+            elif self.inner in terms:
+                return None
+            else:
+                found.append(here)
+            place += 1
+        return tuple(found)
+
+    def program_joined(self) -> Program:
+        program = self.program
+        extents = {a: n for a, n in program.extents if a != self.inner}
+        extents[self.outer] *= self.length
+        tensors = tuple(map(self._spec, program.tensors))
+        graph = Graph.like(program.name, extents, tensors, ())
+        made: list[Tile] = []
+        for node in program.nodes:
+            made.append(graph.add(self._op(node), *(made[arg] for arg in node.args)))
+        return graph.program()
+
+    def _spec(self, spec: TensorSpec) -> TensorSpec:
+        """A tensor with two of its dimensions as one where it is read or written by both axes."""
+        for node in self.program.nodes:
+            op = node.op
+            if not isinstance(op, (Load, Store)) or op.tensor != spec.name:
+                continue
+            at = self._lost(op)
+            if at is not None:
+                size = spec.shape[at - 1] * spec.shape[at]
+                return replace(spec, shape=(*spec.shape[: at - 1], size, *spec.shape[at + 1 :]))
+        return spec
+
+    def _op(self, node: Node) -> Load | Store | Contract | Reduce | Map | Cast | Constant | Iota:
+        op = node.op
+        if isinstance(op, Load):
+            places = self._places(op.tensor, op.index)
+            assert places is not None
+            return replace(op, index=places)
+        if isinstance(op, Store):
+            return replace(op, axes=tuple(a for a in op.axes if a != self.inner))
+        if isinstance(op, (Contract, Reduce)):
+            return replace(op, over=tuple(a for a in op.over if a != self.inner))
+        assert isinstance(op, (*_KNOWN, Iota))
+        return op
+
+
+def _along(axis: str) -> Index:
+    return Index(((axis, 1),))
+
+
+def _index(op: Load | Store) -> Dims:
+    """Where each dimension of a tensor is read or written."""
+    return op.index if isinstance(op, Load) else tuple(_along(axis) for axis in op.axes)

@@ -1,0 +1,190 @@
+"""What goes through memory on a card by choice, and blocks that share a point: right, and offered
+where they can be faster."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from explorer.runtime import nvrtc
+from ir import Graph, cast, contract, exp, maximum, reduce
+from ir.errors import MissingTarget, UsageError
+from ir.inputs import random_inputs
+from ir.program import Program
+from ir.registry import load_operator
+from ir.schedule import Schedule
+from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.engines import residence_space, routes_of
+from ir.targets.cuda.kernels import lower_all
+from ir.targets.cuda.residences import USUAL, residences
+from tests.judging import bounds_of
+from tests.targets.cuda_cases import BACKEND, HARDWARE
+from tests.targets.test_cuda_emulated import problems
+
+needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")
+
+
+def scaled_by_all() -> Program:
+    """Rows over the largest of all numbers, which is an output too."""
+    g = Graph("scaled_by_all")
+    m, n = g.axes(m=37, n=50)
+    x = g.input("X", (m, n), "bf16")
+    most = maximum(reduce("max", reduce("max", maximum(x, -x), over=n), over=m), 1e-6)
+    g.output("Y", x / most, "bf16", (m, n))
+    g.output("most", most, "f32", ())
+    return g.program()
+
+
+def two_products(dtype: str = "bf16") -> Program:
+    """Weights of products that a second product takes, turned as well."""
+    g = Graph("two_products")
+    i, j, d, e = g.axes(i=48, j=64, d=32, e=24)
+    q, k = g.input("Q", (i, d), dtype), g.input("K", (j, d), dtype)
+    v, w = g.input("V", (j, e), dtype), g.input("W", (i, e), dtype)
+    p = cast(exp(contract(q, k, over=d) * 0.1), dtype)
+    g.output("O", contract(p, v, over=j), "f32", (i, e))
+    g.output("T", contract(p, w, over=i), "f32", (j, e))
+    return g.program()
+
+
+def normal() -> Program:
+    return load_operator("batchnorm").build(n=300, c=8)
+
+
+def images() -> Program:
+    """A mean over images, rows and columns, each an axis of its own."""
+    g = Graph("images")
+    n, h, w, c = g.axes(n=3, h=11, w=13, c=20)
+    x = g.input("X", (n, h, w, c), "f16")
+    g.output("Y", reduce("sum", x * x, over=(n, h, w)) * (1 / 429), "f32", (c,))
+    return g.program()
+
+
+def rotated() -> Program:
+    return load_operator("rotary_attention").build(b=1, heads=2, s=70, d=64, dtype="bf16")
+
+
+PROGRAMS = (scaled_by_all, two_products, normal, images, rotated)
+
+
+@needs_compiler
+@pytest.mark.parametrize("make", PROGRAMS)
+def test_every_residence_is_right(make: Any) -> None:
+    program = make()
+    inputs = random_inputs(program, np.random.default_rng(1))
+    bounds = bounds_of(program, inputs)
+    names = residences(program)
+    assert len(names) > 1
+    for name in names:
+        space = residence_space(program, HARDWARE, None, name)
+        for route in routes_of(program, HARDWARE, name):
+            pins = {} if route.alone else {"engine": route.engine}
+            row = space.pin(pins).sample(np.random.default_rng(2), 1)[0]
+            values = route.own(space.schedule(row).as_dict())
+            kernel = lower_all(program, values, HARDWARE, route.engine, name)
+            assert not problems(program, kernel, inputs, bounds, 0), (name, route.engine)
+
+
+def test_what_is_reduced_to_little_goes_through_memory() -> None:
+    """A number for all of 67 million would be a single block's; stored, it is everybody's."""
+    program = load_operator("quantise_tensor").build(m=8192, n=8192, dtype="bf16")
+    space = BACKEND.space(program, HARDWARE)
+    choice = next(d for d in space.decisions if d.name == "residence")
+    assert choice.domain == (USUAL, "sums-stored")
+    assert choice.routes
+    row = space.pin({"residence": "sums-stored"}).any_legal(np.random.default_rng(0))
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    last = json.loads(kernel.text("launch"))["kernels"][-1]
+    assert last["grid"][0] > int(HARDWARE["sms"])
+    assert [p["argument"] for p in last["parameters"]] == ["X", "scale", "Y"]
+
+
+def estimate(program: Program) -> float:
+    """Of the schedule that a search begins with: powers of two from the least time."""
+    space = BACKEND.space(program, HARDWARE)
+    rows = space.seed_rows(np.random.default_rng(0))
+    assert space.features is not None
+    names, table = space.features(space.columns(rows))
+    return float(table[:, names.index("total.estimate")].min())
+
+
+def test_sums_of_everything_are_the_work_of_all_processors() -> None:
+    """One number for a long vector, and a number a channel for three axes behind each other."""
+    g = Graph("mean")
+    (n,) = g.axes(n=1 << 27)
+    g.output("y", reduce("sum", g.input("X", (n,), "f32"), over=n) * 2.0**-27, "f32", ())
+    assert estimate(g.program()) < 0.5
+    channels = load_operator("reduction").build(a=256, b=3136, c=256, over="ab", dtype="bf16")
+    assert estimate(channels) < 0.5
+    assert "axes-joined" in next(
+        d for d in BACKEND.space(channels, HARDWARE).decisions if d.name == "residence"
+    ).domain  # fmt: skip
+
+
+def test_what_one_pass_does_has_no_choice() -> None:
+    """Near the least time of the program there is nothing to be gained."""
+    for name, words in (
+        ("softmax", {"m": 4096, "n": 4096}),
+        ("matmul", {"m": 4096, "n": 4096, "k": 4096, "dtype": "bf16"}),
+    ):
+        space = BACKEND.space(load_operator(name).build(**words), HARDWARE)
+        assert all(d.name != "residence" for d in space.decisions)
+
+
+def test_a_residence_that_there_is_none_of_is_refused() -> None:
+    program = load_operator("quantise_tensor").build(m=8192, n=8192, dtype="bf16")
+    schedule = Schedule.of("cuda", {"residence": "nowhere"})
+    with pytest.raises(UsageError, match=r"residence: 'nowhere' is not in its domain"):
+        BACKEND.lower(program, schedule, HARDWARE)
+
+
+# --- blocks that share a point ------------------------------------------------------------------
+
+STEPPED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("life", {"m": 40, "n": 30, "steps": 3}), ("diffusion", {"m": 33, "n": 40, "steps": 2}),
+    ("waves", {"n": 1100, "steps": 5}),
+)  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize(("name", "words"), STEPPED)
+@pytest.mark.parametrize(("team", "mode"), [(1, 0), (4, 0), (4, 15)])
+def test_teams_step_together(name: str, words: dict[str, Any], team: int, mode: int) -> None:
+    program = load_operator(name).build(**words)
+    space = BACKEND.space(program, HARDWARE)
+    assert team in next(d for d in space.decisions if d.name == "team").domain
+    row = space.pin({"team": team, "threads": 32}).any_legal(np.random.default_rng(0))
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    (launch,) = json.loads(kernel.text("launch"))["kernels"]
+    assert launch.get("cooperative", False) == (team > 1)
+    assert not (launch["early"] and team > 1)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    assert not problems(program, kernel, inputs, bounds_of(program, inputs), mode)
+
+
+def test_teams_are_no_larger_than_what_runs_at_a_time() -> None:
+    program = load_operator("life").build(m=4096, n=4096, steps=16)
+    space = BACKEND.space(program, HARDWARE)
+    (first, *_) = space.seed_rows(np.random.default_rng(0))
+    chosen = space.schedule(first).as_dict()
+    running = int(chosen["team"]) * int(chosen["threads"])
+    assert running == 1024 * int(HARDWARE["sms"])
+    too_many = {**chosen, "threads": 512, "team": 528}
+    refusal = space.refusal(Schedule.of("cuda", too_many))
+    assert refusal is not None
+    assert "team=528 makes 270,336 threads, of which 135,168 run at a time" in str(refusal)
+
+
+def test_teams_compile() -> None:
+    program = load_operator("diffusion").build(m=512, n=512, steps=4)
+    space = BACKEND.space(program, HARDWARE)
+    (first, *_) = space.seed_rows(np.random.default_rng(0))
+    kernel = BACKEND.lower(program, space.schedule(first), HARDWARE)
+    try:
+        _, found = nvrtc.compile_text(dict(kernel.texts)["cuda"], HARDWARE.isa[0])
+    except MissingTarget as error:
+        pytest.skip(str(error))
+    assert found.registers <= 64  # of as many threads as wait for each other
