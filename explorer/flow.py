@@ -58,6 +58,8 @@ class _Group:
 
 class Flow:
     """One for each search. `hear` is called before asking: others' trials are to be told then.
+    `commit` is called before telling: what was given is to be in the store then, since others may
+    ask for it again as soon as its lease is let go.
 
     A group is asked for whenever fewer than the measurer's `depth` are not told yet and the budget
     has room; only when there is none to be asked for is the oldest one told, once all of it has its
@@ -71,9 +73,10 @@ class Flow:
         sharing: Sharing,
         past: Acknowledged,
         hear: Callable[[], None],
+        commit: Callable[[], None],
     ) -> None:
         self._asker, self._measurer, self._sharing = asker, measurer, sharing
-        self._past, self._hear = past, hear
+        self._past, self._hear, self._commit = past, hear, commit
         self._groups: deque[_Group] = deque()  # not told yet
         self._filling: list[Schedule] = []  # of the group that is being asked for
         self._answered: deque[Ended] = deque()  # from the past, not given yet
@@ -121,6 +124,7 @@ class Flow:
         self._spare += self._filling
         self._filling = []
         self._asker.settle()
+        self._commit()
         self._sharing.done()
 
     # --- asking ---------------------------------------------------------------------------------
@@ -230,6 +234,7 @@ class Flow:
 
     def _tell(self) -> int:
         """Tell the strategy of the oldest group; gives the number of its trials."""
+        self._commit()
         group = self._groups.popleft()
         self._trials += group.trials
         if group.pairs:

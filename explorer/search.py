@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -28,7 +28,7 @@ from explorer.disturbance import Disturbance
 from explorer.early import Early
 from explorer.errors import NothingValid
 from explorer.finals import chosen_finalists
-from explorer.flow import Flow
+from explorer.flow import Ended, Flow
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer
 from explorer.measuring import Measuring
@@ -44,8 +44,9 @@ from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
-from records import Job, Store
+from records import Job, Record, Store
 
+TOGETHER = 0.25  # seconds from one commit to the next, of trials that are shorter
 MOST_GOOD = 512  # of the fastest schedules at least so many are kept in memory
 _SHOWN = 200  # letters of a failure in a message
 
@@ -93,6 +94,9 @@ class Search:
         self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
         self._kernels: dict[str, Outcome] = {}
+        self._measured: list[Record] = []  # to be committed
+        self._unheard: deque[Ended] = deque()  # to be counted and given, once all are committed
+        self._committed = -math.inf
         self._wants_baseline = baseline
         self._noted: Baseline | None = None
         self.settled: Settled | None = None  # what the finals came to
@@ -125,7 +129,7 @@ class Search:
             self.measurer.kernels = self._kernels
             self._flow = Flow(
                 self._asker, self.measurer, self.sharing, self._past,
-                hear=self._hear,
+                hear=self._hear, commit=self._commit,
             )  # fmt: skip
             options: dict[str, object] = {"strategy": strategy, "trials": trials, "seed": seed}
             options |= {"pins": dict(pins or {}), "known": first}
@@ -179,10 +183,12 @@ class Search:
     ) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded.
 
-        A schedule whose kernel ran before is no candidate: the strategy is told that kernel's
-        outcome and asked again. Nothing is yielded once it has no more to propose. What other
-        searches measure is waited for `patience` (seconds) at most. `ahead` is how many candidates
-        more may be chosen and compiled meanwhile, for the next step.
+        What ends within `TOGETHER` of a commit waits for the next one, and is yielded then; a
+        strategy is told of what is stored. A schedule whose kernel ran
+        before is no candidate: the strategy is told that kernel's outcome and asked again. Nothing
+        is yielded once it has no more to propose. What other searches measure is waited for
+        `patience` (seconds) at most. `ahead` is how many candidates more may be chosen and compiled
+        meanwhile, for the next step.
         """
         whole = False
         try:
@@ -190,15 +196,36 @@ class Search:
                 self._note_baseline()
                 if ended.outcome.copied:
                     continue
+                self._unheard.append(ended)
                 if ended.fresh:
-                    self._add(ended.schedule, ended.outcome, self.strategy_name)
-                self._count(ended.schedule, ended.outcome)
-                self.measurer.best = self.best_seconds
-                yield ended.schedule, ended.outcome
+                    self._measured.append(
+                        self._record(ended.schedule, ended.outcome, self.strategy_name)
+                    )
+                self._heed(ended.schedule, ended.outcome)
+                if time.monotonic() >= self._committed + TOGETHER:
+                    yield from self._acknowledged()
+            yield from self._acknowledged()
             whole = ahead > 0
         finally:
+            for _ in self._acknowledged():  # whoever listened has left
+                pass
             if not whole:
                 self._flow.settle()
+
+    def _acknowledged(self) -> Iterator[Pair]:
+        """Commit what waits for it, then count and give it."""
+        self._commit()
+        while self._unheard:
+            ended = self._unheard.popleft()
+            self._count(ended.outcome)
+            yield ended.schedule, ended.outcome
+
+    def _commit(self) -> None:
+        """Store what was measured since the last commit, all of it in one."""
+        records, self._measured = self._measured, []
+        if records:
+            self.store.add_all(records)
+            self._committed = time.monotonic()
 
     def _past_of(self, resume: Job | None) -> Acknowledged:
         """What the resumed job measured: its kernels are known at once, so that a schedule is a
@@ -210,12 +237,16 @@ class Search:
             self._remember(outcome)
         return past
 
-    def _count(self, schedule: Schedule, outcome: Outcome) -> None:
+    def _heed(self, schedule: Schedule, outcome: Outcome) -> None:
+        """What an outcome means for those that are measured next."""
+        self._remember(outcome)
+        self._note(schedule, outcome)
+        self.measurer.best = self.best_seconds
+
+    def _count(self, outcome: Outcome) -> None:
         self.outcomes[outcome.status] += 1
         self._last_failure = "" if outcome.ok else outcome.detail
         self.disturbance.note(outcome)
-        self._remember(outcome)
-        self._note(schedule, outcome)
 
     def finals(self) -> tuple[float, Schedule]:
         """The best few re-measured in turns with the incumbent and the baseline; the winner.
@@ -268,8 +299,7 @@ class Search:
         self.job = self.store.update_job(self.job.id, self.job.state, json.dumps(options))
 
     def _add_all(self, pairs: Sequence[Pair], label: str) -> None:
-        for schedule, outcome in pairs:
-            self._add(schedule, outcome, label)
+        self.store.add_all([self._record(*pair, label) for pair in pairs])
 
     def nothing_valid(self) -> NothingValid:
         """The error of a search that found nothing, with what it met."""
@@ -366,11 +396,12 @@ class Search:
                     fastest = sorted(self._good.items(), key=lambda item: item[1][0])
                     self._good = dict(fastest[:MOST_GOOD])
 
-    def _add(self, schedule: Schedule, outcome: Outcome, strategy: str) -> None:
+    def _record(self, schedule: Schedule, outcome: Outcome, strategy: str) -> Record:
+        """Of what was measured now; other searches need not tell of it any more."""
         elapsed = (ELAPSED, round(self._clock(), 3))
         outcome = replace(outcome, notes=(*outcome.notes, elapsed))
-        self.store.add(to_record(self.workload, schedule, outcome, self.job.id, strategy))
         self.sharing.know((schedule,))
+        return to_record(self.workload, schedule, outcome, self.job.id, strategy)
 
 
 _EARLY = Early()

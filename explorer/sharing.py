@@ -58,6 +58,7 @@ class Sharing:
         self._held: dict[str, Schedule] = {}
         self._heard: list[Pair] = []
         self._last = store.last()
+        self._job = ""  # whose trials the search knows
         self._over = threading.Event()
         self._heart: threading.Thread | None = None
 
@@ -68,6 +69,7 @@ class Sharing:
     def run(self, job: Job) -> None:
         """Be the one who runs this job, until `close`; raises UsageError if another does."""
         self._start()
+        self._job = job.id
         lease = _lease_of(job)
         if lease not in self._store.claim((lease,), self._owner, self._seconds):
             refuse_running(self._store, job)
@@ -141,6 +143,7 @@ class Sharing:
         workload = self._workload
         self._last, records = self._store.newer(
             self._last,
+            self._job,
             workload=workload.program.key,
             target=workload.target,
             hardware=workload.hardware.key,

@@ -185,18 +185,25 @@ class Store:
         with self._database.reading() as connection:
             return connection.execute(select(func.max(trials.c.number))).scalar_one() or 0
 
-    def newer(self, number: int, **selection: Unpack[Selection]) -> tuple[int, tuple[Record, ...]]:
-        """The selected trials after that number, oldest first, and the number of the last one.
+    def newer(
+        self, number: int, apart: str = "", **selection: Unpack[Selection]
+    ) -> tuple[int, tuple[Record, ...]]:
+        """The selected trials after that number, oldest first, and the number of the last of all.
 
-        On a server, a trial may be committed after one with a higher number, and is not told then.
+        Those of the job `apart` are left out. On a server, a trial may be committed after one with
+        a higher number, and is not told then.
         """
+        after = trials.c.number > number
         query = trial_rows(
-            *conditions(selection, self._schema), trials.c.number > number, version=self._schema
+            *conditions(selection, self._schema),
+            after,
+            trials.c.job != apart,
+            version=self._schema,
         )
         with self._database.reading() as connection:
-            rows = connection.execute(query).all()
-        found = tuple(record for _, record in self._sound(rows, self._warn))
-        return (rows[-1].number if rows else number), found
+            last = connection.execute(select(func.max(trials.c.number)).where(after)).scalar_one()
+            rows = connection.execute(query).all() if last is not None else []
+        return last or number, tuple(record for _, record in self._sound(rows, self._warn))
 
     def contenders(self, rules: Rules, **selection: Unpack[Selection]) -> list[Glance]:
         """All trials of the candidates of which one is best by `rules`, oldest first."""

@@ -16,12 +16,15 @@ from __future__ import annotations
 import argparse
 import datetime
 import json
+import math
 import os
 import platform
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,7 +35,10 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 from processes import Slots, Worker, alone, pinned  # noqa: E402
 from table import page, said  # noqa: E402
 
+from explorer.workload import Workload  # noqa: E402
 from ir.catalogue import SMALL, families, settings_of  # noqa: E402
+from ir.errors import TilewrightError  # noqa: E402
+from ir.program import Program  # noqa: E402
 
 Row = dict[str, Any]
 GRACE = 90.0  # seconds beyond its search that one operator may take
@@ -41,16 +47,47 @@ _TROUBLE = ("failed", "peer_failed", "stopped")
 LIMITS = {"compile": 120.0, "time": 60.0}  # seconds for one operator
 
 
-def cases(small: bool) -> dict[str, Row]:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What an operator may take at most: operations, and bytes of what it reads and writes."""
+
+    operations: float = math.inf
+    bytes: float = math.inf
+
+    def fitted(self, name: str, arguments: Row) -> Row:
+        """Arguments halved, the largest that can be first, until there is room for the operator."""
+        program, given = Workload.of(name, arguments).program, arguments
+        while program.flops > self.operations or program.bytes > self.bytes:
+            smaller = next(self._halves(name, given, program.flops + program.bytes), None)
+            if smaller is None:
+                break
+            program, given = smaller
+        return given
+
+    def _halves(self, name: str, given: Row, work: float) -> Iterator[tuple[Program, Row]]:
+        """The operator with one argument halved, where that makes it less."""
+        extents = [key for key, value in given.items() if type(value) is int and value > 1]
+        for key in sorted(extents, key=lambda key: -given[key]):
+            halved = given | {key: given[key] // 2}
+            try:
+                program = Workload.of(name, halved).program
+            except TilewrightError:
+                continue  # two arguments have to go together
+            if program.flops + program.bytes < work:
+                yield program, halved
+
+
+def cases(small: bool, room: Room | None = None) -> dict[str, Row]:
     """Rows by operator: the first setting of a real model, or the small one."""
-    found: dict[str, Row] = {}
+    room, found = room or Room(), {}
     for family in families():
         for operator in family.operators:
             settings = settings_of(operator)
             wanted = [key for key in settings if key.startswith(SMALL) == small]
             key = (wanted or list(settings))[0]
             found[operator.name] = {
-                "family": family.name, "setting": key, "arguments": dict(settings[key]),
+                "family": family.name, "setting": key,
+                "arguments": room.fitted(operator.name, dict(settings[key])),
             }  # fmt: skip
     return found
 
@@ -100,7 +137,7 @@ def header(target: str) -> Row:
 def wanted(given: argparse.Namespace, rows: Rows, done: str) -> dict[str, Row]:
     """The cases of this call that have no `done` yet."""
     found = {}
-    for name, case in cases(given.small).items():
+    for name, case in cases(given.small, Room(given.most_operations, given.most_bytes)).items():
         if given.only and not any(text in name for text in given.only):
             continue
         if given.again or done not in rows.rows.get(name, {}):
@@ -191,6 +228,8 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("--seconds", type=float, default=10.0, help="of each search")
     words.add_argument("--at-once", type=int, default=0, help="searches at a time (cuda: 5)")
     words.add_argument("--only", nargs="*", default=[], help="operators whose name has a text")
+    words.add_argument("--most-operations", type=float, default=math.inf, help="of an operator")
+    words.add_argument("--most-bytes", type=float, default=math.inf, help="of its operands")
     words.add_argument("--small", action="store_true", help="small extents")
     words.add_argument("--budget", type=float, default=float("inf"), help="seconds of this call")
     words.add_argument("--again", action="store_true", help="also rows that are there")

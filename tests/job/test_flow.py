@@ -17,7 +17,7 @@ from explorer.search import Search
 from explorer.strategies.base import OutcomeLike
 from explorer.workload import Workload
 from ir.schedule import Schedule
-from records import Store
+from records import Record, Store
 from tests.job.device import ScriptedDevice, alike, by_key
 
 TRIALS = 60
@@ -145,3 +145,50 @@ def test_a_strategy_is_asked_beside_and_what_it_raises_is_heard() -> None:
             asker.settle()
     finally:
         asker.close()
+
+
+def test_short_trials_are_committed_together_and_before_they_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits: list[int] = []
+    unstored: list[str] = []
+    workload = Workload.of("matmul", {"m": 64, "n": 64, "k": 64})
+    with (
+        Store(tmp_path / "r.db") as store,
+        Search(
+            workload, store, strategy="random", trials=TRIALS, measurer=ScriptedDevice(rule=by_key)
+        ) as search,
+    ):
+        add_all, tell = store.add_all, search.strategy.tell
+
+        def committed(records: Sequence[Record]) -> int:
+            commits.append(len(records))
+            return add_all(records)
+
+        def told(schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
+            stored = {record.schedule_key for record in store.records()}
+            unstored.extend({schedule.key for schedule in schedules} - stored)
+            tell(schedules, outcomes)
+
+        monkeypatch.setattr(store, "add_all", committed)
+        monkeypatch.setattr(search.strategy, "tell", told)
+        given = []
+        for schedule, _ in search.step(TRIALS):
+            given.append(schedule.key)
+            assert store.count() >= len(given) == search.trials
+    assert sum(commits) == len(given) == TRIALS
+    assert len(commits) < TRIALS
+    assert not unstored
+
+
+def test_whoever_stops_listening_loses_no_trial(tmp_path: Path) -> None:
+    workload = Workload.of("matmul", {"m": 64, "n": 64, "k": 64})
+    device = ScriptedDevice(rule=by_key)
+    with (
+        Store(tmp_path / "r.db") as store,
+        Search(workload, store, strategy="random", trials=TRIALS, measurer=device) as search,
+    ):
+        for number, _ in enumerate(search.step(TRIALS)):
+            if number == 1:
+                break
+        assert store.count() == search.trials >= 2

@@ -183,6 +183,10 @@ class StoreContract:
         store.add_all([record(3), record(4, operator="softmax"), record(5)])
         assert store.newer(last, operator="matmul") == (store.last(), (record(3), record(5)))
 
+    def test_newer_ones_of_a_job_may_be_left_out(self, store: Store, record: Make) -> None:
+        store.add_all([record(1), record(2, job="mine"), record(3), record(4, job="mine")])
+        assert store.newer(0, "mine") == (store.last(), (record(1), record(3)))
+
     def test_selects_one_of_several(self, store: Store, record: Make) -> None:
         store.add_all([record(1), record(2), record(3)])
         wanted = (record(1).candidate, record(3).candidate)
