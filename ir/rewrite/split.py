@@ -15,7 +15,7 @@ from ir.builder import cast
 from ir.dtypes import compute_dtype, dtype_of, is_float
 from ir.errors import UsageError
 from ir.ops.load import Index, Load
-from ir.ops.map import Iota
+from ir.ops.map import Iota, Map
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Node, Program
 from ir.rewrite.analysis import Analysis, combined_axes
@@ -141,7 +141,7 @@ class _Split(Rebuild):
         self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
     ) -> Tile:
         """Partial results over the part's own points, corrected, then merged."""
-        partial = self.graph.add(Reduce(kind, (self.in_axis,)), self._inside(body, kind))
+        partial = self._summed(kind, body)
         value = partial
         if factor is not None:
             value = apply("mul", value, factor)
@@ -150,6 +150,16 @@ class _Split(Rebuild):
         if addend is not None:
             value = apply("add", value, addend)
         return self._merged(kind, partial, value)
+
+    def _summed(self, kind: str, body: Tile) -> Tile:
+        """A part's own result; a sum of products of floats keeps the form of a contraction."""
+        over = (self.in_axis,)
+        op, args = self.graph.node(body)
+        product = kind == "sum" and op == Map("mul") and is_float(body.dtype)
+        factors = [Tile(self.graph, arg) for arg in args]
+        if product and not self.ragged and all(self.in_axis in one.axes for one in factors):
+            return self.graph.add(Contract(over, body.dtype), *factors)
+        return self.graph.add(Reduce(kind, over), self._inside(body, kind))
 
     def _merged(self, kind: str, partial: Tile, value: Tile) -> Tile:
         merged = self.graph.add(Reduce(kind, (self.part_axis,)), value)

@@ -67,7 +67,24 @@ def rotated() -> Program:
     return load_operator("rotary_attention").build(b=1, heads=2, s=70, d=64, dtype="bf16")
 
 
-PROGRAMS = (scaled_by_all, two_products, normal, images, rotated)
+def one_query() -> Program:
+    """Few rows and many keys, some of which do not count."""
+    words = {"b": 1, "heads": 4, "kv_heads": 2, "d": 64, "sk": 512, "dtype": "bf16"}
+    return load_operator("decode_attention").build(**words)
+
+
+def long_rows() -> Program:
+    """A norm of few long rows, as a chain of sums without a product."""
+    g = Graph("long_rows")
+    m, n = g.axes(m=3, n=1024)
+    x = g.input("X", (m, n), "f32")
+    mean = reduce("sum", x, over=n) * (1 / 1024)
+    g.output("y", reduce("sum", (x - mean) * (x - mean), over=n), "f32", (m,))
+    return g.program()
+
+
+PROGRAMS = (scaled_by_all, two_products, normal, images, rotated, one_query, long_rows)
+FEW = 8  # processors, so that small programs have parts for all of them
 
 
 @needs_compiler
@@ -76,7 +93,7 @@ def test_every_residence_is_right(make: Any) -> None:
     program = make()
     inputs = random_inputs(program, np.random.default_rng(1))
     bounds = bounds_of(program, inputs)
-    names = residences(program)
+    names = residences(program, FEW)
     assert len(names) > 1
     for name in names:
         space = residence_space(program, HARDWARE, None, name)
@@ -122,6 +139,24 @@ def test_sums_of_everything_are_the_work_of_all_processors() -> None:
     assert "axes-joined" in next(
         d for d in BACKEND.space(channels, HARDWARE).decisions if d.name == "residence"
     ).domain  # fmt: skip
+
+
+def test_long_chains_of_few_rows_are_computed_in_parts() -> None:
+    """One query of eight heads leaves most processors without work, parts of the keys do not."""
+    words = {"heads": 32, "kv_heads": 8, "d": 128, "dtype": "bf16"}
+    program = load_operator("decode_attention").build(b=1, sk=8192, **words)
+    offered = residences(program, int(HARDWARE["sms"]))
+    assert offered[:3] == (USUAL, "parts-32", "parts-64")
+    assert estimate(program) < 1.0
+    space = BACKEND.space(program, HARDWARE)
+    pins = {"residence": "parts-32", "parts-32.engine": "wgmma"}
+    row = space.pin(pins).any_legal(np.random.default_rng(0))
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    first, last = json.loads(kernel.text("launch"))["kernels"]
+    assert first["grid"][0] >= int(HARDWARE["sms"]) // 2  # which take turns at 256 parts
+    assert [p["argument"] for p in last["parameters"]][-1] == "O"
+    many = load_operator("decode_attention").build(b=64, sk=8192, **words)
+    assert not any(name.startswith("parts") for name in residences(many, 132))
 
 
 def test_what_one_pass_does_has_no_choice() -> None:

@@ -75,6 +75,15 @@ def stored_at(
     return tuple(_kernels(program, cuts, joined=True))
 
 
+def parted_at(program: Program, nodes: set[int], taken: frozenset[str]) -> tuple[Program, Program]:
+    """What one kernel may compute of `nodes`, which are its outputs, and what is made of them."""
+    cuts = [_cut(program, node, taken) for node in sorted(nodes)]
+    stores = [position for position, _ in program.stores()]
+    first = _rebuild(program, part_name(program, 0), {}, [], cuts)
+    known = {cut.node: cut for cut in cuts}
+    return first, _rebuild(program, part_name(program, 1), known, stores, [])
+
+
 def _unlike_products(program: Program) -> set[int]:
     """Products that meet a larger one summed over other axes, beside which no kernel has them."""
     found: set[int] = set()
@@ -346,7 +355,7 @@ def _kernels(program: Program, cuts: list[Cut], joined: bool) -> list[Program]:
     for number, group in enumerate(_store_groups(program, stores, joined, frozenset(known))):
         whole = not cuts and not number
         name = program.name if whole else part_name(program, len(cuts) + number)
-        found.append(_rebuild(program, name, known, group, None))
+        found.append(_rebuild(program, name, known, group, []))
     return found
 
 
@@ -388,14 +397,14 @@ def _reductions(program: Program, stores: list[int], known: frozenset[int]) -> s
 
 
 def _subprogram(program: Program, name: str, known: dict[int, Cut], cut: Cut) -> Program:
-    return _rebuild(program, name, known, [], cut)
+    return _rebuild(program, name, known, [], [cut])
 
 
 def _rebuild(
-    program: Program, name: str, known: dict[int, Cut], stores: list[int], cut: Cut | None
+    program: Program, name: str, known: dict[int, Cut], stores: list[int], cuts: list[Cut]
 ) -> Program:
-    """The part of `program` that computes `stores`, or the value of `cut`."""
-    roots = [program.nodes[store].args[0] for store in stores] if cut is None else [cut.node]
+    """The part of `program` that computes `stores`, and the values of `cuts`."""
+    roots = [*(program.nodes[store].args[0] for store in stores), *(cut.node for cut in cuts)]
     used: set[int] = set()
     pending = list(roots)
     while pending:
@@ -423,8 +432,7 @@ def _rebuild(
         assert isinstance(op, Store)
         tensors[op.tensor] = specs[op.tensor]
         axes.update(op.axes)
-    if cut is not None:
-        tensors[cut.spec.name] = cut.spec
+    tensors |= {cut.spec.name: cut.spec for cut in cuts}
     extents = {axis: extent for axis, extent in program.extents if axis in axes}
     graph = Graph.like(name, extents, tuple(tensors.values()), ())
     made: dict[int, Tile] = {}
@@ -435,7 +443,7 @@ def _rebuild(
         else:
             node = program.nodes[here]
             made[here] = graph.add(node.op, *(made[arg] for arg in node.args))
-    if cut is not None:
+    for cut in cuts:
         graph.add(Store(cut.spec.name, cut.axes), made[cut.node])
     for store in stores:
         graph.add(program.nodes[store].op, made[program.nodes[store].args[0]])

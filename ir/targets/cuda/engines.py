@@ -40,7 +40,7 @@ from ir.targets.cuda.kernels import (
     kernels_of,
     seeds_of,
 )
-from ir.targets.cuda.residences import JOINED, USUAL, pieces_of, residences
+from ir.targets.cuda.residences import JOINED, PARTS, USUAL, pieces_of, residences
 
 ENGINE = "engine"
 ESTIMATE = "total.estimate"  # the feature that says how long a schedule takes, in powers of two
@@ -123,7 +123,7 @@ def route_of(
 
     Raises UsageError for a residence that the program does not have.
     """
-    residence, own = chosen(schedule, RESIDENCE, residences(program))
+    residence, own = chosen(schedule, RESIDENCE, residences(program, int(hardware["sms"])))
     values, routes = own.as_dict(), routes_of(program, hardware, residence)
     route = next((r for r in routes if r.engine == values.get(ENGINE)), routes[0])
     return route, route.own(values)
@@ -148,14 +148,15 @@ def space_of(
     """Every decision of a program, with constraints and seeds; costs are relative to `least`.
 
     If `residing`, where the usual residence is far from that, others that have room for their
-    tensors are tried until one is near it; those are offered whose estimates are not far behind the
-    best.
+    tensors are tried until one is near it, and parts wherever blocks are too few for the card: an
+    estimate knows bandwidth, not what a single processor has of it. Those are offered whose
+    estimates are not far behind the best.
     """
     found = {USUAL: residence_space(program, hardware, least, USUAL)}
     estimates = {USUAL: _estimate(found[USUAL])}
-    for residence in residences(program)[1:] if residing else ():
-        if min(estimates.values()) <= NEAR:
-            break
+    for residence in residences(program, int(hardware["sms"]))[1:] if residing else ():
+        if min(estimates.values()) <= NEAR and not residence.startswith(PARTS):
+            continue
         if _between(program, residence) > int(hardware["memory_bytes"]) // ROOM:
             continue
         with contextlib.suppress(UsageError):

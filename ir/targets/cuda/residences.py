@@ -9,17 +9,20 @@ every reduction in one of its own, and in memory what all of its readers read. K
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 
+from ir.errors import UsageError
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
 from ir.ops.store import Store
 from ir.phases import Phase, phases_of
 from ir.program import Program
 from ir.rewrite.joining import joined_axes
-from ir.stages import is_reduction
-from ir.targets.cuda.cut import boundary_of, is_for_tensor_cores, stored_at
-from ir.targets.cuda.products import depends_on_reduction, product_of
+from ir.rewrite.parting import parted
+from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.cut import boundary_of, is_for_tensor_cores, parted_at, stored_at
+from ir.targets.cuda.products import depends_on_reduction, product_of, volume
 
 USUAL = "usual"
 SUMS, PRODUCTS, STORED = "sums-stored", "products-stored", "all-stored"
@@ -28,6 +31,10 @@ OPERANDS = "operands-stored"
 """Factors of products for tensor cores that are computed of nothing reduced."""
 JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, as they are in all but usual."""
+PARTS = "parts-"
+"""Results of a long chain of reductions for each of so many parts of its axis, which are merged."""
+SHORTEST = 128  # points of a part
+BLOCK = 64  # rows of a product that one block has at least
 
 
 @lru_cache(maxsize=512)
@@ -43,20 +50,96 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
         if phase.plain:
             found.append(phase)
             continue
-        nodes = _stored(phase.program, residence)
-        parts = stored_at(phase.program, nodes, frozenset(taken))
+        if residence.startswith(PARTS):
+            parts = _in_parts(phase.program, int(residence.removeprefix(PARTS)), frozenset(taken))
+        else:
+            parts = stored_at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
         found += [Phase(joined_axes(part), False) for part in parts]
     return tuple(found)
 
 
 @lru_cache(maxsize=256)
-def residences(program: Program) -> tuple[str, ...]:
-    """Those that differ, the usual one first."""
+def residences(program: Program, processors: int) -> tuple[str, ...]:
+    """Those that differ on a card of so many processors, the usual one first."""
     found = {pieces_of(program, USUAL): USUAL}
-    for name in (JOINED, OPERANDS, SUMS, PRODUCTS, STORED):
+    for name in (*_part_names(program, processors), JOINED, OPERANDS, SUMS, PRODUCTS, STORED):
         found.setdefault(pieces_of(program, name), name)
     return tuple(found.values())
+
+
+def _part_names(program: Program, processors: int) -> list[str]:
+    """In as many parts as give every processor a block, and in twice as many."""
+    phases = [phase.program for phase in pieces_of(program, USUAL) if not phase.plain]
+    found: list[str] = []
+    for phase in phases:
+        axis = _chained(phase)
+        if axis is None:
+            continue
+        wanted = -(-processors // _blocks(phase, axis))
+        fewest = 1 << (wanted - 1).bit_length()
+        if wanted < 2:
+            continue
+        found += [f"{PARTS}{parts}" for parts in (fewest, 2 * fewest) if _parts(phase, axis, parts)]
+    return list(dict.fromkeys(found))
+
+
+def _in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Program, ...]:
+    """A kernel of every part and one that merges them; the program where it has no such parts."""
+    axis = _chained(program)
+    cut = _parts(program, axis, parts) if axis is not None else None
+    if cut is None:
+        return (program,)
+    inner = {n for n in _reductions(cut) if f"{axis}_in" in reduced_axes(cut.nodes[n])}
+    return parted_at(cut, inner, taken)
+
+
+@lru_cache(maxsize=256)
+def _parts(program: Program, axis: str, parts: int) -> Program | None:
+    """The program in equal parts of an axis; None where they are too short or cannot be merged."""
+    extent = program.axes[axis]
+    if parts < 2 or extent % parts or extent // parts < SHORTEST:
+        return None
+    with suppress(UsageError):
+        return parted(program, axis, parts)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _chained(program: Program) -> str | None:
+    """The longest axis along which a reduction depends on another, if no output has it."""
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    stored = {axis for _, store in program.stores() for axis in store.axes}
+    sums = {n: set(reduced_axes(program.nodes[n])) - stored for n in _reductions(program)}
+    found = {
+        axis
+        for position, axes in sums.items()
+        for before in _before(program, position)
+        for axis in axes & sums[before]
+    }
+    return max(found, key=lambda axis: program.axes[axis], default=None)
+
+
+def _before(program: Program, position: int) -> set[int]:
+    """Reductions that one is made of."""
+    found: set[int] = set()
+    for arg in program.nodes[position].args:
+        found.update(depends_on_reduction(program, arg))
+    return found
+
+
+def _blocks(program: Program, axis: str) -> int:
+    """Blocks that a kernel of the program has at least, without parts."""
+    along = [n for n in _reductions(program) if axis in reduced_axes(program.nodes[n])]
+    products = [product_of(program, n) for n in along if is_for_tensor_cores(program, n)]
+    if not any(products):
+        return min(volume(program, program.nodes[position].axes) for position in along)
+    return min(
+        volume(program, product.batch) * -(-volume(program, product.rows) // BLOCK)
+        for product in products
+        if product is not None
+    )
 
 
 def _stored(program: Program, residence: str) -> set[int]:

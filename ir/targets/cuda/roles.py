@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from ir.errors import Refusal
@@ -104,7 +104,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         raise Refusal("swap", "chained products keep their rows")
     outer = [_oriented(program, p, swap, registers) for p in outer]
     outer = [_with_rows(p, outer[0].rows) for p in outer]
-    inner = [_with_rows(p, outer[0].rows) for p in inner]
+    inner = [_batched(_with_rows(p, outer[0].rows), outer[0].batch) for p in inner]
     walked = outer[0].over
     columns = outer[0].columns
     computed = _computed(program, outer) if registers and not inner else frozenset()
@@ -163,6 +163,14 @@ def _with_rows(product: Product, rows: tuple[str, ...]) -> Product:
     if set(product.columns) == set(rows):
         return product.swapped
     raise Refusal("rows", f"products over rows {product.rows} and {rows}")
+
+
+def _batched(product: Product, batch: tuple[str, ...]) -> Product:
+    """The product with columns that others have as a batch as one of its own, in which all
+    matrices have the same first factor."""
+    shared = tuple(axis for axis in product.columns if axis in batch)
+    columns = tuple(axis for axis in product.columns if axis not in batch)
+    return replace(product, columns=columns, batch=(*product.batch, *shared))
 
 
 def _operand_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:

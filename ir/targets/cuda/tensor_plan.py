@@ -449,11 +449,12 @@ class Plan:
 
     @cached_property
     def store_turned(self) -> bool:
-        """Whether the outputs are contiguous along the rows."""
-        for node in self.program.nodes:
-            if isinstance(node.op, Store):
-                return node.op.axes[-1] in self.roles.rows
-        return False
+        """Whether the outputs over rows and columns are contiguous along the rows."""
+        wide = {*self.roles.rows, *self.roles.columns}
+        return any(
+            wide <= {*store.axes} and store.axes[-1] in self.roles.rows
+            for _, store in self.program.stores()
+        )
 
     def staging(self, dtype: str, columns: int) -> Staging:
         """How 64 rows of an output by so many columns are staged for TMA."""

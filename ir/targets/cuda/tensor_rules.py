@@ -357,9 +357,14 @@ class TensorRules(TensorLayouts):
         return fine
 
     def _lines_stored(self, columns: Columns, roles: Roles) -> Any:
-        """Whether lines of outputs run along tiled columns, or along the 64 rows of a block."""
+        """Whether lines of outputs run along tiled columns, or all along the 64 rows of a block;
+        those over rows or columns alone are written as they are."""
         fine: Any = np.ones(columns.rows, dtype=bool)
-        for axis in {node.op.axes[-1] for node in self.program.nodes if isinstance(node.op, Store)}:
+        wide = {*roles.rows, *roles.columns}
+        last = {store.axes[-1] for _, store in self.program.stores() if wide <= {*store.axes}}
+        if len({axis in roles.columns for axis in last}) > 1:
+            return ~fine
+        for axis in last:
             if axis in roles.columns:
                 fine &= self._tile(columns, axis) > 1
             else:
