@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 SETS = 2
 _FEWEST = 32
+_FEWER, _DEAR = (8, 2), 3.0  # points that an axis keeps where work is so many times what fits
 _MOST = 1 << 22
 _ENDS = 4  # points of a sample at the ends of an axis
 _SHARE, _PIECES = 6, 256  # parts of a device's memory for an evaluation, and for a piece of it
@@ -281,8 +282,9 @@ def sample_axes(
     of `forms` too.
 
     Axes are thinned evenly until the oracle's work fits, and to _MOST points, since drawing more
-    takes longer than it finds. A sample holds both edges of its axis and one random point of every
-    stretch in between, so no tile of that length goes unseen.
+    takes longer than it finds; below `means.fewest` only where it is far beyond what fits. A sample
+    holds both edges of its axis and one random point of every stretch in between, so no tile of
+    that length goes unseen.
     """
     doubles = sum(
         prod(spec.shape) * (dtype_of(spec.dtype).bytes if spec.role == "input" else 16)
@@ -296,21 +298,30 @@ def sample_axes(
         return max(*parts, made / means.elements)
 
     keep = {axis: program.axes[axis] for axis in output_axes(program)}
-    while (over := excess(keep)) > 1:
-        thinned = [
-            keep | {axis: max(means.fewest, int(count / min(2.0, over)))}
-            for axis, count in sorted(keep.items(), key=lambda item: -item[1])
-            if count > means.fewest
-        ]
-        best = min(thinned, key=excess, default=keep)
-        if excess(best) >= over:
-            break
-        keep = best
+    for fewest, most in ((means.fewest, 1.0), *((few, _DEAR) for few in _FEWER)):
+        keep = _thinned(keep, min(fewest, means.fewest), most, excess)
     return {
         axis: _stratified(program.axes[axis], min(count, _MOST), rng)
         for axis, count in keep.items()
         if count < program.axes[axis]
     }
+
+
+def _thinned(
+    keep: dict[str, int], fewest: int, most: float, excess: Callable[[Mapping[str, int]], float]
+) -> dict[str, int]:
+    """The longest axes halved, down to `fewest` points, while the excess is above `most`."""
+    while (over := excess(keep)) > most:
+        shorter = [
+            keep | {axis: max(fewest, int(count / min(2.0, over)))}
+            for axis, count in sorted(keep.items(), key=lambda item: -item[1])
+            if count > fewest
+        ]
+        best = min(shorter, key=excess, default=keep)
+        if excess(best) >= over:
+            break
+        keep = best
+    return keep
 
 
 def _afforded(
@@ -334,10 +345,10 @@ def _afforded(
 
 
 def elements_of(program: Program, lengths: Mapping[str, int]) -> int:
-    """How many numbers the ops of a program make, of so many points along some axes; the oracle
-    passes over each some fifty times."""
+    """How many numbers the ops of a program make, of so many points along some axes, those that
+    are gathered among them; the oracle passes over each some fifty times."""
     extents = {**program.axes, **lengths}
-    made = (node for node in program.nodes if not isinstance(node.op, Load))
+    made = (node for node in program.nodes if node.args or not isinstance(node.op, Load))
     return sum(prod(extents[axis] for axis in node.axes) for node in made)
 
 

@@ -113,6 +113,25 @@ def test_small_programs_are_checked_whole_and_large_ones_by_strata() -> None:
     assert len(picked["m"]) * len(picked["n"]) * 4096 * 2 < 1.5e10
 
 
+def test_gathered_rows_are_work_too() -> None:
+    """A bag of 32 rows each makes 268 million numbers before they are added up."""
+    bags = load_operator("embedding_bag").build(m=65536, bag=32, rows=1000, d=128)
+    picked = sample_axes(bags, np.random.default_rng(0), HOST)
+    sampled = {**bags.axes, **{axis: len(points) for axis, points in picked.items()}}
+    assert sampled["m"] * sampled["t"] * sampled["d"] < 1.5 * HOST.elements
+
+
+def test_short_axes_are_sampled_where_each_point_is_much_work() -> None:
+    """Sequences and heads are eight each, and each has 67 million products of its own."""
+    words = {"b": 8, "heads": 64, "kv_heads": 8, "d": 128, "sk": 65536, "dtype": "bf16"}
+    decode = load_operator("decode_attention").build(**words)
+    picked = sample_axes(decode, np.random.default_rng(0), HOST)
+    points = {axis: picked.get(axis, range(decode.axes[axis])) for axis in ("b", "hk", "g")}
+    assert len(points["b"]) * len(points["hk"]) * len(points["g"]) < 512
+    for axis, indices in points.items():
+        assert {0, decode.axes[axis] - 1} <= {*map(int, indices)}
+
+
 def test_a_sample_is_the_same_on_disk(tmp_path: Path) -> None:
     """The interval of a sampled element is that of the whole, on files as in memory."""
     program = load_operator("softmax").build(m=200, n=50)
