@@ -53,14 +53,16 @@ class Cut:
 def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
     taken: frozenset[str] = frozenset(), joined: bool = False, alone: bool = False,
+    chained: bool = False,
 ) -> tuple[Program, ...]:  # fmt: skip
     """Kernels in order of execution. With `everywhere`, every reduction has its own; if `joined`,
     outputs that share one have a kernel even where some vary along fewer axes. Products stand
-    `alone` if what is reduced beside them goes through memory.
+    `alone` if what is reduced beside them goes through memory. If `chained`, those that meet on the
+    way to another product stay together, whatever they sum over.
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
-    nodes = _boundaries(program, engine, alone) if not everywhere else _every(program)
+    nodes = _every(program) if everywhere else _boundaries(program, engine, alone, chained)
     taken |= {spec.name for spec in program.tensors}
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
     return tuple(_kernels(program, cuts, joined))
@@ -84,19 +86,33 @@ def parted_at(program: Program, nodes: set[int], taken: frozenset[str]) -> tuple
     return first, _rebuild(program, part_name(program, 1), known, stores, [])
 
 
-def _unlike_products(program: Program) -> set[int]:
-    """Products that meet a larger one summed over other axes, beside which no kernel has them."""
+def _unlike_products(program: Program, chained: bool) -> set[int]:
+    """Products that meet a larger one summed over other axes, beside which no kernel has them; if
+    `chained`, one may have those that another product is made of."""
     found: set[int] = set()
+    inner = _inner_products(program) if chained else set()
     for position in range(len(program.nodes)):
         sources = depends_on_reduction(program, position)
         products = [s for s in sources if is_for_tensor_cores(program, s)]
-        if len(products) < 2 or is_reduction(program.nodes[position]):
+        if len(products) < 2 or is_reduction(program.nodes[position]) or inner >= {*products}:
             continue
         largest = max(products, key=lambda s: _multiplications(program, s))
         for other in products:
             if not _alike(program, (largest, other)):
                 found.add(boundary_of(program, other))
     return found
+
+
+def _inner_products(program: Program) -> set[int]:
+    """Products for tensor cores that operands of others are made of."""
+    operands = {
+        arg
+        for position, node in enumerate(program.nodes)
+        if is_for_tensor_cores(program, position)
+        for arg in node.args
+    }
+    sources = (source for arg in operands for source in depends_on_reduction(program, arg))
+    return {source for source in sources if is_for_tensor_cores(program, source)}
 
 
 def _multiplications(program: Program, position: int) -> int:
@@ -111,9 +127,9 @@ def _every(program: Program) -> set[int]:
     return {p for p, n in enumerate(program.nodes) if is_reduction(n) and p not in stored}
 
 
-def _boundaries(program: Program, engine: str, alone: bool) -> set[int]:
+def _boundaries(program: Program, engine: str, alone: bool, chained: bool) -> set[int]:
     found: set[int] = _beside_products(program) if engine == MMA or alone else set()
-    found |= _unlike_products(program) if engine != FMA else set()
+    found |= _unlike_products(program, chained) if engine != FMA else set()
     for position, node in enumerate(program.nodes):
         if not is_reduction(node):
             continue

@@ -57,6 +57,7 @@ SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that cou
 ALIGN = 256
 MARK = "//@ kernel\n"
 JOINED, ALONE, EVERYWHERE = {"joined": True}, {"alone": True}, {"everywhere": True}
+CHAINED = {"joined": True, "chained": True}
 
 
 @lru_cache(maxsize=512)
@@ -91,7 +92,7 @@ def _phase_kernels(
         part = phase.program if first is None else _named(program, phase.program, first)
         return (PlainCudaKernel(part, _mark(first, 0), hardware),)
     problem, fallen = "", None
-    for way in (JOINED, {}, ALONE, EVERYWHERE):
+    for way in (CHAINED, JOINED, {}, ALONE, EVERYWHERE):
         if fallen is not None and way is EVERYWHERE:
             break
         parts = cut_program(phase.program, engine=engine, taken=taken, **way)

@@ -104,7 +104,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         raise Refusal("swap", "chained products keep their rows")
     outer = [_oriented(program, p, swap, registers) for p in outer]
     outer = [_with_rows(p, outer[0].rows) for p in outer]
-    inner = [_batched(_with_rows(p, outer[0].rows), outer[0].batch) for p in inner]
+    inner = [_with_rows(_batched(p, outer[0].batch), outer[0].rows) for p in inner]
     walked = outer[0].over
     columns = outer[0].columns
     computed = _computed(program, outer) if registers and not inner else frozenset()
@@ -166,11 +166,15 @@ def _with_rows(product: Product, rows: tuple[str, ...]) -> Product:
 
 
 def _batched(product: Product, batch: tuple[str, ...]) -> Product:
-    """The product with columns that others have as a batch as one of its own, in which all
-    matrices have the same first factor."""
-    shared = tuple(axis for axis in product.columns if axis in batch)
-    columns = tuple(axis for axis in product.columns if axis not in batch)
-    return replace(product, columns=columns, batch=(*product.batch, *shared))
+    """The product with what others have as a batch as a batch of its own: along such an axis one
+    of its factors does not vary."""
+    rows, columns = (
+        tuple(axis for axis in side if axis not in batch)
+        for side in (product.rows, product.columns)
+    )
+    both = {*product.rows, *product.columns}
+    shared = tuple(axis for axis in batch if axis in both)
+    return replace(product, rows=rows, columns=columns, batch=(*product.batch, *shared))
 
 
 def _operand_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:

@@ -121,7 +121,7 @@ def product_block(plan: Plan) -> TileProgram:
 
 
 class _Block:
-    """Poses one plan. Rows are "m", columns "n", what is walked "k", what is held "h"."""
+    """Poses one plan. Rows are "m", columns "n", what is walked "k", what is held "h", "h1" ..."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.nodes = plan, plan.program.nodes
@@ -149,7 +149,7 @@ class _Block:
         walk = ("k", plan.block.size)
         m = ("m", ROWS)
         n = walk if inner else ("n", plan.group_columns)
-        k = ("h", prod(plan.tiles[axis] for axis in product.over)) if inner else walk
+        k = self._held(product) if inner else walk
         name = f"{ACCUMULATOR}{product.position}"
         a, b = self._first(product, (m, k)), self._shared(product, product.b, (n, k))
         self.tiles[name] = Tile(name, self.nodes[product.position].dtype, (m, n), "register")
@@ -159,6 +159,12 @@ class _Block:
         self.gemms.append(len(self.ops))
         facts = (("m", m[0]), ("n", n[0]), ("k", k[0]))
         self.ops.append(TileOp("gemm", (a, b), (name,), facts))
+
+    def _held(self, product: Product) -> tuple[str, int]:
+        """The axis of what is held of an inner product, numbered where others sum over others."""
+        known = list(dict.fromkeys(frozenset(one.over) for one in self.plan.roles.inner))
+        number = known.index(frozenset(product.over))
+        return f"h{number or ''}", prod(self.plan.tiles[axis] for axis in product.over)
 
     def _pin(self, instruction: str) -> None:
         """Pin the op that comes next."""
