@@ -1,7 +1,8 @@
-"""A summed axis in parts, as programs see it whose tensors have a dimension for the parts.
+"""An axis in equal parts: `k` as `k_part` and `k_in`, one digit each.
 
-`split` computes where a point of a part lies; where a tensor is read along the whole axis and
-nothing else, its dimension can be two, of parts and of points in a part: the same bytes.
+Of an axis that is summed only, `parted` makes results of every part and their merge; `cut` only
+names the two digits. Where a tensor is read or written along the whole axis and nothing else, its
+dimension becomes two, of parts and of points in a part: the same bytes.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ir.builder import Graph
+from ir.errors import ProgramError
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Contract, Reduce
+from ir.ops.store import Store
 from ir.program import Program
 from ir.rewrite.graft import copy_node
 from ir.rewrite.split import split
@@ -20,6 +25,58 @@ from ir.tiles import Tile
 def parted(program: Program, axis: str, parts: int) -> Program:
     """The program with its reductions over `axis` in equal parts; raises UsageError as `split`."""
     return _Apart(split(program, axis, parts), f"{axis}_part", f"{axis}_in").run()
+
+
+def cut(program: Program, axis: str, parts: int) -> Program:
+    """The program with two axes in the place of `axis`, whose extent `parts` divides; raises
+    ProgramError where ops need the whole axis."""
+    outer, inner = f"{axis}_part", f"{axis}_in"
+    extents: dict[str, int] = {}
+    for name, extent in program.extents:
+        extents |= {outer: parts, inner: extent // parts} if name == axis else {name: extent}
+    length = extents[inner]
+    tensors = tuple(_stored_apart(program, spec, axis, parts) for spec in program.tensors)
+    graph = Graph.like(program.name, extents, tensors, program.pins)
+    made: list[Tile] = []
+    for position, node in enumerate(program.nodes):
+        args, op = [made[arg] for arg in node.args], node.op
+        if isinstance(op, Iota) and op.axis == axis:
+            made.append(graph.add(Iota(outer)) * length + graph.add(Iota(inner)))
+        elif isinstance(op, Load):
+            index = tuple(_digits(one, axis, outer, inner, length) for one in op.index)
+            made.append(graph.add(replace(op, index=index), *args))
+        elif isinstance(op, Store):
+            axes = _both(op.axes, axis, outer, inner)
+            made.append(graph.add(replace(op, axes=axes), *args))
+        elif isinstance(op, Contract | Reduce):
+            made.append(graph.add(replace(op, over=_both(op.over, axis, outer, inner)), *args))
+        elif isinstance(op, Map | Cast | Constant) or axis not in node.axes:
+            made.append(copy_node(graph, program, position, args))
+        else:
+            raise ProgramError(f"{program.name}: {op.name} takes {axis} whole")
+    return _Apart(graph.program(), outer, inner).run()
+
+
+def _both(axes: tuple[str, ...], axis: str, outer: str, inner: str) -> tuple[str, ...]:
+    return tuple(x for name in axes for x in ((outer, inner) if name == axis else (name,)))
+
+
+def _digits(index: Index, axis: str, outer: str, inner: str, length: int) -> Index:
+    terms: list[tuple[str, int]] = []
+    for name, factor in index.terms:
+        own = name == axis
+        terms += [(outer, factor * length), (inner, factor)] if own else [(name, factor)]
+    return replace(index, terms=tuple(terms))
+
+
+def _stored_apart(program: Program, spec: TensorSpec, axis: str, parts: int) -> TensorSpec:
+    """An output with two dimensions where it was stored along the axis."""
+    shape: tuple[int, ...] = ()
+    stores = [store for _, store in program.stores() if store.tensor == spec.name]
+    for dim, extent in enumerate(spec.shape):
+        own = any(store.axes[dim] == axis for store in stores)
+        shape += (parts, extent // parts) if own else (extent,)
+    return replace(spec, shape=shape)
 
 
 class _Apart:

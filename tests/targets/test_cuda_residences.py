@@ -18,7 +18,7 @@ from ir.registry import load_operator
 from ir.schedule import Schedule
 from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.engines import residence_space, routes_of
-from ir.targets.cuda.kernels import lower_all
+from ir.targets.cuda.kernels import kernels_of, lower_all
 from ir.targets.cuda.residences import USUAL, residences
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -83,7 +83,18 @@ def long_rows() -> Program:
     return g.program()
 
 
-PROGRAMS = (scaled_by_all, two_products, normal, images, rotated, one_query, long_rows)
+def two_scores() -> Program:
+    """Scores of two products that sum over different axes, the second one's factor shared."""
+    return load_operator("mla_prefill").build(heads=2, dtype="bf16", b=2, sq=70)
+
+
+def wide_values() -> Program:
+    """More columns than registers hold, which are scored as well."""
+    return load_operator("mla_decode").build(heads=4, dtype="bf16", b=2, sk=48)
+
+
+CHAINS = (rotated, one_query, long_rows, two_scores, wide_values)
+PROGRAMS = (scaled_by_all, two_products, normal, images, *CHAINS)
 FEW = 8  # processors, so that small programs have parts for all of them
 
 
@@ -146,7 +157,7 @@ def test_long_chains_of_few_rows_are_computed_in_parts() -> None:
     words = {"heads": 32, "kv_heads": 8, "d": 128, "dtype": "bf16"}
     program = load_operator("decode_attention").build(b=1, sk=8192, **words)
     offered = residences(program, int(HARDWARE["sms"]))
-    assert offered[:3] == (USUAL, "parts-32", "parts-64")
+    assert offered[:4] == (USUAL, "parts-16", "parts-32", "parts-64")
     assert estimate(program) < 1.0
     space = BACKEND.space(program, HARDWARE)
     pins = {"residence": "parts-32", "parts-32.engine": "wgmma"}
@@ -157,6 +168,16 @@ def test_long_chains_of_few_rows_are_computed_in_parts() -> None:
     assert [p["argument"] for p in last["parameters"]][-1] == "O"
     many = load_operator("decode_attention").build(b=64, sk=8192, **words)
     assert not any(name.startswith("parts") for name in residences(many, 132))
+
+
+def test_chains_of_unlike_products_are_one_kernel() -> None:
+    """Rotated and other features are summed apart, and 512 columns are two blocks' work."""
+    prefill = load_operator("mla_prefill").build(heads=16, dtype="bf16", b=1, sq=1024)
+    assert len(kernels_of(prefill, HARDWARE, "wgmma")) == 1
+    assert estimate(prefill) < 0.5
+    decode = load_operator("mla_decode").build(heads=128, dtype="bf16", b=128, sk=4096)
+    assert len(kernels_of(decode, HARDWARE, "wgmma", "axes-joined")) == 1
+    assert estimate(decode) < 1.0
 
 
 def test_what_one_pass_does_has_no_choice() -> None:

@@ -23,6 +23,7 @@ from ir.targets.cuda.computed import (
     register_problem,
 )
 from ir.targets.cuda.products import (
+    HELD,
     MAP_RANK,
     STRIDE_UNIT,
     Product,
@@ -216,7 +217,7 @@ def _stays(program: Program, operand: int, over: tuple[str, ...]) -> bool:
     for source in sources:
         product = product_of(program, source)
         if product is not None and for_tensor_cores(program, product):
-            short = volume(program, product.over) <= WHOLE
+            short = volume(program, product.over) <= HELD
             return short and set(over) <= set(program.nodes[source].axes)
     return False
 
@@ -237,7 +238,9 @@ def _cuts_apart(program: Program, first: int, second: int) -> bool:
     heavy = product is not None and bool(product.rows and product.columns)
     if heavy and after & set(early.axes):
         assert product is not None
-        kept = _walked_later(program, first, after) or _in_one_tile(program, product, after)
+        if _walked_later(program, first, after):
+            return volume(program, tuple(before)) > HELD
+        kept = _in_one_tile(program, product, after)
         return volume(program, tuple(before)) > WHOLE or not kept
     if after & set(early.axes) and not before & after:
         return volume(program, tuple(before)) > WHOLE

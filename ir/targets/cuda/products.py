@@ -15,8 +15,10 @@ from ir.stages import is_reduction, reduced_axes
 
 TENSOR_TYPES = ("bf16", "f16", "tf32", "e4m3", "i8", "u8")
 MAP_RANK = 5
+WHOLE_LINES = 128  # bytes that parts of an innermost dimension are multiples of
 STRIDE_UNIT = 16  # bytes that strides of a tensor map are multiples of
 MAX_STRIDE = 1 << 40
+HELD = 576  # points of a summed axis that stay in shared memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,12 @@ def copy_problem(
     axes = [axis for index, _ in dimensions for axis, _ in index.terms]
     if len(set(axes)) != len(axes):
         return "an axis indexes two of its dimensions"
-    last = dimensions[-1][0]
-    if sum(coefficient == 1 for _, coefficient in last.terms) != 1 or last.constant:
+    last, size = dimensions[-1][0], dtype_of(spec.dtype).bytes
+    plain = [axis for axis, coefficient in last.terms if coefficient == 1]
+    if len(plain) != 1:
         return "its innermost dimension is not one plain axis"
-    size = dtype_of(spec.dtype).bytes
+    if last.constant and program.axes[plain[0]] * size % WHOLE_LINES:
+        return "lines of 128 bytes reach beyond the part of its innermost dimension that is read"
     stride = size
     for _, extent in reversed(dimensions[1:]):
         stride *= extent

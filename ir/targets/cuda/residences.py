@@ -12,17 +12,18 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 
-from ir.errors import UsageError
+from ir.errors import ProgramError, UsageError
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
 from ir.ops.store import Store
 from ir.phases import Phase, phases_of
 from ir.program import Program
 from ir.rewrite.joining import joined_axes
-from ir.rewrite.parting import parted
+from ir.rewrite.parting import cut, parted
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.cut import boundary_of, is_for_tensor_cores, parted_at, stored_at
 from ir.targets.cuda.products import depends_on_reduction, product_of, volume
+from ir.targets.cuda.roles import WIDEST
 
 USUAL = "usual"
 SUMS, PRODUCTS, STORED = "sums-stored", "products-stored", "all-stored"
@@ -30,7 +31,8 @@ SUMS, PRODUCTS, STORED = "sums-stored", "products-stored", "all-stored"
 OPERANDS = "operands-stored"
 """Factors of products for tensor cores that are computed of nothing reduced."""
 JOINED = "axes-joined"
-"""Nothing more than usually; axes that always go together are one, as they are in all but usual."""
+"""Nothing more than usually; axes that always go together are one, and what a chain of products has
+too many columns of is in parts that blocks of their own have, as in all but the usual one."""
 PARTS = "parts-"
 """Results of a long chain of reductions for each of so many parts of its axis, which are merged."""
 SHORTEST = 128  # points of a part
@@ -55,7 +57,7 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
         else:
             parts = stored_at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
-        found += [Phase(joined_axes(part), False) for part in parts]
+        found += [Phase(_narrowed(joined_axes(part)), False) for part in parts]
     return tuple(found)
 
 
@@ -69,8 +71,9 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
 
 
 def _part_names(program: Program, processors: int) -> list[str]:
-    """In as many parts as give every processor a block, and in twice as many."""
-    phases = [phase.program for phase in pieces_of(program, USUAL) if not phase.plain]
+    """In as many parts as give every processor a block, in half and in twice as many: what parts
+    leave for each other may be more than what there is to read."""
+    phases = [_narrowed(phase.program) for phase in pieces_of(program, USUAL) if not phase.plain]
     found: list[str] = []
     for phase in phases:
         axis = _chained(phase)
@@ -80,18 +83,19 @@ def _part_names(program: Program, processors: int) -> list[str]:
         fewest = 1 << (wanted - 1).bit_length()
         if wanted < 2:
             continue
-        found += [f"{PARTS}{parts}" for parts in (fewest, 2 * fewest) if _parts(phase, axis, parts)]
+        counts = (fewest // 2, fewest, 2 * fewest)
+        found += [f"{PARTS}{parts}" for parts in counts if _parts(phase, axis, parts)]
     return list(dict.fromkeys(found))
 
 
 def _in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Program, ...]:
     """A kernel of every part and one that merges them; the program where it has no such parts."""
     axis = _chained(program)
-    cut = _parts(program, axis, parts) if axis is not None else None
-    if cut is None:
+    made = _parts(program, axis, parts) if axis is not None else None
+    if made is None:
         return (program,)
-    inner = {n for n in _reductions(cut) if f"{axis}_in" in reduced_axes(cut.nodes[n])}
-    return parted_at(cut, inner, taken)
+    inner = {n for n in _reductions(made) if f"{axis}_in" in reduced_axes(made.nodes[n])}
+    return parted_at(made, inner, taken)
 
 
 @lru_cache(maxsize=256)
@@ -140,6 +144,33 @@ def _blocks(program: Program, axis: str) -> int:
         for product in products
         if product is not None
     )
+
+
+def _narrowed(program: Program) -> Program:
+    """The program with the columns of a chain's last product in as few equal parts as registers
+    hold one of."""
+    for axis in _chain_columns(program):
+        extent = program.axes[axis]
+        parts = next(
+            (n for n in range(2, extent) if extent % n == 0 and extent // n <= WIDEST), extent
+        )
+        if extent > WIDEST and extent // parts >= BLOCK:
+            with suppress(ProgramError):
+                return cut(program, axis, parts)
+    return program
+
+
+def _chain_columns(program: Program) -> Iterable[str]:
+    """Axes of products' plain operands where the other one is made of a product."""
+    for position in _reductions(program):
+        product = product_of(program, position)
+        if product is None or not is_for_tensor_cores(program, position):
+            continue
+        sides = ((product.a, product.columns), (product.b, product.rows))
+        for operand, axes in sides:
+            before = depends_on_reduction(program, operand)
+            if any(is_for_tensor_cores(program, source) for source in before):
+                yield from axes
 
 
 def _stored(program: Program, residence: str) -> set[int]:

@@ -21,6 +21,7 @@ from ir.targets.cuda.computed import (
     register_problem,
 )
 from ir.targets.cuda.products import (
+    HELD,
     Product,
     copy_problem,
     depends_on_reduction,
@@ -30,7 +31,7 @@ from ir.targets.cuda.products import (
     volume,
 )
 
-HELD = 256  # points of a summed axis that stay in shared memory
+WIDEST = 256  # columns of sums that one block of a chain has in registers
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,9 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         raise Refusal("swap", "chained products keep their rows")
     outer = [_oriented(program, p, swap, registers) for p in outer]
     outer = [_with_rows(p, outer[0].rows) for p in outer]
+    if inner:
+        apart = _columns_apart(program, outer[0])
+        outer = [_batched(p, apart) for p in outer]
     inner = [_with_rows(_batched(p, outer[0].batch), outer[0].rows) for p in inner]
     walked = outer[0].over
     columns = outer[0].columns
@@ -163,6 +167,16 @@ def _with_rows(product: Product, rows: tuple[str, ...]) -> Product:
     if set(product.columns) == set(rows):
         return product.swapped
     raise Refusal("rows", f"products over rows {product.rows} and {rows}")
+
+
+def _columns_apart(program: Program, product: Product) -> tuple[str, ...]:
+    """The outermost columns of a chain's product that blocks of their own have, so that one has no
+    more than its registers hold."""
+    columns = _operand_order(program, product.b, product.columns)
+    count = 0
+    while count < len(columns) - 1 and volume(program, columns[count:]) > WIDEST:
+        count += 1
+    return columns[:count]
 
 
 def _batched(product: Product, batch: tuple[str, ...]) -> Product:
@@ -227,7 +241,7 @@ def _check(
             raise Refusal("inner", f"{product.over} is too long to be held")
         if set(product.columns) != set(walked) or len(walked) != 1:
             raise Refusal("inner", "the inner product's columns are not what is walked")
-    if inner and volume(program, columns) > HELD:
+    if inner and volume(program, columns) > WIDEST:
         raise Refusal("columns", f"{columns} is too wide for registers")
     kept = {*outer[0].rows, *columns, *outer[0].batch}
     for node in program.nodes:

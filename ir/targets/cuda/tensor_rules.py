@@ -153,9 +153,11 @@ class TensorRules(TensorLayouts):
         for product in (*self.roles.outer, *self.roles.inner):
             for operand in (product.a, product.b):
                 if isinstance(self.program.nodes[operand].op, Load):
-                    for dimension in dimensions_of(self.program, operand, self.roles.walk):
+                    dimensions = dimensions_of(self.program, operand, self.roles.walk)
+                    for dimension in dimensions:
                         names = [name for name, _ in dimension.index.terms]
-                        if axis in names and len(names) > 1:
+                        moved = dimension is dimensions[-1] and dimension.index.constant != 0
+                        if axis in names and (len(names) > 1 or moved):
                             return False
         return True
 

@@ -15,6 +15,7 @@ from ir.targets.cuda.tensor_waves import Grid, best_tiles
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor import TensorKernel
 
+WIDE = 256  # points that a chain holds of each row, beyond which blocks of few keys fit
 IN_EVERY_ORDER = 12  # seeds of computed operands, the first ones, that are tried in every order
 RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
 
@@ -32,6 +33,9 @@ class Seeds:
                 (128, 2, 128), (128, 2, 176), (128, 2, 64), (192, 3, 128), (64, 1, 64),
                 (192, 3, 64),
             )  # fmt: skip
+            held = {frozenset(product.over): product.over for product in self.kernel.roles.inner}
+            if sum(volume(self.kernel.program, over) for over in held.values()) > WIDE:
+                shapes = ((64, 1, 32), (64, 1, 16), (128, 2, 16), *shapes)
             rows = [self._chained(*shape) for shape in shapes]
             rows = [values | order for values in rows for order in self._orders()]
             rows += [values | more for values in rows[:2] for more in self._rings()]
