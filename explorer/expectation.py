@@ -115,9 +115,9 @@ class Recipe:
         from ir.inputs import drawn_inputs
         from ir.oracle import answers
 
-        program = self.program
-        inputs = drawn_inputs(program, self.seed * SETS + number, xp)
+        inputs = drawn_inputs(self.program, self.seed * SETS + number, xp)
         given = means.of_set(number)
+        program = self._evaluated(given)
         means, picked = _afforded(program, given, self.seed, self.forms)
         read, where = inputs, xp
         if means is STEPPED:
@@ -136,6 +136,21 @@ class Recipe:
         }
         _refuse_blind(program, bounds)
         return Expected(inputs, bounds)
+
+    def _evaluated(self, means: Means) -> Program:
+        """The program, or the same with stored axes apart from those that are summed, where all of
+        it is too much and a sample of that is less."""
+        from ir.rewrite.unsummed import unsummed
+
+        if self.forms or elements_of(self.program, {}) <= means.elements:
+            return self.program
+        other = unsummed(self.program)
+        counts = [
+            elements_of(one, {axis: len(points) for axis, points in picked.items()})
+            for one in (self.program, other)
+            for picked in (sample_axes(one, np.random.default_rng(self.seed), means),)
+        ]
+        return other if counts[1] < counts[0] else self.program
 
 
 def _wider(answer: Answer, other: Answer) -> Answer:
@@ -266,13 +281,13 @@ def _file(folder: str, number: int, name: str, part: str = "value") -> Path:
 
 
 def output_axes(program: Program) -> tuple[str, ...]:
-    """Axes along which every output varies and each point stands alone: they can be sampled."""
+    """Axes of outputs along which each point stands alone: they can be sampled. What does not vary
+    along one is not made of what does."""
     from ir.oracle import reduced_axes
 
-    stores = [store.axes for _, store in program.stores()]
     summed = reduced_axes(program)
-    shared = (axis for axis in stores[0] if all(axis in axes for axes in stores))
-    return tuple(axis for axis in shared if axis not in summed)
+    stored = dict.fromkeys(axis for _, store in program.stores() for axis in store.axes)
+    return tuple(axis for axis in stored if axis not in summed)
 
 
 def sample_axes(
@@ -376,4 +391,5 @@ def _picks(program: Program, picked: Mapping[str, Array], xp: Any) -> dict[str, 
             )
         )
         for _, store in program.stores()
+        if any(axis in picked for axis in store.axes)
     }
