@@ -1,7 +1,11 @@
-"""The top of an axis: each point of the other axes, or piece, holds the best so far in order."""
+"""The top of an axis: each point of the other axes, or piece, holds the best so far in order.
+
+Elements are inserted one by one, or sorted and merged where much of the axis is held.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ir.dtypes import is_float
@@ -11,6 +15,7 @@ from ir.plain.block import Block
 from ir.plain.code import THREAD, Array, Call, Element, Loop, Name, PlainKernel, Scalar, Write
 from ir.plain.pieces import Choices, Piece, Ways, step
 from ir.plain.scalars import call, convert, flat, index, plus, times
+from ir.plain.sorting import Sorting, is_worth_merging
 from ir.plain.values import Given, Point, Values
 from ir.program import Program
 
@@ -25,14 +30,42 @@ def top_kernels(values: Values, group: list[int], ways: Ways) -> tuple[PlainKern
     if pieces > 1:
         return _Pieced(values, group, op, arg, pieces).kernels()
     points = values.points([axis for axis in program.nodes[arg].axes if axis != op.axis])
-    held, places = _arrays(values, group, arg, size)
     block = Block(values.names)
+    if is_worth_merging(program.axes[op.axis], size):
+        return (_merging(values, block, group, points, op, arg),)
+    held, places = _arrays(values, group, arg, size)
     variable, body = Name(values.names.fresh(f"i_{op.axis}")), block.inner()
     new = body.named(values.value(body, arg, {**points, op.axis: variable}))
     _insert(body, op, (new, variable), variable, held, places)
     block.add(Loop(variable, program.axes[op.axis], body.body))
     _stored(values, block, group, points, held, places)
     return (values.kernel(points, block),)
+
+
+def _merging(
+    values: Values, block: Block, group: list[int], points: Point, op: Top, arg: int
+) -> PlainKernel:
+    """Blocks of the axis sorted and merged into what is held."""
+    extent, size = values.program.axes[op.axis], values.program.axes[op.rank]
+
+    def element(body: Block, where: Name) -> Scalar:
+        return values.value(body, arg, {**points, op.axis: where})
+
+    def ahead(new: Scalar, old: Scalar) -> Scalar:
+        return _precedes(op, new, old)
+
+    sorting = Sorting(values, values.dtype(arg), extent, size, op.axis)
+    found = sorting.emit(block, element, ahead)
+    for position in group:
+        of = found.place if _top(values, position).where else found.value
+        values.given[position] = _given(of, op.rank)
+    for position, _ in values.program.stores():
+        values.store(block, position, points)
+    return values.kernel(points, block)
+
+
+def _given(of: Callable[[Scalar], Scalar], rank: str) -> Given:
+    return lambda block, at: of(at[rank])
 
 
 def top_choices(program: Program, group: list[int]) -> Choices:

@@ -17,6 +17,7 @@ from ir.folding import scatter, top
 from ir.plain.build import plain_kernel
 from ir.plain.meaning import meaning
 from ir.plain.pieces import Ways
+from ir.plain.sorting import is_worth_merging
 from ir.program import Program
 from ir.tiles import Operand
 from tests.judging import bounds_of
@@ -35,6 +36,43 @@ from tests.plain.judge import judge
     st.integers(0, 2**32 - 1),
 )
 def test_ties_and_nan(
+    extent: int, ranks: int, dtype: str, least: bool, order: str, seed: int
+) -> None:
+    check_ties_and_nan(extent, ranks, dtype, least, order, seed)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from((1, 2, 3, 5, 8, 13)),
+    st.integers(1, 13),
+    st.sampled_from(("f32", "f64", "bf16", "i32", "i64", "bool")),
+    st.booleans(),
+    st.sampled_from(("ti", "it", "t")),
+    st.integers(0, 2**32 - 1),
+)
+def test_ties_and_nan_by_merging(
+    extent: int, ranks: int, dtype: str, least: bool, order: str, seed: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ir.plain.tops.is_worth_merging", lambda *_: True)
+        check_ties_and_nan(extent, ranks, dtype, least, order, seed)
+
+
+def test_long_rows_are_sorted_by_merging() -> None:
+    """What inserting would move a million times."""
+    g = Graph("sorted")
+    t, i, r = g.axes(t=300, i=2, r=300)
+    values, places = top(g.input("x", (i, t), "i32"), t, r, least=True)
+    g.output("values", values)
+    g.output("places", places)
+    assert is_worth_merging(300, 300)
+    assert not is_worth_merging(128256, 50)
+    drawn = np.random.default_rng(0).integers(0, 40, size=(2, 300))
+    found = judge(g.program(), {"x": drawn.astype(np.int32)}, 1)
+    assert (found["places"] == np.argsort(drawn, axis=1, kind="stable")).all()
+
+
+def check_ties_and_nan(
     extent: int, ranks: int, dtype: str, least: bool, order: str, seed: int
 ) -> None:
     g = Graph("tops")
