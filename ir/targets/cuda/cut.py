@@ -23,7 +23,6 @@ from ir.targets.cuda.computed import (
     register_problem,
 )
 from ir.targets.cuda.products import (
-    HELD,
     MAP_RANK,
     STRIDE_UNIT,
     Product,
@@ -54,16 +53,17 @@ class Cut:
 def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
     taken: frozenset[str] = frozenset(), joined: bool = False, alone: bool = False,
-    chained: bool = False,
+    chained: bool = False, held: int = WHOLE,
 ) -> tuple[Program, ...]:  # fmt: skip
     """Kernels in order of execution. With `everywhere`, every reduction has its own; if `joined`,
     outputs that share one have a kernel even where some vary along fewer axes. Products stand
     `alone` if what is reduced beside them goes through memory. If `chained`, those that meet on the
-    way to another product stay together, whatever they sum over.
+    way to another product stay together, whatever they sum over. `held`: the longest sum of a
+    product that another one is made of.
 
     What `engine` cannot take as it is goes through memory, by names that are not `taken`.
     """
-    nodes = _every(program) if everywhere else _boundaries(program, engine, alone, chained)
+    nodes = _every(program) if everywhere else _boundaries(program, engine, alone, chained, held)
     taken |= {spec.name for spec in program.tensors}
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
     return tuple(_kernels(program, cuts, joined))
@@ -128,7 +128,7 @@ def _every(program: Program) -> set[int]:
     return {p for p, n in enumerate(program.nodes) if is_reduction(n) and p not in stored}
 
 
-def _boundaries(program: Program, engine: str, alone: bool, chained: bool) -> set[int]:
+def _boundaries(program: Program, engine: str, alone: bool, chained: bool, held: int) -> set[int]:
     found: set[int] = _beside_products(program) if engine == MMA or alone else set()
     found |= _unlike_products(program, chained) if engine != FMA else set()
     for position, node in enumerate(program.nodes):
@@ -136,14 +136,14 @@ def _boundaries(program: Program, engine: str, alone: bool, chained: bool) -> se
             continue
         product = product_of(program, position)
         if product is not None and for_tensor_cores(program, product):
-            found.update(_moved(program, product, engine))
+            found.update(_moved(program, product, engine, held))
         for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
-            if _cuts_apart(program, other, position):
+            if _cuts_apart(program, other, position, held):
                 found.add(boundary_of(program, other))
     return found
 
 
-def _moved(program: Program, product: Product, engine: str) -> list[int]:
+def _moved(program: Program, product: Product, engine: str, held: int) -> list[int]:
     """Values that an engine wants in memory before a product."""
     operands = (product.a, product.b)
     if engine == MMA:
@@ -151,7 +151,7 @@ def _moved(program: Program, product: Product, engine: str) -> list[int]:
         return [boundary_of(program, source) for source in found]
     if engine == FMA:
         return []
-    moved = [x for x in operands if not _stays(program, x, product.over)]
+    moved = [x for x in operands if not _stays(program, x, product.over, held)]
     kept = _computed(program, product, moved) if engine == RS else None
     if kept is not None:
         moved = [x for x in moved if x != kept and not _fetched(program, x, kept, product.over)]
@@ -209,7 +209,7 @@ def _beside(program: Program, position: int) -> tuple[int, ...]:
     return tuple(r for arg in node.args[1:] for r in depends_on_reduction(program, arg))
 
 
-def _stays(program: Program, operand: int, over: tuple[str, ...]) -> bool:
+def _stays(program: Program, operand: int, over: tuple[str, ...], held: int) -> bool:
     """Whether tensor cores can take an operand as it is: from memory, or from a short product."""
     if not copy_problem(program, operand):
         return _runs_along(program, operand, over)
@@ -217,7 +217,7 @@ def _stays(program: Program, operand: int, over: tuple[str, ...]) -> bool:
     for source in sources:
         product = product_of(program, source)
         if product is not None and for_tensor_cores(program, product):
-            short = volume(program, product.over) <= HELD
+            short = volume(program, product.over) <= held
             return short and set(over) <= set(program.nodes[source].axes)
     return False
 
@@ -230,7 +230,7 @@ def _runs_along(program: Program, operand: int, over: tuple[str, ...]) -> bool:
     return narrow or any(axis in over for axis, _ in op.index[-1].terms)
 
 
-def _cuts_apart(program: Program, first: int, second: int) -> bool:
+def _cuts_apart(program: Program, first: int, second: int, held: int) -> bool:
     """Whether reduction `second` cannot share a kernel with `first`, which it depends on."""
     early, late = program.nodes[first], program.nodes[second]
     before, after = set(reduced_axes(early)), set(reduced_axes(late))
@@ -239,7 +239,7 @@ def _cuts_apart(program: Program, first: int, second: int) -> bool:
     if heavy and after & set(early.axes):
         assert product is not None
         if _walked_later(program, first, after):
-            return volume(program, tuple(before)) > HELD
+            return volume(program, tuple(before)) > held
         kept = _in_one_tile(program, product, after)
         return volume(program, tuple(before)) > WHOLE or not kept
     if after & set(early.axes) and not before & after:

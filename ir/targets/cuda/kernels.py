@@ -29,6 +29,7 @@ from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.plain import PlainCudaKernel
 from ir.targets.cuda.prelude import prelude_text
+from ir.targets.cuda.products import HELD
 from ir.targets.cuda.residences import USUAL, pieces_of
 from ir.targets.cuda.scalars import table_text
 from ir.targets.cuda.splits import (
@@ -58,6 +59,7 @@ ALIGN = 256
 MARK = "//@ kernel\n"
 JOINED, ALONE, EVERYWHERE = {"joined": True}, {"alone": True}, {"everywhere": True}
 CHAINED = {"joined": True, "chained": True}
+LONG = {**CHAINED, "held": HELD}
 
 
 @lru_cache(maxsize=512)
@@ -75,24 +77,26 @@ def kernels_of(
     taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
     for phase in phases:
         first = len(found) if len(phases) > 1 else None
-        found += _phase_kernels(program, phase, first, taken, hardware, engine)
+        ways = (*((LONG,) if residence != USUAL else ()), CHAINED, JOINED, {}, ALONE, EVERYWHERE)
+        found += _phase_kernels(program, phase, first, taken, hardware, engine, ways)
         taken |= {spec.name for kernel in found for spec in kernel.program.tensors}
     return tuple(found)
 
 
 def _phase_kernels(
     program: Program, phase: Phase, first: int | None, taken: frozenset[str], hardware: Hardware,
-    engine: str,
+    engine: str, ways: tuple[Mapping[str, Any], ...],
 ) -> tuple[AnyKernel, ...]:  # fmt: skip
-    """The kernels of one phase; `first`: how many come before, None where there is no other phase.
+    """The kernels of one phase, cut in the first of `ways` that has a kernel for each part.
 
-    What is cut gets names that are not `taken`.
+    `first`: how many come before, None where there is no other phase. What is cut gets names that
+    are not `taken`.
     """
     if phase.plain:
         part = phase.program if first is None else _named(program, phase.program, first)
         return (PlainCudaKernel(part, _mark(first, 0), hardware),)
     problem, fallen = "", None
-    for way in (CHAINED, JOINED, {}, ALONE, EVERYWHERE):
+    for way in ways:
         if fallen is not None and way is EVERYWHERE:
             break
         parts = cut_program(phase.program, engine=engine, taken=taken, **way)

@@ -36,6 +36,8 @@ class Seeds:
             held = {frozenset(product.over): product.over for product in self.kernel.roles.inner}
             if sum(volume(self.kernel.program, over) for over in held.values()) > WIDE:
                 shapes = ((64, 1, 32), (64, 1, 16), (128, 2, 16), *shapes)
+            elif len(held) > 1:
+                shapes = ((128, 2, 96), *shapes)
             rows = [self._chained(*shape) for shape in shapes]
             rows = [values | order for values in rows for order in self._orders()]
             rows += [values | more for values in rows[:2] for more in self._rings()]
