@@ -191,8 +191,11 @@ class _Block:
         return name
 
     def _shared(self, product: Product, position: int, axes: Axes) -> str:
-        """The tile of a plain operand, and its copy, once."""
+        """The tile of a plain operand, and its copy, once; of one that two products sum over
+        different axes, once for each."""
         name = f"{SHARED}{position}"
+        if name in self.tiles and self.tiles[name].axes != axes:
+            name = f"{name}_{product.position}"
         if name in self.tiles:
             return name
         operand = self.plan.unplaced(product, position)

@@ -93,7 +93,7 @@ class TensorEvaluator(Evaluator):
         found: list[Ring] = []
         for product in products:
             for tile in self.plan.fetched(product):
-                ring = self.plan.ring_of(tile.position)
+                ring = self.plan.ring_of(tile)
                 if ring.name != HELD and ring not in found:
                     found.append(ring)
         return found
@@ -177,7 +177,7 @@ class TensorEvaluator(Evaluator):
         return names
 
     def _descriptor(self, operand: OperandTile, start: str) -> str:
-        ring = self.plan.ring_of(operand.position)
+        ring = self.plan.ring_of(operand)
         address = self.lowering.slot(ring, operand, f"{ring.name}_slot") + start
         leading, stride, code = operand.descriptor_strides
         name = self.w.name(f"{operand.spec.name}_tile")

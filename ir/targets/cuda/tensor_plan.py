@@ -335,7 +335,9 @@ class Plan:
     def _placed(self, product: Product, position: int) -> OperandTile:
         tile = self.unplaced(product, position)
         if not tile.raw:
-            return replace(tile, line=self.layouts.lines[f"{SHARED}{position}"])
+            lines = self.layouts.lines
+            own = lines.get(f"{SHARED}{position}_{product.position}")
+            return replace(tile, line=own or lines[f"{SHARED}{position}"])
         read = self.raw_read(tile)
         return tile if read is None else replace(tile, line=read.line)
 
@@ -377,8 +379,9 @@ class Plan:
         """The tile of a load that threads read for operands in registers."""
         return self._read_by_threads.get(position)
 
-    def ring_of(self, position: int) -> Ring:
-        return next(r for r in self.rings if any(o.position == position for o in r.operands))
+    def ring_of(self, operand: OperandTile) -> Ring:
+        """The ring of a tile; a load that products sum over different axes has one for each."""
+        return next(ring for ring in self.rings if operand in ring.operands)
 
     def peers(self, operand: OperandTile) -> int:
         """CTAs of the cluster that share the operand's tile; one line is not worth sharing."""
