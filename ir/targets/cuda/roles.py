@@ -239,7 +239,7 @@ def _check(
         _plain(program, [product.a, product.b])
         if set(product.over) & set(walked) or volume(program, product.over) > HELD:
             raise Refusal("inner", f"{product.over} is too long to be held")
-        if set(product.columns) != set(walked) or len(walked) != 1:
+        if set(product.columns) != set(walked):
             raise Refusal("inner", "the inner product's columns are not what is walked")
     if inner and volume(program, columns) > WIDEST:
         raise Refusal("columns", f"{columns} is too wide for registers")
