@@ -93,7 +93,13 @@ def wide_values() -> Program:
     return load_operator("mla_decode").build(heads=4, dtype="bf16", b=2, sk=48)
 
 
-CHAINS = (rotated, one_query, long_rows, two_scores, wide_values)
+def gradients() -> Program:
+    """Of attention whose heads share keys: what one product sums over, another keeps."""
+    words = {"b": 1, "heads": 4, "kv_heads": 2, "sq": 40, "d": 64, "causal": True}
+    return load_operator("attention_backward").build(**words, dtype="bf16")
+
+
+CHAINS = (rotated, one_query, long_rows, two_scores, wide_values, gradients)
 PROGRAMS = (scaled_by_all, two_products, normal, images, *CHAINS)
 FEW = 8  # processors, so that small programs have parts for all of them
 
@@ -178,6 +184,11 @@ def test_chains_of_unlike_products_are_one_kernel() -> None:
     decode = load_operator("mla_decode").build(heads=128, dtype="bf16", b=128, sk=4096)
     assert len(kernels_of(decode, HARDWARE, "wgmma", "axes-joined")) == 1
     assert estimate(decode) < 1.0
+    words = {"b": 1, "heads": 32, "kv_heads": 8, "sq": 4096, "d": 128, "causal": True}
+    backward = load_operator("attention_backward").build(**words, dtype="bf16")
+    kinds = [kernel.kind for kernel in kernels_of(backward, HARDWARE, "wgmma")]
+    assert kinds == ["block", "tensor", "tensor", "tensor"]
+    assert estimate(backward) < 1.0
 
 
 def test_what_one_pass_does_has_no_choice() -> None:
