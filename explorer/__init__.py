@@ -336,9 +336,18 @@ def export(
     """Export the best recorded kernel as files that need no Tilewright; returns them.
 
     Files and the function in them are called `name`, by default as the operator is. Linkers see
-    that name, or the operator's with a hash of the kernel.
+    that name, or the operator's with a hash of the kernel. An argument with several values, as
+    `m=[64, 128]`, `m=range(1, 9)` or "1..8", makes one library with the kernel of each.
     """
     from explorer.job import export_best
+    from explorer.shapes.extents import parted
+
+    if parted(arguments)[1]:
+        from explorer.shapes.exporting import export_family
+        from explorer.shapes.family import Family
+
+        family = Family.of(operator, arguments, target, threads, memory)
+        return export_family(family, Path(folder), store=store, name=name)
 
     workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
     return export_best(workload, Path(folder), store=store, name=name)
