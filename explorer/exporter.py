@@ -89,9 +89,7 @@ def _written(folder: Path, write: Callable[[Path], None]) -> tuple[Path, ...]:
         raise ExportError(str(error)) from None
 
 
-def refuse_name(
-    target: str, program: str, name: str | None = None, several: bool = False
-) -> None:
+def refuse_name(target: str, program: str, name: str | None = None, several: bool = False) -> None:
     """Raises ExportError if a program's kernel cannot be exported, as `name` if that is given.
 
     With `several`, if kernels of it cannot be exported together.

@@ -43,9 +43,7 @@ def export_family(
     return export_table(table, facts, folder, name=name, cache_dir=cache_dir())
 
 
-def _winners(
-    family: Family, store: str | Path | None
-) -> list[tuple[tuple[int, ...], Winner]]:
+def _winners(family: Family, store: str | Path | None) -> list[tuple[tuple[int, ...], Winner]]:
     """By ascending extents; raises NothingValid that names what is missing."""
     found, missing, said = [], [], ""
     for point in sorted(family.points()):

@@ -91,4 +91,3 @@ class KernelTable:
                 at = below
             at[extents[-1]] = number
         return root
-
