@@ -73,6 +73,8 @@ def _data(found: FamilyResult) -> dict[str, Any]:
         "regret": {
             "mean": found.mean_regret,
             "worst": found.worst_regret,
-            "points": [{"point": r.point, "loss": r.loss, "beside": r.beside} for r in found.regrets],
+            "points": [
+                {"point": r.point, "loss": r.loss, "beside": r.beside} for r in found.regrets
+            ],
         },
     }  # fmt: skip

@@ -37,9 +37,9 @@ from explorer.cli.replayed import rank_words, recorded_facts, recording_words
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
+    from explorer.budget import Budget
     from explorer.cli.progress import Display
     from explorer.interrupted import Interrupted
-    from explorer.budget import Budget
     from explorer.plan import Plan
     from explorer.replay import Recording
     from explorer.result import JobResult, PlanResult

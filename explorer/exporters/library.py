@@ -295,7 +295,7 @@ _PLACES = (
 
 @cache
 def used_names(several: bool = False) -> frozenset[str]:
-    """What the module itself calls something, builtins included; of one with a table, if `several`."""
+    """What the module itself calls something, builtins included; if `several`, one of a table."""
     places = dict.fromkeys(_PLACES, "_") | {"outputs": outputs.text(), "table": ""}
     loading = LOADING_TABLE if several else LOADING
     places["loading"] = Template(loading).substitute(places, count=1)

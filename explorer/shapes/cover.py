@@ -21,12 +21,12 @@ def filled(points: Sequence[Point], times: Times) -> Times:
 
     What is not measured is taken to be worse by how far the nearest measured point lies away.
     """
-    losses = times / np.nanmin(times, axis=1, keepdims=True) - 1.0
+    losses: Times = times / np.nanmin(times, axis=1, keepdims=True) - 1.0
     whole = losses.copy()
     for place, point in enumerate(points):
         for column in np.flatnonzero(np.isnan(losses[place])):
-            there = np.flatnonzero(~np.isnan(losses[:, column]))
-            if not there.size:
+            there = [n for n, loss in enumerate(losses[:, column]) if not np.isnan(loss)]
+            if not there:
                 whole[place, column] = np.inf
                 continue
             away = np.array([distance(point, points[other]) for other in there])

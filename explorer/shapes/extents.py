@@ -34,7 +34,7 @@ class Extents:
             return _parsed(name, value) if "," in value or ".." in value else None
         if isinstance(value, range) and value.step == 1:
             return _span(name, value.start, value.stop - 1)
-        if isinstance(value, range) or (isinstance(value, Sequence)):
+        if isinstance(value, Sequence):  # ranges with other steps, too
             return _list(name, list(value))
         return None
 

@@ -1,4 +1,4 @@
-"""A schedule of one workload carried to another of its family: what it says, as far as that is legal.
+"""A schedule of one workload carried to another of its family: what it says, as far as is legal.
 
 Knows spaces; no records and no measuring.
 """

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -268,7 +269,7 @@ class _Run:
     def _refined(self, table: Table, chosen: Sequence[Schedule]) -> Table:
         """Boundaries between schedules, narrowed by the points half way."""
         rows, limit = list(table.rows), self._plan.trials * (1.0 - _HELD / 2)
-        pairs = [(a, b) for a, b in zip(rows, rows[1:], strict=False) if a.schedule != b.schedule]
+        pairs = [(a, b) for a, b in pairwise(rows) if a.schedule != b.schedule]
         for one, other in pairs if len(self._family.varying) == 1 else ():
             point = self._between(one.point, other.point)
             if point is None or self._trials + 2 > limit or self._late():

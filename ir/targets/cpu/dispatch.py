@@ -24,8 +24,8 @@ _HEADER = """\
 extern "C" {{
 #endif
 
-/* Runs the kernel for these extents, and returns 0; returns {none}, with nothing read or written, if
- * there is none. There are kernels for
+/* Runs the kernel for these extents, and returns 0; returns {none}, with nothing read or written,
+ * if there is none. There are kernels for
 {rows}
  *
  * Arrays are row-major and whole, at multiples of their elements' size. Outputs overlap no other
