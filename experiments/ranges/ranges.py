@@ -43,7 +43,7 @@ C = """\
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include "one.h"
+#include "single.h"
 #include "many.h"
 static double now(void) {
   struct timespec t;
@@ -57,7 +57,7 @@ int main(void) {
   long sum = 0, calls = 20000;
   for (int round = 0; round < 41; round++) {
     double s0 = now();
-    for (int i = 0; i < calls; i++) one(a, b, c);
+    for (int i = 0; i < calls; i++) single(a, b, c);
     double s1 = now();
     for (int i = 0; i < calls; i++) sum += many(1, a, b, c);
     double s2 = now();
@@ -160,10 +160,10 @@ def _dispatch(folder: Path) -> list[dict[str, Any]]:
     """A product of a few rows, called alone and through the table, from C."""
     store, given = folder / "small.db", {"n": 16, "k": 16}
     explorer.tune_range("matmul", m="1..512", store=store, trials=64, threads=1, **given)
-    explorer.export("matmul", folder, m=1, name="one", store=store, threads=1, **given)
+    explorer.export("matmul", folder, m=1, name="single", store=store, threads=1, **given)
     explorer.export("matmul", folder, m=TABLE, name="many", store=store, threads=1, **given)
     (folder / "main.c").write_text(C)
-    linker, files = find_linker(), [folder / name for name in ("main.c", "one.o", "many.o")]
+    linker, files = find_linker(), [folder / name for name in ("main.c", "single.o", "many.o")]
     if linker is None:
         return []
     command = [linker, "-O2", f"-I{folder}", "-pthread", "-o", folder / "main", *files]

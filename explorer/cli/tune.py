@@ -117,7 +117,6 @@ _OF_RANGES = {
         "tilewright tune matmul m=512 n=512 k=512 dtype=bf16 --seconds 20 --pin pack.s0.B=no",
         "tilewright tune gated.py:gated m=256 n=512 k=128 --effort quick",
         "tilewright tune --jobs jobs.toml --trials 64",
-        "tilewright tune matmul m=1..64 n=64 k=64 --trials 128",
     ),
 )
 def tune(

@@ -5,6 +5,7 @@ Numbers alone; knows neither schedules nor how times were measured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from explorer.shapes.family import Point, distance
 
 Times = NDArray[np.float64]  # seconds by point and schedule, NaN where nothing was measured
+_REACH = math.log(2.0)  # within a factor of two points tell of each other
+_MOST = 1.0  # loss beyond which a schedule is no worse: another one will do there
 _DOUBT = 0.05  # relative loss, for every factor of e in an extent, that nothing measured excludes
 
 
@@ -36,6 +39,18 @@ def filled(points: Sequence[Point], times: Times) -> Times:
     return whole
 
 
+def smoothed(points: Sequence[Point], losses: Times) -> Times:
+    """Losses as members around each point are likely to have them: means over near points.
+
+    A single extent may suit a schedule by chance, or have been measured by bad luck.
+    """
+    away = np.array([[distance(one, other) for other in points] for one in points])
+    weights = np.exp(-((away / _REACH) ** 2))
+    means: Times = weights @ np.minimum(losses, _MOST) / weights.sum(axis=1, keepdims=True)
+    near: Times = means - means.min(axis=1, keepdims=True)
+    return near
+
+
 def covering(losses: Times, tolerance: float) -> tuple[int, ...]:
     """Schedules, chosen greedily, of which one is within `tolerance` of the best at every point.
 
@@ -44,7 +59,7 @@ def covering(losses: Times, tolerance: float) -> tuple[int, ...]:
     chosen: list[int] = []
     now = np.full(len(losses), np.inf)
     while len(chosen) < losses.shape[1] and now.max(initial=0.0) > tolerance:
-        after = np.minimum(now[:, None], losses)
+        after = np.minimum(np.minimum(now[:, None], losses), _MOST)
         after[after <= tolerance] = 0.0  # good enough is as good as the best
         best = int(after.sum(axis=0).argmin())
         if best in chosen:

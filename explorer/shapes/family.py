@@ -50,7 +50,9 @@ class Family:
         for name, extents in varying.items():
             if kind_of(source.parameters.get(name)) not in (int, None):
                 raise UsageError(f"{name}={extents}: {name} is no extent; give one value of it")
-        pairs = tuple(given.items()), tuple(varying.items())
+        order = {name: place for place, name in enumerate(source.parameters)}
+        told = sorted(varying.items(), key=lambda pair: order.get(pair[0], len(order)))
+        pairs = tuple(given.items()), tuple(told)
         family = cls(operator, *pairs, target, threads, memory)
         for ends in ([e.low for e in varying.values()], [e.high for e in varying.values()]):
             family.workload(tuple(ends))

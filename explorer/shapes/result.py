@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from explorer.shapes.choice import choice_for
 from explorer.shapes.family import Family, Point
-from explorer.shapes.fitted import fitted
-from explorer.shapes.known import Table
+from explorer.shapes.table import Table
 from explorer.winner import Winner
 from ir.errors import UsageError
 from ir.schedule import Schedule
@@ -85,9 +85,7 @@ class FamilyResult:
         inside = all(v in e for v, (_, e) in zip(point, self.family.varying, strict=True))
         if not inside or set(extents) - set(self.family.names):
             raise UsageError(f"{extents}: not among {self.family.title}")
-        workload, row = self.family.workload(point), self.table.nearest(point)
-        schedule = fitted(workload, row.schedule)
-        if schedule is None:
+        choice = choice_for(self.table, point, self.family.workload)
+        if choice is None:
             raise UsageError(f"{self.family.words(point)}: no schedule of the family fits it")
-        seconds = row.seconds * workload.program.flops / max(1, row.flops)
-        return Winner(workload, schedule, seconds, self.job)
+        return Winner(self.family.workload(point), choice.schedule, choice.seconds, self.job)

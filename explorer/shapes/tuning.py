@@ -24,11 +24,13 @@ from explorer.peaks import kept_peaks
 from explorer.recall import FINAL, open_store, to_record
 from explorer.search import Search
 from explorer.settings import cache_dir
-from explorer.shapes.cover import covering, filled, next_point, owners
+from explorer.shapes.choice import choice_for
+from explorer.shapes.cover import covering, filled, next_point, owners, smoothed
 from explorer.shapes.family import MOST_POINTS, Family, Point, distance
 from explorer.shapes.fitted import fitted
-from explorer.shapes.known import OPTION, Settled, Table
+from explorer.shapes.known import OPTION
 from explorer.shapes.result import FamilyResult, Regret, Step
+from explorer.shapes.table import Settled, Table
 from ir.errors import UsageError
 from ir.printable import printable
 from ir.schedule import Schedule
@@ -41,7 +43,7 @@ _HELD = 0.12
 _A_SEARCH = 24  # trials, and a few times more where there are many
 _MOST_SEARCHES = 12
 _POINTS = 13  # of the grid
-_NEAR = 3  # searched points whose schedules are tried at another
+_NEAR = 3  # searched points whose schedules are tried at another, and more if there are trials
 _ROUNDS = 3
 _MOST_HELD = 4
 
@@ -186,13 +188,14 @@ class _Run:
         left = list(self._grid)
         known = list(self._winners)
         room = self._plan.trials * (1.0 - _HELD)
+        near = max(_NEAR, int((room - self._trials) / len(left)))
         while left and self._trials < room and not self._late(1.0 - _HELD):
             point = next((p for p in left if p in self._winners), None) or max(
                 left, key=lambda p: min(distance(p, other) for other in known)
             )
             left.remove(point)
             known.append(point)
-            self._measure(point, self._from_near(point, _NEAR + (point in self._winners)))
+            self._measure(point, self._from_near(point, near))
         for point, winner in self._winners.items():  # without trials left, what searches tell
             self._times.setdefault(point, {}) or self._measure(point, {winner: winner})
 
@@ -249,7 +252,7 @@ class _Run:
             raise NothingValid(f"{self._family.title}: nothing was right again when compared")
         columns = list(dict.fromkeys(s for point in points for s in self._times[point]))
         times = np.array([[self._times[p].get(s, math.nan) for s in columns] for p in points])
-        losses = filled(points, times)
+        losses = smoothed(points, filled(points, times))
         chosen = covering(losses, TOLERANCE)
         mine = owners(losses, chosen, TOLERANCE)
         rows = [self._row(point, columns[owner]) for point, owner in zip(points, mine, strict=True)]
@@ -263,7 +266,7 @@ class _Run:
     def _table(self, rows: Sequence[Settled]) -> Table:
         rows = sorted(rows, key=lambda row: row.point)
         fixed = dict(self._family.workload(self._family.lowest).arguments)
-        kept = tuple((n, v) for n, v in fixed.items() if n not in self._family.names)
+        kept = tuple((n, v) for n, v in sorted(fixed.items()) if n not in self._family.names)
         return Table(self._family.varying, kept, tuple(rows))
 
     def _refined(self, table: Table, chosen: Sequence[Schedule]) -> Table:
@@ -295,7 +298,8 @@ class _Run:
         for point in self._unseen():
             if self._trials >= self._plan.trials or self._late():
                 break
-            mine = table.nearest(point).schedule
+            choice = choice_for(table, point, self._family.workload)
+            mine = table.nearest(point).schedule if choice is None else choice.row.schedule
             near = self._from_near(point).keys()
             room = max(2, self._plan.trials - self._trials)
             rivals = list(dict.fromkeys([mine, *table.schedules, *near]))[:room]
