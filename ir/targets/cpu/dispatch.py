@@ -97,7 +97,7 @@ class Dispatch:
         marks = 'weak, visibility("default")' if self.weak else 'visibility("default")'
         extents, values = ", ".join(self.extents), ", ".join(self.entry.names.values())
         room = self._switch_c(lambda number: f"return {scratch_offsets(self.bodies[number])[1]};")
-        runs = self._switch_c(lambda n: f"run_{n}({values}, workspace); return 0;")
+        runs = self._switch_c(lambda n: f"tilewright_run_{n}({values}, workspace); return 0;")
         return "\n\n".join([
             TILES_C.strip("\n"),
             *(self._run_c(number) for number in range(len(self.bodies))),
@@ -134,7 +134,7 @@ class Dispatch:
         ]
         unused = "" if total else "  (void)workspace;\n"
         return (
-            f"static void run_{number}({self.entry.parameters()}, void *workspace) {{\n{unused}"
+            f"static void tilewright_run_{number}({self.entry.parameters()}, void *workspace) {{\n{unused}"
             f"  void *args[] = {{{', '.join(values)}}};\n"
             f"  tilewright_launch({kernel.entry}, args, {kernel.threads});\n}}"
         )
