@@ -134,7 +134,8 @@ class Dispatch:
         ]
         unused = "" if total else "  (void)workspace;\n"
         return (
-            f"static void tilewright_run_{number}({self.entry.parameters()}, void *workspace) {{\n{unused}"
+            f"static void tilewright_run_{number}({self.entry.parameters()}, void *workspace) {{\n"
+            f"{unused}"
             f"  void *args[] = {{{', '.join(values)}}};\n"
             f"  tilewright_launch({kernel.entry}, args, {kernel.threads});\n}}"
         )
