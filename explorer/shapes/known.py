@@ -45,7 +45,9 @@ def carried(workload: Workload, store: str | Path | None) -> Winner | None:
 
     if workload.given is None:
         choice = choice_for(table, point, member)
-        return choice and Winner(workload, choice.schedule, choice.seconds, job)
+        if choice is None:
+            return None
+        return Winner(workload, choice.schedule, choice.seconds, job)
     return _nearest(workload, table, point, job)
 
 

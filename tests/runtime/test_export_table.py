@@ -27,7 +27,7 @@ ROWS = (7, 24, 100)
 N, K = 16, 40
 
 
-def seed_kernel(what: Any, **arguments: int) -> Kernel:
+def seed_kernel(what: Any, **arguments: Any) -> Kernel:
     workload = explorer.load(what, threads=2, **arguments)
     space = workload.space()
     return workload.kernel(space.schedule(space.seed_rows(np.random.default_rng(0))[0]))
