@@ -1,6 +1,6 @@
 """What searches of families left in the records: the schedule for extents that nobody measured.
 
-The table of a family lies with the job that ended it. Knows stores; nothing of searching.
+The table of a family lies with the job of its first search. Knows stores; nothing of searching.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _found(workload: Workload, store: str | Path | None) -> tuple[Table, Point, 
 
 
 def _table_of(job: Job, workload: Workload) -> Table | None:
-    """The table that a job ended with, if it is of this operator on this machine."""
+    """The table that lies with a job, if it is of this operator on this machine."""
     if (job.operator, job.target) != (workload.operator, workload.target):
         return None
     if f'"{OPTION}"' not in job.options:

@@ -105,6 +105,7 @@ class _Run:
         self._plan, self._family, self._store, self._tell = plan, plan.family, store, tell
         self._clock, self._began = clock, clock()
         self._trials = 0
+        self._job = ""  # of the first search
         self._winners: dict[Point, Schedule] = {}  # of searched points
         self._rates: dict[Point, float] = {}
         self._times: dict[Point, dict[Schedule, float]] = {}  # by the searched schedule
@@ -163,6 +164,7 @@ class _Run:
                     break
             _, best = search.finals()
             search.state = "done"
+            self._job = self._job or search.job.id
             self._trials += search.trials
             fastest = search.best_seconds or 0.0
         self._winners[point] = best
@@ -225,12 +227,12 @@ class _Run:
 
     def _record(self, point: Point, outcomes: Mapping[Schedule, Outcome]) -> None:
         workload = self._family.workload(point)
-        job = self._new_job(point, {})
+        job = self._new_job(point)
         for schedule, outcome in outcomes.items():
             self._store.add(to_record(workload, schedule, outcome, job, FINAL))
         self._store.update_job(job, "done")
 
-    def _new_job(self, point: Point, facts: Mapping[str, object]) -> str:
+    def _new_job(self, point: Point) -> str:
         from explorer.rebuilding import PROGRAM
 
         workload = self._family.workload(point)
@@ -239,7 +241,7 @@ class _Run:
             PROGRAM: workload.program.key, "hardware": workload.hardware.key,
             "generator": workload.backend.generator, "memory": workload.memory,
             "threads": workload.threads, "strategy": FINAL, "trials": 0,
-            "seed": self._plan.seed, "pins": dict(self._plan.pins), **facts,
+            "seed": self._plan.seed, "pins": dict(self._plan.pins),
         }  # fmt: skip
         name = printable(workload.operator)
         text = json.dumps(options)
@@ -327,10 +329,10 @@ class _Run:
         return round(math.exp(rng.uniform(low, high)))
 
     def _end(self, table: Table) -> str:
-        """Keep the table, with a job of its own at the family's largest member."""
-        job = self._new_job(table.rows[-1].point, {OPTION: table.to_data()})
-        self._store.update_job(job, "done")
-        return job
+        """Keep the table with the job of the first search."""
+        job = self._store.job(self._job)
+        options = json.loads(job.options) | {OPTION: table.to_data()}
+        return self._store.update_job(job.id, "done", json.dumps(options)).id
 
 
 def _seconds(outcome: Outcome) -> float:

@@ -18,6 +18,7 @@ from explorer.shapes.known import OPTION
 from explorer.shapes.plan import split
 from explorer.shapes.result import FamilyResult, Step
 from explorer.shapes.table import Table
+from explorer.story import read_story
 from ir import UsageError
 from records import Store
 from tests.job.device import ScriptedDevice
@@ -92,7 +93,7 @@ def test_records_have_the_schedule_of_an_extent_that_was_never_measured(
 
 
 def test_a_search_of_one_extent_goes_before_the_range(found: FamilyResult) -> None:
-    searched = best_winner(found.family.workload((256,)))
+    searched = best_winner(found.family.workload((1,)))
     assert searched.job != found.job
 
 
@@ -103,6 +104,17 @@ def test_the_table_is_kept_and_damage_to_it_is_no_table(place: Path, found: Fami
     assert Table.from_data(kept) == found.table
     for damage in ({}, kept | {"rows": []}, kept | {"rows": [[[1], 99, 1.0, 1]]}, {"rows": 3}):
         assert Table.from_data(damage) is None
+
+
+def test_a_report_is_of_a_search_and_not_of_a_comparison(
+    place: Path, found: FamilyResult, tmp_path: Path
+) -> None:
+    with Store(place) as store:
+        assert read_story(store).trials
+        compared = store.jobs()[-1].id
+    explorer.write_report(tmp_path / "page.html", found.job, store=place)
+    with pytest.raises(UsageError, match="has no trials of a search"):
+        explorer.write_report(tmp_path / "none.html", compared, store=place)
 
 
 def test_several_arguments_may_vary() -> None:
