@@ -31,7 +31,8 @@ class Extents:
         Texts as the command line has them, Python's ranges, and sequences of numbers.
         """
         if isinstance(value, str):
-            return _parsed(name, value) if "," in value or ".." in value else None
+            several = value[:1].isdecimal() and ("," in value or ".." in value)
+            return _parsed(name, value) if several else None
         if isinstance(value, range) and value.step == 1:
             return _span(name, value.start, value.stop - 1)
         if isinstance(value, Sequence):  # ranges with other steps, too

@@ -29,7 +29,7 @@ def test_values_are_written_as_they_are_read(value: Any, text: str) -> None:
     assert str(Extents.of("m", text)) == text
 
 
-@pytest.mark.parametrize("value", ["64", 64, "f32", True, None])
+@pytest.mark.parametrize("value", ["64", 64, "f32", True, None, "../a,b", "a..b"])
 def test_one_value_stays_one(value: Any) -> None:
     assert Extents.of("m", value) is None
     assert parted({"m": value}) == ({"m": value}, {})
