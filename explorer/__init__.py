@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from explorer.result import JobResult, PlanResult, Progress
     from explorer.search import Search
     from explorer.serving import ServedKernel
+    from explorer.shapes.result import FamilyResult, Step
     from explorer.torch_export import Backward
     from explorer.winner import Winner
     from explorer.workload import Workload
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Backward",
     "Explanation",
+    "FamilyResult",
     "JobResult",
     "OperatorLike",
     "PlanResult",
@@ -47,12 +49,14 @@ __all__ = [
     "resume",
     "tune",
     "tune_all",
+    "tune_range",
     "write_report",
 ]
 
 _HOMES = {
     "Backward": "explorer.torch_export",
     "Explanation": "explorer.explanation",
+    "FamilyResult": "explorer.shapes.result",
     "JobResult": "explorer.result",
     "OperatorLike": "ir.sources",
     "PlanResult": "explorer.result",
@@ -116,6 +120,41 @@ def tune(
         baseline=baseline,
         progress=progress,
     )
+
+
+def tune_range(
+    operator: OperatorLike,
+    *,
+    target: str = "cpu",
+    trials: int | None = None,
+    seconds: float | None = None,
+    effort: str = "standard",
+    threads: int | None = None,
+    memory: str | None = None,
+    store: str | Path | None = None,
+    pins: Mapping[str, object] | None = None,
+    strategy: str = "evolutionary",
+    seed: int = 0,
+    model: str | Path | None = None,
+    progress: Callable[[Step], None] | None = None,
+    **arguments: Any,
+) -> FamilyResult:
+    """Find few schedules for all extents of a range: `tune_range("matmul", m=range(1, 2049), ...)`.
+
+    A range may also be "1..2048", or a list of values. The trials are those of all extents that are
+    measured. Afterwards `kernel`, `best` and `export` have a kernel for any extent in the range.
+    """
+    from explorer.budget import Budget
+    from explorer.shapes.family import Family
+    from explorer.shapes.plan import plan_family
+    from explorer.shapes.tuning import tune_family
+
+    family = Family.of(operator, arguments, target, threads, memory)
+    plan = plan_family(
+        family, Budget.of(effort, trials, seconds), strategy=strategy, seed=seed, pins=pins,
+        model=model,
+    )  # fmt: skip
+    return tune_family(plan, store=store, tell=progress)
 
 
 def tune_all(
@@ -336,9 +375,18 @@ def export(
     """Export the best recorded kernel as files that need no Tilewright; returns them.
 
     Files and the function in them are called `name`, by default as the operator is. Linkers see
-    that name, or the operator's with a hash of the kernel.
+    that name, or the operator's with a hash of the kernel. An argument with several values, as
+    `m=[64, 128]`, `m=range(1, 9)` or "1..8", makes one library with the kernel of each.
     """
     from explorer.job import export_best
+    from explorer.shapes.extents import parted
+
+    if parted(arguments)[1]:
+        from explorer.shapes.exporting import export_family
+        from explorer.shapes.family import Family
+
+        family = Family.of(operator, arguments, target, threads, memory)
+        return export_family(family, Path(folder), store=store, name=name)
 
     workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
     return export_best(workload, Path(folder), store=store, name=name)

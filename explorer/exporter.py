@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from explorer.errors import ExportError
-from explorer.exporters.base import find_exporter
+from explorer.exporters.base import TableFacts, find_exporter
 from explorer.exporters.library import find_linker, source_text
 from ir.errors import MissingTarget, TilewrightError
-from ir.kernel import Kernel
+from ir.kernel import Kernel, KernelTable
 
-__all__ = ["export", "find_linker", "refuse_name", "source_text"]
+__all__ = ["export", "export_table", "find_linker", "refuse_name", "source_text"]
 
 
 def export(
@@ -40,12 +40,46 @@ def export(
     symbol = name or ""
     kernel = replace(kernel, name=name) if name is not None else kernel
     exporter.check(kernel.name, symbol)
+    return _written(
+        folder,
+        lambda room: exporter.write(
+            kernel, facts, room, symbol=symbol, linker=linker, cache_dir=cache_dir
+        ),
+    )
+
+
+def export_table(
+    table: KernelTable,
+    facts: TableFacts,
+    folder: Path,
+    *,
+    name: str | None = None,
+    linker: str | None = None,
+    cache_dir: Path | None = None,
+) -> tuple[Path, ...]:
+    """Write the kernels of `table` to `folder` as one library or cubin; see `export`.
+
+    Its function chooses the kernel by the shapes of its arrays. Raises ExportError also where they
+    do not tell one from another.
+    """
+    exporter = find_exporter(table.first.target)
+    symbol = name or ""
+    table = replace(table, name=name) if name is not None else table
+    exporter.check(table.name, symbol, several=True)
+    return _written(
+        folder,
+        lambda room: exporter.write_table(
+            table, facts, room, symbol=symbol, linker=linker, cache_dir=cache_dir
+        ),
+    )
+
+
+def _written(folder: Path, write: Callable[[Path], None]) -> tuple[Path, ...]:
+    """What `write` makes in an empty folder, put in its place as a whole."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder, prefix=".export-") as scratch:
-            exporter.write(
-                kernel, facts, Path(scratch), symbol=symbol, linker=linker, cache_dir=cache_dir
-            )
+            write(Path(scratch))
             return _move(Path(scratch), folder)
     except OSError as error:
         raise ExportError(f"{folder}: {error.strerror or error}") from None
@@ -55,9 +89,12 @@ def export(
         raise ExportError(str(error)) from None
 
 
-def refuse_name(target: str, program: str, name: str | None = None) -> None:
-    """Raises ExportError if a program's kernel cannot be exported, as `name` if that is given."""
-    find_exporter(target).check(program if name is None else name, name or "")
+def refuse_name(target: str, program: str, name: str | None = None, several: bool = False) -> None:
+    """Raises ExportError if a program's kernel cannot be exported, as `name` if that is given.
+
+    With `several`, if kernels of it cannot be exported together.
+    """
+    find_exporter(target).check(program if name is None else name, name or "", several)
 
 
 def _move(scratch: Path, folder: Path) -> tuple[Path, ...]:

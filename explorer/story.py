@@ -154,7 +154,8 @@ def read_story(store: Store, identifier: str | None = None, operators: Sequence[
 
 
 def _newest(store: Store) -> Job:
-    jobs = store.jobs()
+    """The newest job that searched: those that compare a range's schedules at an extent do not."""
+    jobs = [job for job in store.jobs() if json.loads(job.options).get("strategy") != FINAL]
     if not jobs:
         raise UsageError(f"{store.location}: no job yet; `tilewright tune` makes one")
     return jobs[-1]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
-    from ir.kernel import Kernel, Standalone
+    from ir.kernel import Kernel, KernelTable, Standalone
     from ir.kernel.listing import Listing
     from ir.program import Program
     from ir.rewrite.forms import Forms
@@ -66,6 +66,18 @@ class Backend(Protocol):
         """What makes a kernel that was lowered in `full` run without Tilewright.
 
         `symbol` is the entry's name if it is not to be `kernel.symbol`.
+        """
+        ...
+
+
+@runtime_checkable
+class JoinsKernels(Protocol):
+    """What a backend may offer besides: kernels of several extents in one library."""
+
+    def standalone_table(self, table: KernelTable, symbol: str = "") -> Standalone:
+        """As `standalone`, of all kernels of a table: its entry takes the extents that choose.
+
+        The kernels are in `texts`, from the first one on, under names of their own.
         """
         ...
 

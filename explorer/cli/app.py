@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
+    from explorer.shapes.family import Family
     from explorer.workload import Workload
     from ir.columns import Decision
     from ir.schedule import Schedule
@@ -239,6 +240,28 @@ def workload_of(
     except UsageError:
         refuse_recorded(operator, what, records)
         raise
+
+
+def family_of(
+    operator: str,
+    words: list[str] | None,
+    target: str,
+    threads: int | None,
+    memory: str | None = None,
+) -> Family | None:
+    """The workloads that the command line names with lists or ranges; None if it names one.
+
+    Raises UsageError.
+    """
+    if not any("," in word or ".." in word.partition("=")[2] for word in words or ()):
+        return None
+    from explorer.shapes.extents import parted
+    from explorer.shapes.family import Family
+
+    arguments = arguments_of(operator, words)
+    if not parted(arguments)[1]:
+        return None
+    return Family.of(operator, arguments, target, threads, memory)
 
 
 def whole(text: str) -> int:

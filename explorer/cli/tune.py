@@ -26,6 +26,7 @@ from explorer.cli.app import (
     app,
     arguments_of,
     examples,
+    family_of,
     operator_starts,
     pairs,
     print_json,
@@ -36,12 +37,14 @@ from explorer.cli.replayed import rank_words, recorded_facts, recording_words
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
+    from explorer.budget import Budget
     from explorer.cli.progress import Display
     from explorer.interrupted import Interrupted
     from explorer.plan import Plan
     from explorer.replay import Recording
     from explorer.result import JobResult, PlanResult
     from explorer.roofline import Roofline
+    from explorer.shapes.family import Family
     from explorer.workload import Workload
 
 OperatorOrJob = Annotated[
@@ -102,6 +105,10 @@ Out = Annotated[
 
 # parameters that go with any others
 _ALWAYS = {"resume", "records", "out", "name", "plain", "form"}
+_OF_RANGES = {
+    "operator", "words", "target", "trials", "seconds", "effort", "threads", "memory", "pin",
+    "strategy", "seed", "model", "records", "baseline", "plain", "form",
+}  # fmt: skip
 
 
 @app.command(
@@ -143,7 +150,8 @@ def tune(
 
     Every trial is recorded before it is shown. Ctrl-C keeps what is measured and prints the best;
     `tune --resume` goes on as if nothing had happened, also after a kill. The same command given
-    again adds trials to those that are known.
+    again adds trials to those that are known. With a range of an extent, m=1..2048, some of its
+    values are searched, few schedules are kept for all, and their regret is told.
     """
     if name is not None and out is None:
         raise UsageError("--name says what is exported; give --out FOLDER too")
@@ -164,6 +172,14 @@ def tune(
         return _tune_file(jobs, (trials, seconds, effort), given, output)
     if operator is None and replay is None:
         raise UsageError("Missing argument 'OPERATOR', or --jobs FILE.toml, or --resume")
+    several = family_of(operator or "", words, target, threads, memory)
+    if several is not None:
+        _refuse_others(given, _OF_RANGES, "the arguments are several workloads, of a range")
+        budget = Budget.of(effort, trials, seconds)
+        return _tune_shapes(
+            several, budget, output, strategy=strategy, seed=seed, model=model,
+            pins=pairs(pin, "pin"),
+        )  # fmt: skip
     plan, recordings = job.plan_replay(
         operator, arguments_of(operator or "", words), Budget.of(effort, trials, seconds), replay,
         target=target,
@@ -174,6 +190,15 @@ def tune(
         why = "the kernel was recorded by another tuner, where it ran"
         _refuse_others(given, set(given) - {"target", "threads"}, why)
     return _search(plan, output, recordings=recordings)
+
+
+def _tune_shapes(family: Family, budget: Budget, output: _Output, **options: Any) -> int:
+    """Search a range of workloads; the budget is for all of them."""
+    from explorer.cli.shapes import tune_shapes
+    from explorer.shapes.plan import plan_family
+
+    tune_shapes(plan_family(family, budget, **options), output.records, output.form)
+    return EXIT_DONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +235,18 @@ def _tune_file(
 
     allowed = _ALWAYS | {"jobs", "trials", "seconds", "effort"}
     _refuse_others(given, allowed, f"with --jobs it stands in {file}")
+    from explorer.cli.shapes import tune_shapes
+    from explorer.shapes.plan import split
+
     trials, seconds, effort = budget
     named = effort if "effort" in given else None
-    return _search(read_plan(file, trials=trials, seconds=seconds, effort=named), output)
+    parts = split(read_plan(file, trials=trials, seconds=seconds, effort=named))
+    if parts.families and (output.folder is not None or output.form is not Format.text):
+        option = "--out" if output.folder is not None else "--format json"
+        raise UsageError(f"{option} is for single workloads, and {file} has a range; leave it out")
+    for family in parts.families:
+        tune_shapes(family, output.records, output.form)
+    return EXIT_DONE if parts.plan is None else _search(parts.plan, output)
 
 
 def _search(

@@ -8,22 +8,23 @@ import json
 import re
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from keyword import iskeyword
 from pathlib import Path
 from typing import Protocol
 
 from explorer.errors import ExportError
-from ir.kernel import Kernel
+from ir.kernel import Kernel, KernelTable
 
 MANIFEST_SCHEMA = 1  # raised when a manifest loses an entry, or one changes its meaning
 
 
 class Exporter(Protocol):
-    """Writes the files of one kernel."""
+    """Writes the files of one kernel, or of a table of them."""
 
-    def check(self, name: str, symbol: str) -> None:
-        """Raises ExportError if a kernel cannot be called `name`.
+    def check(self, name: str, symbol: str, several: bool = False) -> None:
+        """Raises ExportError if a kernel, or a table of `several`, cannot be called `name`.
 
         `symbol` is the name for linkers that the user asks for, if any.
         """
@@ -44,6 +45,56 @@ class Exporter(Protocol):
         `linker` is a C compiler's path for those that link, None for the system's.
         """
         ...
+
+    def write_table(
+        self,
+        table: KernelTable,
+        facts: TableFacts,
+        folder: Path,
+        *,
+        symbol: str,
+        linker: str | None,
+        cache_dir: Path | None,
+    ) -> None:
+        """As `write`, the files of several kernels in one; raises ExportError where one target's
+        cannot be put together."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What manifest and headers tell of several kernels: of all, and of each in the table's order.
+
+    Raises ValueError unless there is one of each.
+    """
+
+    common: Mapping[str, object]
+    each: tuple[Mapping[str, object], ...]
+
+    def rows(self, table: KernelTable) -> list[dict[str, object]]:
+        """The table of a manifest: extents, arguments and facts of every kernel."""
+        return [
+            {
+                "extents": dict(zip(table.varying, extents, strict=True)),
+                "arguments": argument_rows(kernel),
+                "kernel_key": kernel.key,
+                "threads": kernel.threads,
+                "facts": dict(facts),
+                "notes": dict(kernel.notes),
+            }
+            for (extents, kernel), facts in zip(table.rows, self.each, strict=True)
+        ]
+
+
+def refuse_alike(table: KernelTable) -> None:
+    """Raises ExportError where arrays do not tell which kernel is meant."""
+    pair = table.alike()
+    if pair is not None:
+        one, other = map(table.words, pair)
+        raise ExportError(
+            f"{table.name}: inputs have the same shapes with {one} and with {other}, so arrays do "
+            "not tell which kernel is meant; export each by itself, with a --name of its own"
+        )
 
 
 _ANY = "explorer.exporters.library:LibraryExporter"  # on what `Backend.standalone` gives

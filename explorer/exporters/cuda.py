@@ -18,6 +18,7 @@ from typing import Any
 from explorer.errors import ExportError
 from explorer.exporters.base import (
     MANIFEST_SCHEMA,
+    TableFacts,
     argument_rows,
     checksums,
     described,
@@ -29,7 +30,7 @@ from explorer.exporters.cuda_module import MODULE
 from explorer.runtime.launching import attribute_of
 from explorer.runtime.once import ask_once
 from ir.dtypes import numpy_dtype
-from ir.kernel import Argument, Kernel
+from ir.kernel import Argument, Kernel, KernelTable
 
 _NAMED = "a Python module and function"
 _IMPORTED = {"cuda", "cupy", "cupyx", "numpy", "torch"}
@@ -41,6 +42,10 @@ _ELEMENTS = {
 }  # fmt: skip
 _SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 _PROMOTIONS = {0: 0, 64: 1, 128: 2, 256: 3}
+_NOT_TOGETHER = (
+    "kernels of several extents are put together for the CPU alone; export those of cuda one by "
+    "one, each with a --name of its own"
+)
 _ALWAYS = ("-std=c++17", "-default-device")
 
 Plan = dict[str, Any]
@@ -49,8 +54,10 @@ Plan = dict[str, Any]
 class CudaExporter:
     """See `explorer.exporters.base.Exporter`. Links nothing."""
 
-    def check(self, name: str, symbol: str) -> None:
+    def check(self, name: str, symbol: str, several: bool = False) -> None:
         """The name is a module's, beside those that the module imports."""
+        if several:
+            raise ExportError(_NOT_TOGETHER)
         refuse_name(name, _NAMED, _IMPORTED)
 
     def write(
@@ -71,6 +78,18 @@ class CudaExporter:
         (folder / f"{name}.cu").write_text(source_text(own, plan, facts))
         (folder / f"{name}.py").write_text(module_text(own, plan, facts))
         (folder / f"{name}.json").write_text(_manifest(kernel, plan, facts, folder))
+
+    def write_table(
+        self,
+        table: KernelTable,
+        facts: TableFacts,
+        folder: Path,
+        *,
+        symbol: str,
+        linker: str | None,
+        cache_dir: Path | None,
+    ) -> None:
+        raise ExportError(_NOT_TOGETHER)
 
 
 def with_own_names(kernel: Kernel) -> Kernel:

@@ -24,6 +24,7 @@ from explorer.exporters import outputs
 from explorer.exporters.base import (
     CHOOSE,
     MANIFEST_SCHEMA,
+    TableFacts,
     argument_rows,
     checksums,
     described,
@@ -32,10 +33,10 @@ from explorer.exporters.base import (
     parameter_names,
     refuse_name,
 )
-from explorer.exporters.library_module import HIDDEN, LOADING, MODULE
+from explorer.exporters.library_module import HIDDEN, LOADING, LOADING_TABLE, MODULE, TABLE
 from explorer.runtime.once import ask_once
 from ir.dtypes import numpy_dtype
-from ir.kernel import Argument, Kernel, Standalone
+from ir.kernel import Argument, Kernel, KernelTable, Standalone
 from ir.target import get_backend
 
 _C_WORDS = re.compile(
@@ -53,16 +54,30 @@ _NAMED = "a function in C and Python"
 class LibraryExporter:
     """See `explorer.exporters.base.Exporter`."""
 
-    def check(self, name: str, symbol: str) -> None:
+    def check(self, name: str, symbol: str, several: bool = False) -> None:
         """The name is a function's in C and in Python."""
         refuse_name(name, _NAMED, ("numpy", "torch"))
         if _C_WORDS.fullmatch(name):
             raise ExportError(f"{name!r} cannot be the name of {_NAMED}; {CHOOSE}")
-        if name in _used_names() and not hasattr(builtins, name):
+        if name in used_names(several) and not hasattr(builtins, name):
             raise ExportError(f"{name!r} is a name inside the exported module; {CHOOSE}")
         if symbol.startswith("tilewright_") or (symbol and in_c_library(symbol)):
             where = "the C library, or of the thread pool"
             raise ExportError(f"{symbol!r} is a function of {where}; {CHOOSE}")
+
+    def write_table(
+        self,
+        table: KernelTable,
+        facts: TableFacts,
+        folder: Path,
+        *,
+        symbol: str,
+        linker: str | None,
+        cache_dir: Path | None,
+    ) -> None:
+        from explorer.exporters.library_table import write_table
+
+        write_table(table, facts, folder, symbol, linker or find_linker(), cache_dir)
 
     def write(
         self,
@@ -76,20 +91,25 @@ class LibraryExporter:
     ) -> None:
         name = kernel.name
         around = get_backend(kernel.target).standalone(kernel, symbol)
-        if symbol and re.search(rf"\b{symbol}\b", kernel.texts[0][1] + kernel.text("c")):
-            raise ExportError(f"{symbol!r} is a name inside the kernel; {CHOOSE}")
+        refuse_inner_name(symbol, kernel)
         code = ask_once(kernel, "assemble", list(around.texts), cache_dir=cache_dir)
         assert isinstance(code, bytes)
         (folder / f"{name}.ll").write_text(kernel.text("llvm"))
         (folder / f"{name}.o").write_bytes(code)
         (folder / f"{name}.{around.language}").write_text(source_text(kernel, around, facts))
         if around.header:
-            (folder / f"{name}.h").write_text(header_text(kernel, around, facts))
+            (folder / f"{name}.h").write_text(header_text(name, around, facts))
         (folder / f"{name}.py").write_text(python_text(kernel, around, facts))
         found = linker or find_linker()
         if found:
-            _link(found, folder / f"{name}.o", folder / f"lib{name}.so")
+            link(found, folder / f"{name}.o", folder / f"lib{name}.so")
         (folder / f"{name}.json").write_text(_manifest(kernel, around, facts, folder))
+
+
+def refuse_inner_name(symbol: str, kernel: Kernel) -> None:
+    """Raises ExportError if a kernel's own texts have something of that name."""
+    if symbol and re.search(rf"\b{symbol}\b", kernel.texts[0][1] + kernel.text("c")):
+        raise ExportError(f"{symbol!r} is a name inside the kernel; {CHOOSE}")
 
 
 def in_c_library(name: str) -> bool:
@@ -102,7 +122,7 @@ def find_linker() -> str | None:
     return next((path for name in _COMPILERS if (path := shutil.which(name))), None)
 
 
-def _link(linker: str, source: Path, library: Path) -> None:
+def link(linker: str, source: Path, library: Path) -> None:
     # The pool's threads run code of the library that started them: it must stay loaded.
     command = [linker, "-shared", "-pthread", "-Wl,-z,nodelete", "-o", str(library), str(source)]
     try:
@@ -187,17 +207,23 @@ _SHORT = """
 """
 
 
-def header_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object]) -> str:
-    """The header: what it declares, and a short name for it if C has no such function."""
-    name, symbol = kernel.name, around.symbol
-    short = name != symbol and not in_c_library(name)
+def header_text(
+    name: str, around: Standalone, facts: Mapping[str, object], endings: Sequence[str] = ("",)
+) -> str:
+    """The header: what it declares, and a short name for it if C has no such function.
+
+    `endings` are those of the names of all entries.
+    """
+    symbol, text = around.symbol, ""
+    if name != symbol and not in_c_library(name):
+        text = "".join(_SHORT.format(name=name + e, symbol=symbol + e) for e in endings)
     return _HEADER.format(
         name=name,
         symbol=symbol,
         facts="\n".join(f" *   {key}: {flat(value)}" for key, value in facts.items()),
         language=around.language,
         declared=around.header,
-        short=_SHORT.format(name=name, symbol=symbol) if short else "",
+        short=text,
     )
 
 
@@ -205,15 +231,16 @@ def python_text(kernel: Kernel, around: Standalone, facts: Mapping[str, object])
     """A module that calls the shared library on arrays; see `library_module`."""
     operands = [a for a in kernel.arguments if a.role != "workspace"]
     places = {"name": kernel.name, "symbol": around.symbol, "build": around.build}
-    hidden = kernel.name in _used_names()
+    hidden = kernel.name in used_names()
     function = "_exported" if hidden else kernel.name
     return Template(MODULE).substitute(
-        _layer(operands, function),
+        layer_places(operands, function),
         name=kernel.name,
         facts=described(facts),
         signature=around.signature,
         loading=Template(LOADING).substitute(places),
         hidden=Template(HIDDEN).substitute(places, function=function) if hidden else "",
+        **ALONE,
     )
 
 
@@ -232,16 +259,17 @@ def calling_layer(operands: Sequence[Argument], entry: Callable[..., None]) -> C
 @lru_cache(maxsize=8)
 def _layer_code(operands: tuple[Argument, ...]) -> CodeType:
     """The layer compiled: all kernels of a program have the same operands."""
-    places = _layer(operands, "_exported")
+    places = layer_places(operands, "_exported")
     text = Template(MODULE).safe_substitute(
-        places, name="kernel", facts="", signature="", loading="_function = None", hidden=""
-    )
+        places, name="kernel", facts="", signature="", loading="_function = None", hidden="",
+        **ALONE,
+    )  # fmt: skip
     return compile(text, "<calling layer>", "exec")
 
 
-def _layer(operands: Sequence[Argument], function: str) -> dict[str, str]:
+def layer_places(operands: Sequence[Argument], function: str) -> dict[str, str]:
     """What the module says of a kernel's operands."""
-    rows = [_row(argument) for argument in operands]
+    rows = [argument_row(argument) for argument in operands]
     names = parameter_names([a.name for a in operands], ("_run",))
     inputs = [names[a.name] for a in operands if a.role == "input"]
     written = [f"{names[a.name]}=None" for a in operands if a.role == "output"]
@@ -249,33 +277,40 @@ def _layer(operands: Sequence[Argument], function: str) -> dict[str, str]:
         "arguments": "(\n" + "".join(f"    {row!r},\n" for row in rows) + ")",
         "parameters": ", ".join([*inputs, *written]),
         "function": function,
-        "words": "\n".join(f"    {names[a.name]}: {_words(a)}" for a in operands),
+        "words": "\n".join(f"    {names[a.name]}: {argument_words(a)}" for a in operands),
         "values": "".join(f"{name}, " for name in names.values()).rstrip(" "),
         "outputs": outputs.text(),
     }
 
 
+ALONE = {  # of a module with one kernel
+    "chosen": "ARGUMENTS, _ROOMS, ()",
+    "table": "_ROOMS = _rooms(ARGUMENTS)",
+}
 _PLACES = (
     "name", "symbol", "build", "facts", "arguments", "parameters", "function", "signature",
-    "words", "values", "hidden", "outputs", "loading",
+    "words", "values", "hidden", "outputs", "loading", "chosen", "table",
 )  # fmt: skip
 
 
 @cache
-def _used_names() -> frozenset[str]:
-    """What the module itself calls something, builtins included."""
-    places = dict.fromkeys(_PLACES, "_") | {"outputs": outputs.text()}
-    places["loading"] = Template(LOADING).substitute(places)
+def used_names(several: bool = False) -> frozenset[str]:
+    """What the module itself calls something, builtins included; if `several`, one of a table."""
+    places = dict.fromkeys(_PLACES, "_") | {"outputs": outputs.text(), "table": ""}
+    loading = LOADING_TABLE if several else LOADING
+    places["loading"] = Template(loading).substitute(places, count=1)
+    if several:
+        places["table"] = Template(TABLE).substitute(kernels="()", varying="()", extents="m")
     return names_in(Template(MODULE).substitute(places))
 
 
-def _row(argument: Argument) -> tuple[object, ...]:
+def argument_row(argument: Argument) -> tuple[object, ...]:
     stored = numpy_dtype(argument.dtype).name
     torch = _TORCH.get(argument.dtype, stored)
     output = argument.role == "output"
     return argument.name, argument.shape, argument.dtype, stored, torch, output
 
 
-def _words(argument: Argument) -> str:
+def argument_words(argument: Argument) -> str:
     extents = " x ".join(map(str, argument.shape)) or "one value"
     return f"{argument.role}, {argument.holds}, {extents}"

@@ -43,19 +43,25 @@ $loading
 $outputs
 
 
-_ROOMS = {row[0]: _Room(row[1], row[3]) for row in ARGUMENTS if row[5]}
+def _rooms(arguments):
+    """Room for the outputs, by name."""
+    return {row[0]: _Room(row[1], row[3]) for row in arguments if row[5]}
+
+
 _DTYPES = {row[0]: np.dtype(row[3]) for row in ARGUMENTS}
+$table
 
 
 def _run(values):
     """Check, call, and return the outputs: as they were given, or new ones for None."""
     torch = sys.modules.get("torch")
+    arguments, rooms, extents = $chosen
     arrays, results, given = [], [], []
-    for value, row in zip(values, ARGUMENTS):
+    for value, row in zip(values, arguments):
         if not row[5]:
             array = value if _is_exact(value, row) else _read(value, row, torch)
         elif value is None:
-            result, array = _new(row, values, torch)
+            result, array = _new(row, rooms, values, torch)
             results.append(result)
         else:
             array = _written(value, row, torch)
@@ -64,7 +70,7 @@ def _run(values):
         arrays.append(array)
     if given:
         _part(arrays, given)
-    _function(*[array.__array_interface__["data"][0] for array in arrays])
+    _function(*extents, *[array.__array_interface__["data"][0] for array in arrays])
     return results[0] if len(results) == 1 else tuple(results)
 
 
@@ -93,10 +99,10 @@ def _overlap(one, other):
     return first < second + other.nbytes and second < first + one.nbytes
 
 
-def _new(row, values, torch):
+def _new(row, rooms, values, torch):
     """Room for an output, as it is returned and as an array: a tensor if the first argument is."""
     name, _, dtype, _, torch_name, _ = row
-    array = _ROOMS[name].array()
+    array = rooms[name].array()
     if torch is not None and isinstance(values[0], torch.Tensor):
         return _as_tensor(array, getattr(torch, torch_name), torch), array
     if dtype in _PATTERNS:  # narrow floats as the inputs have them
@@ -252,6 +258,67 @@ LOADING = """def _load():
 
 
 _function = _load()"""
+
+# How a module with several kernels comes by the row of one, and by its function.
+TABLE = """
+# One row a kernel: the extents that choose it ($varying), and the shapes of its arrays.
+KERNELS = $kernels
+
+
+def _row(shapes):
+    rows = tuple([(row[0], shape, *row[2:]) for row, shape in zip(ARGUMENTS, shapes)])
+    inputs = tuple([shape for row, shape in zip(rows, shapes) if not row[5]])
+    return inputs, rows
+
+
+_TABLE = {
+    inputs: (rows, _rooms(rows), extents)
+    for extents, shapes in KERNELS
+    for inputs, rows in [_row(shapes)]
+}
+
+
+def _chosen(values):
+    \"""What there is for arrays of these shapes.\"""
+    shapes = tuple([_shape(value) for value, row in zip(values, ARGUMENTS) if not row[5]])
+    found = _TABLE.get(shapes)
+    if found is None:
+        names = [row[0] for row in ARGUMENTS if not row[5]]
+        given = ", ".join(f"{name} {shape}" for name, shape in zip(names, shapes))
+        known = "; ".join(", ".join(f"{n}={v}" for n, v in zip($varying, e)) for e, _ in KERNELS)
+        raise ValueError(f"{NAME}: no kernel for {given}; there are kernels for {known}")
+    return found
+
+
+def _shape(value):
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        try:
+            return np.shape(value if isinstance(value, (list, tuple)) else _as_array(value))
+        except (TypeError, ValueError, RuntimeError, BufferError):
+            return ()  # which is refused, by its name, where it is read
+    return tuple(shape)
+
+
+def workspace($extents):
+    \"""Bytes of scratch memory that the kernel for these extents takes; None if there is none.\"""
+    found = _workspace($extents)
+    return None if found < 0 else found"""
+
+LOADING_TABLE = """def _load():
+    path = Path(__file__).with_name("lib$name.so")
+    if not path.exists():
+        raise ImportError(f"{path} is missing; build it: $build")
+    library = ctypes.CDLL(str(path))
+    extents = [ctypes.c_int64] * $count
+    function, workspace = library.$symbol, library.${symbol}_workspace
+    function.restype, workspace.restype = ctypes.c_int, ctypes.c_int64
+    function.argtypes = extents + [ctypes.c_void_p] * len(ARGUMENTS)
+    workspace.argtypes = extents
+    return function, workspace
+
+
+_function, _workspace = _load()"""
 
 # A function whose name the module itself needs is not among the module's own names.
 HIDDEN = """

@@ -6,11 +6,19 @@ from importlib.resources import files
 
 from explorer.report.content import content
 from explorer.story import Story
-from ir.errors import MissingTarget
+from ir.errors import MissingTarget, UsageError
 
 
 def render(story: Story) -> str:
-    """The whole page as HTML that needs nothing else; raises MissingTarget without jinja2."""
+    """The whole page as HTML that needs nothing else; raises MissingTarget without jinja2.
+
+    Raises UsageError for a job without a trial, as one is that compares schedules of a range.
+    """
+    if not story.trials:
+        raise UsageError(
+            f"job {story.job.id} has no trials of a search, so there is nothing to report; name "
+            "another one of `tilewright jobs`"
+        )
     try:
         from jinja2 import Environment, StrictUndefined
     except ImportError:

@@ -1,11 +1,12 @@
 """Kernels: what a target made of a program, and the loop bodies that a target schedules.
 
-`compiled` is a kernel's text with its launch; `body`, `modulo` and `synchronise` are operations of
-a loop, the orders in which iterations may overlap, and the waits that an order asks for. `strip`
-has blocks that go piece by piece, `barriers` loops whose threads share values; `listing` prints
-both.
+`compiled` is a kernel's text with its launch, `table` several kernels for as many extents; `body`,
+`modulo` and `synchronise` are operations of a loop, the orders in which iterations may overlap, and
+the waits that an order asks for. `strip` has blocks that go piece by piece, `barriers` loops whose
+threads share values; `listing` prints both.
 """
 
 from ir.kernel.compiled import Argument, Kernel, Standalone
+from ir.kernel.table import KernelTable
 
-__all__ = ["Argument", "Kernel", "Standalone"]
+__all__ = ["Argument", "Kernel", "KernelTable", "Standalone"]

@@ -12,7 +12,7 @@ from ir.target import Hardware, PeakKernel
 from ir.targets.cpu.hardware import host_hardware
 
 if TYPE_CHECKING:
-    from ir.kernel import Kernel, Standalone
+    from ir.kernel import Kernel, KernelTable, Standalone
     from ir.program import Program
     from ir.rewrite.forms import Forms
     from ir.schedule import Schedule
@@ -61,6 +61,12 @@ class CpuBackend:
         from ir.targets.cpu.standalone import standalone
 
         return standalone(kernel, symbol)
+
+    def standalone_table(self, table: KernelTable, symbol: str = "") -> Standalone:
+        """Several kernels in one, with entries that choose by extents."""
+        from ir.targets.cpu.standalone import standalone_table
+
+        return standalone_table(table, symbol)
 
     def arithmetic_kernels(self, hardware: Hardware) -> Iterator[PeakKernel]:
         """Kernels that multiply and add, one for each engine and type that the host has."""

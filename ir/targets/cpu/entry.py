@@ -71,7 +71,7 @@ define internal void @request_tiles() {
   [{ i32, ptr, ptr } { i32 65535, ptr @request_tiles, ptr null }]
 """
 
-_TILES_C = """
+TILES_C = """
 #if defined(__linux__) && defined(__x86_64__)
 #include <sys/syscall.h>
 /* Linux gives tile registers (AMX) to processes that ask. */
@@ -101,15 +101,18 @@ class Entry:
     def weak(self) -> bool:
         return self.symbol == self.kernel.symbol
 
+    def parameters(self) -> str:
+        """The operands as C declares them."""
+        operands = _operands(self.kernel)
+        return ", ".join(_parameter(a, self.names[a.name]) for a in operands)
+
     def signature(self) -> str:
         """The C prototype, without a semicolon."""
-        operands = _operands(self.kernel)
-        parameters = ", ".join(_parameter(a, self.names[a.name]) for a in operands)
-        return f"void {self.symbol}({parameters})"
+        return f"void {self.symbol}({self.parameters()})"
 
     def header(self) -> str:
         """C and C++ that declares the entry and says what it takes."""
-        rows = [_described(a, self.names[a.name]) for a in _operands(self.kernel)]
+        rows = [described(a, self.names[a.name]) for a in _operands(self.kernel)]
         return _HEADER.format(
             arguments="\n".join(f" *   {row}" for row in rows), signature=self.signature()
         )
@@ -125,7 +128,7 @@ class Entry:
             for a in kernel.arguments
         ]
         marks = 'weak, visibility("default")' if self.weak else 'visibility("default")'
-        lines = [_TILES_C, f"__attribute__(({marks}))", f"{self.signature()} {{"]
+        lines = [TILES_C, f"__attribute__(({marks}))", f"{self.signature()} {{"]
         if total:
             lines += [
                 "  static void *slot;",
@@ -151,7 +154,7 @@ class Entry:
             "declare void @tilewright_scratch_give(ptr, ptr)",
             f"declare void @{kernel.entry}(i64, i64, ptr, ptr)",
             "@scratch.slot = internal global ptr null, align 64",
-            _tiles_llvm(),
+            tiles_llvm(),
             f"define {'weak ' if self.weak else ''}void @{self.symbol}({parameters}) {{",
             f"  %args = alloca [{len(kernel.arguments)} x ptr], align 16",
         ]
@@ -199,9 +202,9 @@ def _parameter(argument: Argument, name: str) -> str:
     return f"{const}{_C_TYPES[argument.dtype]} *{name}"
 
 
-def _described(argument: Argument, name: str) -> str:
-    """One operand in words, for the header."""
-    extents = " x ".join(map(str, argument.shape)) or "one value"
+def described(argument: Argument, name: str, extents: str = "") -> str:
+    """One operand in words, for the header; `extents` are those of its shape, if it has several."""
+    extents = extents or " x ".join(map(str, argument.shape)) or "one value"
     bits = ", as bit patterns" if argument.dtype in _PATTERNS else ""
     return f"{name}: {argument.role}, {argument.holds}{bits}, {extents}"
 
@@ -234,6 +237,6 @@ def _operands(kernel: Kernel) -> tuple[Argument, ...]:
     return tuple(argument for argument in kernel.arguments if argument.role != "workspace")
 
 
-def _tiles_llvm() -> str:
+def tiles_llvm() -> str:
     linux_x86 = platform.system() == "Linux" and platform.machine() == "x86_64"
     return _TILES_LLVM if linux_x86 else ""

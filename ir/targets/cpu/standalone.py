@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from ir.kernel import Kernel, Standalone
+from ir.kernel import Kernel, KernelTable, Standalone
+from ir.targets.cpu.dispatch import Dispatch
 from ir.targets.cpu.entry import Entry
+from ir.targets.cpu.joining import joined_c, renamed
 from ir.targets.cpu.pool import pool_c, pool_shared
 
 # The pool's threads run code of the library that started them, so none may be unloaded.
@@ -22,4 +24,23 @@ def standalone(kernel: Kernel, symbol: str = "") -> Standalone:
         source="\n".join([pool_c(), kernel.text("c"), entry.c()]),
         texts=(pool_shared(), entry.llvm()),
         build=f"cc {C_FLAGS} -o lib{kernel.name}.so {kernel.name}.c",
+    )
+
+
+def standalone_table(table: KernelTable, symbol: str = "") -> Standalone:
+    """The surroundings of several kernels, each with names of its own, and the kernels themselves.
+
+    Of `texts` the first is a kernel's, too.
+    """
+    bodies = [renamed(kernel, f"_{number}") for number, kernel in enumerate(table.kernels)]
+    dispatch = Dispatch.of(table, bodies, symbol)
+    kernels = tuple(kernel.texts[0][1] for kernel in bodies)
+    return Standalone(
+        language="c",
+        symbol=dispatch.symbol,
+        signature=dispatch.signature(),
+        header=dispatch.header(),
+        source="\n".join([pool_c(), joined_c(bodies), "", dispatch.c()]),
+        texts=(*kernels, pool_shared(), dispatch.llvm()),
+        build=f"cc {C_FLAGS} -o lib{table.name}.so {table.name}.c",
     )

@@ -1,0 +1,64 @@
+"""A schedule of one workload carried to another of its family: what it says, as far as is legal.
+
+Knows spaces; no records and no measuring.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from explorer.workload import Workload
+from ir.columns import Decision
+from ir.schedule import Schedule, Value
+from ir.space import Row, Space
+
+_TRIES = 64  # repairs, of which the one that changes least is taken
+
+
+def fitted(
+    workload: Workload, schedule: Schedule, pins: Mapping[str, object] | None = None
+) -> Schedule | None:
+    """The legal schedule of `workload` that is most like `schedule`; None where none was found.
+
+    Values that are not offered become the nearest ones, and what is illegal then is drawn again.
+    The same schedule gives the same one in every process.
+    """
+    space = workload.space(pins)
+    row = _row(space, schedule)
+    if space.legal(row[None, :]).all():
+        return space.schedule(row)
+    rng = np.random.default_rng(0)
+    mended = space.repair(rng, np.repeat(row[None, :], _TRIES, axis=0))
+    mended = mended[space.legal(mended)]
+    if not len(mended):
+        return None
+    changes = (mended != row).sum(axis=1)
+    return space.schedule(mended[int(changes.argmin())])
+
+
+def _row(space: Space, schedule: Schedule) -> Row:
+    """The values of a schedule in the space of another workload, legal or not."""
+    given = schedule.as_dict()
+    row = [_index(decision, given.get(decision.name)) for decision in space.decisions]
+    matrix = space.shape.fix(np.array([row], dtype=np.int16))
+    return np.asarray(space.shape.settle(matrix)[0], dtype=np.int16)
+
+
+def _index(decision: Decision, value: Value | None) -> int:
+    """The place of a value in a domain, or of what stands nearest to it there."""
+    domain = decision.domain
+    if value is None:
+        value = decision.unsaid if decision.unsaid is not None else decision.initial
+    if value in domain:
+        return domain.index(value)
+    if _is_number(value) and all(map(_is_number, domain)):
+        size = math.log1p(abs(int(value or 0)))
+        return min(range(len(domain)), key=lambda n: abs(math.log1p(abs(int(domain[n]))) - size))
+    return 0 if decision.initial is None else domain.index(decision.initial)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

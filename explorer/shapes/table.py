@@ -1,0 +1,78 @@
+"""The table of a family: the schedules that it kept, and the measured points whose they are.
+
+A frozen value that round-trips through JSON. Knows no records and no measuring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from explorer.shapes.extents import Extents
+from explorer.shapes.family import Point, distance
+from ir.errors import UsageError
+from ir.schedule import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A measured point, the schedule that it was given, and the seconds and FLOPs of its kernel."""
+
+    point: Point
+    schedule: Schedule
+    seconds: float
+    flops: int
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The schedules of a family by measured points; any other point has that of the nearest one."""
+
+    varying: tuple[tuple[str, Extents], ...]
+    fixed: tuple[tuple[str, Any], ...]
+    rows: tuple[Settled, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the arguments that vary."""
+        return tuple(name for name, _ in self.varying)
+
+    def nearest(self, point: Point) -> Settled:
+        return min(self.rows, key=lambda row: distance(row.point, point))
+
+    @property
+    def schedules(self) -> tuple[Schedule, ...]:
+        return tuple(dict.fromkeys(row.schedule for row in self.rows))
+
+    def to_data(self) -> dict[str, object]:
+        """As JSON takes it."""
+        return {
+            "varying": {name: str(extents) for name, extents in self.varying},
+            "fixed": dict(self.fixed),
+            "schedules": [schedule.to_json() for schedule in self.schedules],
+            "rows": [
+                [list(row.point), self.schedules.index(row.schedule), row.seconds, row.flops]
+                for row in self.rows
+            ],
+        }
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Table | None:
+        """The inverse of `to_data`; None for what is none."""
+        try:
+            varying = tuple((n, _extents(n, text)) for n, text in data["varying"].items())
+            schedules = [Schedule.from_json(text) for text in data["schedules"]]
+            rows = tuple(
+                Settled(tuple(map(int, point)), schedules[number], float(seconds), int(flops))
+                for point, number, seconds, flops in data["rows"]
+            )
+            return cls(varying, tuple(data["fixed"].items()), rows) if rows else None
+        except (UsageError, ValueError, TypeError, KeyError, IndexError, AttributeError):
+            return None
+
+
+def _extents(name: str, text: str) -> Extents:
+    found = Extents.of(name, text if ".." in text or "," in text else [int(text)])
+    assert found is not None
+    return found

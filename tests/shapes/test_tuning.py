@@ -1,0 +1,185 @@
+"""The search of a range on a scripted device: its budget, what it keeps, what is found then."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import explorer
+from explorer import cli
+from explorer.errors import NothingValid
+from explorer.plan import plan_of
+from explorer.recall import best_winner
+from explorer.shapes.known import OPTION
+from explorer.shapes.plan import split
+from explorer.shapes.result import FamilyResult, Step
+from explorer.shapes.table import Table
+from explorer.story import read_story
+from ir import UsageError
+from records import Store
+from tests.job.device import ScriptedDevice
+
+GIVEN: dict[str, Any] = {"n": 32, "k": 32, "threads": 1}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A store, and devices that answer by the schedule."""
+    folder = tmp_path_factory.mktemp("ranges")
+    device = ScriptedDevice()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_RECORDS", str(folder / "records.db"))
+        patch.setenv("TILEWRIGHT_CACHE", str(folder / "cache"))
+        patch.setattr("explorer.search.Measurer", device)
+        patch.setattr("explorer.shapes.tuning.Measurer", device)
+        yield folder / "records.db"
+
+
+@pytest.fixture(scope="module")
+def steps() -> list[Step]:
+    """What the search of `found` told."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def found(place: Path, steps: list[Step]) -> FamilyResult:
+    return _tune(progress=steps.append)
+
+
+def _tune(trials: int = 48, **arguments: Any) -> FamilyResult:
+    given = GIVEN | ({"m": range(1, 257)} | arguments)
+    return explorer.tune_range("matmul", trials=trials, strategy="random", **given)
+
+
+def test_a_range_has_a_schedule_for_every_extent(found: FamilyResult, steps: list[Step]) -> None:
+    assert found.trials <= 48 + 16  # what is compared at a point is compared at once
+    assert found.searched[:2] == ((256,), (1,))
+    assert {step.what for step in steps} == {"searched", "compared"}
+    pieces = list(found.pieces())
+    assert [piece[0] for piece in pieces] == [1, *(piece[1] + 1 for piece in pieces[:-1])]
+    assert pieces[-1][1] == 256
+    for extent in (1, 5, 77, 256):
+        winner = found.winner(m=extent)
+        assert winner.workload.space().refusal(winner.schedule) is None
+        assert winner.seconds > 0
+    with pytest.raises(UsageError, match=r"not among matmul m=1\.\.256 n=32 k=32"):
+        found.winner(m=257)
+
+
+def test_points_held_out_tell_the_regret(found: FamilyResult) -> None:
+    assert found.regrets
+    assert all(regret.loss >= 0 for regret in found.regrets)
+    assert found.worst_regret == max(regret.loss for regret in found.regrets)
+    chosen_by = {row.point for row in found.table.rows}
+    assert not chosen_by & {regret.point for regret in found.regrets}
+
+
+def test_records_have_the_schedule_of_an_extent_that_was_never_measured(
+    found: FamilyResult,
+) -> None:
+    measured = {row.point[0] for row in found.table.rows} | {r.point[0] for r in found.regrets}
+    extent = next(extent for extent in range(2, 256) if extent not in measured)
+    workload = explorer.load("matmul", m=extent, **GIVEN)
+    winner = best_winner(workload)
+    assert winner.schedule == found.winner(m=extent).schedule
+    assert winner.job == found.job
+    for other in ({"m": 257}, {"m": extent, "k": 33}, {"m": extent, "dtype": "bf16"}):
+        with pytest.raises(NothingValid):
+            best_winner(explorer.load("matmul", **(GIVEN | other)))
+
+
+def test_a_search_of_one_extent_goes_before_the_range(found: FamilyResult) -> None:
+    searched = best_winner(found.family.workload((1,)))
+    assert searched.job != found.job
+
+
+def test_the_table_is_kept_and_damage_to_it_is_no_table(place: Path, found: FamilyResult) -> None:
+    with Store(place) as store:
+        job = store.job(found.job)
+    kept = json.loads(job.options)[OPTION]
+    assert Table.from_data(kept) == found.table
+    for damage in ({}, kept | {"rows": []}, kept | {"rows": [[[1], 99, 1.0, 1]]}, {"rows": 3}):
+        assert Table.from_data(damage) is None
+
+
+def test_a_report_is_of_a_search_and_not_of_a_comparison(
+    place: Path, found: FamilyResult, tmp_path: Path
+) -> None:
+    with Store(place) as store:
+        assert read_story(store).trials
+        compared = store.jobs()[-1].id
+    explorer.write_report(tmp_path / "page.html", found.job, store=place)
+    with pytest.raises(UsageError, match="has no trials of a search"):
+        explorer.write_report(tmp_path / "none.html", compared, store=place)
+
+
+def test_several_arguments_may_vary() -> None:
+    several = _tune(24, m=[8, 64], n=range(16, 33))
+    assert several.family.names == ("m", "n")
+    assert several.winner(m=8, n=17).schedule.target == "cpu"
+    with pytest.raises(UsageError, match="boundaries are told of one argument"):
+        list(several.pieces())
+
+
+def test_a_range_needs_some_trials_and_two_extents() -> None:
+    with pytest.raises(UsageError, match="trials=8: a range takes 16 at least"):
+        _tune(8)
+    with pytest.raises(UsageError, match="one workload alone"):
+        _tune(48, m="7..7")
+
+
+def test_ranges_of_a_file_have_their_share() -> None:
+    jobs = [
+        {"operator": "matmul", "arguments": {"m": "1..64", "n": 8, "k": 8}, "trials": 40},
+        {"operator": "softmax", "arguments": {"m": 8, "n": 8}},
+    ]
+    parts = split(plan_of({"trials": 100, "job": jobs}))
+    assert [family.trials for family in parts.families] == [40]
+    assert parts.plan is not None
+    assert parts.plan.budget.trials == 60
+    with pytest.raises(UsageError, match="nothing is left for the other jobs"):
+        split(plan_of({"trials": 40, "job": jobs}))
+
+
+def test_the_command_tells_pieces_and_regret(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["tune", "matmul", "m=1..8", "n=16", "k=16", "--threads", "1", "--trials", "24"]
+    assert cli.invoke([*words, "--strategy", "random"]) == cli.EXIT_DONE
+    said = capsys.readouterr().out
+    assert "m=8: searched, best" in said
+    assert "\nm=1.." in said
+    assert "regret" in said
+    assert cli.invoke([*words, "--strategy", "random", "--format", "json"]) == cli.EXIT_DONE
+    assert json.loads(capsys.readouterr().out)["table"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tune", "matmul", "m=8..1", "n=4", "k=4"), "m=8..1: the range is empty"),
+        (("tune", "matmul", "m=1..x", "n=4", "k=4"), "'x' is no whole number"),
+        (("tune", "matmul", "m=1..4", "m=8..9", "n=4", "k=4"), "'m' is given twice"),
+        (("tune", "matmul", "mm=1..4", "n=4", "k=4"), "did you mean 'm'"),
+        (("tune", "matmul", "m=1..4", "n=4", "k=4", "--out", "x"), "--out cannot be given here"),
+        (("export", "matmul", "m=1..999", "n=4", "k=4"), "999 kernels in one library, 256 at most"),
+        (("export", "matmul", "m=1,2", "n=4", "k=4", "--torch"), "--torch is for one kernel"),
+        (("run", "matmul", "m=1,2", "n=4", "k=4"), "'1,2' is not a whole number"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    words: tuple[str, ...],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = tmp_path / "none.db"
+    monkeypatch.setenv("TILEWRIGHT_RECORDS", str(place))
+    assert cli.invoke(list(words)) == cli.EXIT_USAGE
+    heard = capsys.readouterr().err
+    assert said in heard
+    assert heard.count("\n") == 1
+    assert not place.exists()
