@@ -28,6 +28,7 @@ _ALLOWED = {  # beside the standard library and themselves
         "rich",
         "platformdirs",
         "jinja2",
+        "markupsafe",  # of jinja2
         "optuna",  # an extra, of its adapter alone
         "pytest",  # of the tests that strategies of other packages inherit
         *_GPU,
