@@ -26,6 +26,7 @@ VERBS = (
     "run",
     "explain",
     "report",
+    "watch",
     "export",
     "show",
     "top",

@@ -57,6 +57,11 @@ def place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return jobs[0]
 
 
+def _interrupted(_: object) -> None:
+    """In the place of a server that runs until then."""
+    raise KeyboardInterrupt
+
+
 def _run(words: tuple[str, ...], example: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a small form of the example prints."""
     for pattern, instead in _SMALL if words[0] != "layout" else ():
@@ -73,6 +78,7 @@ def test_the_examples_of_every_command_run_and_json_tells_its_schema(
     """Searches ask a scripted device; that real ones run is shown elsewhere."""
     monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice())
     monkeypatch.setattr("explorer.measure.Measurer", ScriptedDevice())
+    monkeypatch.setattr("explorer.live.server.LiveServer.serve_forever", _interrupted)
     for words in all_commands(capsys):
         text = help_of(capsys, *words)
         told = [example.replace("JOB", place) for example in examples_of(text)]
