@@ -13,10 +13,20 @@ import pytest
 _ROOT = Path(__file__).parents[1]
 _GPU = {"cuda", "cupy", "pynvml"}  # of the CUDA runtime, inside functions
 _HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "scipy", "sqlalchemy"}
-_HEAVY |= {"cuda", "duckdb", "optuna", "psycopg", "pytest", "torch", "typer", "xgboost"}
+_HEAVY |= {
+    "cryptography",
+    "cuda",
+    "duckdb",
+    "optuna",
+    "psycopg",
+    "pytest",
+    "torch",
+    "typer",
+    "xgboost",
+}
 _ALLOWED = {  # beside the standard library and themselves
     "ir": {"numpy", "networkx"},
-    "records": {"sqlalchemy", "duckdb"},  # the latter inside functions, of Parquet alone
+    "records": {"sqlalchemy", "duckdb", "cryptography"},  # of Parquet and signatures alone
     "costmodel": {"ir", "records", "numpy", "xgboost"},
     "explorer": {
         "costmodel",

@@ -52,7 +52,9 @@ def place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         next(block for block in blocks("README.md", "python") if block.startswith("# gated.py"))
     )
     Path("jobs.toml").write_text(_JOBS)
-    for command in ("db export more.jsonl", "db export records.jsonl", "train --out model.json.xz"):
+    before = ("db export more.jsonl", "db export records.jsonl", "train --out model.json.xz")
+    signed = ("db keygen mine.key", "db publish other.bundle --key mine.key")
+    for command in before + signed:
         assert cli.invoke(command.split()) == cli.EXIT_DONE
     return jobs[0]
 
