@@ -227,8 +227,8 @@ class Store:
 
     def tally(self, kind: type[Tally]) -> tuple[Tally, ...]:
         """The number of trials by what `kind` names, such as the job, counted in the database."""
-        what = [trials.c[name] for name in kind._fields[:-1]]
-        query = select(*what, func.count()).group_by(*what)
+        what = [column_of(name, self._schema) for name in kind._fields[:-1]]
+        query = select(*what, func.count()).group_by(*(c for c in what if isinstance(c, Column)))
         with self._database.reading() as connection:
             return tuple(sorted(map(kind._make, connection.execute(query))))
 

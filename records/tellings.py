@@ -38,7 +38,20 @@ class MachineCount(NamedTuple):
     trials: int
 
 
-Tally = TypeVar("Tally", JobCount, MachineCount)
+class KindCount(NamedTuple):
+    """How many trials there are whose times compare with each other."""
+
+    target: str
+    operator: str
+    extents: str
+    workload: str
+    hardware: str
+    generator: str
+    memory: str
+    trials: int
+
+
+Tally = TypeVar("Tally", JobCount, MachineCount, KindCount)
 
 
 class Glance(NamedTuple):

@@ -92,13 +92,11 @@ def _page(
     template = _environment(drawn, "").from_string(asset("page.html"))
     scripts = [Script(Markup(asset(name))) for name in (LIBRARY, DRAW)]
     jobs = () if whole is None else whole.jobs
-    return (
-        template.render(
-            title=title, facts=facts, parts=parts, jobs=jobs, scripts=scripts,
-            summary="" if whole is None else whole.summary, figures=Markup(as_data(drawn)),
-        )
-        + "\n"
+    text: str = template.render(
+        title=title, facts=facts, parts=parts, jobs=jobs, scripts=scripts,
+        summary="" if whole is None else whole.summary, figures=Markup(as_data(drawn)),
     )  # fmt: skip
+    return text + "\n"
 
 
 def _environment(drawn: Mapping[str, Option], prefix: str) -> Any:
