@@ -84,7 +84,7 @@ def _machine_row(machine: Machine, jobs: Iterable[Mapping[str, Any]]) -> dict[st
 
 def _job_row(store: Store, line: JobLine, known: Mapping[str, Machine]) -> dict[str, Any]:
     job, best = line.job, line.best
-    owner = holder_of(store, job) if job.state == "running" else None
+    owner = _runner(store, job)
     hardware = best.hardware if best is not None else str(line.options.get("hardware", ""))
     seconds = None if best is None else best.seconds
     return {
@@ -193,5 +193,11 @@ def _trial(record: Record) -> dict[str, Any]:
 
 def version_of(store: Store) -> str:
     """What changes whenever an answer might: trials, jobs, and who runs them."""
-    jobs = ((job.id, job.state, job.updated, holder_of(store, job)) for job in store.jobs())
-    return json.dumps([store.last(), list(jobs)])
+    jobs = store.jobs()
+    told = [(job.id, job.state, job.updated, _runner(store, job)) for job in jobs]
+    return json.dumps([store.last(), told])
+
+
+def _runner(store: Store, job: Job) -> str | None:
+    """Who runs a job, which is asked of those alone that are said to run."""
+    return holder_of(store, job) if job.state == "running" else None

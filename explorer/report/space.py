@@ -29,7 +29,8 @@ Trials = Sequence[tuple[Schedule, Outcome]]
 def space_sections(story: Story, unit: TimeUnit) -> tuple[dict[str, Any], dict[str, Option]]:
     """Values for the template, and figures by name."""
     space = story.space()
-    trials = known_to(space, [(trial.schedule, trial.outcome) for trial in story.decided])
+    # Times of the search alone: finals may time whole calls, and run at other clocks.
+    trials = known_to(space, [(trial.schedule, trial.outcome) for trial in story.trials])
     found = influence(space, trials)
     names = list(found.alone) or _by_spread(by_value(space, trials))
     drawn = _weights(found)

@@ -121,7 +121,7 @@ def test_figures_have_a_mark_for_every_trial_and_a_place(page: str, story: Story
 def test_parallel_coordinates_go_through_every_right_kernel(page: str, story: Story) -> None:
     chart = figures_of(page)["parallel"]["option"]
     axes, (series,) = chart["parallelAxis"], chart["series"]
-    right = [trial for trial in story.decided if trial.outcome.ok]
+    right = [trial for trial in story.trials if trial.outcome.ok]
     assert len(series["data"]) == len(right)
     assert all(len(row) == len(axes) for row in series["data"])
     for axis, column in zip(axes[:-1], zip(*series["data"], strict=True), strict=False):
