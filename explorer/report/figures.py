@@ -70,7 +70,8 @@ def _axis(name: str, values: Sequence[float], middle: bool = False) -> Option:
     """Logarithmic where values are far apart. `middle` puts the name below a horizontal axis."""
     low, high = min(values), max(values)
     wide = low > 0 and high > _NARROW * low
-    named = {"nameLocation": "middle", "nameGap": 28} if middle else {"nameLocation": "end"}
+    above = {"nameLocation": "end", "nameTextStyle": {"align": "left"}}
+    named = {"nameLocation": "middle", "nameGap": 28} if middle else above
     kind = {"type": "log", "logBase": 10 if high > 1000 * low else 2} if wide else {"type": "value"}
     return {"name": name, "scale": True, **kind, **named, "axisLabel": {"hideOverlap": True}}
 
