@@ -218,12 +218,7 @@ class Store:
 
     def workloads(self) -> tuple[WorkloadCount, ...]:
         """Every workload on every machine with the number of its trials, ordered by operator."""
-        what = [column_of(name, self._schema) for name in WorkloadCount._fields[:-1]]
-        grouped = [column for column in what if isinstance(column, Column)]
-        query = select(*what, func.count()).group_by(*grouped)
-        with self._database.reading() as connection:
-            rows = map(WorkloadCount._make, connection.execute(query))
-            return tuple(sorted(rows, key=lambda row: tuple(map(str, row[:-1]))))
+        return self.tally(WorkloadCount)
 
     def tally(self, kind: type[Tally]) -> tuple[Tally, ...]:
         """The number of trials by what `kind` names, such as the job, counted in the database."""

@@ -51,7 +51,7 @@ class KindCount(NamedTuple):
     trials: int
 
 
-Tally = TypeVar("Tally", JobCount, MachineCount, KindCount)
+Tally = TypeVar("Tally", WorkloadCount, JobCount, MachineCount, KindCount)
 
 
 class Glance(NamedTuple):
