@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from costmodel.features import TRAFFIC, FloatMatrix, schema_hash
 from costmodel.model import CostModel, Settings, Vector
 from costmodel.saved import TrainedModel, ideal_seconds, library_versions
+from costmodel.shelf import Blocks, OnDisk, Shelf
 from ir.errors import UsageError
 
 LEAST_CONFIRMED = 5  # kernels measured again from which the fastest of them counts as the best
+RAM = 1_000_000_000  # bytes of features beyond which training leaves them on the disk
 TYPICAL = 200.0  # rows of a workload; one with more counts no more in training
 PRETRAINED = Settings(
     rounds=220, depth=6, rate=0.07, columns=0.5, rows=0.7, label="both", least=5.0,
@@ -38,12 +40,17 @@ class Group:
     workload: str  # its arguments, as text
     target: str
     names: tuple[str, ...]
-    features: FloatMatrix
+    features: FloatMatrix | OnDisk
     seconds: Vector
     weight: float = 1.0  # in training: what was measured often says more
     confirmed: NDArray[np.bool_] | None = None
     trust: Vector | None = None
     memory: str = ""  # what operands lay in, where the target has a choice
+
+    @property
+    def rows(self) -> FloatMatrix:
+        """The features in memory, read anew each time where they lie on the disk."""
+        return np.asarray(self.features)
 
     @cached_property
     def ok(self) -> NDArray[np.bool_]:
@@ -65,7 +72,7 @@ class Group:
     @cached_property
     def ideals(self) -> Vector:
         """The least seconds of the program, by row."""
-        return ideal_seconds(self.names, self.features)
+        return ideal_seconds(self.names, self.rows)
 
     @cached_property
     def traffic(self) -> Vector | None:
@@ -76,9 +83,17 @@ class Group:
 
 
 def fit_groups(
-    groups: Sequence[Group], *, settings: Settings | None = None, seed: int = 0
+    groups: Sequence[Group],
+    *,
+    settings: Settings | None = None,
+    seed: int = 0,
+    shelf: Shelf | None = None,
+    ram: int = RAM,
 ) -> CostModel:
-    """A model of all heads; raises UsageError where groups differ in schema or nothing is valid."""
+    """A model of all heads; raises UsageError where groups differ in schema or nothing is valid.
+
+    Where the groups' features are on a `shelf` and take more than `ram` bytes, they stay there.
+    """
     names = groups[0].names if groups else ()
     if any(group.names != names for group in groups):
         raise UsageError("the records are of targets with different features: name one --target")
@@ -86,7 +101,7 @@ def fit_groups(
         raise UsageError("too few valid trials to learn from: measure some with `tilewright tune`")
     model = CostModel(seed, names=names, settings=settings or PRETRAINED)
     model.fit(
-        np.concatenate([group.features for group in groups]),
+        _features(groups, shelf, ram),
         np.concatenate([group.seconds for group in groups]),
         np.concatenate([group.ok for group in groups]),
         np.repeat(np.arange(len(groups)), [len(group.seconds) for group in groups]),
@@ -96,6 +111,15 @@ def fit_groups(
     return model
 
 
+def _features(groups: Sequence[Group], shelf: Shelf | None, ram: int) -> FloatMatrix | Blocks:
+    """All rows, in memory or on the shelf."""
+    shelved = [group.features for group in groups if isinstance(group.features, OnDisk)]
+    large = sum(part.nbytes for part in shelved) > ram
+    if shelf is not None and large and len(shelved) == len(groups):
+        return Blocks(shelved, shelf)
+    return np.concatenate([group.rows for group in groups])
+
+
 def _weights(group: Group) -> Vector:
     count = len(group.seconds)
     weights = np.full(count, group.weight * min(1.0, TYPICAL / max(1, count)))
@@ -103,10 +127,15 @@ def _weights(group: Group) -> Vector:
 
 
 def train(
-    groups: Sequence[Group], *, settings: Settings | None = None, seed: int = 0
+    groups: Sequence[Group],
+    *,
+    settings: Settings | None = None,
+    seed: int = 0,
+    shelf: Shelf | None = None,
+    ram: int = RAM,
 ) -> TrainedModel:
-    """A model from all groups of one target, with what it was trained on."""
-    model = fit_groups(groups, settings=settings, seed=seed)
+    """A model from all groups of one target, with what it was trained on; as `fit_groups`."""
+    model = fit_groups(groups, settings=settings, seed=seed, shelf=shelf, ram=ram)
     return TrainedModel(groups[0].target, model, described(groups), library_versions())
 
 

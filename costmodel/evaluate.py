@@ -211,7 +211,7 @@ def _calibration(held: Sequence[tuple[CostModel, Group]]) -> Calibration:
         predicted = model.predict_seconds(group.features[group.ok], group.ideals[group.ok])
         if predicted is not None:
             errors.append(np.abs(np.log(predicted / group.seconds[group.ok])))
-        given.append(model.validity(group.features))
+        given.append(model.validity(group.rows))
         truth.append(group.ok)
     error = np.concatenate(errors) if errors else np.array([np.nan])
     chance, ok = np.concatenate(given), np.concatenate(truth)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from costmodel.shelf import Blocks, paged
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +49,7 @@ class Settings:
 def rank_labels(seconds: Vector, groups: NDArray[Any], sharpness: float) -> Vector:
     """exp(-sharpness * rank), rank from 0 (fastest) to 1 within its workload; ties share one."""
     labels = np.empty(len(seconds), dtype=np.float64)
-    for group in np.unique(groups):
-        here = np.flatnonzero(groups == group)
+    for here in _members(groups):
         _, order, counts = np.unique(seconds[here], return_inverse=True, return_counts=True)
         first = np.cumsum(counts) - counts
         labels[here] = np.exp(-sharpness * first[order] / max(1, len(here) - 1))
@@ -59,10 +59,15 @@ def rank_labels(seconds: Vector, groups: NDArray[Any], sharpness: float) -> Vect
 def ratio_labels(seconds: Vector, groups: NDArray[Any]) -> Vector:
     """Best time of the workload over each time: 1 for the fastest."""
     labels = np.empty(len(seconds), dtype=np.float64)
-    for group in np.unique(groups):
-        here = groups == group
+    for here in _members(groups):
         labels[here] = seconds[here].min() / seconds[here]
     return labels
+
+
+def _members(groups: NDArray[Any]) -> list[NDArray[np.intp]]:
+    """The rows of each group, in order."""
+    order = np.argsort(groups, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(groups[order])) + 1) if len(order) else []
 
 
 class CostModel:
@@ -85,7 +90,7 @@ class CostModel:
 
     def fit(
         self,
-        features: NDArray[np.float32],
+        features: NDArray[np.float32] | Blocks,
         seconds: NDArray[Any],
         ok: NDArray[Any],
         groups: NDArray[Any] | None = None,
@@ -95,7 +100,8 @@ class CostModel:
         """Train on rows of which `ok` succeeded in `seconds`; failures train the validity head.
 
         `groups` names each row's workload: times are compared within one only. With `ideals`
-        (the least seconds that each row's program takes) the time head is trained, too.
+        (the least seconds that each row's program takes) the time head is trained, too. Features
+        that are `Blocks` stay on disk, where the trees are grown over pages of them.
         """
         self._width = features.shape[1]
         good = np.asarray(ok, dtype=np.bool_)
@@ -104,14 +110,15 @@ class CostModel:
         scale = np.ones(len(times)) if weights is None else np.asarray(weights, dtype=np.float64)
         if good.sum() >= MIN_ROWS:
             labels = self._labels(times[good], owners[good])
+            right = features.only(good) if isinstance(features, Blocks) else features[good]
             self._rank = tuple(
-                self._train(features[good], labels, scale[good], seed=self.seed + member)
+                self._train(right, labels, scale[good], seed=self.seed + member)
                 for member in range(self.settings.ensemble)
             )
             if ideals is not None:
                 over = np.log2(times[good] / np.asarray(ideals, dtype=np.float64)[good])
                 self._time = self._train(
-                    features[good],
+                    right,
                     over,
                     scale[good],
                     seed=self.seed,
@@ -209,7 +216,7 @@ class CostModel:
 
     def _train(
         self,
-        features: NDArray[np.float32],
+        features: NDArray[np.float32] | Blocks,
         labels: Vector,
         weights: Vector,
         *,
@@ -235,7 +242,10 @@ class CostModel:
             "seed": seed,
             "verbosity": 0,
         }
-        data = xgboost.DMatrix(features, labels, weight=weights, nthread=settings.threads)
+        if isinstance(features, Blocks):
+            data = paged(features, labels, weights, settings.bins, settings.threads)
+        else:
+            data = xgboost.DMatrix(features, labels, weight=weights, nthread=settings.threads)
         booster = xgboost.Booster(parameters, [data])
         for number in range(rounds or settings.rounds):  # `xgboost.train` evaluates each besides
             booster.update(data, number)

@@ -256,17 +256,27 @@ def write_report(
     *,
     store: str | Path | None = None,
     operators: Sequence[str] = (),
+    run: bool = False,
+    disassembly: bool = True,
 ) -> None:
-    """Write a self-contained HTML page about a job (by default the newest).
+    """Write a self-contained HTML page about a job (by default the newest), or about its whole
+    `run`.
 
-    `operators` as for `resume`.
+    `operators` as for `resume`. With `disassembly` the best kernel's machine code is on the page,
+    if this machine can make it again.
     """
     from explorer.recall import existing_store
-    from explorer.report.page import render
-    from explorer.story import read_story
+    from explorer.report.disassembly import disassembled
+    from explorer.report.page import render, render_run
+    from explorer.story import read_story, run_stories
 
     with existing_store(store) as records:
-        page = render(read_story(records, job, operators))
+        if run:
+            stories = run_stories(records, job, operators)
+        else:
+            stories = [read_story(records, job, operators)]
+    told = [(story, disassembled(story) if disassembly else None) for story in stories]
+    page = render_run(told) if run else render(*told[0])
     Path(path).write_text(page, encoding="utf-8")
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import combinations
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ from ir.space import Decision, Matrix, Space
 
 _SAMPLE = 4096  # rows on which the model is asked
 _FEWEST = 16  # trials from which a model is worth asking
+_TURNS = 8  # in which two parts of a sum are fitted
+PAIRED = 8  # decisions whose pairs are looked at
 
 Trial = tuple[Schedule, OutcomeLike]
 Anything = TypeVar("Anything", bound=OutcomeLike)
@@ -79,31 +82,86 @@ def _effect(value: Value, outcomes: Sequence[OutcomeLike]) -> ValueEffect:
     return ValueEffect(value, len(outcomes), len(times), best, median)
 
 
-def importance(space: Space, trials: Sequence[Trial], seed: int = 0) -> dict[str, float]:
-    """Share of the variance of the model's score that each decision explains by itself.
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """Shares of the variance of the model's score over legal schedules, the largest first.
 
-    The model is fitted on the trials and asked on random legal schedules: first-order indices, as
-    in functional ANOVA (Hutter, Hoos and Leyton-Brown, ICML 2014). Sorted, largest first; empty
-    where there are too few trials to fit a model. What decisions do only together is missing.
+    `alone` is what each decision explains by itself, `together` what a pair of them explains
+    beyond the best sum of a part for each.
+    """
+
+    alone: dict[str, float]
+    together: dict[tuple[str, str], float]
+
+
+def importance(space: Space, trials: Sequence[Trial], seed: int = 0) -> dict[str, float]:
+    """`influence` of decisions alone."""
+    return influence(space, trials, seed, paired=0).alone
+
+
+def influence(
+    space: Space, trials: Sequence[Trial], seed: int = 0, *, paired: int = PAIRED
+) -> Influence:
+    """What decisions mean to the model: first- and second-order indices, as in functional ANOVA
+    (Hutter, Hoos and Leyton-Brown, ICML 2014).
+
+    The model is fitted on the trials and asked on random legal schedules. Pairs are of the `paired`
+    decisions that matter most. Empty where there are too few trials to fit a model.
     """
     from costmodel.features import feature_names, featurise
     from costmodel.model import CostModel
 
     right = [outcome.status == "ok" and outcome.seconds is not None for _, outcome in trials]
     if sum(right) < _FEWEST:
-        return {}
+        return Influence({}, {})
     rows = np.array([space.encode(schedule) for schedule, _ in trials], dtype=np.int16)
     seconds = np.array([outcome.seconds or np.nan for _, outcome in trials])
     model = CostModel(seed, names=feature_names(space))
     model.fit(featurise(space, rows), seconds, np.array(right))
     sample = space.sample(np.random.default_rng(seed), _SAMPLE)
     scores = model.predict(featurise(space, sample))
-    shares = {
-        decision.name: _explained(scores, sample[:, number])
+    columns = {
+        decision.name: sample[:, number]
         for number, decision in enumerate(space.decisions)
         if len(decision.domain) > 1
     }
-    return dict(sorted(shares.items(), key=lambda pair: -pair[1]))
+    alone = {name: _explained(scores, codes) for name, codes in columns.items()}
+    alone = dict(sorted(alone.items(), key=lambda pair: -pair[1]))
+    pairs = {
+        (one, two): beyond(scores, columns[one], columns[two])
+        for one, two in combinations(list(alone)[:paired], 2)
+    }
+    return Influence(alone, dict(sorted(pairs.items(), key=lambda pair: -pair[1])))
+
+
+def beyond(scores: NDArray[np.float64], one: NDArray[np.int16], two: NDArray[np.int16]) -> float:
+    """The share of the variance that two columns explain only together.
+
+    The best sum of a part for each is taken off first, by turns, since legal schedules do not mix
+    all values alike; and what as many cells would explain of noise. At least 0.
+    """
+    total = float(((scores - scores.mean()) ** 2).sum())
+    if total == 0.0:
+        return 0.0
+    rest = scores - scores.mean()
+    for _ in range(_TURNS):
+        for codes in (one, two):
+            rest = rest - _means(rest, codes)
+    width = int(two.max()) + 1
+    cells = one.astype(np.intp) * width + two
+    between = _means(rest, cells)
+    kinds = [len(np.unique(codes)) for codes in (cells, one, two)]
+    left = max(1, len(scores) - kinds[0])
+    chance = (
+        max(0, kinds[0] - kinds[1] - kinds[2] + 1) * float(((rest - between) ** 2).sum()) / left
+    )
+    return max(0.0, float((between**2).sum()) - chance) / total
+
+
+def _means(values: NDArray[np.float64], codes: NDArray[Any]) -> NDArray[np.float64]:
+    """For each value the mean of those of its code."""
+    counts = np.maximum(1, np.bincount(codes))
+    return np.asarray((np.bincount(codes, values) / counts)[codes], dtype=np.float64)
 
 
 def _explained(scores: NDArray[np.float64], codes: NDArray[np.int16]) -> float:

@@ -14,6 +14,7 @@ from typing import Any
 from explorer.comparison import CHOSEN
 from explorer.recall import DECIDING, FINAL, FLOPS, best_of
 from records import Job, Record, Store
+from records.tellings import JobCount
 
 OK = "ok"
 
@@ -85,7 +86,7 @@ def job_line(store: Store, identifier: str) -> JobLine:
 def _counts(store: Store) -> dict[str, Counter[str]]:
     """The trials of each job's search by status."""
     found: dict[str, Counter[str]] = {}
-    for job, strategy, status, trials in store.job_counts():
+    for job, strategy, status, trials in store.tally(JobCount):
         if strategy not in DECIDING:
             found.setdefault(job, Counter())[status] += trials
     return found

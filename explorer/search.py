@@ -33,6 +33,7 @@ from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_s
 from explorer.measure import Measurer
 from explorer.measuring import Measuring
 from explorer.outcome import Outcome
+from explorer.quality import QUALITY, quality_facts
 from explorer.rebuilding import PROGRAM
 from explorer.recall import FINAL, HEAT, incumbent, known_trials, to_record
 from explorer.settings import cache_dir
@@ -98,7 +99,7 @@ class Search:
         self._unheard: deque[Ended] = deque()  # to be counted and given, once all are committed
         self._committed = -math.inf
         self._wants_baseline = baseline
-        self._noted: Baseline | None = None
+        self._noted: tuple[Baseline | None, int] = (None, 0)
         self.settled: Settled | None = None  # what the finals came to
         with ExitStack() as begun:
             self.sharing = Sharing(store, workload)
@@ -193,7 +194,7 @@ class Search:
         whole = False
         try:
             for ended in self._flow.step(count, ahead, patience):
-                self._note_baseline()
+                self._note_what_is_known()
                 if ended.outcome.copied:
                     continue
                 self._unheard.append(ended)
@@ -263,7 +264,7 @@ class Search:
         outcomes = self.measurer.compete(finalists, rounds, library=self._wants_baseline)
         pairs = list(zip(finalists, outcomes, strict=True))
         self.settled = settle(pairs, best_before, self.baseline)
-        self._note_baseline()
+        self._note_what_is_known()
         if self.settled is None:
             self._add_all(pairs, FINAL)
             seen = "; ".join(outcome.detail or outcome.status for outcome in outcomes[:2])
@@ -290,12 +291,20 @@ class Search:
             return None  # of another space: pinned otherwise, or an older version's
         return self._good.get(record.kernel_key or schedule.key, (0.0, schedule))[1]
 
-    def _note_baseline(self) -> None:
-        """Keep what is known of the baseline with the job."""
-        if self.baseline is None or self.baseline == self._noted:
+    def _note_what_is_known(self) -> None:
+        """Keep the baseline and the model's accuracy with the job, for those who look on."""
+        told = (self.baseline, len(self.model_quality))
+        if told == self._noted:
             return
-        self._noted = self.baseline
-        options = json.loads(self.job.options) | {"baseline": self.baseline.to_facts()}
+        self._noted = told
+        self._keep({})
+
+    def _keep(self, facts: Mapping[str, object]) -> None:
+        """Store facts, and what is known, among the options of the job."""
+        known: dict[str, object] = {QUALITY: quality_facts(self.model_quality)}
+        if self.baseline is not None:
+            known["baseline"] = self.baseline.to_facts()
+        options = json.loads(self.job.options) | known | dict(facts)
         self.job = self.store.update_job(self.job.id, self.job.state, json.dumps(options))
 
     def _add_all(self, pairs: Sequence[Pair], label: str) -> None:
@@ -319,8 +328,8 @@ class Search:
             self._asker.close()
             self.measurer.close()
             examined = [round(seconds, 3) for seconds in self.measurer.examined]
-            options = json.loads(self.job.options) | {"examined": examined}
-            self.store.update_job(self.job.id, self.state, json.dumps(options))
+            self.job = replace(self.job, state=self.state)
+            self._keep({"examined": examined})
         finally:
             self.sharing.close()
 

@@ -119,7 +119,12 @@ def cache_limit() -> int:
     given = os.environ.get(CACHE_LIMIT)
     if not given:
         return _LIMIT
+    return size_of(f"{CACHE_LIMIT}=", given)
+
+
+def size_of(what: str, given: str) -> int:
+    """Bytes of a size as people write it; raises UsageError, which calls it `what`."""
     match = _SIZE.fullmatch(given.strip())
     if match is None:
-        raise UsageError(f"{CACHE_LIMIT}={given}: not a size; write 500MB or 4GB")
+        raise UsageError(f"{what}{given}: not a size; write 500MB or 4GB")
     return int(match[1]) * _UNITS[match[2].upper()]

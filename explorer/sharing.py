@@ -37,7 +37,12 @@ def refuse_running(store: Store, job: Job) -> None:
 
 def is_running(store: Store, job: Job) -> bool:
     """Whether a living process works on the job."""
-    return store.holder(_lease_of(job)) is not None
+    return holder_of(store, job) is not None
+
+
+def holder_of(store: Store, job: Job) -> str | None:
+    """The living owner that works on the job, if there is one."""
+    return store.holder(_lease_of(job))
 
 
 def _lease_of(job: Job) -> str:

@@ -31,7 +31,7 @@ def opened(source: Where, operator: str | None = None) -> Iterator[Store]:
         with open_store(address, read_only=True) as store:
             yield store
         return
-    with tempfile.TemporaryDirectory() as folder, Store(":memory:") as store:
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "export.db") as store:
         plain = address.path
         if plain.name.endswith(".jsonl.xz"):
             plain = Path(folder) / "export.jsonl"

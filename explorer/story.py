@@ -153,6 +153,23 @@ def read_story(store: Store, identifier: str | None = None, operators: Sequence[
     )
 
 
+def run_stories(
+    store: Store, identifier: str | None = None, operators: Sequence[str] = ()
+) -> list[Story]:
+    """All jobs of the run that a job belongs to, in the order of the plan; raises as `read_story`.
+
+    A job that was searched alone is a run of one.
+    """
+    job = store.job(identifier) if identifier else _newest(store)
+    run = json.loads(job.options).get("run")
+    told = [(json.loads(other.options), other.id) for other in store.jobs()]
+    mates = [
+        (options.get("member", 0), name) for options, name in told if options.get("run") == run
+    ]
+    found = mates if run else [(0, job.id)]
+    return [read_story(store, name, operators) for _, name in sorted(found)]
+
+
 def _newest(store: Store) -> Job:
     """The newest job that searched: those that compare a range's schedules at an extent do not."""
     jobs = [job for job in store.jobs() if json.loads(job.options).get("strategy") != FINAL]

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from costmodel.dataset import Group
 from costmodel.features import trait_names, traits
 from costmodel.saved import TrainedModel, load_model, shipped_model
+from costmodel.shelf import OnDisk, Shelf
 from explorer.disturbance import trust
 from explorer.plan import NO_MODEL
 from explorer.rebuilding import buildable, machine_of, of_record
@@ -25,7 +28,11 @@ from explorer.workload import Workload, memories_of
 from ir.errors import TilewrightError, UsageError
 from ir.schedule import Schedule
 from ir.space import Row, Space
-from records import Address, Record
+from records import Address, Record, Store
+from records.tellings import KindCount
+
+if TYPE_CHECKING:
+    from records.rows import Selection
 
 COMPARED = 5  # kernels with finals from which the scales of finals and searches are compared
 DISTURBED = 1.25  # times what the search told, from which finals ran beside other work
@@ -33,36 +40,69 @@ WELL_KNOWN = 30  # kernels measured in finals from which a workload teaches with
 
 
 def read_groups(
-    sources: Sequence[Where], target: str | None = None, operators: Sequence[str] = ()
+    sources: Sequence[Where],
+    target: str | None = None,
+    operators: Sequence[str] = (),
+    shelf: Shelf | None = None,
 ) -> list[Group]:
     """One group for each workload, machine, generator and memory in stores and exports (.jsonl,
     .jsonl.xz).
 
-    Programs are those that the sources carry, built in, or of the files `operators`. Raises
-    UsageError where there is none; records that this version cannot read are passed over.
+    Records are read one group at a time, and with a `shelf` their features go there. Programs are
+    those that the sources carry, built in, or of the files `operators`. Raises UsageError where
+    there is none; records that this version cannot read are passed over.
     """
-    found: dict[tuple[str, ...], list[Record]] = {}
-    workloads: dict[tuple[str, ...], Workload | None] = {}
-    for source in sources:
-        tried: set[tuple[str, ...]] = set()
-        with opened(source) as store:
-            for record in store.records(target=target) if target else store.records():
-                what = (record.target, record.operator, record.extents, record.workload)
-                here = (record.hardware, record.generator, record.memory)
-                found.setdefault((*what, *here), []).append(record)
-                if workloads.get(what) is None and what not in tried:
-                    tried.add(what)
-                    workloads[what] = buildable(store, of_record(record), operators)
-    groups = [
-        group
-        for key, trials in found.items()
-        if (workload := workloads[key[:4]]) and (group := group_of(workload, trials))
-    ]
+    with ExitStack() as open_sources:
+        stores = [open_sources.enter_context(opened(source)) for source in sources]
+        kinds = {kind for store in stores for kind in _kinds(store, target)}
+        built: dict[Kind, Workload | None] = {}
+        groups = [
+            shelved
+            for kind in sorted(kinds)
+            if (shelved := _shelved(_group(stores, kind, built, operators), shelf))
+        ]
     if not groups:
         wanted = f" for target {target}" if target else ""
         places = ", ".join(str(Address.of(source)) for source in sources)
         raise UsageError(f"{places}: no trial{wanted} that this version can read")
     return groups
+
+
+Kind = tuple[str, ...]  # target, operator, extents, workload; hardware, generator, memory
+
+
+def _kinds(store: Store, target: str | None) -> Iterator[Kind]:
+    """What a store's trials are of, those of each kind comparable with each other."""
+    for row in store.tally(KindCount):
+        if target in (None, row.target):
+            yield tuple(row[:-1])
+
+
+def _group(
+    stores: Sequence[Store],
+    kind: Kind,
+    built: dict[Kind, Workload | None],
+    operators: Sequence[str],
+) -> Group | None:
+    """The trials of a kind in all stores; None where its program, or its space, is gone."""
+    target, operator, extents, workload, hardware, generator, memory = kind
+    selection: Selection = {"target": target, "operator": operator, "workload": workload}
+    selection |= {"hardware": hardware, "generator": generator, "memory": memory}
+    trials: list[Record] = []
+    for store in stores:
+        found = [record for record in store.records(**selection) if record.extents == extents]
+        if found and built.get(kind[:4]) is None:
+            built[kind[:4]] = buildable(store, of_record(found[0]), operators)
+        trials += found
+    named = built.get(kind[:4])
+    return group_of(named, trials) if named and trials else None
+
+
+def _shelved(group: Group | None, shelf: Shelf | None) -> Group | None:
+    """The group with its features on the shelf, if there is one."""
+    if group is None or shelf is None or isinstance(group.features, OnDisk):
+        return group
+    return replace(group, features=shelf.put(group.features))
 
 
 def group_of(workload: Workload, records: Sequence[Record]) -> Group | None:

@@ -16,6 +16,7 @@ from records.tellings import Glance, Rules
 
 if TYPE_CHECKING:
     from records.audit import Examined
+    from records.bundles import Wanted, origins, publish, pull
     from records.exchange import export_records, export_sound, import_records, merge
     from records.files import Exported, Imported
     from records.prune import Pruned, Pruning
@@ -39,6 +40,7 @@ __all__ = [
     "Rules",
     "Store",
     "StoreError",
+    "Wanted",
     "candidate_key",
     "described",
     "export_records",
@@ -46,6 +48,9 @@ __all__ = [
     "import_records",
     "merge",
     "new_owner",
+    "origins",
+    "publish",
+    "pull",
     "repair",
     "utc_now",
 ]
@@ -53,6 +58,10 @@ __all__ = [
 _LAZY = {
     "Store": "records.store",
     "Examined": "records.audit",
+    "Wanted": "records.bundles",
+    "origins": "records.bundles",
+    "publish": "records.bundles",
+    "pull": "records.bundles",
     "Exported": "records.files",
     "Imported": "records.files",
     "Pruned": "records.prune",

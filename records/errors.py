@@ -67,3 +67,7 @@ class MovedStore(StoreError):
 
 class DamagedExport(StoreError):
     """An exported file fails its checksums, ends early, or is of another form."""
+
+
+class UntrustedBundle(StoreError):
+    """A bundle of records that nobody who is trusted has signed as it is."""

@@ -41,7 +41,14 @@ from records.rows import (
 )
 from records.schema import facts, jobs, trials
 from records.sqlite_file import CHECKED_BYTES
-from records.tellings import Damage, Glance, JobCount, Rules, Tell, WorkloadCount
+from records.tellings import (
+    Damage,
+    Glance,
+    Rules,
+    Tally,
+    Tell,
+    WorkloadCount,
+)
 
 PAGE = 1000
 _CREATION_LOCK = 0x54494C45
@@ -218,19 +225,14 @@ class Store:
 
     def workloads(self) -> tuple[WorkloadCount, ...]:
         """Every workload on every machine with the number of its trials, ordered by operator."""
-        what = [column_of(name, self._schema) for name in WorkloadCount._fields[:-1]]
-        grouped = [column for column in what if isinstance(column, Column)]
-        query = select(*what, func.count()).group_by(*grouped)
-        with self._database.reading() as connection:
-            rows = map(WorkloadCount._make, connection.execute(query))
-            return tuple(sorted(rows, key=lambda row: tuple(map(str, row[:-1]))))
+        return self.tally(WorkloadCount)
 
-    def job_counts(self) -> tuple[JobCount, ...]:
-        """The number of trials of every job, counted in the database."""
-        what = [trials.c[name] for name in JobCount._fields[:-1]]
-        query = select(*what, func.count()).group_by(*what)
+    def tally(self, kind: type[Tally]) -> tuple[Tally, ...]:
+        """The number of trials by what `kind` names, such as the job, counted in the database."""
+        what = [column_of(name, self._schema) for name in kind._fields[:-1]]
+        query = select(*what, func.count()).group_by(*(c for c in what if isinstance(c, Column)))
         with self._database.reading() as connection:
-            return tuple(sorted(map(JobCount._make, connection.execute(query))))
+            return tuple(sorted(map(kind._make, connection.execute(query))))
 
     def prune(self, pruning: Pruning, *, dry_run: bool = False) -> Pruned:
         """Delete what `pruning` lets go, in one commit; a dry run only counts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 
 class WorkloadCount(NamedTuple):
@@ -26,6 +26,32 @@ class JobCount(NamedTuple):
     strategy: str
     status: str
     trials: int
+
+
+class MachineCount(NamedTuple):
+    """How many trials were made on a machine, by status; `facts` names a text of the store."""
+
+    hardware: str
+    target: str
+    facts: str
+    status: str
+    trials: int
+
+
+class KindCount(NamedTuple):
+    """How many trials there are whose times compare with each other."""
+
+    target: str
+    operator: str
+    extents: str
+    workload: str
+    hardware: str
+    generator: str
+    memory: str
+    trials: int
+
+
+Tally = TypeVar("Tally", WorkloadCount, JobCount, MachineCount, KindCount)
 
 
 class Glance(NamedTuple):

@@ -13,10 +13,20 @@ import pytest
 _ROOT = Path(__file__).parents[1]
 _GPU = {"cuda", "cupy", "pynvml"}  # of the CUDA runtime, inside functions
 _HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "scipy", "sqlalchemy"}
-_HEAVY |= {"cuda", "duckdb", "optuna", "psycopg", "pytest", "torch", "typer", "xgboost"}
+_HEAVY |= {
+    "cryptography",
+    "cuda",
+    "duckdb",
+    "optuna",
+    "psycopg",
+    "pytest",
+    "torch",
+    "typer",
+    "xgboost",
+}
 _ALLOWED = {  # beside the standard library and themselves
     "ir": {"numpy", "networkx"},
-    "records": {"sqlalchemy", "duckdb"},  # the latter inside functions, of Parquet alone
+    "records": {"sqlalchemy", "duckdb", "cryptography"},  # of Parquet and signatures alone
     "costmodel": {"ir", "records", "numpy", "xgboost"},
     "explorer": {
         "costmodel",
@@ -28,6 +38,7 @@ _ALLOWED = {  # beside the standard library and themselves
         "rich",
         "platformdirs",
         "jinja2",
+        "markupsafe",  # of jinja2
         "optuna",  # an extra, of its adapter alone
         "pytest",  # of the tests that strategies of other packages inherit
         *_GPU,

@@ -27,6 +27,7 @@ VERBS = (
     "run",
     "explain",
     "report",
+    "watch",
     "export",
     "show",
     "top",

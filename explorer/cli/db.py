@@ -14,6 +14,7 @@ import typer
 
 from explorer.cli.app import Format, OutputFormat, Records, examples, group, print_json
 from explorer.cli.places import refuse_unwritable_file
+from explorer.cli.share import keygen, publish, pull, pulled
 
 if TYPE_CHECKING:
     from records import Store
@@ -339,3 +340,18 @@ def repair(
     print(f"saved {done.trials} trials and {done.jobs} jobs of {where} in {new}")
     lost = f"lost: {done.unreadable} trials that cannot be read, {done.altered} that are altered"
     print(f"{lost}; {done.factless} trials are saved without the facts of their hardware")
+
+
+db_app.command(epilog=examples("tilewright db keygen bundle.key"))(keygen)
+db_app.command(
+    epilog=examples(
+        "tilewright db publish matmul.bundle --key mine.key --workload matmul",
+    )
+)(publish)
+db_app.command(
+    epilog=examples(
+        "tilewright db pull other.bundle --trust mine.key.pub",
+        "tilewright db pull other.bundle --trust mine.key.pub --target cpu --format json",
+    )
+)(pull)
+db_app.command(epilog=examples("tilewright db pulled"))(pulled)

@@ -15,6 +15,7 @@ from explorer.cli.places import refuse_unwritable_file
     epilog=examples(
         "tilewright report",
         "tilewright report JOB --out page.html",
+        "tilewright report --run --no-disassembly",
     ),
 )
 def report(
@@ -25,15 +26,23 @@ def report(
     out: Annotated[Path, typer.Option(metavar="PAGE.html", help="the file to write")] = Path(
         "report.html"
     ),
+    run: Annotated[
+        bool, typer.Option("--run", help="all jobs of the run that the job is of, on one page")
+    ] = False,
+    disassembly: Annotated[
+        bool, typer.Option(help="with the best kernel's machine code and its hot loop")
+    ] = True,
     records: Records = None,
     operators: OperatorFiles = None,
 ) -> None:
     """Write a page about a job: its course, the space, the roofline, failures, the best kernel.
 
-    The page is one file that needs no network.
+    The page is one file that needs no network; the library that draws its charts is in it.
     """
     from explorer import write_report
 
     refuse_unwritable_file("--out", out)
-    write_report(out, job, store=records, operators=operators or ())
+    write_report(
+        out, job, run=run, disassembly=disassembly, store=records, operators=operators or ()
+    )
     print(f"wrote {out}")

@@ -1,4 +1,4 @@
-"""What a report says of a job: figures, tables, charts and commands, ready for the template.
+"""What a report says of a job: numbers, tables, figures and commands, ready for the template.
 
 It reads a `story.Story` and measures nothing.
 """
@@ -14,16 +14,17 @@ from typing import Any
 
 from explorer.comparison import half_interval
 from explorer.disturbance import Crowd, Disturbance, crowd_of, warning, worst
-from explorer.landscape import by_value, importance, known_to
 from explorer.outcome import Outcome
-from explorer.report import charts
-from explorer.report.charts import Interval, Mark
+from explorer.quality import quality_rows
+from explorer.report import figures
+from explorer.report.disassembly import Listing
+from explorer.report.figures import Interval, Mark, Option
+from explorer.report.space import differences, space_sections
 from explorer.report.units import TimeUnit, rate
 from explorer.story import Story, Trial, word
 from ir.errors import TilewrightError
 from ir.program import Program
 
-DECISIONS = 6  # decisions that are shown value by value
 COMPARABLE = 1.5  # times a finalist's time: others are too far away for one chart
 LIBRARY = "baseline"  # what the array library is called beside finalists
 
@@ -38,28 +39,56 @@ class Failure:
     schedule: str
 
 
-def content(story: Story) -> dict[str, Any]:
-    """The template's values; raises NothingValid for a job without a valid trial."""
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Values of the template by name, and figures by the name under which it places them."""
+
+    values: Mapping[str, Any]
+    figures: Mapping[str, Option]
+
+
+def content(story: Story, listing: Listing | None = None) -> Content:
+    """What stands on a job's page; raises NothingValid for a job without a valid trial.
+
+    `listing` is the machine code of the best kernel, if that was asked for.
+    """
     best = story.best
     seconds = best.outcome.seconds or 0.0
     unit = TimeUnit.for_seconds(seconds)
-    return {
+    marks = _marks(story, False)
+    space, drawn = space_sections(story, unit)
+    drawn |= {
+        "by_trial": figures.course(marks, unit, "trial"),
+        "by_time": figures.course(_marks(story, True), unit, "seconds of the search"),
+        **_accuracy(story),
+        **_roofline(story, marks, unit),
+        **_intervals(story, unit),
+    }
+    values = {
         "title": story.title,
         "facts": _facts(story),
         "tiles": _tiles(story, seconds, unit),
         "warnings": _warnings(story, seconds),
-        "doubted": any(mark.doubted for mark in _marks(story, False)),
-        "by_trial": _course(_marks(story, False), unit, "trial"),
-        "by_time": _course(_marks(story, True), unit, "seconds of the search"),
-        **_space(story, unit),
-        **_roofline(story, unit),
+        "doubted": any(mark.doubted for mark in marks),
+        **space,
+        **differences(story),
+        "bound": story.roofline.bound,
+        "exceeded": story.roofline.exceeded(seconds),
         "failures": _failures(story.trials),
-        **_finalists(story, unit),
+        **_finalists(story),
         "decisions": _decisions(story, best),
         "texts": _texts(story, best),
+        "listing": listing,
         "commands": _commands(story, best),
         "schedule": best.schedule.to_json(),
     }
+    return Content(values, drawn)
+
+
+def _accuracy(story: Story) -> dict[str, Option]:
+    """How well each batch was scored before it was learnt from, where the search noted it."""
+    rows = quality_rows(story.options)
+    return {"accuracy": figures.accuracy(rows)} if rows else {}
 
 
 def _facts(story: Story) -> list[tuple[str, str]]:
@@ -140,52 +169,11 @@ def _marks(story: Story, by_time: bool) -> list[Mark]:
     return marks
 
 
-def _course(marks: Sequence[Mark], unit: TimeUnit, title: str) -> str:
-    return charts.for_both(lambda frame: charts.course(marks, unit, title, frame))
-
-
-def _space(story: Story, unit: TimeUnit) -> dict[str, Any]:
-    """Importance by decision, and the times by value of the decisions that matter most."""
-    space = story.space()
-    trials = known_to(space, [(trial.schedule, trial.outcome) for trial in story.trials])
-    shares = importance(space, trials)
-    names = list(shares or _by_spread(by_value(space, trials)))
-    strips: list[tuple[str, str]] = []
-    for name in names:
-        groups: dict[str, list[float]] = {}
-        for schedule, outcome in trials:
-            if outcome.ok and outcome.seconds is not None:
-                groups.setdefault(str(schedule.get(name, "")) or "-", []).append(outcome.seconds)
-        order = [str(value) or "-" for value in space.decision(name).domain]
-        if len(groups) > 1 and len(strips) < DECISIONS:
-            ordered = {value: groups[value] for value in order if value in groups}
-            strips.append((charts.strip(name, ordered, unit), space.decision(name).why))
-    top = dict(list(shares.items())[:12])
-    return {
-        "importance": charts.for_both(lambda frame: charts.shares(top, frame)) if top else "",
-        "strips": strips,
-        "size": space.size,
-        "unit": unit.name,
-    }
-
-
-def _by_spread(effects: Mapping[str, Sequence[Any]]) -> list[str]:
-    """Decisions by how far the best times of their values are apart."""
-
-    def spread(name: str) -> float:
-        bests = [effect.best for effect in effects[name] if effect.best]
-        return max(bests) / min(bests) if len(bests) > 1 else 1.0
-
-    return sorted(effects, key=spread, reverse=True)
-
-
-def _roofline(story: Story, unit: TimeUnit) -> dict[str, Any]:
+def _roofline(story: Story, marks: Sequence[Mark], unit: TimeUnit) -> dict[str, Option]:
     roof, best = story.roofline, story.best.outcome.seconds or 0.0
     if not roof.known or not roof.flops or roof.exceeded(best):
-        return {"roofline": "", "bound": "", "exceeded": roof.exceeded(best)}
-    marks = _marks(story, False)
-    drawn = charts.for_both(lambda frame: charts.roofline(roof, marks, best, unit, frame))
-    return {"roofline": drawn, "bound": roof.bound, "exceeded": False}
+        return {}
+    return {"roofline": figures.roofline(roof, marks, best, unit)}
 
 
 def _failures(trials: Sequence[Trial]) -> list[Failure]:
@@ -198,24 +186,32 @@ def _failures(trials: Sequence[Trial]) -> list[Failure]:
     return found
 
 
-def _finalists(story: Story, unit: TimeUnit) -> dict[str, Any]:
-    """Medians with intervals, and whether the winner's lead is more than noise."""
+def _ranked(story: Story) -> list[tuple[Trial, Interval]]:
+    """The finalists that were right, the fastest first."""
     right = [trial for trial in story.finals if trial.outcome.ok and trial.outcome.seconds]
     ranked = sorted(right, key=lambda trial: trial.outcome.seconds or math.inf)
-    if not ranked:
-        return {"finalists": "", "verdict": "", "beside": []}
     best = story.best
-    found = [
-        _interval(f"finalist {place}", trial.outcome, trial is best)
+    return [
+        (trial, _interval(f"finalist {place}", trial.outcome, trial is best))
         for place, trial in enumerate(ranked, start=1)
     ]
-    names = [
-        (interval.name, trial.schedule.to_json())
-        for interval, trial in zip(found, ranked, strict=True)
-    ]
-    crowd, rows = worst(trial.outcome for trial in ranked), [*found, *_library(story, found)]
+
+
+def _intervals(story: Story, unit: TimeUnit) -> dict[str, Option]:
+    found = [interval for _, interval in _ranked(story)]
+    rows = [*found, *_library(story, found)] if found else []
+    return {"finalists": figures.intervals(rows, unit)} if rows else {}
+
+
+def _finalists(story: Story) -> dict[str, Any]:
+    """Whether the winner's lead is more than noise, and the schedules."""
+    ranked = _ranked(story)
+    if not ranked:
+        return {"verdict": "", "beside": [], "finalist_schedules": []}
+    crowd = worst(trial.outcome for trial, _ in ranked)
+    found = [interval for _, interval in ranked]
+    names = [(interval.name, trial.schedule.to_json()) for trial, interval in ranked]
     return {
-        "finalists": charts.for_both(lambda frame: charts.intervals(rows, unit, frame)),
         "verdict": _verdict(found) if crowd is None else _abstention(crowd),
         "finalist_schedules": names,
         "beside": _beside(story),

@@ -152,6 +152,15 @@ class MeasuresPeaks(Protocol):
 
 
 @runtime_checkable
+class Disassembles(Protocol):
+    """What a runtime may offer besides: a kernel's machine code as text."""
+
+    def disassembly(self, kernel: Kernel) -> str:
+        """Instructions a line each, labels of their own; raises MissingTarget without the tool."""
+        ...
+
+
+@runtime_checkable
 class HasRoom(Protocol):
     """What a runtime may offer besides: how much memory its device has left."""
 

@@ -85,6 +85,9 @@ class CpuRuntime:
     def spills(self, kernel: Kernel) -> int:
         return count_spills(kernel)
 
+    def disassembly(self, kernel: Kernel) -> str:
+        return str(target_machine().emit_assembly(parse(kernel.text("llvm"))))
+
     def peaks(self, hardware: Hardware, cache_dir: Path) -> dict[str, float]:
         from explorer.runtime.cpu_peaks import measure_peaks
 

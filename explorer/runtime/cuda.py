@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 
 from explorer.check import Bounds, Verdict, poison
-from explorer.runtime import nvrtc
+from explorer.runtime import nvdisasm, nvrtc
 from explorer.runtime.base import Array, Binary, LibraryLaunch
 from explorer.runtime.cache import cached_file, read_cached
 from explorer.runtime.launching import Configuration, attribute_of, configuration
@@ -143,6 +143,11 @@ class CudaRuntime:
         plan = json.loads(kernel.text("launch"))
         _, resources = nvrtc.compile_text(kernel.text("cuda"), plan["arch"], plan["options"])
         return resources.spill_stores + resources.spill_loads
+
+    def disassembly(self, kernel: Kernel) -> str:
+        plan = json.loads(kernel.text("launch"))
+        code, _ = nvrtc.compile_text(kernel.text("cuda"), plan["arch"], plan["options"])
+        return nvdisasm.text_of(code)
 
     def assemble(self, texts: Sequence[str]) -> bytes:
         """The cubin of a source, `texts[0]`, for its launch plan, `texts[1]`."""

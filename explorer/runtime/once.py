@@ -1,4 +1,5 @@
-"""Single kernels in a child process: run one, count its spills, assemble it for export."""
+"""Single kernels in a child process: run one, count its spills, disassemble it, assemble it for
+export."""
 
 from __future__ import annotations
 
@@ -58,4 +59,11 @@ def spills_once(kernel: Kernel, *, cache_dir: Path | None = None) -> int:
     """Vector spills and reloads in the innermost loops of the kernel's machine code."""
     answer = ask_once(kernel, "spills", cache_dir=cache_dir)
     assert isinstance(answer, int)
+    return answer
+
+
+def disassembly_once(kernel: Kernel, *, cache_dir: Path | None = None) -> str:
+    """The kernel's machine code as text; raises as `ask_once` does."""
+    answer = ask_once(kernel, "disassembly", cache_dir=cache_dir)
+    assert isinstance(answer, str)
     return answer

@@ -20,6 +20,7 @@ from explorer.runtime.base import (
     Array,
     Binary,
     Calling,
+    Disassembles,
     HasLibrary,
     HasRoom,
     Launch,
@@ -32,7 +33,7 @@ from explorer.runtime.base import (
     get_runtime,
 )
 from explorer.runtime.eager import Inexpressible
-from ir.errors import Refusal
+from ir.errors import MissingTarget, Refusal
 from ir.kernel import Argument, Kernel
 from ir.program import Program
 from ir.schedule import Schedule
@@ -435,6 +436,12 @@ class Runner:
     def spills(self, kernel: Kernel) -> int:
         """Spills and reloads in the innermost loops of `kernel`."""
         return self._runtime.spills(kernel)
+
+    def disassembly(self, kernel: Kernel) -> str:
+        """The machine code of `kernel` as text; raises MissingTarget where that is not offered."""
+        if not isinstance(self._runtime, Disassembles):
+            raise MissingTarget(f"target {kernel.target} has no disassembler")
+        return self._runtime.disassembly(kernel)
 
     def peaks(self, hardware: Hardware) -> dict[str, float]:
         """The machine's peaks, where the runtime can measure them; empty where it cannot."""

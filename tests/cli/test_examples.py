@@ -52,9 +52,16 @@ def place(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         next(block for block in blocks("README.md", "python") if block.startswith("# gated.py"))
     )
     Path("jobs.toml").write_text(_JOBS)
-    for command in ("db export more.jsonl", "db export records.jsonl", "train --out model.json.xz"):
+    before = ("db export more.jsonl", "db export records.jsonl", "train --out model.json.xz")
+    signed = ("db keygen mine.key", "db publish other.bundle --key mine.key")
+    for command in before + signed:
         assert cli.invoke(command.split()) == cli.EXIT_DONE
     return jobs[0]
+
+
+def _interrupted(_: object) -> None:
+    """In the place of a server that runs until then."""
+    raise KeyboardInterrupt
 
 
 def _run(words: tuple[str, ...], example: str, capsys: pytest.CaptureFixture[str]) -> str:
@@ -73,6 +80,7 @@ def test_the_examples_of_every_command_run_and_json_tells_its_schema(
     """Searches ask a scripted device; that real ones run is shown elsewhere."""
     monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice())
     monkeypatch.setattr("explorer.measure.Measurer", ScriptedDevice())
+    monkeypatch.setattr("explorer.live.server.LiveServer.serve_forever", _interrupted)
     for words in all_commands(capsys):
         text = help_of(capsys, *words)
         told = [example.replace("JOB", place) for example in examples_of(text)]

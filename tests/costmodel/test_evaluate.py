@@ -104,11 +104,11 @@ def test_what_cannot_be_evaluated_is_refused() -> None:
 def test_failures_teach_through_the_validity_head() -> None:
     """The same times with and without the failures give the same ranks and another score."""
     some = groups()
-    without = [replace(g, features=g.features[g.ok], seconds=g.seconds[g.ok]) for g in some]
+    without = [replace(g, features=g.rows[g.ok], seconds=g.seconds[g.ok]) for g in some]
     fresh = group("op9", "n=9", 300, 9)
     taught, blind = (fit_groups(list(g), settings=QUICK) for g in (some, without))
-    assert (blind.validity(fresh.features) == 1).all()
-    assert taught.validity(fresh.features)[~fresh.ok].max() < 0.5
-    assert taught.predict(fresh.features)[~fresh.ok].mean() < (
-        0.5 * blind.predict(fresh.features)[~fresh.ok].mean()
+    assert (blind.validity(fresh.rows) == 1).all()
+    assert taught.validity(fresh.rows)[~fresh.ok].max() < 0.5
+    assert taught.predict(fresh.rows)[~fresh.ok].mean() < (
+        0.5 * blind.predict(fresh.rows)[~fresh.ok].mean()
     )

@@ -77,7 +77,7 @@ def test_a_decision_of_later_times_takes_its_first_value() -> None:
     other = group_of(WORKLOAD, [_of(Schedule.of("cpu", same)), _record(1, 2.0)])
     assert group is not None
     assert other is not None
-    assert (group.features == other.features)[~np.isnan(other.features)].all()
+    assert (group.rows == other.rows)[~np.isnan(other.rows)].all()
 
 
 def test_a_workload_measured_often_has_more_weight() -> None:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from records import Record, Store, schema
 from records.errors import DamagedStore, ForeignFile, InvalidRecord, NewerStore
+from records.tellings import KindCount
 
 Make = Callable[..., Record]
 STORES = Path(__file__).parent / "stores"
@@ -68,6 +69,7 @@ def test_old_trials_are_of_huge_pages(dump: Path, path: Path, read_only: bool) -
         assert [trial.memory for trial in store.records(memory="huge")] == ["huge", "huge"]
         assert store.count(memory="plain") == 0
         assert {row.memory for row in store.workloads()} == {"huge"}
+        assert {row.memory for row in store.tally(KindCount)} == {"huge"}
 
 
 def test_memories_are_told_apart(path: Path, record: Make) -> None:

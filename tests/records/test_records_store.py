@@ -14,6 +14,7 @@ import pytest
 
 from records import Record, Store
 from records.errors import InvalidRecord, StoreUnavailable, UnknownJob, UnusableLocation
+from records.tellings import JobCount
 from tests.records.postgres import Server
 
 Make = Callable[..., Record]
@@ -53,7 +54,7 @@ class StoreContract:
         failed = record(2, status="crash", seconds=None, quartiles=None)
         store.add_all([record(3), record(1), failed, record(4, job="job-2")])
         store.add(record(6, strategy="final"))
-        assert store.job_counts() == (
+        assert store.tally(JobCount) == (
             ("job-1", "evolutionary", "crash", 1),
             ("job-1", "evolutionary", "ok", 2),
             ("job-1", "final", "ok", 1),

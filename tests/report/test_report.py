@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import re
 import shlex
-import shutil
-import struct
-import subprocess
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +20,26 @@ from explorer import cli, job
 from explorer.baseline import Baseline
 from explorer.budget import Budget
 from explorer.errors import NothingValid
-from explorer.landscape import importance
+from explorer.landscape import beyond, importance
 from explorer.outcome import Outcome
-from explorer.report import charts
-from explorer.report.charts import Mark
+from explorer.report import figures
 from explorer.report.content import content
-from explorer.report.page import render
-from explorer.report.svg import Axis
+from explorer.report.disassembly import disassembled, listing
+from explorer.report.figures import Mark
+from explorer.report.page import LIBRARY, asset, render, render_run
+from explorer.report.space import differences, shown
 from explorer.report.units import TimeUnit
 from explorer.roofline import Roofline
-from explorer.story import Story, read_story
+from explorer.story import Story, read_story, run_stories
 from ir.schedule import Schedule
 from ir.targets.cuda.backend import CudaBackend
 from ir.targets.cuda.hardware import known_hardware
 from records import Store
+from tests.browser import dumped
 from tests.job.device import ScriptedDevice
 from tests.report.conftest import EXTENTS, MARKUP, timed
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+VENDOR = Path(figures.__file__).parent / "vendor"
 SECTIONS = (
     "The course of the search",
     "The space",
@@ -66,10 +65,37 @@ def test_every_section_is_there_in_order(page: str) -> None:
     assert tuple(re.findall(r"<h2>(.*?)</h2>", page)) == SECTIONS
 
 
+def own(page: str) -> str:
+    """A page without the library that draws its figures."""
+    return page.replace(asset(LIBRARY), "")
+
+
+def figures_of(page: str) -> dict[str, Any]:
+    (data,) = re.findall(r'<script id="figures" type="application/json">(.*?)</script>', page, re.S)
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
 def test_nothing_is_fetched_from_elsewhere(page: str) -> None:
-    assert not re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?:https?:)?//""", page)
-    assert "<script" not in page
-    assert "default-src 'none'" in page
+    assert not re.findall(r"""(?:src|href|url)\s*[=(]\s*["']?(?:https?:)?//""", own(page))
+    (policy,) = re.findall(r'Content-Security-Policy" content="(.*?)"', page)
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-")
+    assert "unsafe-eval" not in policy
+
+
+def test_the_policy_knows_the_scripts_by_their_digests(page: str) -> None:
+    """What a kernel said could not run even if it stood there as markup."""
+    scripts = re.findall(r"<script>(.*?)</script>", page, re.S)
+    digests = [base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() for s in scripts]
+    assert re.findall(r"'sha256-(.*?)'", page[: page.index("<style>")]) == digests
+    assert len(digests) == 2
+
+
+def test_the_library_is_the_published_one() -> None:
+    digest = hashlib.sha256((VENDOR / "echarts.min.js").read_bytes()).hexdigest()
+    assert digest == "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
+    assert "Apache License" in (VENDOR / "LICENSE").read_text()
+    assert "Apache ECharts" in (VENDOR / "NOTICE").read_text()
 
 
 def test_what_a_kernel_said_is_text_and_no_markup(page: str) -> None:
@@ -77,19 +103,67 @@ def test_what_a_kernel_said_is_text_and_no_markup(page: str) -> None:
     assert html.escape(MARKUP).replace("&#x27;", "&#39;") in page
 
 
-def test_charts_are_sound_xml_with_a_mark_for_every_trial(page: str, story: Story) -> None:
-    charts = [ElementTree.fromstring(text) for text in re.findall(r"<svg.*?</svg>", page, re.S)]
-    assert len(charts) == 2 * (2 + 1 + 1 + 1) + 6
+def test_figures_have_a_mark_for_every_trial_and_a_place(page: str, story: Story) -> None:
+    drawn = figures_of(page)
+    assert re.findall(r'data-figure="(.*?)"', own(page)) == [
+        "by_trial", "by_time", "accuracy", "importance", "together", "parallel",
+        *(f"strip{number}" for number in range(6)), "roofline", "finalists",
+    ]  # fmt: skip
+    assert set(drawn) == set(re.findall(r'data-figure="(.*?)"', own(page)))
     right = sum(trial.outcome.ok for trial in story.trials)
-    course = charts[0]
-    dots = [node for node in course.iter("circle") if node.get("class") == "trial"]
-    failed = [node for node in course.iter("rect") if node.get("class") == "failed"]
-    assert (len(dots), len(failed)) == (right, len(story.trials) - right)
-    for chart in charts:
-        width, height = map(float, str(chart.get("viewBox")).split()[2:])
-        for node in chart.iter("circle"):
-            assert 0 <= float(node.get("cx", -1)) <= width
-            assert 0 <= float(node.get("cy", -1)) <= height
+    series = {one["name"]: one["data"] for one in drawn["by_trial"]["option"]["series"]}
+    assert (len(series["right"]), len(series["failed"])) == (right, len(story.trials) - right)
+    best = [y for _, y in series["best so far"]]
+    assert best == sorted(best, reverse=True)
+    assert min(point["value"][1] for point in series["right"]) == best[-1]
+
+
+def test_parallel_coordinates_go_through_every_right_kernel(page: str, story: Story) -> None:
+    chart = figures_of(page)["parallel"]["option"]
+    axes, (series,) = chart["parallelAxis"], chart["series"]
+    right = [trial for trial in story.trials if trial.outcome.ok]
+    assert len(series["data"]) == len(right)
+    assert all(len(row) == len(axes) for row in series["data"])
+    for axis, column in zip(axes[:-1], zip(*series["data"], strict=True), strict=False):
+        assert set(column) == set(axis["data"])
+    times = [row[-1] for row in series["data"]]
+    assert times == sorted(times, reverse=True)  # the fastest are drawn last
+    assert chart["visualMap"]["dimension"] == len(axes) - 1
+
+
+def test_what_two_decisions_do_together_is_told_apart() -> None:
+    """A sum of parts is no interaction, a product of signs is nothing else; noise is neither."""
+    rng = np.random.default_rng(0)
+    one, two = (rng.integers(0, 8, 4096).astype(np.int16) for _ in range(2))
+    added = one * 1.0 + 3.0 * two
+    joined = np.where((one < 4) == (two < 4), 1.0, -1.0)
+    noise = rng.normal(size=4096)
+    assert beyond(added, one, two) < 0.001
+    assert beyond(joined, one, two) > 0.95
+    assert beyond(added / added.std() + joined, one, two) == pytest.approx(0.5, abs=0.03)
+    assert beyond(noise, one, two) < 0.01
+    assert beyond(np.ones(4096), one, two) == 0.0
+    skewed = np.where(rng.random(4096) < 0.7, one, two).astype(np.int16)  # as legal rows are
+    assert beyond(one + skewed * 2.0, one, skewed) < 0.001
+
+
+def test_the_best_stands_beside_the_others(story: Story) -> None:
+    told = differences(story)
+    names = [name for name, _ in told["compared"]]
+    assert names[0] == "best"
+    assert len(names) > 2
+    best = story.best_schedule
+    differing = {name for name, _, _ in told["differing"]}
+    for name, _, cells in told["differing"]:
+        assert cells[0] == (shown(best.get(name, "")), False)
+        assert any(differs for _, differs in cells)
+    finalist = next(trial for trial in story.finals if trial.schedule != best)
+    changed = {
+        d.name
+        for d in story.space().decisions
+        if shown(best.get(d.name, "")) != shown(finalist.schedule.get(d.name, ""))
+    }
+    assert changed <= differing
 
 
 def test_the_rate_of_a_copy_is_told_in_bytes(
@@ -104,12 +178,12 @@ def test_the_rate_of_a_copy_is_told_in_bytes(
     job.run_plan(plan, store=tmp_path / "records.db", peaks=[{"peak_flops.f32": 4e11}])
     with Store(tmp_path / "records.db") as store:
         told = content(read_story(store))
-    assert ("rate", "8.389 GB/s") in told["tiles"]
-    assert told["roofline"] == ""
+    assert ("rate", "8.389 GB/s") in told.values["tiles"]
+    assert "roofline" not in told.figures
 
 
 def test_failures_stand_by_kind_with_an_example(story: Story) -> None:
-    failures = {failure.status: failure for failure in content(story)["failures"]}
+    failures = {failure.status: failure for failure in content(story).values["failures"]}
     assert set(failures) >= {"wrong_result", "timeout", "crash"}
     assert failures["timeout"].detail == "no answer within 10 s"
     told = {trial.schedule.to_json() for trial in story.trials if not trial.outcome.ok}
@@ -152,22 +226,17 @@ def test_the_commands_rebuild_the_kernel(
 
 
 @pytest.mark.parametrize("width", [1000, 500])
-def test_a_browser_shows_it(page: str, tmp_path: Path, width: int) -> None:
-    """A real one: it lays out every chart with a size, and the picture is not empty."""
-    browser = next((found for name in BROWSERS if (found := shutil.which(name))), None)
-    if browser is None:
-        pytest.skip(f"no browser here: none of {', '.join(BROWSERS)}")
-    file, picture = tmp_path / "page.html", tmp_path / "page.png"
+def test_a_browser_shows_it(page: str, story: Story, tmp_path: Path, width: int) -> None:
+    """A real one draws every figure, with a size and a mark for every trial, and no line of
+    complaint; what it shows does not run out of the window."""
+    file = tmp_path / "page.html"
     file.write_text(page)
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
-    options += [f"--user-data-dir={tmp_path / 'profile'}", f"--window-size={width},2400"]
-    command = [browser, *options, f"--screenshot={picture}", file.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    data = picture.read_bytes()
-    assert data[:8] == b"\x89PNG\r\n\x1a\n"
-    assert struct.unpack(">II", data[16:24]) == (width, 2400)
-    assert len(data) > 60_000  # a page without charts is a third of that
+    shown = dumped(file.as_uri(), tmp_path, width)
+    assert f'data-drawn="{len(figures_of(page))}"' in shown
+    assert shown.count("<svg") == len(figures_of(page))
+    (course,) = re.findall(r'data-figure="by_trial".*?<svg(.*?)</svg>', shown, re.S)[:1]
+    assert course.count("<path") > len(story.trials)
+    assert "Uncaught" not in shown
 
 
 def test_an_interrupted_job_has_a_page(
@@ -284,12 +353,13 @@ def test_rooflines(
 def test_the_roof_has_a_slope_where_memory_may_be_the_bound() -> None:
     unit = TimeUnit.for_seconds(1e-3)
     marks = [Mark(1.0, 1e-3, ""), Mark(2.0, 2e-3, "", doubted=True), Mark(3.0, None, "")]
-    flat = charts.roofline(Roofline(10**6, 10**4, 1e9), marks, 1.25e-3, unit)
-    sloped = charts.roofline(Roofline(10**6, 10**4, 1e9, 1e6), marks, 1.25e-3, unit)
-    corners = [re.search(r'<path d="M(.*?)"', text) for text in (flat, sloped)]
-    assert [match.group(1).count("L") for match in corners if match] == [1, 2]
-    assert "best 800 MFLOP/s" in sloped  # the winner's time, though a trial was faster
-    assert [sloped.count(f'class="{style}"') for style in ("trial", "doubted")] == [1, 1]
+    flat, sloped = Roofline(10**6, 10**4, 1e9), Roofline(10**6, 10**4, 1e9, 1e6)
+    assert [len(figures.roof_line(roof)) for roof in (flat, sloped)] == [2, 3]
+    drawn = figures.roofline(sloped, marks, 1.25e-3, unit)["option"]["series"]
+    assert [len(one["data"]) for one in drawn] == [3, 2, 1]
+    assert "best 800 MFLOP/s" in drawn[2]["data"][0]["name"]  # though a trial was faster
+    course = figures.course(marks, unit, "trial")["option"]["series"]
+    assert [len(one["data"]) for one in course] == [1, 1, 1, 2]
 
 
 def test_one_figure_stands_for_the_best_kernel(
@@ -308,52 +378,14 @@ def test_one_figure_stands_for_the_best_kernel(
     with Store(path) as store:
         page = render(read_story(store))
     gigaflops = result.gflops
-    shown = re.findall(r">best ([\d.]+) GFLOP/s</text>", page)
+    shown = re.findall(r'"formatter":"best ([\d.]+) GFLOP/s"', page)
     (headline,) = re.findall(r"<b>([\d.]+) GFLOP/s</b>", page)
-    assert [float(figure) for figure in (headline, *shown)] == [pytest.approx(gigaflops, 1e-3)] * 3
+    assert [float(figure) for figure in (headline, *shown)] == [pytest.approx(gigaflops, 1e-3)] * 2
     for words in (["top"], ["explain", "--job", result.job],
                   ["explain", "matmul", "m=64", "n=64", "k=64", "--schedule", "best"]):  # fmt: skip
         assert cli.invoke([*words, "--records", str(path)]) == cli.EXIT_DONE
         told = re.findall(r"([\d.]+) GFLOP/s", capsys.readouterr().out)
         assert [float(figure) for figure in told] == [pytest.approx(gigaflops, abs=0.06)], words
-
-
-@pytest.mark.parametrize("chart", ["wide", "narrow"])
-def test_no_letters_leave_a_chart_or_run_into_others(page: str, chart: str) -> None:
-    """By the width of a letter of 11 pixels; a narrow chart is shown at its own size."""
-    drawn = re.findall(rf'<div class="{chart}">(<svg.*?</svg>)', page, re.S)
-    assert len(drawn) == 5
-    for figure in map(ElementTree.fromstring, drawn):
-        width = float(str(figure.get("viewBox")).split()[2])
-        assert width == {"wide": 760, "narrow": 360}[chart]
-        rows: dict[float, list[tuple[float, float]]] = {}
-        for node in figure.iter("text"):
-            x, long = float(node.get("x", 0)), 6.0 * len(node.text or "")
-            start = x - {"start": 0, "middle": long / 2, "end": long}[node.get("text-anchor", "")]
-            assert -2 <= start <= start + long <= width + 2, node.text
-            if node.get("class") == "tick":
-                rows.setdefault(float(node.get("y", 0)), []).append((start, start + long))
-        for found in map(sorted, rows.values()):
-            for before, after in pairwise(found):
-                assert before[1] <= after[0], found
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "log", "expected"),
-    [
-        (0, 80, False, [0, 20, 40, 60, 80]),
-        (0.95, 21, True, [1, 2, 5, 10, 20]),
-        (1e-6, 1e2, True, [10.0**power for power in range(-6, 3)]),
-        (2.05, 2.21, True, [2.05, 2.1, 2.15, 2.2]),
-        (1e-6, 1e6, True, [10.0**power for power in range(-6, 7, 2)]),
-    ],
-)
-def test_ticks_are_round_numbers_within_the_axis(
-    low: float, high: float, log: bool, expected: list[float]
-) -> None:
-    axis = Axis(low, high, 0, 100, log)
-    assert axis.ticks() == pytest.approx(expected)
-    assert (axis.at(low), axis.at(high), axis.at(high * 9)) == (0, 100, 100)
 
 
 @pytest.mark.parametrize(
@@ -405,7 +437,7 @@ def test_the_baseline_stands_beside_the_finalists(
     text = render(story)
     assert re.search(shown, text)
     assert ("of the speed of BLAS" in text) is (library.seconds is not None)
-    assert (">baseline</text>" in text) is (library is NEAR)
+    assert ('"baseline: ' in text) is (library is NEAR)
     assert "The fastest new finalist:" in text
     assert "The fastest new finalist:" not in render(first)
     assert first.best_schedule == found.best
@@ -420,3 +452,92 @@ def test_a_peak_for_the_dtype_goes_first(story: Story) -> None:
     assert Roofline.of(program, {"peak_bytes": 7.0, "l2_bytes": 1000}).peak_bytes == 7.0
     assert Roofline.of(program, {"peak_bytes": 7.0, "l3_bytes": 10**6}).peak_bytes is None
     assert not Roofline.of(program, {}).known
+
+
+_LOOPS = """
+f:
+  xor %eax, %eax
+.LBB0_1: # outer
+  vmovups (%rdi), %zmm0
+.LBB0_2:
+  vfmadd231ps (%rsi), %zmm1, %zmm0 # a comment
+  vfmadd231ps (%rdx), %zmm1, %zmm2
+  addq $64, %rsi
+  jne .LBB0_2
+.LBB0_3:
+  movq %rax, (%rdi)
+  jne .LBB0_3
+  jmp .LBB0_1
+  ret
+"""
+_SASS = """
+.text.f:
+        /*0000*/                   MOV R1, c[0x0][0x28] ;
+.L_x_0:
+        /*0010*/                   LDS R4, [R2] ;
+        /*0020*/                   HMMA.16816.F32 R8, R4, R6, R8 ;
+                                                      /* 0x000fe200078e00ff */
+        /*0030*/              @!P0 BRA `(.L_x_0) ;
+.L_x_1:
+        /*0040*/                   BRA `(.L_x_1);
+"""
+
+
+def test_the_hot_loop_is_the_innermost_one_with_most_arithmetic() -> None:
+    found = listing(_LOOPS)
+    assert found.loops == 2
+    assert found.hot is not None
+    assert (found.hot.arithmetic, found.hot.instructions) == (2, 4)
+    assert found.hot_text.splitlines()[0] == ".LBB0_2:"
+    assert found.hot_text.splitlines()[-1].strip() == "jne .LBB0_2"
+    card = listing(_SASS)
+    assert card.hot is not None
+    assert dict(card.hot.mnemonics) == {"LDS": 1, "HMMA.16816.F32": 1, "BRA": 1}
+    assert "0x000fe200078e00ff" not in card.text
+    assert listing("f:\n ret").hot is None
+
+
+def test_the_page_has_the_machine_code_of_this_very_kernel(story: Story) -> None:
+    """Made again by a worker for this machine; one from elsewhere says why there is none."""
+    found = disassembled(story)
+    assert found.why == ""
+    assert found.hot is not None
+    assert found.hot.arithmetic
+    text = html.unescape(render(story, found))
+    assert found.hot_text in text
+    assert "Its machine code" in text
+    elsewhere = replace(story, hardware=replace(story.hardware, name="another"))
+    assert "another machine" in disassembled(elsewhere).why
+    assert "There is no disassembly: the job ran on another" in render(
+        story, disassembled(elsewhere)
+    )
+
+
+def test_a_run_of_many_jobs_is_one_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A table of all, then each with its own figures; jobs without a right kernel have a line."""
+
+    def all_but_softmax(schedule: Schedule) -> Outcome:
+        return timed(schedule) if "pack.s0.A" in schedule.as_dict() else Outcome("crash")
+
+    monkeypatch.setattr("explorer.search.Measurer", ScriptedDevice(all_but_softmax))
+    path = tmp_path / "records.db"
+    jobs = [{"operator": "matmul", "arguments": {"m": 64, "n": n, "k": 64}} for n in (64, 96)]
+    jobs.append({"operator": "softmax", "arguments": {"m": 64, "n": 64}})
+    job.tune_all({"trials": 36, "batch": 6, "job": jobs}, store=path)
+    with Store(path) as store:
+        names = [one.id for one in store.jobs()]
+        stories = run_stories(store, names[1])
+    assert [one.job.id for one in stories] == names
+    text = render_run([(one, None) for one in stories])
+    assert re.findall(r'<section id="(.*?)"', text) == ["job-0", "job-1"]
+    drawn = figures_of(text)
+    assert next(iter(drawn)) == "courses"
+    assert len(drawn["courses"]["option"]["series"]) == 2
+    assert set(drawn) == set(re.findall(r'data-figure="(.*?)"', own(text)))
+    assert "<td>softmax m=64 n=64</td>" in text
+    page = tmp_path / "page.html"
+    words = ["report", names[2], "--run", "--no-disassembly", "--records", str(path)]
+    assert cli.invoke([*words, "--out", str(page)]) == cli.EXIT_DONE
+    assert page.read_text() == text

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import shutil
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from functools import cache
-from pathlib import Path
+
+from explorer.runtime.nvdisasm import text_of
 
 _OPCODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+([^;]+);")
@@ -21,20 +17,9 @@ _JUMP = re.compile(r"BRA\S*(?: \S+,)? `\((\.L_x_\d+)\)")
 _REGISTER = re.compile(r"\bR(\d+)\b")
 
 
-@cache
-def disassembler() -> str | None:
-    """Path of nvdisasm, from the Python package or the PATH."""
-    spec = importlib.util.find_spec("nvidia")
-    for folder in spec.submodule_search_locations or () if spec else ():
-        for found in Path(folder).rglob("nvdisasm"):
-            if found.is_file():
-                return str(found)
-    return shutil.which("nvdisasm")
-
-
 def opcodes(cubin: bytes) -> Counter[str]:
     """How often each opcode, with its suffixes, occurs."""
-    return Counter(_OPCODE.findall(_text(cubin)))
+    return Counter(_OPCODE.findall(text_of(cubin)))
 
 
 def early_reads(cubin: bytes) -> list[str]:
@@ -42,7 +27,7 @@ def early_reads(cubin: bytes) -> list[str]:
 
     Loops with products are followed for two turns, and out of them.
     """
-    text = _text(cubin)
+    text = text_of(cubin)
     found = early_reads_of(_INSTRUCTION.findall(text))
     for loop, behind in product_loops(text):
         found += early_reads_of([*loop, *loop, *behind])
@@ -91,12 +76,3 @@ def early_reads_of(instructions: Iterable[str]) -> list[str]:
             if any(read & group for group in (*groups, begun)):
                 found.append(line)
     return found
-
-
-def _text(cubin: bytes) -> str:
-    command = disassembler()
-    assert command is not None
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(cubin)
-        file.flush()
-        return subprocess.check_output([command, "-c", file.name], text=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from explorer.runtime import nvrtc
+from explorer.runtime.nvdisasm import disassembler
 from ir.errors import MissingTarget
 from ir.kernel import Kernel
 from ir.schedule import Schedule
@@ -19,7 +20,6 @@ from ir.targets.cuda.kernels import kernels_of
 from ir.targets.cuda.tensor import TensorKernel
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn, space_of
 from tests.targets.disassembly import (
-    disassembler,
     early_reads,
     early_reads_of,
     opcodes,

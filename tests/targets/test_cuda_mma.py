@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from explorer.runtime import nvrtc
+from explorer.runtime.nvdisasm import disassembler
 from ir.errors import MissingTarget, UsageError
 from ir.inputs import random_inputs
 from ir.layout.expressions import constant, evaluated, variable
@@ -23,7 +24,7 @@ from ir.targets.cuda.sides import Side
 from tests.few import few
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built, drawn, space_of
-from tests.targets.disassembly import disassembler, opcodes
+from tests.targets.disassembly import opcodes
 from tests.targets.test_cuda_emulated import QUICK, problems
 
 A100 = known_hardware("a100")

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from explorer.runtime import nvrtc
+from explorer.runtime.nvdisasm import disassembler
 from ir.inputs import random_inputs
 from ir.kernel.strip import verify_strip
 from ir.program import Program
@@ -25,7 +26,7 @@ from ir.targets.cuda.tensor_order import NAME
 from ir.targets.cuda.tensor_plan import make_plan
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
-from tests.targets.disassembly import disassembler, early_reads
+from tests.targets.disassembly import early_reads
 from tests.targets.test_cuda_emulated import problems
 from tests.targets.test_cuda_registers import has_nvrtc
 
