@@ -1,0 +1,33 @@
+"""What mkdocs calls while it builds the site: pages from elsewhere, links, figures, command lines.
+
+Knows mkdocs' events; what is made for them is made in the other modules.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # mkdocs loads a hook by its file
+
+from mkdocs.config.defaults import MkDocsConfig  # noqa: E402
+from mkdocs.structure.files import File, Files  # noqa: E402
+from mkdocs.structure.pages import Page  # noqa: E402
+
+from website import commands, gallery, repository  # noqa: E402
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Adds the pages outside of docs/, the page of the command line, and the figures."""
+    for place, path in repository.outside_pages().items():
+        files.append(File.generated(config, place, content=path.read_text("utf-8")))
+    files.append(File.generated(config, commands.PLACE, content=commands.page()))
+    for name, figure in gallery.figures().items():
+        files.append(File.generated(config, gallery.place(name), content=figure))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Links lead to pages of the site, and figures stand where a page asks for them."""
+    place = page.file.src_uri
+    return gallery.with_figures(repository.site_links(markdown, place), place)
