@@ -15,6 +15,7 @@ from explorer.report.svg import Axis
 
 WIDTH = 760.0
 _LETTER = 6.3  # pixels of a letter of a label
+_BOLD = 7.2  # of a name
 _ROW, _HEAD, _FOOT = 17.0, 40.0, 44.0
 _COLOURS = (("#1f6fb4", "#6cb2ec"), ("#c65d16", "#f0a066"), ("#6b7280", "#a3a9b4"),
             ("#2f855a", "#74c69d"))  # fmt: skip
@@ -62,7 +63,7 @@ def courses(lines: Mapping[str, Sequence[tuple[float, float]]], titles: tuple[st
     stand at the ends.
     """
     every = [point for line in lines.values() for point in line]
-    height, right = 380.0, WIDTH - 24 - _LETTER * max(map(len, lines))
+    height, right = 380.0, WIDTH - 24 - _BOLD * max(map(len, lines))
     xs, ys = sorted({x for x, _ in every}), [y for _, y in every]
     across = Axis(xs[0], xs[-1], 64, right, log=True)
     margin = (max(ys) - min(ys)) * 0.06

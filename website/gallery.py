@@ -140,7 +140,18 @@ def _forms(found: Any) -> str:
     return points(rows, ("forms searched", "as written"), "time, over the best form by hand")
 
 
+def _torch_model(found: Any) -> str:
+    """Times of a torch model as it is, in its best setting, and with tuned kernels."""
+    rows = [Row(row["case"], (row["ours"], row["peer_value"])) for row in found["rows"]]
+    return points(rows, ("with tuned kernels", "torch at its fastest"), "milliseconds", even=None)
+
+
 FIGURES: Mapping[str, Figure] = {
+    "torch-model": Figure(
+        "Time of a layer of a transformer in torch, before and after",
+        "torch_model/results.json",
+        _torch_model,
+    ),
     "cpu-torch": Figure(
         "Speed of tuned CPU kernels over torch's, by case",
         "cpu/results.json",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # mkdocs loads a hook by its file
 
@@ -15,6 +16,23 @@ from mkdocs.structure.files import File, Files  # noqa: E402
 from mkdocs.structure.pages import Page  # noqa: E402
 
 from website import commands, gallery, repository  # noqa: E402
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Puts the pages of the operators' families into the navigation, behind their index."""
+    index = "operators/README.md"
+    families = sorted((repository.ROOT / repository.DOCS / "operators").glob("[a-z]*.md"))
+    _section(config.nav or [], index).extend(f"operators/{path.name}" for path in families)
+    return config
+
+
+def _section(nav: list[Any], page: str) -> list[Any]:
+    """The list of the navigation that has this page; a new one if there is none."""
+    for entry in nav:
+        for inner in entry.values() if isinstance(entry, dict) else ():
+            if isinstance(inner, list) and page in (found := _section(inner, page)):
+                return found
+    return nav if page in nav else []
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
