@@ -23,7 +23,9 @@ def page() -> str:
     """The page in Markdown, a section for each verb and each verb of a verb."""
     parts = [_HEAD]
     for words, text in helps():
-        parts.append(f"{'#' * (len(words) + 1)} tilewright {' '.join(words)}\n\n```text\n{text}```\n")
+        parts.append(
+            f"{'#' * (len(words) + 1)} tilewright {' '.join(words)}\n\n```text\n{text}```\n"
+        )
     return "\n".join(parts)
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # mkdocs loads a hook by its file
 
-from mkdocs.config.defaults import MkDocsConfig  # noqa: E402
-from mkdocs.structure.files import File, Files  # noqa: E402
-from mkdocs.structure.pages import Page  # noqa: E402
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
-from website import commands, gallery, repository  # noqa: E402
+from website import commands, gallery, repository
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

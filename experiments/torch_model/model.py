@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -45,7 +44,6 @@ def attention(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tenso
 class Tuned(TorchFunctionMode):
     """Within it, what has a tuned kernel runs it."""
 
-    kernels = {F.linear: linear, F.scaled_dot_product_attention: attention}
-
     def __torch_function__(self, function: Any, types: Any, args: Any = (), named: Any = None):
-        return self.kernels.get(function, function)(*args, **(named or {}))
+        known = {F.linear: linear, F.scaled_dot_product_attention: attention}
+        return known.get(function, function)(*args, **(named or {}))
