@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ def follow(page: str) -> int:
     """Do what a page says; how many blocks that were.
 
     A block that begins with its file's name is saved; other Python runs in one namespace; of shell
-    every line is a command of tilewright.
+    every line runs a file or is a command of tilewright.
     """
     namespace: dict[str, Any] = {"__name__": "page"}
     done = 0
@@ -44,5 +45,8 @@ def follow(page: str) -> int:
 
 def _command(line: str) -> None:
     words = shlex.split(line)
+    if words[0] == "python":
+        runpy.run_path(words[1], run_name="__main__")
+        return
     assert words[0] == "tilewright", line
     assert cli.invoke(words[1:]) == cli.EXIT_DONE, line
