@@ -101,8 +101,9 @@ def tune(
     "plain" (on a CPU the default: as numpy and torch allocate) or "huge". `store` is a path or a
     URL of records; `pins` fix decisions by name; `model` is a file with a cost model, or "none";
     `start_from` names records of the operator, whose best are measured first; `replay` a file of
-    measurements that answers in place of the machine. `baseline` times the array library beside the winner.
-    `progress` is called after every trial; a KeyboardInterrupt in it ends the search, resumable.
+    measurements that answers in place of the machine. `baseline` times the array library beside
+    the winner. `progress` is called after every trial; a KeyboardInterrupt in it ends the search,
+    which can be resumed.
 
     Raises UsageError for arguments that do not fit, NothingValid where no candidate was right.
     """

@@ -19,7 +19,7 @@ from website.charts import Row, courses, points
 from website.repository import ROOT
 
 FOLDER = "gallery"
-_ASKED = re.compile(r"<!-- figure: ([\w-]+) -->")
+_ASKED = re.compile(r"^<!-- figure: ([\w-]+) -->$", re.MULTILINE)
 _FASTER = "times as fast as {}"
 
 

@@ -1,10 +1,13 @@
 """A layer of a transformer before and after its products and attention are tuned kernels.
 
 python experiments/torch_model/compare.py [--trials 64] [--rounds 9] [--tokens 16,128,512]
+    [--threads 1 --clock processor]
 
 Each contestant is a process of its own, with the environment that suits it: torch in several
 settings, and the same model within `Tuned`. They take turns, each of several calls; what is
 compared are medians of the turns. The searches run before, into a store of their own.
+On a machine that others use, one thread and its processor time are compared: threads that wait for
+each other take many times as long where they share processors.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1]), str(HERE.parent / "cpu")]
 
 TURN = 0.4  # seconds
+CLOCKS = {"wall": "wall clock", "processor": "processor time"}
 BOUND = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
 CONTESTANTS = {  # (what runs, its environment)
     "torch": ("plain", {}),
@@ -37,14 +41,15 @@ BEFORE = [name for name in CONTESTANTS if name.startswith("torch")]
 AFTER = [name for name in CONTESTANTS if name.startswith("tuned")]
 
 
-def serve(kind: str, tokens: int, store: str) -> None:
+def serve(kind: str, tokens: int, store: str, threads: int, clock: str) -> None:
     """Prepare a contestant, then run a turn for each line that comes."""
     import torch
     from model import WIDTH, Block, Tuned
 
     import explorer
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    now = time.perf_counter if clock == "wall" else time.process_time
+    torch.set_num_threads(threads)
     torch.manual_seed(0)
     block, x = Block().eval(), torch.randn(1, tokens, WIDTH)
     with torch.inference_mode():
@@ -54,7 +59,7 @@ def serve(kind: str, tokens: int, store: str) -> None:
             torch._inductor.config.freezing = True  # type: ignore[attr-defined]
             call = torch.compile(block, mode="max-autotune-no-cudagraphs")
         if kind == "tuned":
-            explorer.ask_with(store=store)
+            explorer.ask_with(store=store, threads=threads)
             Tuned().__enter__()
         error = float((call(x) - expected).abs().max())
         call(x)
@@ -62,20 +67,22 @@ def serve(kind: str, tokens: int, store: str) -> None:
         for _ in sys.stdin:
             samples, until = [], time.perf_counter() + TURN
             while time.perf_counter() < until or len(samples) < 3:
-                began = time.perf_counter()
+                began = now()
                 call(x)
-                samples.append(time.perf_counter() - began)
+                samples.append(now() - began)
             print(json.dumps(statistics.median(samples)), flush=True)
 
 
 class Contestant:
     """A process that runs a turn when it is asked to."""
 
-    def __init__(self, name: str, tokens: int, store: Path) -> None:
+    def __init__(self, name: str, tokens: int, store: Path, threads: int, clock: str) -> None:
         kind, variables = CONTESTANTS[name]
+        if threads == 1:
+            variables = {"OMP_NUM_THREADS": "1"}
         words = [sys.executable, __file__, "--serve", kind, "--tokens", str(tokens)]
         self.process = subprocess.Popen(
-            [*words, "--store", str(store)],
+            [*words, "--store", str(store), "--threads", str(threads), "--clock", clock],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -100,7 +107,7 @@ class Contestant:
         self.process.wait()
 
 
-def search(tokens: int, store: Path, trials: int) -> float:
+def search(tokens: int, store: Path, trials: int, threads: int) -> float:
     """Tune what the model asks for; the seconds that it took."""
     import torch
     from model import WIDTH, Block, Tuned
@@ -108,17 +115,18 @@ def search(tokens: int, store: Path, trials: int) -> float:
     import explorer
 
     began = time.monotonic()
-    asked = explorer.ask_with(missing="tune", trials=trials, store=store)
+    asked = explorer.ask_with(missing="tune", trials=trials, store=store, threads=threads)
     with torch.inference_mode(), Tuned(), asked:
         Block()(torch.randn(1, tokens, WIDTH))
     return time.monotonic() - began
 
 
-def measured(tokens: int, store: Path, rounds: int) -> dict[str, Any]:
+def measured(tokens: int, store: Path, rounds: int, threads: int, clock: str) -> dict[str, Any]:
     """The medians of each contestant's turns, and how busy others kept the machine."""
     from quiet import others, usage
 
-    contestants = {name: Contestant(name, tokens, store) for name in CONTESTANTS}
+    names = [name for name in CONTESTANTS if threads > 1 or "," not in name]  # else all one
+    contestants = {name: Contestant(name, tokens, store, threads, clock) for name in names}
     pids = [contestant.process.pid for contestant in contestants.values()]
     turns: dict[str, list[float]] = {name: [] for name in contestants}
     loads = []
@@ -133,13 +141,14 @@ def measured(tokens: int, store: Path, rounds: int) -> dict[str, Any]:
     for contestant in contestants.values():
         contestant.end()
     medians = {name: 1e3 * statistics.median(found) for name, found in turns.items()}
-    before, after = (min(names, key=medians.__getitem__) for names in (BEFORE, AFTER))
+    before = min((name for name in BEFORE if name in medians), key=medians.__getitem__)
+    after = min((name for name in AFTER if name in medians), key=medians.__getitem__)
     return {
         "case": f"{tokens} tokens", "metric": "time", "unit": "ms", "ours": medians[after],
         "setting": after, "peer": "torch", "peer_setting": before, "peer_value": medians[before],
         "ratio": medians[before] / medians[after], "spread": _spread(turns[after]),
         "peer_spread": _spread(turns[before]), "others": statistics.median(loads),
-        "milliseconds": medians, "error": max(errors[name] for name in AFTER),
+        "milliseconds": medians, "error": errors[after],
     }  # fmt: skip
 
 
@@ -154,9 +163,9 @@ def page(found: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {value}" for name, value in head["versions"].items())
     lines = [
         "# A torch model before and after", "",
-        "A layer of a transformer of GPT-2's width (768, 12 heads, 3072 hidden) in float32, batch 1,",
-        "causal: as torch runs it, and with its four linear layers and its attention replaced by",
-        "tuned kernels.", "",
+        "A layer of a transformer of GPT-2's width (768, 12 heads, 3072 hidden) in float32, batch",
+        "1, causal: as torch runs it, and with its four linear layers and its attention replaced",
+        f"by tuned kernels. Medians of {CLOCKS[head['clock']]}.", "",
         f"{head['model']}, {head['threads']} threads, {', '.join(head['isa'])}. {versions}. "
         f"{head['date']}, commit {head['commit']}.", "",
         f"    {head['command']}", "",
@@ -190,6 +199,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tokens", default="16,128,512")
     parser.add_argument("--trials", type=int, default=64, help="of each kernel's search")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=HERE / "results.json")
     parser.add_argument("--store", help="records to go on with; default: none that are kept")
@@ -197,12 +208,13 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write the tables again")
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, int(options.tokens), options.store)
+        facts = int(options.tokens), options.store, options.threads, options.clock
+        serve(options.serve, *facts)
         return
     if not options.page:
         from report import header
 
-        head = header("torch", "llvmlite")
+        head = header("torch", "llvmlite", threads=options.threads) | {"clock": options.clock}
         head["command"] = (
             f"python experiments/torch_model/{' '.join(['compare.py', *sys.argv[1:]])}"
         )
@@ -210,8 +222,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             store = Path(options.store or f"{scratch}/records.db")
             for tokens in map(int, options.tokens.split(",")):
-                took = search(tokens, store, options.trials)
-                rows.append({**measured(tokens, store, options.rounds), "search_seconds": took})
+                took = search(tokens, store, options.trials, options.threads)
+                facts = options.rounds, options.threads, options.clock
+                rows.append({**measured(tokens, store, *facts), "search_seconds": took})
                 print({k: v for k, v in rows[-1].items() if k != "error"}, flush=True)
         options.out.write_text(json.dumps({"header": head, "rows": rows}, indent=1) + "\n")
     (options.out.parent / "README.md").write_text(page(json.loads(options.out.read_text())))
