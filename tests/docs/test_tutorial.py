@@ -47,3 +47,11 @@ def test_replacing_takes_ten_lines() -> None:
     (block,) = (text for _, text in in_order(NEED_TORCH[0]) if text.startswith("# tuned.py"))
     lines = [line for line in block.splitlines()[1:] if line.strip()]
     assert sum(not line.startswith(("import ", "from ")) for line in lines) == 10
+
+
+def test_the_table_is_the_experiment_s() -> None:
+    page = (ROOT / NEED_TORCH[0]).read_text()
+    table = re.findall(r"^\|.*\|$", page, re.M)
+    measured = (ROOT / "experiments/torch_model/README.md").read_text().splitlines()
+    assert len(table) > 2
+    assert set(table) <= set(measured)
