@@ -37,6 +37,7 @@ def featurise(space: Space, matrix: Matrix) -> FloatMatrix:
 
 
 def feature_names(space: Space) -> tuple[str, ...]:
+    """The columns of `featurise`, in their order."""
     names: list[str] = []
     for decision in _choices(space):
         names.extend(_decision_names(decision))
@@ -62,6 +63,7 @@ def traits(space: Space, matrix: Matrix) -> FloatMatrix:
 
 
 def trait_names(space: Space) -> tuple[str, ...]:
+    """The columns of `traits`: the same for every program of a target."""
     names = [f"{group}.{what}" for group in GROUPS for what in _GROUP_TRAITS]
     return (*names, *_backend_names(space))
 

@@ -96,8 +96,20 @@ def tune(
 ) -> JobResult:
     """Find the fastest schedule of an operator, on this machine or among recorded measurements.
 
-    The result is called as the kernel that it has found: `result(a, b)`. `memory` is what operands
-    lie in: "plain" (on a CPU the default: as numpy and torch allocate) or "huge".
+    `arguments` are the operator's own: extents, dtypes, options. The budget is `trials` candidates,
+    `seconds` of wall clock, whichever is spent first, or else what `effort` stands for: "quick"
+    (64 trials or 30 seconds), "standard" (256 trials), "deep" (1024). The result is called as the
+    kernel that it has found: `result(a, b)`; its `seconds` are a median.
+
+    `threads` are the kernel's (default: all that are allowed). `memory` is what operands lie in:
+    "plain" (on a CPU the default: as numpy and torch allocate) or "huge". `store` is a path or a
+    URL of records; `pins` fix decisions by name; `model` is a file with a cost model, or "none";
+    `start_from` names records of the operator, whose best are measured first; `replay` a file of
+    measurements that answers in place of the machine. `baseline` times the array library beside
+    the winner. `progress` is called after every trial; a KeyboardInterrupt in it ends the search,
+    which can be resumed.
+
+    Raises UsageError for arguments that do not fit, NothingValid where no candidate was right.
     """
     from explorer import job
 
@@ -169,7 +181,9 @@ def tune_all(
     """Find the fastest schedules of several workloads under one budget.
 
     `jobs` is a TOML file or a mapping of the same form (docs/jobs.md), whose operators may be
-    given as to `tune`.
+    given as to `tune`. What is said here of `trials`, `seconds` and `effort` comes before what the
+    file says. A job that found nothing is among the result's `missed`, with the reason. Raises
+    UsageError for a file that is not of this form.
     """
     from explorer import job
 
@@ -202,7 +216,10 @@ def load(
     memory: str | None = None,
     **arguments: Any,
 ) -> Workload:
-    """A workload: its `program`, `space()` and `kernel(schedule)`."""
+    """A workload: its `program`, `space()` and `kernel(schedule)`. Nothing is searched.
+
+    Raises UsageError for arguments that the operator does not take, or that do not fit.
+    """
     from explorer.workload import Workload
 
     return Workload.of(operator, arguments, target, threads, memory)
@@ -291,7 +308,8 @@ def best(
 ) -> Winner:
     """The best kernel that is recorded of a workload on this machine; raises NothingValid.
 
-    It has the schedule and its seconds, and is called as the kernel.
+    It has the `schedule` and its `seconds`, a median, and is called as the kernel. Records count
+    that were made on hardware of this kind, with as many threads and the same kind of memory.
     """
     from explorer.recall import best_winner
 
@@ -386,7 +404,9 @@ def export(
 
     Files and the function in them are called `name`, by default as the operator is. Linkers see
     that name, or the operator's with a hash of the kernel. An argument with several values, as
-    `m=[64, 128]`, `m=range(1, 9)` or "1..8", makes one library with the kernel of each.
+    `m=[64, 128]`, `m=range(1, 9)` or "1..8", makes one library with the kernel of each. Raises
+    NothingValid where nothing is recorded, ExportError where the folder cannot be written; files
+    appear together or not at all.
     """
     from explorer.job import export_best
     from explorer.shapes.extents import parted
@@ -417,7 +437,8 @@ def export_torch(
     """Export the best recorded kernel as a package whose function is an operator of torch.
 
     `backward` are the operators that compute its gradients, of whose kernels the best recorded go
-    along. The package needs torch and no Tilewright; returns its files.
+    along. The package needs torch and no Tilewright; returns its files. Raises NothingValid where
+    nothing is recorded of one of them, ExportError where their tensors do not fit together.
     """
     from explorer.torch_export import export_package
 

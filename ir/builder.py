@@ -194,6 +194,7 @@ class Graph:
         return result + index.constant if index.constant else result
 
     def constant(self, value: Number, dtype: str) -> Tile:
+        """A number as a tile of no axes; ProgramError if the dtype has no room for it."""
         return self.add(Constant(given_number(f"{self._name}: constant", value, dtype), dtype))
 
     def pin(self, decision: str, value: str | int | bool) -> None:
@@ -222,6 +223,7 @@ class Graph:
         return node.op, node.args
 
     def type_of(self, tile: Tile) -> TileType:
+        """The dtype and the axes of a tile."""
         return self._nodes[tile.position].type
 
     def add(self, op: Op, *args: Tile) -> Tile:
@@ -325,6 +327,7 @@ def where(condition: Tile, yes: Operand, no: Operand) -> Tile:
 
 
 def iota(graph: Graph, axis: Axis) -> Tile:
+    """The coordinate along an axis, as `Graph.iota` gives it."""
     return graph.iota(axis)
 
 

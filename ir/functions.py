@@ -6,7 +6,7 @@ The surface that operators import, beside `ir.builder`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
 
 from ir.axes import described
@@ -18,33 +18,97 @@ from ir.tiles import Operand, Tile, apply
 
 
 def maximum(left: Operand, right: Operand) -> Tile:
+    """The larger of two, element by element; NaN where either is."""
     return apply("max", left, right)
 
 
 def minimum(left: Operand, right: Operand) -> Tile:
+    """The smaller of two, element by element; NaN where either is."""
     return apply("min", left, right)
 
 
-def _unary(function: str) -> Callable[[Tile], Tile]:
-    def call(value: Tile) -> Tile:
-        return apply(function, value)
-
-    call.__name__ = function
-    call.__doc__ = f"Elementwise {function}."
-    return call
+def exp(value: Tile) -> Tile:
+    """e to the power of each element."""
+    return apply("exp", value)
 
 
-exp, log, sqrt, rsqrt = _unary("exp"), _unary("log"), _unary("sqrt"), _unary("rsqrt")
-tanh, sigmoid, erf, absolute = _unary("tanh"), _unary("sigmoid"), _unary("erf"), _unary("abs")
-expm1, log1p, sin, cos = _unary("expm1"), _unary("log1p"), _unary("sin"), _unary("cos")
-floor, ceil, trunc = _unary("floor"), _unary("ceil"), _unary("trunc")
+def expm1(value: Tile) -> Tile:
+    """exp(x) - 1 of each element, exact also near 0."""
+    return apply("expm1", value)
+
+
+def log(value: Tile) -> Tile:
+    """The natural logarithm of each element: -inf of 0, NaN below."""
+    return apply("log", value)
+
+
+def log1p(value: Tile) -> Tile:
+    """log(1 + x) of each element, exact also near 0."""
+    return apply("log1p", value)
+
+
+def sqrt(value: Tile) -> Tile:
+    """The square root of each element: NaN below 0."""
+    return apply("sqrt", value)
+
+
+def rsqrt(value: Tile) -> Tile:
+    """One over the square root of each element."""
+    return apply("rsqrt", value)
+
+
+def tanh(value: Tile) -> Tile:
+    """The hyperbolic tangent of each element."""
+    return apply("tanh", value)
+
+
+def sigmoid(value: Tile) -> Tile:
+    """1 / (1 + exp(-x)) of each element."""
+    return apply("sigmoid", value)
+
+
+def erf(value: Tile) -> Tile:
+    """The error function of each element."""
+    return apply("erf", value)
+
+
+def sin(value: Tile) -> Tile:
+    """The sine of each element, in radians."""
+    return apply("sin", value)
+
+
+def cos(value: Tile) -> Tile:
+    """The cosine of each element, in radians."""
+    return apply("cos", value)
+
+
+def absolute(value: Tile) -> Tile:
+    """The absolute value of each element; `abs(x)` is the same."""
+    return apply("abs", value)
+
+
+def floor(value: Tile) -> Tile:
+    """The largest whole number that is not above each element."""
+    return apply("floor", value)
+
+
+def ceil(value: Tile) -> Tile:
+    """The smallest whole number that is not below each element."""
+    return apply("ceil", value)
+
+
+def trunc(value: Tile) -> Tile:
+    """Each element without what is behind the point, towards 0."""
+    return apply("trunc", value)
 
 
 def relu(value: Tile) -> Tile:
+    """max(x, 0) of each element."""
     return maximum(value, 0.0)
 
 
 def silu(value: Tile) -> Tile:
+    """x * sigmoid(x) of each element."""
     return value * sigmoid(value)
 
 

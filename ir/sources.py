@@ -17,6 +17,7 @@ from ir.program import Program
 from ir.registry import checked_arguments, is_built_in, load_operator
 
 OperatorLike: TypeAlias = str | Operator | Program | Callable[..., Program]
+"""An operator: its name or `FILE.py:NAME`, itself, a program, or a function that returns one."""
 
 
 class Source(Protocol):

@@ -28,8 +28,11 @@ STATUSES = (
     "unstable",
     "below_roofline",
 )
+"""What may become of a trial."""
 MEMORIES = ("huge", "plain")  # the first is what every record was of before there was a choice
+"""What operands of a trial may lie in."""
 JOB_STATES = ("running", "done", "stopped", "failed")
+"""What a job may be."""
 DETAIL_LIMIT = 16_000
 _REPLACED = "\N{REPLACEMENT CHARACTER}"
 
