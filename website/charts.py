@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from explorer.report import svg
 from explorer.report.svg import Axis
+
+from explorer.report import svg
 
 WIDTH = 760.0
 _LETTER = 6.3  # pixels of a letter of a label
