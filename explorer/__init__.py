@@ -87,13 +87,15 @@ def tune(
     start_from: str | Path | None = None,
     replay: str | Path | None = None,
     baseline: bool = True,
+    workers: str | None = None,
     progress: Callable[[Progress], None] | None = None,
     **arguments: Any,
 ) -> JobResult:
     """Find the fastest schedule of an operator, on this machine or among recorded measurements.
 
     The result is called as the kernel that it has found: `result(a, b)`. `memory` is what operands
-    lie in: "plain" (on a CPU the default: as numpy and torch allocate) or "huge".
+    lie in: "plain" (on a CPU the default: as numpy and torch allocate) or "huge". `workers` is the
+    address of a Dask scheduler whose workers measure instead of this machine (docs/farm.md).
     """
     from explorer import job
 
@@ -114,6 +116,7 @@ def tune(
         start_from=start_from,
         replay=replay,
         baseline=baseline,
+        workers=workers,
         progress=progress,
     )
 
@@ -125,17 +128,24 @@ def tune_all(
     seconds: float | None = None,
     effort: str | None = None,
     store: str | Path | None = None,
+    workers: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> PlanResult:
     """Find the fastest schedules of several workloads under one budget.
 
     `jobs` is a TOML file or a mapping of the same form (docs/jobs.md), whose operators may be
-    given as to `tune`.
+    given as to `tune`, and so may `workers`.
     """
     from explorer import job
 
     return job.tune_all(
-        jobs, trials=trials, seconds=seconds, effort=effort, store=store, progress=progress
+        jobs,
+        trials=trials,
+        seconds=seconds,
+        effort=effort,
+        store=store,
+        workers=workers,
+        progress=progress,
     )
 
 
@@ -144,6 +154,7 @@ def resume(
     *,
     store: str | Path | None = None,
     operators: Sequence[str] = (),
+    workers: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> PlanResult:
     """Go on with an interrupted job (by default the newest) as if nothing had happened.
@@ -152,7 +163,7 @@ def resume(
     """
     from explorer.job import resume
 
-    return resume(job, store=store, operators=operators, progress=progress)
+    return resume(job, store=store, operators=operators, workers=workers, progress=progress)
 
 
 def load(

@@ -30,6 +30,7 @@ VERBS = (
     "show",
     "top",
     "jobs",
+    "farm",
     "compare",
     "train",
     "evaluate",

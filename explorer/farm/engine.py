@@ -1,0 +1,170 @@
+"""Dask.distributed behind a few calls: connect, ask all workers, send a task, hear what came of it.
+
+The only module that imports Dask. Knows how its tasks and connections fail, and says so in our
+errors; it knows nothing of what tasks measure.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from explorer.errors import NoFarm
+from explorer.farm.bench import Trouble
+from explorer.farm.station import station_of
+from ir.errors import TilewrightError
+from ir.printable import shortened
+
+CONNECT = 10.0  # seconds within which a scheduler answers
+CLOSE = 5.0
+_INSTALL = "Dask.distributed is not installed: pip install 'tilewright[farm]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a task returned."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A task was given up with the workers that had it, one after another."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The scheduler is gone, and with it all tasks."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A task raised what it does not raise unless something is wrong with the install."""
+
+    why: str
+
+
+Result = Done | Lost | Gone | Broken
+
+
+def carry_out(method: str, *arguments: Any) -> Any:
+    """A task: a method of the station of the worker that it runs on; a Trouble where that fails for
+    a reason that is known."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    try:
+        return getattr(station_of(str(worker.name)), method)(*arguments)
+    except (TilewrightError, OSError) as error:
+        return Trouble(str(worker.address), type(error).__name__, str(error))
+
+
+class Engine:
+    """A client of the scheduler at `address`. Raises NoFarm where none answers.
+
+    How the connection is secured is Dask's own configuration (docs/farm.md).
+    """
+
+    def __init__(self, address: str, timeout: float = CONNECT) -> None:
+        self.address = address
+        self._futures: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        try:
+            from distributed import Client
+        except ImportError:
+            raise NoFarm(_INSTALL) from None
+        logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # we say it in one line
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # versions that matter are compared by us
+                self._client: Any = Client(
+                    address, timeout=timeout, set_as_default=False, name="tilewright"
+                )
+        except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
+            said = shortened(str(error).splitlines()[0] if str(error) else repr(error))
+            raise NoFarm(
+                f"{address}: no Dask scheduler answers there ({said}); `tilewright farm` says how "
+                "to start one"
+            ) from None
+
+    def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """What `function` gives on each worker, by address; an exception where it raised there."""
+        try:
+            found: dict[str, Any] = self._client.run(function, *arguments, on_error="return")
+        except (OSError, RuntimeError, ValueError) as error:
+            raise NoFarm(f"{self.address}: the scheduler is gone ({error})") from None
+        return found
+
+    def send(
+        self,
+        key: str,
+        tag: str,
+        method: str,
+        arguments: Sequence[Any],
+        heard: Callable[[Result], None],
+    ) -> None:
+        """Have a worker with that tag do a method of its station; a task of that key that is under
+        way already, whoever sent it, is not done twice.
+
+        `heard` is called on a thread of its own.
+        """
+        future = self._client.submit(
+            carry_out, method, *arguments, key=key, resources={tag: 1}, pure=False
+        )
+        with self._lock:
+            self._futures[key] = future
+        future.add_done_callback(lambda done: self._hear(key, done, heard))
+
+    def _hear(self, key: str, future: Any, heard: Callable[[Result], None]) -> None:
+        with self._lock:
+            if self._futures.get(key) is not future:
+                return  # forgotten
+            del self._futures[key]
+        heard(_result(future))
+        future.release()
+
+    def forget(self, keys: Sequence[str]) -> None:
+        """Give up tasks; what a worker has begun comes to its end unheard."""
+        with self._lock:
+            futures = [f for key in keys if (f := self._futures.pop(key, None)) is not None]
+        if futures and self._client.status == "running":
+            with suppress(Exception):
+                self._client.cancel(futures, force=False)
+
+    def retire(self, worker: str) -> None:
+        """Have a worker end, whose device does not answer; its tasks go to others."""
+        with suppress(Exception):
+            self._client.retire_workers([worker])
+
+    def close(self) -> None:
+        """End the connection; the scheduler and its workers stay."""
+        with suppress(Exception):
+            self._client.close(timeout=CLOSE)
+
+
+def _result(future: Any) -> Result:
+    """What became of a task that has ended."""
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+    from distributed.client import FutureCancelledError
+
+    try:
+        return Done(future.result())
+    except KilledWorker as error:
+        return Lost(f"workers were lost with it, {error.last_worker.name} the last")
+    except (CancelledError, FutureCancelledError) as error:
+        return Gone(shortened(str(error).splitlines()[0] if str(error) else "it was cancelled"))
+    except (OSError, TimeoutError) as error:
+        return Gone(shortened(str(error) or repr(error)))
+    except Exception as error:  # noqa: BLE001 (a task may raise anything that an install may)
+        return Broken(shortened(f"{type(error).__name__}: {error}"))
