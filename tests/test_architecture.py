@@ -13,7 +13,18 @@ import pytest
 _ROOT = Path(__file__).parents[1]
 _GPU = {"cuda", "cupy", "pynvml"}  # of the CUDA runtime, inside functions
 _HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "scipy", "sqlalchemy"}
-_HEAVY |= {"cuda", "duckdb", "optuna", "psycopg", "pytest", "torch", "typer", "xgboost"}
+_HEAVY |= {
+    "cuda",
+    "dask",
+    "distributed",
+    "duckdb",
+    "optuna",
+    "psycopg",
+    "pytest",
+    "torch",
+    "typer",
+    "xgboost",
+}
 _ALLOWED = {  # beside the standard library and themselves
     "ir": {"numpy", "networkx"},
     "records": {"sqlalchemy", "duckdb"},  # the latter inside functions, of Parquet alone
@@ -29,6 +40,7 @@ _ALLOWED = {  # beside the standard library and themselves
         "platformdirs",
         "jinja2",
         "optuna",  # an extra, of its adapter alone
+        "distributed",  # an extra, of the farm's engine alone
         "pytest",  # of the tests that strategies of other packages inherit
         *_GPU,
     },

@@ -382,7 +382,7 @@ def _finish(
     if text:
         _print_end(found, files)
         if found.interrupted:
-            _print_interrupted(found, output.records, resumable=not recordings)
+            _print_interrupted(found, output, resumable=not recordings)
     else:
         _print_json(found, files, recordings)
     if found.interrupted:
@@ -449,8 +449,9 @@ def _print_end(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
         print(f"tilewright: {found.plan.jobs[number].title}: {why}", file=sys.stderr)
 
 
-def _print_interrupted(found: PlanResult, records: str | None, resumable: bool) -> None:
-    where = f" --records {records}" if records else ""
+def _print_interrupted(found: PlanResult, output: _Output, resumable: bool) -> None:
+    where = f" --records {output.records}" if output.records else ""
+    where += f" --workers {output.workers}" if output.workers else ""
     again = f"`tilewright tune --resume {found.results[0].job}{where}` goes on from it"
     kept = f"; what was measured is kept, {again}" if resumable else ""
     print(f"tilewright: interrupted{kept}", file=sys.stderr)

@@ -74,20 +74,21 @@ class Engine:
     How the connection is secured is Dask's own configuration (docs/farm.md).
     """
 
-    def __init__(self, address: str, timeout: float = CONNECT) -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
         self._futures: dict[str, Any] = {}
         self._lock = threading.Lock()
         try:
-            from distributed import Client
+            import distributed
         except ImportError:
             raise NoFarm(_INSTALL) from None
+        connect: Any = distributed.Client
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # we say it in one line
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # versions that matter are compared by us
-                self._client: Any = Client(
-                    address, timeout=timeout, set_as_default=False, name="tilewright"
+                self._client: Any = connect(
+                    address, timeout=CONNECT, set_as_default=False, name="tilewright"
                 )
         except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
             said = shortened(str(error).splitlines()[0] if str(error) else repr(error))
@@ -117,7 +118,7 @@ class Engine:
 
         `heard` is called on a thread of its own.
         """
-        future = self._client.submit(
+        future: Any = self._client.submit(
             carry_out, method, *arguments, key=key, resources={tag: 1}, pure=False
         )
         with self._lock:
@@ -126,7 +127,7 @@ class Engine:
 
     def _hear(self, key: str, future: Any, heard: Callable[[Result], None]) -> None:
         with self._lock:
-            if self._futures.get(key) is not future:
+            if key not in self._futures or self._futures[key] is not future:
                 return  # forgotten
             del self._futures[key]
         heard(_result(future))

@@ -12,10 +12,11 @@ import math
 import os
 import select
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
@@ -100,11 +101,11 @@ class FarmMeasurer:
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
         self._done: deque[tuple[Schedule, Outcome]] = deque()
-        self._examined: Counter[str] = Counter()
+        self._examined: dict[str, float] = {}
         self._artifacts: dict[str, tuple[Artifact, ...]] = {}  # by the kernel's key
         self._kernel_of: dict[str, str] = {}  # by the schedule's key
         self._trouble = ""
-        self._heard_at = self._there_at = time.monotonic()
+        self._there_at = time.monotonic()
         self.baseline: Baseline | None = None
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
@@ -132,7 +133,7 @@ class FarmMeasurer:
             self._schedules[ticket] = schedule
             key = candidate_of(self._workload, schedule)
             arguments = (schedule.to_json(), self.best)
-            self._send(key, "measure", arguments, lambda found, t=ticket: self._hear(t, found))
+            self._send(key, "measure", arguments, partial(self._hear, ticket))
 
     def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
         while not self._done:
@@ -203,7 +204,7 @@ class FarmMeasurer:
         if self._bell in rung:
             with suppress(BlockingIOError):
                 os.read(self._bell, 4096)
-            self._heard_at = self._there_at = time.monotonic()
+            self._there_at = time.monotonic()
         with suppress(Empty):
             while True:
                 self._take(*self._replies.get_nowait())
@@ -265,7 +266,7 @@ class FarmMeasurer:
         """A candidate's outcome; that of a kernel which ran before is a copy."""
         schedule = self._schedules.pop(ticket)
         outcome = self._bound.judged(found.read[0])
-        self._examined[found.worker] += found.examined
+        self._examined[found.worker] = self._examined.get(found.worker, 0.0) + found.examined
         key = outcome.kernel_key
         if key and key in self.kernels:
             self._done.append((schedule, replace(self.kernels[key], copied=True)))

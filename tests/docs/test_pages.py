@@ -71,5 +71,5 @@ def test_every_verb_is_in_the_changelog() -> None:
 def test_the_command_and_its_extras_are_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {"tilewright": "explorer.cli:main"}
-    extras = {"cuda12", "cuda13", "optuna", "postgres", "parquet", "dev"}
+    extras = {"cuda12", "cuda13", "farm", "optuna", "postgres", "parquet", "dev"}
     assert set(project["optional-dependencies"]) == extras
