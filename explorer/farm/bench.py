@@ -53,13 +53,12 @@ class Artifact:
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What a worker measured: outcomes as JSON, seconds in which its device had a candidate, the
-    baseline's facts as JSON where that was asked for, and compiled code that others may need."""
+    baseline's facts as JSON where that was asked for."""
 
     worker: str
     outcomes: tuple[str, ...]
     examined: float = 0.0
     baseline: str = ""
-    artifacts: tuple[Artifact, ...] = ()
 
     @property
     def read(self) -> list[Outcome]:

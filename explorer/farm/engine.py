@@ -7,12 +7,15 @@ errors; it knows nothing of what tasks measure.
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from explorer.errors import NoFarm
 from explorer.farm.bench import Trouble
@@ -56,16 +59,22 @@ class Broken:
 Result = Done | Lost | Gone | Broken
 
 
-def carry_out(method: str, *arguments: Any) -> Any:
+def carry_out(topic: str, key: str, method: str, *arguments: Any) -> Any:
     """A task: a method of the station of the worker that it runs on; a Trouble where that fails for
-    a reason that is known."""
+    a reason that is known.
+
+    What came of it is told at once to whoever listens to `topic`: a result that waits to be fetched
+    would be lost with its worker, and measured again.
+    """
     from distributed import get_worker
 
     worker = get_worker()
     try:
-        return getattr(station_of(str(worker.name)), method)(*arguments)
+        found = getattr(station_of(str(worker.name)), method)(*arguments)
     except (TilewrightError, OSError) as error:
-        return Trouble(str(worker.address), type(error).__name__, str(error))
+        found = Trouble(str(worker.address), type(error).__name__, str(error))
+    worker.log_event(topic, pickle.dumps((key, found)))
+    return found
 
 
 class Engine:
@@ -76,7 +85,8 @@ class Engine:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._futures: dict[str, Any] = {}
+        self._futures: dict[str, tuple[Any, Callable[[Result], None]]] = {}
+        self._topic = f"tilewright-{uuid4().hex}"
         self._lock = threading.Lock()
         try:
             import distributed
@@ -96,6 +106,7 @@ class Engine:
                 f"{address}: no Dask scheduler answers there ({said}); `tilewright farm` says how "
                 "to start one"
             ) from None
+        self._client.subscribe_topic(self._topic, self._told)
 
     def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """What `function` gives on each worker, by address; an exception where it raised there."""
@@ -118,25 +129,43 @@ class Engine:
 
         `heard` is called on a thread of its own.
         """
-        future: Any = self._client.submit(
-            carry_out, method, *arguments, key=key, resources={tag: 1}, pure=False
-        )
         with self._lock:
-            self._futures[key] = future
-        future.add_done_callback(lambda done: self._hear(key, done, heard))
+            future: Any = self._client.submit(
+                carry_out, self._topic, key, method, *arguments,
+                key=key, resources={tag: 1}, pure=False,
+            )  # fmt: skip
+            self._futures[key] = (future, heard)
+        future.add_done_callback(partial(self._ended, key))
 
-    def _hear(self, key: str, future: Any, heard: Callable[[Result], None]) -> None:
+    def _told(self, event: tuple[float, bytes]) -> None:
+        """A worker has something."""
+        key, value = pickle.loads(event[1])
+        future, heard = self._taken(key)
+        if future is not None:
+            heard(Done(value))
+            future.release()
+
+    def _ended(self, key: str, ended: Any) -> None:
+        """A task has ended of which no worker told us: it failed, or was another client's."""
+        future, heard = self._taken(key, ended)
+        if future is not None:
+            heard(_result(future))
+            future.release()
+
+    def _taken(self, key: str, only: Any = None) -> tuple[Any, Callable[[Result], None]]:
+        """A task that is under way, which is nobody's any more; None if it is forgotten."""
         with self._lock:
-            if key not in self._futures or self._futures[key] is not future:
-                return  # forgotten
-            del self._futures[key]
-        heard(_result(future))
-        future.release()
+            future, heard = self._futures.get(key, (None, _nobody))
+            if only is not None and future is not only:
+                return None, _nobody
+            self._futures.pop(key, None)
+            return future, heard
 
     def forget(self, keys: Sequence[str]) -> None:
         """Give up tasks; what a worker has begun comes to its end unheard."""
         with self._lock:
-            futures = [f for key in keys if (f := self._futures.pop(key, None)) is not None]
+            found = [self._futures.pop(key, None) for key in keys]
+        futures = [pair[0] for pair in found if pair is not None]
         if futures and self._client.status == "running":
             with suppress(Exception):
                 self._client.cancel(futures, force=False)
@@ -150,6 +179,10 @@ class Engine:
         """End the connection; the scheduler and its workers stay."""
         with suppress(Exception):
             self._client.close(timeout=CLOSE)
+
+
+def _nobody(result: Result) -> None:
+    """Hears what nobody waits for."""
 
 
 def _result(future: Any) -> Result:

@@ -27,6 +27,7 @@ from explorer.errors import FarmLost, Uncheckable, WorkerError
 from explorer.farm.bench import Artifact, Bench, Reading, Trouble, texts_of
 from explorer.farm.engine import Broken, Done, Gone, Lost, Result
 from explorer.farm.kinds import Kind
+from explorer.farm.worker import code_of
 from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
 from explorer.recall import candidate_of
@@ -37,7 +38,6 @@ ATTEMPTS = 5  # times that a task is sent whose workers were lost with it, three
 PATROL = 5.0  # seconds without a word after which it is looked whether there are workers
 ABSENT = 90.0  # seconds without any, after which a job ends: others may be starting
 SPARE = 1.5  # candidates on their way for each that is measured
-MOST_ARTIFACTS = 64  # kernels whose compiled code is kept for the finals
 _UNCHECKABLE = Uncheckable.__name__
 
 
@@ -58,6 +58,8 @@ class Sends(Protocol):
     def forget(self, keys: Sequence[str]) -> None: ...
 
     def retire(self, worker: str) -> None: ...
+
+    def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]: ...
 
 
 @dataclass(slots=True)
@@ -102,7 +104,6 @@ class FarmMeasurer:
         os.set_blocking(self._bell, False)
         self._done: deque[tuple[Schedule, Outcome]] = deque()
         self._examined: dict[str, float] = {}
-        self._artifacts: dict[str, tuple[Artifact, ...]] = {}  # by the kernel's key
         self._kernel_of: dict[str, str] = {}  # by the schedule's key
         self._trouble = ""
         self._there_at = time.monotonic()
@@ -156,9 +157,7 @@ class FarmMeasurer:
         """
         self.forget()
         found: list[Reading] = []
-        kernels = [self._kernel_of.get(schedule.key, "") for schedule in schedules]
-        code = tuple(file for key in kernels for file in self._artifacts.get(key, ()))
-        arguments = (texts_of(schedules), rounds, library, code)
+        arguments = (texts_of(schedules), rounds, library, self._code(schedules))
         self._send("finals", "compete", arguments, found.append)
         while not found:
             self._listen(None)
@@ -273,19 +272,19 @@ class FarmMeasurer:
             return
         if key:
             self.kernels[key] = outcome
-            self._keep(schedule, key, found.artifacts)
+            self._kernel_of[schedule.key] = key
         if outcome.ok and outcome.seconds is not None:
             self.best = min(outcome.seconds, self.best or outcome.seconds)
         self._done.append((schedule, outcome))
 
-    def _keep(self, schedule: Schedule, kernel: str, artifacts: tuple[Artifact, ...]) -> None:
-        """Code of a contender, for the finals; of the latest, which are the best."""
-        if not artifacts:
-            return
-        self._kernel_of[schedule.key] = kernel
-        self._artifacts[kernel] = artifacts
-        if len(self._artifacts) > MOST_ARTIFACTS:
-            del self._artifacts[next(iter(self._artifacts))]
+    def _code(self, schedules: Sequence[Schedule]) -> tuple[Artifact, ...]:
+        """What workers have compiled of these, each once; what a lost one had is not known."""
+        kernels = tuple(k for s in schedules if (k := self._kernel_of.get(s.key)) is not None)
+        if not kernels:
+            return ()
+        answers = self._engine.ask_all(code_of, self._bench, kernels).values()
+        files = [file for answer in answers if isinstance(answer, tuple) for file in answer]
+        return tuple({file.name: file for file in files}.values())
 
     def _hear_library(self, found: Reading) -> None:
         self.baseline = self.baseline or found.library

@@ -27,7 +27,6 @@ from explorer.measuring import KeepsBinaries, Measuring
 from explorer.outcome import Outcome
 from explorer.runtime.base import get_runtime
 from explorer.runtime.known import RUNTIMES
-from explorer.runtime.workers import Timing
 from explorer.settings import cache_dir
 from ir.schedule import Schedule
 from ir.target import Hardware
@@ -56,7 +55,7 @@ class _Candidate:
     bench: Bench
     schedule: Schedule
     best: float | None
-    answer: Future[tuple[Outcome, float, tuple[Artifact, ...]]] = field(default_factory=Future)
+    answer: Future[tuple[Outcome, float]] = field(default_factory=Future)
 
 
 @dataclass(slots=True)
@@ -88,8 +87,8 @@ class Station:
         """The outcome of one schedule."""
         asked = _Candidate(bench, Schedule.from_json(schedule), best)
         self._put(asked)
-        outcome, examined, code = asked.answer.result()
-        return Reading(self._name, (self._signed(outcome),), examined, artifacts=code)
+        outcome, examined = asked.answer.result()
+        return Reading(self._name, (self._signed(outcome),), examined)
 
     def compete(
         self,
@@ -104,6 +103,13 @@ class Station:
         unpack(code, cache_dir())
         found: Reading = self._alone(partial(self._compete, bench, schedules, rounds, library))
         return found
+
+    def code(self, bench: Bench, kernels: Sequence[str]) -> tuple[Artifact, ...]:
+        """The compiled code of those kernels of a bench that were compiled here; does not wait."""
+        measurer = self._measurers.get(bench)
+        known = measurer.binaries if isinstance(measurer, KeepsBinaries) else {}
+        found = (packed(Path(known[key])) for key in kernels if key in known)
+        return tuple(file for files in found for file in files)
 
     def peaks(self, target: str, hardware: Hardware) -> dict[str, float]:
         """What this machine can do at most, as `explorer.peaks` measures it."""
@@ -153,6 +159,7 @@ class Station:
         under_way: list[_Candidate] = []
         try:
             measurer = self._measurer(bench)
+            measurer.kernels = {}  # what ran is for the client to know: each search measures anew
             bell = None if _exclusive(bench.target) else self._bell
             self._begin(measurer, bench, under_way)
             while under_way and not self._closed:
@@ -173,9 +180,7 @@ class Station:
         taken = self._taken(bench)
         if not taken:
             return
-        known = [best for c in taken if (best := c.best) is not None]
-        if known:
-            measurer.best = min(known + ([] if measurer.best is None else [measurer.best]))
+        measurer.best = min((c.best for c in taken if c.best is not None), default=None)
         under_way += taken
         measurer.begin([candidate.schedule for candidate in taken])
 
@@ -194,8 +199,7 @@ class Station:
     ) -> None:
         candidate = next(c for c in under_way if c.schedule == schedule)
         under_way.remove(candidate)
-        spent, outcome = self._spent(measurer), replace(outcome, copied=False)
-        candidate.answer.set_result((outcome, spent, _code(measurer, outcome)))
+        candidate.answer.set_result((replace(outcome, copied=False), self._spent(measurer)))
 
     def _compete(
         self, bench: Bench, schedules: Sequence[str], rounds: int, library: bool
@@ -272,16 +276,6 @@ def _exclusive(target: str) -> bool:
     """Whether what else this machine does would disturb the kernels of a target."""
     known = target in RUNTIMES or ":" in target
     return known and get_runtime(target).exclusive
-
-
-def _code(measurer: Measuring, outcome: Outcome) -> tuple[Artifact, ...]:
-    """The compiled code of a contender, which the worker of the finals need not compile again."""
-    best, seconds = measurer.best, outcome.seconds
-    if not outcome.ok or seconds is None or not isinstance(measurer, KeepsBinaries):
-        return ()
-    path = measurer.binaries.get(outcome.kernel_key)
-    contender = best is None or seconds <= Timing().cut * best
-    return packed(Path(path)) if path is not None and contender else ()
 
 
 def _settle(answer: Future[Any], call: Callable[[], Any]) -> None:

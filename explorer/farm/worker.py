@@ -8,10 +8,12 @@ the place of another takes its place at once. Dask gives its worker; nothing of 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
+from explorer.farm.bench import Artifact, Bench
 from explorer.farm.kinds import Described, Versions, tag_of
-from explorer.farm.station import close_station
+from explorer.farm.station import close_station, station_of
 from ir.errors import TilewrightError
 from ir.target import get_backend, target_names
 
@@ -35,6 +37,11 @@ def dask_setup(worker: Any) -> None:
 def dask_teardown(worker: Any) -> None:
     """End what measures."""
     close_station(str(worker.name))
+
+
+def code_of(bench: Bench, kernels: Sequence[str], dask_worker: Any) -> tuple[Artifact, ...]:
+    """What this worker compiled of those kernels."""
+    return station_of(str(dask_worker.name)).code(bench, kernels)
 
 
 def describe(target: str, threads: int | None, dask_worker: Any) -> Described:

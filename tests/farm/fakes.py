@@ -89,6 +89,8 @@ class ScriptedEngine:
     def __init__(self) -> None:
         self.sent: list[Sent] = []
         self.retired: list[str] = []
+        self.asked: list[Any] = []
+        self.answers: dict[str, Any] = {}  # of `ask_all`, by worker
 
     def send(
         self, key: str, tag: str, method: str, arguments: Sequence[Any],
@@ -99,6 +101,10 @@ class ScriptedEngine:
     def forget(self, keys: Sequence[str]) -> None:
         for sent in self.sent:
             sent.forgotten |= sent.key in keys
+
+    def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        self.asked.append((function, arguments))
+        return dict(self.answers)
 
     def retire(self, worker: str) -> None:
         self.retired.append(worker)
@@ -118,6 +124,11 @@ class LocalEngine(ScriptedEngine):
         super().send(key, tag, method, arguments, heard)
         station = self._stations[len(self.sent) % len(self._stations)]
         threading.Thread(target=self._run, args=(station, self.sent[-1]), daemon=True).start()
+
+    def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        """Of `code_of`, which asks a station."""
+        bench, kernels = arguments
+        return {str(n): station.code(bench, kernels) for n, station in enumerate(self._stations)}
 
     def _run(self, station: Station, sent: Sent) -> None:
         try:

@@ -16,12 +16,9 @@ from tests.runtime.fake_backend import schedule
 FIRST, SECOND = schedule("good", 1), schedule("good", 2)
 
 
-def reading(
-    key: str = "kernel", seconds: float = 1e-3, worker: str = "one", code: str = ""
-) -> Done:
+def reading(key: str = "kernel", seconds: float = 1e-3, worker: str = "one") -> Done:
     outcome = Outcome("ok", seconds, kernel_key=key)
-    artifacts = (Artifact(code, b"code"),) if code else ()
-    return Done(Reading(worker, (outcome.to_json(),), 0.5, artifacts=artifacts))
+    return Done(Reading(worker, (outcome.to_json(),), 0.5))
 
 
 def test_a_task_has_the_candidates_key_and_the_kinds_tag() -> None:
@@ -144,22 +141,28 @@ def test_the_library_is_timed_by_one_worker_and_finals_take_turns_with_it() -> N
     assert measurer.baseline == Baseline("BLAS")
 
 
-def test_code_of_finalists_goes_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_of_finalists_goes_along_as_far_as_workers_have_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     engine = ScriptedEngine()
+    both = (Artifact("b.o", b"code"),)
+    engine.answers = {"one": both, "two": both, "three": OSError("it is gone")}
     measurer = farm_measurer(engine)
     measurer.begin([FIRST, SECOND])
-    engine.sent[0].heard(reading("a", code="first"))
-    engine.sent[1].heard(reading("b", code="second"))
+    engine.sent[0].heard(reading("a"))
+    engine.sent[1].heard(reading("b"))
     while measurer.ended() is not None:
         pass
 
     def answer(sent: Sent) -> None:
-        assert [code.name for code in sent.arguments[-1]] == ["second"]
+        assert sent.arguments[-1] == both
         sent.heard(reading("b"))
 
     monkeypatch.setattr(engine, "send", lambda *given: answer(Sent(*given)))
     (final,) = measurer.compete([SECOND], 3)
     assert final.ok
+    ((_, (_, kernels)),) = engine.asked
+    assert kernels == ("b",)
 
 
 def test_more_workers_have_more_groups_under_way() -> None:
