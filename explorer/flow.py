@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from explorer.asking import Asker
 from explorer.interrupted import Acknowledged
-from explorer.measuring import Measuring
+from explorer.measuring import Measuring, TellsMore
 from explorer.outcome import Outcome
 from explorer.sharing import Pair, Sharing
 from ir.schedule import Schedule
@@ -107,6 +107,11 @@ class Flow:
                 yield ended
             elif not self._asker.asking and not self._groups and not self._more(until):
                 return
+
+    @property
+    def more(self) -> bool:
+        """Whether another outcome is at hand, so that one need not wait for it."""
+        return isinstance(self._measurer, TellsMore) and self._measurer.at_hand > 0
 
     def settle(self) -> None:
         """Let go of what is under way: what has an outcome is told, the rest is kept for later."""

@@ -82,6 +82,14 @@ class KeepsBinaries(Protocol):
     binaries: Mapping[str, str]
 
 
+@runtime_checkable
+class TellsMore(Protocol):
+    """What whoever measures may tell besides: how many outcomes `ended` would give at once."""
+
+    @property
+    def at_hand(self) -> int: ...
+
+
 class Machines(Protocol):
     """Other machines that measure in the place of this one; a workload is on one kind of them.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -28,7 +28,7 @@ from explorer.disturbance import Disturbance
 from explorer.early import Early
 from explorer.errors import NothingValid
 from explorer.finals import chosen_finalists
-from explorer.flow import Flow
+from explorer.flow import Ended, Flow
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer
 from explorer.measuring import Measuring
@@ -185,20 +185,40 @@ class Search:
         more may be chosen and compiled meanwhile, for the next step.
         """
         whole = False
+        burst: list[Ended] = []  # at hand together: each commit waits for the disk
+        stored: deque[Ended] = deque()
         try:
             for ended in self._flow.step(count, ahead, patience):
                 self._note_baseline()
-                if ended.outcome.copied:
-                    continue
-                if ended.fresh:
-                    self._add(ended.schedule, ended.outcome, self.strategy_name)
-                self._count(ended.schedule, ended.outcome)
-                self.measurer.best = self.best_seconds
-                yield ended.schedule, ended.outcome
+                if not ended.outcome.copied:
+                    burst.append(ended)
+                if not self._flow.more:
+                    yield from self._told(burst, stored)
+            yield from self._told(burst, stored)
             whole = ahead > 0
         finally:
-            if not whole:
-                self._flow.settle()
+            try:
+                self._keep(burst, stored)
+                for ended in stored:
+                    self._count(ended)
+            finally:
+                if not whole:
+                    self._flow.settle()
+
+    def _told(self, burst: list[Ended], stored: deque[Ended]) -> Iterator[tuple[Schedule, Outcome]]:
+        """Store a burst in one commit, and tell of it one by one."""
+        self._keep(burst, stored)
+        while stored:
+            ended = stored.popleft()
+            self._count(ended)
+            self.measurer.best = self.best_seconds
+            yield ended.schedule, ended.outcome
+
+    def _keep(self, burst: list[Ended], stored: deque[Ended]) -> None:
+        fresh = [(ended.schedule, ended.outcome) for ended in burst if ended.fresh]
+        self._add_all(fresh, self.strategy_name)
+        stored += burst
+        burst.clear()
 
     def _past_of(self, resume: Job | None) -> Acknowledged:
         """What the resumed job measured: its kernels are known at once, so that a schedule is a
@@ -210,7 +230,8 @@ class Search:
             self._remember(outcome)
         return past
 
-    def _count(self, schedule: Schedule, outcome: Outcome) -> None:
+    def _count(self, ended: Ended) -> None:
+        schedule, outcome = ended.schedule, ended.outcome
         self.outcomes[outcome.status] += 1
         self._last_failure = "" if outcome.ok else outcome.detail
         self.disturbance.note(outcome)
@@ -268,8 +289,11 @@ class Search:
         self.job = self.store.update_job(self.job.id, self.job.state, json.dumps(options))
 
     def _add_all(self, pairs: Sequence[Pair], label: str) -> None:
-        for schedule, outcome in pairs:
-            self._add(schedule, outcome, label)
+        """Store trials, all in one commit."""
+        elapsed = (ELAPSED, round(self._clock(), 3))
+        noted = [(s, replace(o, notes=(*o.notes, elapsed))) for s, o in pairs]
+        self.store.add_all(to_record(self.workload, *pair, self.job.id, label) for pair in noted)
+        self.sharing.know(schedule for schedule, _ in pairs)
 
     def nothing_valid(self) -> NothingValid:
         """The error of a search that found nothing, with what it met."""
@@ -365,12 +389,6 @@ class Search:
                 if len(self._good) >= 2 * MOST_GOOD:
                     fastest = sorted(self._good.items(), key=lambda item: item[1][0])
                     self._good = dict(fastest[:MOST_GOOD])
-
-    def _add(self, schedule: Schedule, outcome: Outcome, strategy: str) -> None:
-        elapsed = (ELAPSED, round(self._clock(), 3))
-        outcome = replace(outcome, notes=(*outcome.notes, elapsed))
-        self.store.add(to_record(self.workload, schedule, outcome, self.job.id, strategy))
-        self.sharing.know((schedule,))
 
 
 _EARLY = Early()

@@ -214,7 +214,7 @@ def _busy_rows(
     there is nothing left to send.
     """
     records = searched(store)
-    takes = [(record.compile_seconds or 0.0) + makers.EXAMINED for record in records]
+    takes = [makers.seconds_of(vars_of(record)) for record in records]
     last = len(marks) - 2 * workers  # the rest was under way when nothing more was asked for
     wall, spent = marks[last][0] - marks[0][0], marks[last][1] - marks[0][1]
     share = sum(takes[1 : last + 1]) / (wall * workers)
@@ -228,6 +228,11 @@ def _busy_rows(
         row(case, "outcomes a second", "1/s", round(last / wall, 1), None),
         row(case, "recorded", "count", len({record.candidate for record in records}), found.trials),
     ]  # fmt: skip
+
+
+def vars_of(record: Record) -> dict[str, Any]:
+    """As the recorded trial that it was made of."""
+    return {"compile_seconds": record.compile_seconds or 0.0}
 
 
 def cpu() -> float:
@@ -267,7 +272,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--trials", type=int, default=4096)
     parser.add_argument("--strategy", default="evolutionary")
+    parser.add_argument("--stretch", default="1", help="times what a recorded trial took")
     given = parser.parse_args()
+    os.environ[makers.STRETCH] = given.stretch
     os.environ["TILEWRIGHT_CACHE"] = str(given.scratch / "client")
     given.scratch.mkdir(parents=True, exist_ok=True)
     if given.what == "kills":

@@ -24,7 +24,7 @@ from explorer.settings import cache_dir
 from ir.schedule import Schedule
 from ir.text import parse
 
-LOG = "FARM_LOG"
+LOG, STRETCH = "FARM_LOG", "FARM_STRETCH"
 RECORDS = Path(__file__).parents[1] / "h200" / "records-cuda-1.jsonl.xz"
 EXAMINED = 0.1  # seconds that a candidate is taken to have been examined for
 _SEEN = 4000  # trials that are read
@@ -81,6 +81,11 @@ def trial_of(schedule: Schedule) -> dict[str, Any]:
     return trials[int(schedule.key[:12], 16) % len(trials)]
 
 
+def seconds_of(trial: dict[str, Any]) -> float:
+    """What a trial took a worker, stretched as the environment says."""
+    return float(os.environ.get(STRETCH, "1")) * (trial["compile_seconds"] + EXAMINED)
+
+
 class Recorded:
     """See `explorer.measuring.Measuring`: one candidate after another, each for its time."""
 
@@ -109,7 +114,7 @@ class Recorded:
         schedule = self._begun.popleft()
         trial = trial_of(schedule)
         began = time.monotonic()
-        select.select([], [], [], trial["compile_seconds"] + EXAMINED)
+        select.select([], [], [], seconds_of(trial))
         self._spent += time.monotonic() - began
         return schedule, Outcome(
             trial["status"], trial["seconds"], tuple(trial["quartiles"] or ()) or None,

@@ -37,7 +37,7 @@ from ir.schedule import Schedule
 ATTEMPTS = 5  # times that a task is sent whose workers were lost with it, three each time
 PATROL = 5.0  # seconds without a word after which it is looked whether there are workers
 ABSENT = 90.0  # seconds without any, after which a job ends: others may be starting
-SPARE = 1.5  # candidates on their way for each that is measured
+SPARE = 3  # candidates on their way for each that is measured: a group waits for its slowest
 _UNCHECKABLE = Uncheckable.__name__
 
 
@@ -123,6 +123,11 @@ class FarmMeasurer:
     def examined(self) -> tuple[float, ...]:
         """Seconds in which each worker's device had a candidate."""
         return tuple(self._examined.values())
+
+    @property
+    def at_hand(self) -> int:
+        """Outcomes that are here and were not given yet: many workers answer at a time."""
+        return len(self._done)
 
     def begin(self, schedules: Sequence[Schedule]) -> None:
         """Send these; does not wait."""

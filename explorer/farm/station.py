@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from explorer import peaks
+from explorer.errors import WorkerError
 from explorer.farm.artifacts import packed, unpack
 from explorer.farm.bench import Artifact, Bench, Reading
 from explorer.measuring import KeepsBinaries, Measuring
@@ -34,7 +35,7 @@ from ir.target import Hardware
 IDLE = 60.0  # seconds without a request after which devices and operands are given back
 KEPT = 3  # measurers at a time: processes that compile belong to each
 WORKER = "worker"  # the note that says which of several workers measured
-_ASLEEP = "the worker is being closed"
+_CLOSED = "the worker is being closed"
 
 
 def measurer_of(bench: Bench) -> Measuring:
@@ -69,7 +70,7 @@ class _Alone:
 class Station:
     """One for each Dask worker, called `name` in outcomes. Its methods wait, on any thread.
 
-    They raise what measurers raise, and RuntimeError once it is closed.
+    They raise what measurers raise, and WorkerError once it is closed.
     """
 
     def __init__(self, name: str) -> None:
@@ -133,7 +134,7 @@ class Station:
     def _put(self, asked: _Candidate | _Alone) -> None:
         with self._changed:
             if self._closed:
-                raise RuntimeError(_ASLEEP)
+                raise WorkerError(_CLOSED)
             self._waiting.append(asked)
             self._changed.notify_all()
         with suppress(BlockingIOError):
@@ -152,7 +153,7 @@ class Station:
                 self._flow(first.bench)
         self._let_go(0)
         for left in self._waiting:
-            left.answer.set_exception(RuntimeError(_ASLEEP))
+            left.answer.set_exception(WorkerError(_CLOSED))
 
     def _flow(self, bench: Bench) -> None:
         """Measure what waits of a bench; where that disturbs nothing, with what joins meanwhile."""
@@ -168,6 +169,8 @@ class Station:
                     self._answer(measurer, under_way, *ended)
                 if bell is not None:
                     self._begin(measurer, bench, under_way)
+            for left in under_way:
+                left.answer.set_exception(WorkerError(_CLOSED))
         except Exception as error:  # noqa: BLE001 (whoever waits is told; the next is served)
             self._drop(bench)
             for left in under_way or self._taken(bench):

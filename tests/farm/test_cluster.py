@@ -22,6 +22,7 @@ from explorer.farm.farm import Farm
 from explorer.recall import DECIDING
 from explorer.result import Progress
 from records import Store
+from tests.docs.pages import blocks
 from tests.farm.cluster import START, Cluster
 from tests.farm.fakes import HERE, LOG, SECONDS
 
@@ -70,9 +71,15 @@ def test_what_killed_workers_had_is_measured_again_and_nothing_twice(tmp_path: P
             cluster.worker(name)
         there(cluster.address, 2)
         plan = job.plan_one("matmul", EXTENTS, Budget(TRIALS, None, 16), strategy="random")
+
+        def disturb(progress: Progress) -> None:
+            killer(progress)
+            if progress.trial == TRIALS - 20:
+                cluster.kill("two", signal.SIGTERM)  # leaves for good, as Dask's workers do
+
         with Farm(cluster.address, maker=f"{HERE}:logging_device") as farm:
             found = job.run_plan(
-                farm.placed(plan), store=tmp_path / "r.db", machines=farm, progress=killer
+                farm.placed(plan), store=tmp_path / "r.db", machines=farm, progress=disturb
             )
     assert len(killer.killed) == KILLS
     with Store(tmp_path / "r.db") as store:
@@ -81,7 +88,7 @@ def test_what_killed_workers_had_is_measured_again_and_nothing_twice(tmp_path: P
     assert len(searched) == len({r.candidate for r in searched}) == found.trials == TRIALS
     ended = Counter(line.split()[1] for line in _lines(log) if line.startswith("ended"))
     assert {record.schedule_key for record in searched} <= set(ended)
-    assert sum(ended.values()) - len(ended) <= KILLS  # answers that were on their way
+    assert sum(ended.values()) - len(ended) <= KILLS + 1  # answers that were on their way
 
 
 def _lines(log: Path) -> list[str]:
@@ -95,6 +102,7 @@ def test_the_command_line_on_real_workers(
     monkeypatch.setattr("explorer.farm.farm.Farm.peaks", lambda *_: {})
     monkeypatch.setattr("explorer.finals.ROUNDS", 1)
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "r.db"))
+    monkeypatch.chdir(tmp_path)
 
     def said(words: str, code: int = cli.EXIT_DONE) -> str:
         assert cli.invoke(words.split()) == code, capsys.readouterr().err
@@ -111,15 +119,11 @@ def test_the_command_line_on_real_workers(
         cluster.worker("bare", ["--resources", "cpu=1", "--no-nanny"])
         there(address, 1)
         _both_are_told(said, address)
+        _the_page_works(said, address, tmp_path)
         tune = f"tune matmul m=32 n=32 k=32 --workers {address}"
         out = said(f"{tune} --trials 4 --no-baseline --out {tmp_path / 'kernel'}")
         assert "on cpu:" not in out.splitlines()[0]  # one kind: nothing to tell apart
         assert (tmp_path / "kernel" / "matmul.json").exists()
-        (tmp_path / "jobs.toml").write_text(_JOBS)
-        found = json.loads(
-            said(f"tune --jobs {tmp_path / 'jobs.toml'} --workers {address} --format json")
-        )
-        assert [row["program"] for row in found["jobs"]] == ["matmul", "softmax"]
         assert "without --resources cuda=1" in said(f"{tune} --target cuda", cli.EXIT_TARGET)
         assert "each worker of a farm has its own" in said(f"{tune} --devices 1", cli.EXIT_USAGE)
         _records_say_who(tmp_path / "r.db")
@@ -128,18 +132,16 @@ def test_the_command_line_on_real_workers(
         assert "no Dask scheduler answers" in said(f"farm {address}", cli.EXIT_TARGET)
 
 
-_JOBS = """trials = 4
-batch = 2
-defaults = { baseline = false }
-
-[[job]]
-operator = "matmul"
-arguments = { m = 16, n = 16, k = 16 }
-
-[[job]]
-operator = "softmax"
-arguments = { m = 16, n = 16 }
-"""
+def _the_page_works(said: Callable[..., str], address: str, folder: Path) -> None:
+    """What it has to be typed for Tilewright; what for Dask, the cluster was started with."""
+    (jobs,) = blocks("docs/farm.md", "toml")
+    (folder / "jobs.toml").write_text(jobs)
+    lines = [line for block in blocks("docs/farm.md", "sh") for line in block.splitlines()]
+    ours = [line.removeprefix("tilewright ") for line in lines if line.startswith("tilewright ")]
+    assert len(ours) == 4
+    told = [said(line.replace("tcp://HOST:8786", address)) for line in ours]
+    assert "matmul m=64 n=64 k=64 on cpu:" in told[-1]
+    assert "softmax m=64 n=64 on cpu:" in told[-1]
 
 
 def _both_are_told(said: Callable[..., str], address: str) -> None:

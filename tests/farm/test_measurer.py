@@ -167,4 +167,4 @@ def test_code_of_finalists_goes_along_as_far_as_workers_have_it(
 
 def test_more_workers_have_more_groups_under_way() -> None:
     few, many = (farm_measurer(ScriptedEngine(), slots=slots).depth for slots in (1, 64))
-    assert 2 <= few < many <= 8
+    assert 2 == few < many == 13

@@ -11,7 +11,6 @@ from typing import Any
 
 import distributed
 import pytest
-import yaml
 from distributed.cli import dask_scheduler, dask_worker
 
 from explorer.cli.farm import COMMANDS
@@ -34,8 +33,8 @@ def dask_commands() -> list[list[str]]:
 
 def _kubernetes() -> list[list[str]]:
     (text,) = blocks(PAGE, "yaml")
-    spec = yaml.safe_load(text)["spec"]
-    return [spec[part]["spec"]["containers"][0]["args"][1:] for part in ("scheduler", "worker")]
+    found = re.findall(r"args: \[dask, (.*)\]", text)
+    return [[word.strip('"') for word in words.split(", ")] for words in found]
 
 
 def test_dask_takes_every_command_of_the_page() -> None:

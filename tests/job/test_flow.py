@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from explorer.search import Search
 from explorer.strategies.base import OutcomeLike
 from explorer.workload import Workload
 from ir.schedule import Schedule
-from records import Store
+from records import Record, Store
 from tests.job.device import ScriptedDevice, alike, by_key
 
 TRIALS = 60
@@ -145,3 +145,39 @@ def test_a_strategy_is_asked_beside_and_what_it_raises_is_heard() -> None:
             asker.settle()
     finally:
         asker.close()
+
+
+class ManyAtOnce(ShuffledDevice):
+    """Says how many outcomes are at hand, as a farm does."""
+
+    @property
+    def at_hand(self) -> int:
+        return len(self._begun)
+
+
+def test_outcomes_that_are_at_hand_together_are_stored_in_one_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And each is told once it is stored, whoever stops listening in the middle of them."""
+    commits: list[int] = []
+    add = Store.add_all
+
+    def counted(store: Store, records: Iterable[Record]) -> int:
+        batch = tuple(records)
+        commits.append(len(batch))
+        return add(store, batch)
+
+    monkeypatch.setattr(Store, "add_all", counted)
+    workload = Workload.of("matmul", {"m": 64, "n": 64, "k": 64})
+    with (
+        Store(tmp_path / "r.db") as store,
+        Search(
+            workload, store, strategy="random", trials=TRIALS, measurer=ManyAtOnce(2, rule=by_key)
+        ) as search,
+    ):
+        for number, _ in enumerate(search.step(32, ahead=16), start=1):
+            assert number == search.trials <= store.count()
+            if number == 20:
+                break
+        assert search.trials == store.count() == sum(commits) >= 20
+    assert max(commits) > 1

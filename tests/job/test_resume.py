@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -195,17 +196,17 @@ def test_a_lost_device_or_store_leaves_the_job_resumable(
     with pytest.raises(DeviceLost):
         tune(path)
     device.rule = by_key
-    add = Store.add
+    add = Store.add_all
 
-    def full(store: Store, record: Record) -> bool:
+    def full(store: Store, records: Iterable[Record]) -> int:
         if store.count() == 20:
             raise FullStore("no room")
-        return add(store, record)
+        return add(store, records)
 
-    monkeypatch.setattr(Store, "add", full)
+    monkeypatch.setattr(Store, "add_all", full)
     with pytest.raises(StoreError):
         job.resume(store=path)
-    monkeypatch.setattr(Store, "add", add)
+    monkeypatch.setattr(Store, "add_all", add)
     with Store(path) as store:
         assert [known.state for known in store.jobs()] == ["stopped"]
     assert job.resume(store=path).results[0].resumed == 20
