@@ -50,6 +50,10 @@ PINS = {
     "stream": False, "prefetch.s0": 0, "pack.s0.A": "no", "pack.s0.B": "no", "row.s0": "m",
     "parallel": "m", "tile.m.1": 64, "tile.n.1": 64, "unroll.s0": 1, "vectors.s0": 2,
 }  # fmt: skip
+_FEW_PROCESSORS = {  # what Dask samples a hundred times a second in each worker, for its dashboard
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+}
 GAP = 2.0  # seconds between two kills, on average
 
 
@@ -170,12 +174,13 @@ def busy(scratch: Path, workers: int, trials: int, strategy: str) -> list[dict[s
     scratch.mkdir(exist_ok=True)
     makers.recorded()
     store = scratch / "busy.db"
-    with Cluster(scratch) as cluster:
+    settings = {makers.LOG: str(scratch / "log"), **_FEW_PROCESSORS}
+    with Cluster(scratch, settings) as cluster:
         each = 16
         hosts = [
             subprocess.Popen(
                 [sys.executable, str(HERE / "workers.py"), cluster.address, str(first), str(each)],
-                env=os.environ | {"PYTHONPATH": str(ROOT)},
+                env=os.environ | settings | {"PYTHONPATH": str(ROOT)},
                 cwd=scratch,
             )  # fmt: skip
             for first in range(0, workers, each)
@@ -184,14 +189,14 @@ def busy(scratch: Path, workers: int, trials: int, strategy: str) -> list[dict[s
         marks: list[tuple[float, float]] = []
 
         def mark(progress: Progress) -> None:
-            marks.append((time.monotonic(), cpu()))
+            marks.append((time.time(), cpu()))
 
         plan = job.plan_one(
             "matmul", EXTENTS, Budget.of(trials=trials), strategy=strategy, baseline=False
         )
         with Farm(cluster.address, maker="experiments.farm.makers:simulated") as farm:
             placed = farm.placed(plan)
-            began = (time.monotonic(), cpu())
+            began = (time.time(), cpu())
             found = job.run_plan(placed, store=store, machines=farm, progress=mark)
         for host in hosts:
             host.terminate()
@@ -210,24 +215,40 @@ def _busy_rows(
 ) -> list[dict[str, Any]]:
     """Busy seconds as the trials have them, from the first to the last one that was told.
 
-    Of the steady part: without the time before the first outcome and that of the last few, when
-    there is nothing left to send.
+    Of the steady part: without the first few, when workers still start, and the last few, when there
+    is nothing left to send.
     """
     records = searched(store)
     takes = [makers.seconds_of(vars_of(record)) for record in records]
-    last = len(marks) - 2 * workers  # the rest was under way when nothing more was asked for
-    wall, spent = marks[last][0] - marks[0][0], marks[last][1] - marks[0][1]
-    share = sum(takes[1 : last + 1]) / (wall * workers)
+    first, last = 4 * workers, len(marks) - 4 * workers
+    wall, spent = marks[last][0] - marks[first][0], marks[last][1] - marks[first][1]
+    share = sum(takes[first + 1 : last + 1]) / (wall * workers)
+    clocked = _had_one(store.with_name("log"), marks[first][0], marks[last][0]) / (wall * workers)
     case = f"{workers} simulated workers, {strategy}, {len(records)} trials of {sum(takes) / len(takes):.2f} s"
     whole = marks[-1][0] - began[0]
     return [
-        row(case, "busy", "%", round(100 * share, 1), 90),
+        row(case, "busy, by the workers' clocks", "%", round(100 * clocked, 1), 90),
+        row(case, "busy, by the seconds that were to be waited", "%", round(100 * share, 1), None),
         row(case, "busy, first and last trials included", "%",
             round(100 * sum(takes) / (whole * workers), 1), None),
         row(case, "client", "cores", round(spent / wall, 2), 1),
-        row(case, "outcomes a second", "1/s", round(last / wall, 1), None),
+        row(case, "outcomes a second", "1/s", round((last - first) / wall, 1), None),
+        row(case, "load of the machine's 2 processors (os.getloadavg), all programs", "1 min",
+            round(os.getloadavg()[0], 1), None),
         row(case, "recorded", "count", len({record.candidate for record in records}), found.trials),
     ]  # fmt: skip
+
+
+def _had_one(log: Path, start: float, end: float) -> float:
+    """Seconds between two moments in which workers had a candidate, over all of them."""
+    began: dict[str, float] = {}
+    found = 0.0
+    for moment, what, key, _ in map(str.split, log.read_text().splitlines()):
+        if what == "began":
+            began[key] = float(moment)
+        else:
+            found += max(0.0, min(end, float(moment)) - max(start, began[key]))
+    return found
 
 
 def vars_of(record: Record) -> dict[str, Any]:

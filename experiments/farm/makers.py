@@ -114,7 +114,9 @@ class Recorded:
         schedule = self._begun.popleft()
         trial = trial_of(schedule)
         began = time.monotonic()
+        note("began", schedule.key)
         select.select([], [], [], seconds_of(trial))
+        note("ended", schedule.key)
         self._spent += time.monotonic() - began
         return schedule, Outcome(
             trial["status"], trial["seconds"], tuple(trial["quartiles"] or ()) or None,

@@ -68,13 +68,12 @@ class Farm:
         return self._known[target, threads].kinds
 
     def placed(self, plan: Plan) -> Plan:
-        """The plan with a job for each kind of workers; its budget is that of all of them."""
-        jobs = [
-            replace(job, hardware=kind.key)
-            for job in plan.jobs
-            for kind in self.kinds(job.target, job.threads)
-        ]
-        return replace(plan, jobs=tuple(jobs))
+        """The plan with a job for each kind of workers; its budget is that of all of them, and its
+        batches are as large as they need."""
+        pairs = [(job, kind) for job in plan.jobs for kind in self.kinds(job.target, job.threads)]
+        batch = max(plan.budget.batch, *(kind.batch for _, kind in pairs))
+        jobs = tuple(replace(job, hardware=kind.key) for job, kind in pairs)
+        return replace(plan, jobs=jobs, budget=replace(plan.budget, batch=batch))
 
     def on(self, workload: Workload, hardware: str | None) -> Workload:
         """The workload on the machine of workers; raises NoFarm where there are none of it."""

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from explorer.budget import BATCH
 from ir.target import Hardware, get_backend
 
 
@@ -60,6 +61,11 @@ class Kind:
     tag: str
     workers: tuple[str, ...]  # their names
     slots: int  # candidates at a time, over all of them
+
+    @property
+    def batch(self) -> int:
+        """Candidates that are best asked for at a time: one for each that is measured then."""
+        return max(BATCH, self.slots)
 
     @property
     def key(self) -> str:

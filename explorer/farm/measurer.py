@@ -22,7 +22,6 @@ from typing import Any, Protocol
 
 from explorer.baseline import Baseline
 from explorer.bound import Bound
-from explorer.budget import BATCH
 from explorer.errors import FarmLost, Uncheckable, WorkerError
 from explorer.farm.bench import Artifact, Bench, Reading, Trouble, texts_of
 from explorer.farm.engine import Broken, Done, Gone, Lost, Result
@@ -110,7 +109,7 @@ class FarmMeasurer:
         self.baseline: Baseline | None = None
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
-        self.depth = 1 + math.ceil(SPARE * kind.slots / BATCH)
+        self.depth = 1 + math.ceil(SPARE * kind.slots / kind.batch)
         self.bounded_by({})
 
     def bounded_by(self, peaks: Mapping[str, Any]) -> None:

@@ -130,6 +130,7 @@ def test_each_kind_is_a_workload_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     benches = [m._bench for m in measurers if isinstance(m, FarmMeasurer)]
     assert benches == [Bench.of(workload, 0) for workload in workloads]
     assert measurers[0].depth > measurers[1].depth
+    assert plan.budget.batch == 40  # one for each that is measured at a time
 
 
 def budget() -> Any:

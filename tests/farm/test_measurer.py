@@ -166,5 +166,6 @@ def test_code_of_finalists_goes_along_as_far_as_workers_have_it(
 
 
 def test_more_workers_have_more_groups_under_way() -> None:
-    few, many = (farm_measurer(ScriptedEngine(), slots=slots).depth for slots in (1, 64))
-    assert 2 == few < many == 13
+    """Three for each that is measured: a group waits for its slowest."""
+    depths = [farm_measurer(ScriptedEngine(), slots=slots).depth for slots in (1, 8, 64)]
+    assert depths == [2, 3, 4]
