@@ -182,7 +182,7 @@ def busy(scratch: Path, workers: int, trials: int, strategy: str) -> list[dict[s
                 [sys.executable, str(HERE / "workers.py"), cluster.address, str(first), str(each)],
                 env=os.environ | settings | {"PYTHONPATH": str(ROOT)},
                 cwd=scratch,
-            )  # fmt: skip
+            )
             for first in range(0, workers, each)
         ]
         there(cluster.address, workers)
@@ -215,8 +215,8 @@ def _busy_rows(
 ) -> list[dict[str, Any]]:
     """Busy seconds as the trials have them, from the first to the last one that was told.
 
-    Of the steady part: without the first few, when workers still start, and the last few, when there
-    is nothing left to send.
+    Of the steady part: without the first few, when workers still start, and the last few, when
+    there is nothing left to send.
     """
     records = searched(store)
     takes = [makers.seconds_of(vars_of(record)) for record in records]
@@ -224,7 +224,8 @@ def _busy_rows(
     wall, spent = marks[last][0] - marks[first][0], marks[last][1] - marks[first][1]
     share = sum(takes[first + 1 : last + 1]) / (wall * workers)
     clocked = _had_one(store.with_name("log"), marks[first][0], marks[last][0]) / (wall * workers)
-    case = f"{workers} simulated workers, {strategy}, {len(records)} trials of {sum(takes) / len(takes):.2f} s"
+    mean = sum(takes) / len(takes)
+    case = f"{workers} simulated workers, {strategy}, {len(records)} trials of {mean:.2f} s"
     whole = marks[-1][0] - began[0]
     return [
         row(case, "busy, by the workers' clocks", "%", round(100 * clocked, 1), 90),

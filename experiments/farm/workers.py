@@ -26,7 +26,7 @@ async def main(address: str, first: int, count: int) -> None:
                     preload=["explorer.farm.worker"],
                     host="127.0.0.1",
                     dashboard=False,
-                )  # fmt: skip
+                )
             )
             for number in range(count)
         ]

@@ -108,7 +108,9 @@ class Station:
     def code(self, bench: Bench, kernels: Sequence[str]) -> tuple[Artifact, ...]:
         """The compiled code of those kernels of a bench that were compiled here; does not wait."""
         measurer = self._measurers.get(bench)
-        known = measurer.binaries if isinstance(measurer, KeepsBinaries) else {}
+        if not isinstance(measurer, KeepsBinaries):
+            return ()
+        known = measurer.binaries
         found = (packed(Path(known[key])) for key in kernels if key in known)
         return tuple(file for files in found for file in files)
 
