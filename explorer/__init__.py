@@ -160,6 +160,7 @@ def resume(
     """Go on with an interrupted job (by default the newest) as if nothing had happened.
 
     `operators` are files with the operators of records of older versions, which kept no programs.
+    `workers` as for `tune`: those of the job's hardware go on with it.
     """
     from explorer.job import resume
 
