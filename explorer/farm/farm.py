@@ -69,9 +69,9 @@ class Farm:
 
     def placed(self, plan: Plan) -> Plan:
         """The plan with a job for each kind of workers; its budget is that of all of them, and its
-        batches are as large as they need."""
+        batches are of one candidate for each that they take at a time, at least."""
         pairs = [(job, kind) for job in plan.jobs for kind in self.kinds(job.target, job.threads)]
-        batch = max(plan.budget.batch, *(kind.batch for _, kind in pairs))
+        batch = max(plan.budget.batch, *(kind.slots for _, kind in pairs))
         jobs = tuple(replace(job, hardware=kind.key) for job, kind in pairs)
         return replace(plan, jobs=jobs, budget=replace(plan.budget, batch=batch))
 

@@ -131,6 +131,8 @@ def test_each_kind_is_a_workload_of_its_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert benches == [Bench.of(workload, 0) for workload in workloads]
     assert measurers[0].depth > measurers[1].depth
     assert plan.budget.batch == 40  # one for each that is measured at a time
+    large = plan_one("matmul", {"m": 8, "n": 8, "k": 8}, replace(budget(), batch=50))
+    assert farm.placed(large).budget.batch == 50
 
 
 def budget() -> Any:
