@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -173,3 +174,9 @@ def test_devices_are_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = plan_one("matmul", {"m": 8, "n": 8, "k": 8}, budget(), devices="0,1")
     with pytest.raises(UsageError, match="each worker of a farm has its own"):
         prepare(farm.placed(plan), machines=farm)
+
+
+def test_without_dask_the_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(NoFarm, match=r"pip install 'tilewright\[farm\]'$"):
+        Farm("tcp://somewhere:8786")
