@@ -91,6 +91,7 @@ def tune(
     start_from: str | Path | None = None,
     replay: str | Path | None = None,
     baseline: bool = True,
+    workers: str | None = None,
     progress: Callable[[Progress], None] | None = None,
     **arguments: Any,
 ) -> JobResult:
@@ -107,7 +108,8 @@ def tune(
     `start_from` names records of the operator, whose best are measured first; `replay` a file of
     measurements that answers in place of the machine. `baseline` times the array library beside
     the winner. `progress` is called after every trial; a KeyboardInterrupt in it ends the search,
-    which can be resumed.
+    which can be resumed. `workers` is the address of a Dask scheduler whose workers measure
+    instead of this machine (docs/farm.md).
 
     Raises UsageError for arguments that do not fit, NothingValid where no candidate was right.
     """
@@ -130,6 +132,7 @@ def tune(
         start_from=start_from,
         replay=replay,
         baseline=baseline,
+        workers=workers,
         progress=progress,
     )
 
@@ -176,19 +179,26 @@ def tune_all(
     seconds: float | None = None,
     effort: str | None = None,
     store: str | Path | None = None,
+    workers: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> PlanResult:
     """Find the fastest schedules of several workloads under one budget.
 
     `jobs` is a TOML file or a mapping of the same form (docs/jobs.md), whose operators may be
-    given as to `tune`. What is said here of `trials`, `seconds` and `effort` comes before what the
-    file says. A job that found nothing is among the result's `missed`, with the reason. Raises
-    UsageError for a file that is not of this form.
+    given as to `tune`, and so may `workers`. What is said here of `trials`, `seconds` and `effort`
+    comes before what the file says. A job that found nothing is among the result's `missed`, with
+    the reason. Raises UsageError for a file that is not of this form.
     """
     from explorer import job
 
     return job.tune_all(
-        jobs, trials=trials, seconds=seconds, effort=effort, store=store, progress=progress
+        jobs,
+        trials=trials,
+        seconds=seconds,
+        effort=effort,
+        store=store,
+        workers=workers,
+        progress=progress,
     )
 
 
@@ -197,15 +207,17 @@ def resume(
     *,
     store: str | Path | None = None,
     operators: Sequence[str] = (),
+    workers: str | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> PlanResult:
     """Go on with an interrupted job (by default the newest) as if nothing had happened.
 
     `operators` are files with the operators of records of older versions, which kept no programs.
+    `workers` as for `tune`: those of the job's hardware go on with it.
     """
     from explorer.job import resume
 
-    return resume(job, store=store, operators=operators, progress=progress)
+    return resume(job, store=store, operators=operators, workers=workers, progress=progress)
 
 
 def load(

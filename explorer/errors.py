@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ir.errors import TilewrightError, UsageError
+from ir.errors import MissingTarget, TilewrightError, UsageError
 
 
 class WorkerError(TilewrightError):
@@ -26,6 +26,14 @@ class NothingValid(TilewrightError):
 
 class DeviceLost(TilewrightError):
     """The device stopped answering in the middle of a job, which may be resumed (exit code 7)."""
+
+
+class FarmLost(DeviceLost):
+    """The scheduler or all workers that measured are gone in the middle of a job (exit code 7)."""
+
+
+class NoFarm(MissingTarget):
+    """There is no scheduler, no worker that measures what is wanted, or no Dask (exit code 6)."""
 
 
 class Uncheckable(UsageError):

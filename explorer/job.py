@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack, cast
@@ -20,6 +20,7 @@ from explorer.errors import NothingValid
 from explorer.finals import ROUNDS
 from explorer.interrupted import Interrupted, find_interrupted
 from explorer.measure import Measurer
+from explorer.measuring import Machines
 from explorer.outcome import Outcome
 from explorer.peaks import kept_peaks
 from explorer.plan import JobPlan, Plan, Scalar, plan_of, read_plan, start_of
@@ -92,6 +93,7 @@ def tune(
     baseline: bool = True,
     devices: str = FIRST,
     memory: str | None = None,
+    workers: str | None = None,
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> JobResult:
@@ -106,8 +108,10 @@ def tune(
     measure at a time, as "0,1" or "all"; `memory` is what operands lie in: "plain" (as numpy and
     torch allocate) or "huge". With `replay`, records answer instead of this machine, and nothing is
     stored; `operator` may then be the name of a kernel that another tuner recorded, or "-".
+    With `workers`, the address of a Dask scheduler, its workers measure (docs/farm.md); of several
+    kinds of them each is a job of its own, and the result is that of the fastest.
     A KeyboardInterrupt ends the search and keeps what is measured.
-    Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError.
+    Raises UsageError for wrong names and values, NothingValid, DeviceLost, StoreError, NoFarm.
     """
     budget = Budget.of(effort, trials, seconds, batch)
     plan, recordings = plan_replay(
@@ -116,7 +120,11 @@ def tune(
         devices=devices,
         memory=memory,
     )  # fmt: skip
-    found = run_plan(plan, store=store, progress=progress, clock=clock, recordings=recordings)
+    with machines_at(workers) as machines:
+        found = run_plan(
+            placed(plan, machines), store=store, progress=progress, clock=clock,
+            recordings=recordings, machines=machines,
+        )  # fmt: skip
     return single(found)
 
 
@@ -127,6 +135,7 @@ def tune_all(
     seconds: float | None = None,
     effort: str | None = None,
     store: str | Path | None = None,
+    workers: str | None = None,
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> PlanResult:
@@ -134,11 +143,14 @@ def tune_all(
 
     `jobs` is a TOML file or a mapping of the same form; numbers given here override its own. Each
     batch goes to the job that is expected to gain most (`explorer.allocation`). Raises as `tune`
-    does, except that a job without a valid candidate stands among `missed`.
+    does, except that a job without a valid candidate stands among `missed`. With `workers`, as
+    `tune` has it, each job becomes one for each kind of them.
     """
     given = {"trials": trials, "seconds": seconds, "effort": effort}
     plan = plan_of(jobs, **given) if isinstance(jobs, Mapping) else read_plan(Path(jobs), **given)
-    return run_plan(plan, store=store, progress=progress, clock=clock)
+    with machines_at(workers) as machines:
+        plan = placed(plan, machines)
+        return run_plan(plan, store=store, progress=progress, clock=clock, machines=machines)
 
 
 def resume(
@@ -146,6 +158,7 @@ def resume(
     *,
     store: str | Path | None = None,
     operators: Sequence[str] = (),
+    workers: str | None = None,
     progress: Callback | None = None,
     clock: Clock = time.monotonic,
 ) -> PlanResult:
@@ -157,7 +170,27 @@ def resume(
     does.
     """
     past = interrupted_run(job, store, operators)
-    return run_plan(past.plan, store=store, progress=progress, clock=clock, past=past)
+    with machines_at(workers) as machines:
+        return run_plan(
+            past.plan, store=store, progress=progress, clock=clock, past=past, machines=machines
+        )
+
+
+@contextmanager
+def machines_at(workers: str | None) -> Iterator[Machines | None]:
+    """The farm at an address for as long as the context lasts; None without one. Raises NoFarm."""
+    if workers is None:
+        yield None
+        return
+    from explorer.farm.farm import Farm
+
+    with Farm(workers) as farm:
+        yield farm
+
+
+def placed(plan: Plan, machines: Machines | None) -> Plan:
+    """The plan as it is on these machines; raises NoFarm."""
+    return plan if machines is None else machines.placed(plan)
 
 
 def plan_one(
@@ -257,24 +290,29 @@ def run_plan(
     peaks: Sequence[Mapping[str, float]] = (),
     recordings: Sequence[Recording] = (),
     workloads: Sequence[Workload] = (),
+    machines: Machines | None = None,
 ) -> PlanResult:
     """Do what a plan says, or with `past` go on with it; raises as `tune_all` does.
 
     `workloads` are those of the plan where they were prepared before. `peaks` (of the machine, for
     each job) are kept with the jobs for reports. `recordings` (one for each job, see
-    `plan_replay`) answer instead of this machine; then nothing is stored.
+    `plan_replay`) answer instead of this machine; then nothing is stored. With `machines` it is
+    these that measure.
     """
+    if recordings and machines is not None:
+        raise UsageError("a replayed search measures nothing: name no workers, or do not replay")
     if recordings and (store is not None or past is not None):
         raise UsageError("a replayed search stores nothing: name no store, or do not replay")
-    if not recordings:
+    if not recordings and machines is None:
         for target in {job.target for job in plan.jobs}:
             boot(target, cache_dir())  # beside what follows here
     # What is wrong is said before the store is touched.
-    found = tuple(workloads) or prepare(plan, recordings, past)
+    found = tuple(workloads) or prepare(plan, recordings, past, machines)
     try:
         with open_store(MEMORY if recordings else store) as records:
-            told = Run(plan, found, records, progress, clock, past, peaks, recordings).result()
-        if not recordings:
+            run = Run(plan, found, records, progress, clock, past, peaks, recordings, machines)
+            told = run.result()
+        if not recordings and machines is None:
             leave_ready(told)
         return told
     finally:
@@ -289,10 +327,11 @@ def leave_ready(found: PlanResult) -> None:
 
 
 def single(found: PlanResult) -> JobResult:
-    """The result of a plan's only job; raises NothingValid if there is none."""
+    """The result of a plan's only workload, on the fastest machines; raises NothingValid if there
+    is none."""
     if not found.results:
         raise NothingValid(found.missed[0][1])
-    return found.results[0]
+    return min(found.results, key=lambda result: result.seconds)
 
 
 def run_schedule(workload: Workload, schedule: Schedule, *, cache: Path | None = None) -> Outcome:

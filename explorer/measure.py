@@ -147,6 +147,7 @@ class Measurer:
         self.depth = depth_of(self._runtime) * len(self._devices)
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
+        self.binaries: dict[str, str] = {}  # where code lies that was compiled, by the same key
 
     def bounded_by(self, peaks: Mapping[str, Any]) -> None:
         """What was measured of the machine bounds times, besides what it states."""
@@ -354,6 +355,8 @@ class Measurer:
             self._learn(worker.collect())
         else:
             ticket, candidate = self._compilers.end(worker)
+            if candidate.binary is not None:
+                self.binaries[candidate.binary.key] = candidate.binary.path
             if ticket in self._under_way:
                 self._waiting.append((ticket, candidate))
 

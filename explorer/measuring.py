@@ -6,13 +6,17 @@ Knows outcomes and schedules; nothing of how they are come by.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from explorer.baseline import Baseline
 from explorer.outcome import Outcome
 from explorer.runtime.base import get_runtime
 from explorer.runtime.known import RUNTIMES
 from ir.schedule import Schedule
+
+if TYPE_CHECKING:
+    from explorer.plan import Plan
+    from explorer.workload import Workload
 
 
 class Measuring(Protocol):
@@ -68,6 +72,37 @@ class Measuring(Protocol):
 
     def close(self) -> None:
         """Let go of what was started."""
+        ...
+
+
+@runtime_checkable
+class KeepsBinaries(Protocol):
+    """What whoever compiles may tell besides: where the code of kernels is, by their keys."""
+
+    binaries: Mapping[str, str]
+
+
+class Machines(Protocol):
+    """Other machines that measure in the place of this one; a workload is on one kind of them.
+
+    `hardware` is the key of a kind, None for whichever there is. All raise NoFarm where there is
+    no machine of the kind.
+    """
+
+    def placed(self, plan: Plan) -> Plan:
+        """The plan with a job for each kind of machines."""
+        ...
+
+    def on(self, workload: Workload, hardware: str | None) -> Workload:
+        """The workload on machines of a kind."""
+        ...
+
+    def measurer(self, workload: Workload, seed: int, library: bool) -> Measuring:
+        """What a search on a workload of `on` measures with."""
+        ...
+
+    def peaks(self, workload: Workload) -> Mapping[str, float]:
+        """What a machine of its kind can do at most, as measured; empty where that is unknown."""
         ...
 
 

@@ -54,6 +54,7 @@ class JobPlan:
     devices: str = FIRST  # those to measure on, as "0,1" or "all"
     program: Program | None = None
     memory: str | None = None  # what operands lie in; None: as the target's usually do
+    hardware: str | None = None  # the key of the machines of a farm; None: this machine
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "start_from", start_of(self.start_from))
@@ -93,8 +94,9 @@ class JobPlan:
 
     @property
     def title(self) -> str:
-        """The workload for people: operator and arguments."""
-        return " ".join([self.operator, *(f"{name}={value}" for name, value in self.arguments)])
+        """The workload for people: operator and arguments, and where if it is not here."""
+        words = [self.operator, *(f"{name}={value}" for name, value in self.arguments)]
+        return " ".join(words if self.hardware is None else [*words, "on", self.hardware])
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,11 @@ import numpy as np
 
 from explorer.allocation import Course, next_turn
 from explorer.comparison import beside_baseline
-from explorer.devices import devices_of
+from explorer.devices import FIRST, devices_of
 from explorer.disturbance import crowd_of
 from explorer.errors import DeviceLost, NothingValid, ServerLost
 from explorer.interrupted import PROGRAMS, SEEDS, Interrupted, acknowledged, seeds_text
+from explorer.measuring import Machines, Measuring
 from explorer.outcome import Outcome, kernel_of
 from explorer.plan import JobPlan, Plan
 from explorer.recorded import RecordedKernel, seeds_of
@@ -42,13 +43,18 @@ Missed = list[tuple[int, str]]
 
 
 def prepare(
-    plan: Plan, recordings: Sequence[Recording] = (), past: Interrupted | None = None
+    plan: Plan,
+    recordings: Sequence[Recording] = (),
+    past: Interrupted | None = None,
+    machines: Machines | None = None,
 ) -> tuple[Workload, ...]:
     """The workloads of a plan, checked; a UsageError names the job where there are several.
 
     With `recordings`, one for each job, they answer, so that the workloads are those recorded;
-    those of an interrupted run are as the store has them.
+    those of an interrupted run are as the store has them. With `machines` they are on these, of
+    which some may be missing: raises NoFarm.
     """
+    here = not recordings and machines is None
     found = []
     for number, job in enumerate(plan.jobs):
         try:
@@ -58,10 +64,12 @@ def prepare(
                 workload = past.workloads[number]
             else:
                 workload = job.workload()
-            if not recordings:
+            if machines is not None:
+                workload = _there(job, workload, machines)
+            if here:
                 workload.refuse_unmeasurable()
                 devices_of(job.devices, workload)
-            if not recordings and not number:
+            if here and not number:
                 begin_early(workload, job.seed, job.baseline, job.devices)
                 if job.model is None:
                     read_early(job.target)
@@ -73,6 +81,16 @@ def prepare(
             raise UsageError(f"job {number + 1} ({job.title}): {error}") from None
         found.append(workload)
     return tuple(found)
+
+
+def _there(job: JobPlan, workload: Workload, machines: Machines) -> Workload:
+    """The workload on other machines, which know what memory and devices they have."""
+    workload.program.refuse_void()
+    if job.devices != FIRST:
+        raise UsageError(
+            f"devices={job.devices!r}: they are this machine's; each worker of a farm has its own"
+        )
+    return machines.on(workload, job.hardware)
 
 
 def _refuse_wrong(job: JobPlan, workload: Workload, seeds: tuple[Schedule, ...] | None) -> None:
@@ -106,8 +124,10 @@ class Run:
         past: Interrupted | None = None,
         peaks: Sequence[Mapping[str, float]] = (),
         recordings: Sequence[Recording] = (),
+        machines: Machines | None = None,
     ) -> None:
         self._began = clock()
+        self._machines = machines
         self._clock = clock
         self._plan = plan
         self._workloads = workloads
@@ -172,7 +192,7 @@ class Run:
                 seed=job.seed,
                 model=job.model,
                 seeds=self._seeds[number],
-                measurer=Replayer(self._recordings[number]) if self._recordings else None,
+                measurer=self._measurer(number),
                 baseline=job.baseline,
                 devices=job.devices,
                 resume=self._past.pop(number, None),
@@ -181,6 +201,15 @@ class Run:
             )
             self._searches[number] = stack.enter_context(search)
         return self._searches[number]
+
+    def _measurer(self, number: int) -> Measuring | None:
+        """Who answers in the place of this machine; None if it does."""
+        if self._recordings:
+            return Replayer(self._recordings[number])
+        if self._machines is None:
+            return None
+        job = self._plan.jobs[number]
+        return self._machines.measurer(self._workloads[number], job.seed, job.baseline)
 
     def _facts(self, number: int) -> dict[str, object]:
         """What is kept with a job besides its own options."""

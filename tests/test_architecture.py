@@ -16,6 +16,8 @@ _HEAVY = {*_GPU, "cupy", "jinja2", "llvmlite", "networkx", "numpy", "scipy", "sq
 _HEAVY |= {
     "cryptography",
     "cuda",
+    "dask",
+    "distributed",
     "duckdb",
     "optuna",
     "psycopg",
@@ -40,6 +42,7 @@ _ALLOWED = {  # beside the standard library and themselves
         "jinja2",
         "markupsafe",  # of jinja2
         "optuna",  # an extra, of its adapter alone
+        "distributed",  # an extra, of the farm's engine alone
         "pytest",  # of the tests that strategies of other packages inherit
         *_GPU,
     },

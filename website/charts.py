@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from explorer.report.svg import Axis
-
-from explorer.report import svg
+from website import svg
+from website.svg import Axis
 
 WIDTH = 760.0
 _LETTER = 6.3  # pixels of a letter of a label

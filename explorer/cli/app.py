@@ -32,6 +32,7 @@ VERBS = (
     "show",
     "top",
     "jobs",
+    "farm",
     "compare",
     "train",
     "evaluate",

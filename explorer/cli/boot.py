@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _TARGET = "--target"
-_NO_SEARCH = ("--help", "--replay", "--resume", "--jobs")  # or one whose target stands elsewhere
+# no search, or one of a target that stands elsewhere, or on other machines
+_NO_SEARCH = ("--help", "--replay", "--resume", "--jobs", "--workers")
 
 
 def boot_for(arguments: Sequence[str]) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from explorer.budget import Budget
     from explorer.cli.progress import Display
     from explorer.interrupted import Interrupted
+    from explorer.measuring import Machines
     from explorer.plan import Plan
     from explorer.replay import Recording
     from explorer.result import JobResult, PlanResult
@@ -103,8 +104,15 @@ Out = Annotated[
     Path | None, typer.Option(help="folder to export the best kernel to, made if need be")
 ]
 
+WorkersOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS", help="measure on workers of this Dask scheduler: tcp://host:8786"
+    ),
+]
+
 # parameters that go with any others
-_ALWAYS = {"resume", "records", "out", "name", "plain", "form"}
+_ALWAYS = {"resume", "records", "out", "name", "plain", "form", "workers"}
 _OF_RANGES = {
     "operator", "words", "target", "trials", "seconds", "effort", "threads", "memory", "pin",
     "strategy", "seed", "model", "records", "baseline", "plain", "form",
@@ -141,6 +149,7 @@ def tune(
     replay: Replay = None,
     baseline: BaselineOption = True,
     devices: DevicesOption = "0",
+    workers: WorkersOption = None,
     out: Out = None,
     name: ExportName = None,
     plain: Plain = False,
@@ -162,8 +171,8 @@ def tune(
     given = _given(context)
     if replay is not None:
         why = "--replay answers from records and stores nothing"
-        _refuse_others(given, set(given) - {"jobs", "resume", "records"}, why)
-    output = _Output(out, name, plain, form, records)
+        _refuse_others(given, set(given) - {"jobs", "resume", "records", "workers"}, why)
+    output = _Output(out, name, plain, form, records, workers)
     if resume:
         return _resume(operator, given, output, operators or ())
     if operators:
@@ -210,6 +219,7 @@ class _Output:
     plain: bool
     form: Format
     records: str | None
+    workers: str | None
 
 
 def _resume(
@@ -255,13 +265,29 @@ def _search(
     past: Interrupted | None = None,
     recordings: Sequence[Recording] = (),
 ) -> int:
-    """Run a plan with its display, then print, export and choose the exit code."""
+    """Run a plan where it is to be measured, then print, export and choose the exit code."""
+    from explorer.job import machines_at, placed
+
+    with machines_at(output.workers) as machines:
+        on_them = plan if past is not None else placed(plan, machines)
+        found, workloads = _run(on_them, output, past, recordings, machines)
+    return _finish(found, output, workloads, recordings)
+
+
+def _run(
+    plan: Plan,
+    output: _Output,
+    past: Interrupted | None,
+    recordings: Sequence[Recording],
+    machines: Machines | None,
+) -> tuple[PlanResult, Sequence[Workload]]:
+    """Run a plan with its display; what was found, and of what."""
     from explorer.cli.interrupt import second_one_quits
     from explorer.cli.progress import Silence
     from explorer.job import run_plan
     from explorer.turns import prepare
 
-    workloads = prepare(plan, recordings, past)
+    workloads = prepare(plan, recordings, past, machines)
     _refuse_names(workloads, output)
     for recording in recordings if output.form is Format.text else ():
         print(recording_words(recording), flush=True)
@@ -269,17 +295,17 @@ def _search(
         if output.folder is not None:
             folder = _folder(output.folder, len(workloads), number, workload.program.name)
             refuse_unwritable_folder("--out", folder)
-    peaks = _peaks(workloads, measured=not recordings)
+    peaks = _peaks(workloads, machines, measured=not recordings)
     text = output.form is Format.text
     display = _display(plan, workloads, peaks, output.plain) if text else Silence()
     with second_one_quits(), display:
         found = run_plan(
             plan, store=output.records, progress=display.show, past=past, peaks=peaks,
-            recordings=recordings, workloads=workloads,
+            recordings=recordings, workloads=workloads, machines=machines,
         )  # fmt: skip
     if not recordings:
         _doubt_peaks(found, workloads, peaks)
-    return _finish(found, output, workloads, recordings)
+    return found, workloads
 
 
 def _doubt_peaks(
@@ -307,15 +333,20 @@ def _rooflines(
     )
 
 
-def _peaks(workloads: Sequence[Workload], measured: bool) -> list[dict[str, float]]:
-    """What the machine can do at most; what can be measured of it only if it is this one."""
+def _peaks(
+    workloads: Sequence[Workload], machines: Machines | None, measured: bool
+) -> list[dict[str, float]]:
+    """What the machines can do at most; what can be measured of them only where they measure."""
     from explorer.peaks import measured_peaks, stated_peaks
 
-    return [
-        stated_peaks(w.backend, w.hardware)
-        | (measured_peaks(w.target, w.hardware) if measured else {})
-        for w in workloads
-    ]
+    def found(workload: Workload) -> Mapping[str, float]:
+        if not measured:
+            return {}
+        if machines is not None:
+            return machines.peaks(workload)
+        return measured_peaks(workload.target, workload.hardware)
+
+    return [stated_peaks(w.backend, w.hardware) | dict(found(w)) for w in workloads]
 
 
 def _refuse_names(workloads: Sequence[Workload], output: _Output) -> None:
@@ -385,7 +416,7 @@ def _finish(
     if text:
         _print_end(found, files)
         if found.interrupted:
-            _print_interrupted(found, output.records, resumable=not recordings)
+            _print_interrupted(found, output, resumable=not recordings)
     else:
         _print_json(found, files, recordings)
     if found.interrupted:
@@ -452,8 +483,9 @@ def _print_end(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
         print(f"tilewright: {found.plan.jobs[number].title}: {why}", file=sys.stderr)
 
 
-def _print_interrupted(found: PlanResult, records: str | None, resumable: bool) -> None:
-    where = f" --records {records}" if records else ""
+def _print_interrupted(found: PlanResult, output: _Output, resumable: bool) -> None:
+    where = f" --records {output.records}" if output.records else ""
+    where += f" --workers {output.workers}" if output.workers else ""
     again = f"`tilewright tune --resume {found.results[0].job}{where}` goes on from it"
     kept = f"; what was measured is kept, {again}" if resumable else ""
     print(f"tilewright: interrupted{kept}", file=sys.stderr)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +19,7 @@ from explorer.settings import cache_limit, shared_cache
 
 FOLDERS = 256  # by the first two digits of a key; each has its share of the limit
 FRESH = 600.0  # seconds for which what was used stays, whatever the limit: it may be loaded yet
+_NAME = re.compile(r"[0-9a-f]{64}\.[a-z]{1,8}")
 _MAGIC = b"tilewright-object-2\n"
 _DIGEST = 32
 _ROOT = 0
@@ -45,6 +47,16 @@ def find_cached(cache_dir: Path, key: str, suffix: str) -> bytes | None:
         with suppress(OSError):
             return read_cached(path)
     return None
+
+
+def keep_file(cache_dir: Path, name: str, content: bytes) -> None:
+    """Keep a whole cache file of a machine of this kind; raises OSError for what is none."""
+    start = len(_MAGIC) + _DIGEST
+    if not _NAME.fullmatch(name) or content[:start] != _head(name, content[start:]):
+        raise OSError(f"{name!r} is no file of a cache")
+    path = cache_dir / name[:2] / name
+    if not _is_sound(path):
+        _write(path, content[start:], public=False)
 
 
 def _places(cache_dir: Path, key: str, suffix: str) -> list[Path]:

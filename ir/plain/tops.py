@@ -43,7 +43,7 @@ def top_kernels(values: Values, group: list[int], ways: Ways) -> tuple[PlainKern
 
 
 def _merging(
-    values: Values, block: Block, group: list[int], points: Point, op: Top, arg: int
+    values: Values, block: Block, group: list[int], points: dict[str, Name], op: Top, arg: int
 ) -> PlainKernel:
     """Blocks of the axis sorted and merged into what is held."""
     extent, size = values.program.axes[op.axis], values.program.axes[op.rank]

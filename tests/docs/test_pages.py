@@ -71,7 +71,7 @@ def test_every_verb_is_in_the_changelog() -> None:
 def test_the_command_and_its_extras_are_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["scripts"] == {"tilewright": "explorer.cli:main"}
-    extras = {"cuda12", "cuda13", "optuna", "postgres", "parquet", "share", "docs", "dev"}
+    extras = {"cuda12", "cuda13", "farm", "optuna", "postgres", "parquet", "share", "docs", "dev"}
     assert set(project["optional-dependencies"]) == extras
     assert set(project["optional-dependencies"]["docs"]) <= set(
         project["optional-dependencies"]["dev"]

@@ -29,7 +29,7 @@ class Seeds:
     def all(self) -> list[dict[str, Value]]:
         """Configurations that do well on many shapes, fitted to this program."""
         if self.kernel.roles.inner:
-            shapes = (
+            shapes: tuple[tuple[int, int, int], ...] = (
                 (128, 2, 128), (128, 2, 176), (128, 2, 64), (192, 3, 128), (64, 1, 64),
                 (192, 3, 64),
             )  # fmt: skip

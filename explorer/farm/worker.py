@@ -1,0 +1,59 @@
+"""What a Dask worker is told when it starts (`dask worker --preload explorer.farm.worker`).
+
+It offers what its `--resources` name (`cpu=1`, `cuda=1`) under a tag that is that of its machine's
+kind, so that a task finds no worker whose times would not compare, and one that is started again in
+the place of another takes its place at once. Dask gives its worker; nothing of Dask is imported.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from explorer.farm.bench import Artifact, Bench
+from explorer.farm.kinds import Described, Versions, tag_of
+from explorer.farm.station import close_station, station_of
+from ir.errors import TilewrightError
+from ir.target import get_backend, target_names
+
+PRELOAD = __name__
+_LOG = logging.getLogger(__name__)
+
+
+def dask_setup(worker: Any) -> None:
+    """Add tags to the worker's resources, before its scheduler hears of them."""
+    resources = worker.state.total_resources
+    for target in [name for name in target_names() if name in resources]:
+        try:
+            tag = tag_of(target)
+        except TilewrightError as error:
+            _LOG.error("target %s cannot be offered: %s", target, error)
+            continue
+        resources[tag] = worker.state.nthreads
+        worker.state.available_resources[tag] = worker.state.nthreads
+
+
+def dask_teardown(worker: Any) -> None:
+    """End what measures."""
+    close_station(str(worker.name))
+
+
+def code_of(bench: Bench, kernels: Sequence[str], dask_worker: Any) -> tuple[Artifact, ...]:
+    """What this worker compiled of those kernels."""
+    return station_of(str(dask_worker.name)).code(bench, kernels)
+
+
+def describe(target: str, threads: int | None, dask_worker: Any) -> Described:
+    """What this worker measures for a target with so many threads, or why nothing."""
+    versions, name = Versions.here(target), str(dask_worker.name)
+    resources, slots = dask_worker.state.total_resources, dask_worker.state.nthreads
+    if target not in resources:
+        return Described(versions, name=name, why=f"it was started without --resources {target}=1")
+    try:
+        tag, hardware = tag_of(target), get_backend(target).hardware(threads)
+    except TilewrightError as error:
+        return Described(versions, name=name, why=str(error))
+    if tag not in resources:
+        return Described(versions, name=name, why=f"it was started without --preload {PRELOAD}")
+    return Described(versions, hardware, tag, slots, name)
