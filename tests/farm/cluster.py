@@ -19,7 +19,7 @@ PRELOAD = ("--preload", "explorer.farm.worker")
 CPU = ("--resources", "cpu=1", *PRELOAD)
 START = 60.0  # seconds for a process to be there, on a busy machine
 _QUIET = {
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "5s",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "30s",
     "DASK_DISTRIBUTED__WORKER__MEMORY__TERMINATE": "False",
 }
 
