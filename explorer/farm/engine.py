@@ -77,6 +77,10 @@ def carry_out(topic: str, key: str, method: str, *arguments: Any) -> Any:
     return found
 
 
+# what Dask raises for an address that is none, or where nobody answers
+_REFUSED = (OSError, ValueError, TypeError, ImportError, RuntimeError, AssertionError)
+
+
 class Engine:
     """A client of the scheduler at `address`. Raises NoFarm where none answers.
 
@@ -100,7 +104,7 @@ class Engine:
                 self._client: Any = connect(
                     address, timeout=CONNECT, set_as_default=False, name="tilewright"
                 )
-        except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
+        except _REFUSED as error:
             said = shortened(str(error).splitlines()[0] if str(error) else repr(error))
             raise NoFarm(
                 f"{address}: no Dask scheduler answers there ({said}); `tilewright farm` says how "

@@ -80,6 +80,8 @@ def _still(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("run_plan", "run_schedule", "run_beside_library"):
         monkeypatch.setattr(f"explorer.job.{name}", nothing)
     monkeypatch.setattr("explorer.cli.doctor._workers", lambda: _fine())
+    monkeypatch.setattr("explorer.cli.watch._serve", nothing)
+    monkeypatch.setattr("explorer.farm.engine.CONNECT", 0.2)
     monkeypatch.setattr("explorer.cli.app.app", COMMAND.main)  # made once, not for each line
 
 

@@ -208,15 +208,22 @@ def test_a_port_that_is_taken_is_one_line(
 def test_it_serves_until_ctrl_c(store: Path) -> None:
     """On loopback unless asked otherwise; ending it so is no failure."""
     words = ["watch", "--records", str(store), "--port", "0"]
-    code = "import sys; from explorer.cli import main; sys.argv[1:] = %r; main()" % words  # noqa: UP031
+    code = (
+        "import signal, sys; from explorer.cli import main; "
+        "signal.signal(signal.SIGINT, signal.default_int_handler); "  # a shell's `&` ignores it
+        f"sys.argv[1:] = {words!r}; main()"
+    )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout is not None
-        line = run.stdout.readline()
-        found = re.search(r"at http://127\.0\.0\.1:(\d+)/; Ctrl-C ends it", line)
-        assert found, line
-        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=20)
-        connection.request("GET", "/api/jobs")
-        assert len(json.loads(connection.getresponse().read())["jobs"]) == 3
-        run.send_signal(signal.SIGINT)
-        assert run.wait(30) == 0
-        assert run.stdout.read() == "no longer served\n"
+        try:
+            assert run.stdout is not None
+            line = run.stdout.readline()
+            found = re.search(r"at http://127\.0\.0\.1:(\d+)/; Ctrl-C ends it", line)
+            assert found, line
+            connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=20)
+            connection.request("GET", "/api/jobs")
+            assert len(json.loads(connection.getresponse().read())["jobs"]) == 3
+            run.send_signal(signal.SIGINT)
+            assert run.wait(60) == 0
+            assert run.stdout.read() == "no longer served\n"
+        finally:
+            run.kill()
