@@ -6,6 +6,7 @@ errors; it knows nothing of what tasks measure.
 
 from __future__ import annotations
 
+import gc
 import logging
 import pickle
 import threading
@@ -81,6 +82,17 @@ def carry_out(topic: str, key: str, method: str, *arguments: Any) -> Any:
 _REFUSED = (OSError, ValueError, TypeError, ImportError, RuntimeError, AssertionError)
 
 
+def _connected(connect: Callable[..., Any], address: str) -> tuple[Any, str]:
+    """A client of the scheduler there, or none and what was said instead."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # versions that matter are compared by us
+            made = connect(address, timeout=CONNECT, set_as_default=False, name="tilewright")
+    except _REFUSED as error:
+        return None, shortened(str(error).splitlines()[0] if str(error) else repr(error))
+    return made, ""
+
+
 class Engine:
     """A client of the scheduler at `address`. Raises NoFarm where none answers.
 
@@ -96,20 +108,14 @@ class Engine:
             import distributed
         except ImportError:
             raise NoFarm(_INSTALL) from None
-        connect: Any = distributed.Client
         logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # we say it in one line
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # versions that matter are compared by us
-                self._client: Any = connect(
-                    address, timeout=CONNECT, set_as_default=False, name="tilewright"
-                )
-        except _REFUSED as error:
-            said = shortened(str(error).splitlines()[0] if str(error) else repr(error))
+        self._client, said = _connected(distributed.Client, address)
+        if said:
+            gc.collect()  # a client that failed closes when it goes: not while another one starts
             raise NoFarm(
                 f"{address}: no Dask scheduler answers there ({said}); `tilewright farm` says how "
                 "to start one"
-            ) from None
+            )
         self._client.subscribe_topic(self._topic, self._told)
 
     def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
