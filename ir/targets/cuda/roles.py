@@ -9,7 +9,7 @@ from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
-from ir.stages import is_reduction
+from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.computed import (
     TYPES,
     Walk,
@@ -239,7 +239,7 @@ def _check(
         _plain(program, [product.a, product.b])
         if set(product.over) & set(walked) or volume(program, product.over) > HELD:
             raise Refusal("inner", f"{product.over} is too long to be held")
-        if set(product.columns) != set(walked):
+        if set(product.columns) != set(walked) or _walks_beside(program, outer, walked):
             raise Refusal("inner", "the inner product's columns are not what is walked")
     if inner and volume(program, columns) > WIDEST:
         raise Refusal("columns", f"{columns} is too wide for registers")
@@ -249,6 +249,15 @@ def _check(
             raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
         if isinstance(node.op, Store) and not set(node.axes) <= kept:
             raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
+
+
+def _walks_beside(program: Program, outer: list[Product], walked: tuple[str, ...]) -> bool:
+    """Whether several axes are walked, and more than products goes along them: points behind the
+    end of one are zeros in products, and counted in other reductions."""
+    products = {product.position for product in outer}
+    others = (n for n in range(len(program.nodes)) if n not in products)
+    sums = (n for n in others if is_reduction(program.nodes[n]))
+    return len(walked) > 1 and any({*walked} & {*reduced_axes(program.nodes[n])} for n in sums)
 
 
 def _check_walk(roles: Roles) -> None:
