@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from explorer.baseline import Baseline
 from explorer.bound import Bound
-from explorer.errors import FarmLost, Uncheckable, WorkerError
+from explorer.errors import FarmLost, NoFarm, Uncheckable, WorkerError
 from explorer.farm.bench import Artifact, Bench, Reading, Trouble, texts_of
 from explorer.farm.engine import Broken, Done, Gone, Lost, Result
 from explorer.farm.kinds import Kind
@@ -281,7 +281,10 @@ class FarmMeasurer:
         kernels = tuple(k for s in schedules if (k := self._kernel_of.get(s.key)) is not None)
         if not kernels:
             return ()
-        answers = self._engine.ask_all(code_of, self._bench, kernels).values()
+        try:
+            answers = self._engine.ask_all(code_of, self._bench, kernels).values()
+        except NoFarm as error:
+            raise FarmLost(f"{error}; what was measured is kept") from None
         files = [file for answer in answers if isinstance(answer, tuple) for file in answer]
         return tuple({file.name: file for file in files}.values())
 

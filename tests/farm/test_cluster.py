@@ -101,6 +101,7 @@ def test_the_command_line_on_real_workers(
     """One that measures, one that was started without the preload; then their scheduler dies."""
     monkeypatch.setattr("explorer.farm.farm.Farm.peaks", lambda *_: {})
     monkeypatch.setattr("explorer.finals.ROUNDS", 1)
+    monkeypatch.setattr("explorer.search.TOGETHER", 0.0)  # each trial is told at once
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "r.db"))
     monkeypatch.chdir(tmp_path)
 
@@ -168,7 +169,7 @@ def _dies_and_is_resumed(cluster: Cluster, path: Path) -> None:
 
     with pytest.raises(FarmLost) as raised:
         explorer.tune(
-            "matmul", m=24, n=24, k=24, seed=1, trials=40, baseline=False, store=path,
+            "matmul", m=24, n=24, k=24, seed=1, trials=400, baseline=False, store=path,
             workers=cluster.address, progress=stop,
         )  # fmt: skip
     assert cli.exit_code(raised.value) == cli.EXIT_LOST
@@ -177,7 +178,18 @@ def _dies_and_is_resumed(cluster: Cluster, path: Path) -> None:
         stopped = store.jobs()[-1]
         kept = list(store.records(job=stopped.id))
     assert stopped.state == "stopped"
-    assert 3 <= len(kept) < 40
-    (result,) = explorer.resume(stopped.id, store=path).results
-    assert result.trials == 40
+    assert 3 <= len(kept) < 400
+    resumed = explorer.resume(stopped.id, store=path, progress=_ends_at(len(kept) + 4))
+    (result,) = resumed.results
+    assert result.trials >= len(kept) + 4
     assert result.resumed == len(kept)
+
+
+def _ends_at(trial: int) -> Callable[[Progress], None]:
+    """Ctrl-C once so many trials are there."""
+
+    def progress(told: Progress) -> None:
+        if told.trial >= trial:
+            raise KeyboardInterrupt
+
+    return progress
