@@ -185,11 +185,10 @@ class Search:
         """Measure up to `count` candidates; each pair is in the store when it is yielded.
 
         What ends within `TOGETHER` of a commit waits for the next one, and is yielded then; a
-        strategy is told of what is stored. A schedule whose kernel ran
-        before is no candidate: the strategy is told that kernel's outcome and asked again. Nothing
-        is yielded once it has no more to propose. What other searches measure is waited for
-        `patience` (seconds) at most. `ahead` is how many candidates more may be chosen and compiled
-        meanwhile, for the next step.
+        strategy is told of what is stored. A schedule whose kernel ran before is no candidate: the
+        strategy is told that kernel's outcome and asked again. Nothing is yielded once it has no
+        more to propose. What other searches measure is waited for `patience` (seconds) at most.
+        `ahead` is how many candidates more may be chosen and compiled meanwhile, for the next step.
         """
         whole = False
         try:
