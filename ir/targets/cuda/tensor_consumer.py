@@ -358,11 +358,18 @@ class TensorBody(TileBody):
             for half in ("0", "1"):
                 inner = Point({**point.digits, pair: half})
                 memo: dict[int, str] = {}
-                values.append(e.scalar(root, inner, memo))
+                values.append(self._within(e.scalar(root, inner, memo), dtype, inner))
             index = _linear(rest, point.digits)
             per_block = steps * 4
             where = f"[({index}) / {per_block}][({index}) / 4 % {steps}][({index}) % 4]"
             e.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
+
+    def _within(self, value: str, dtype: str, point: Point) -> str:
+        """A computed operand's value, or 0 behind the end of what is walked, where the other
+        operand is 0: it may be infinite there."""
+        inside = self.e.inside((self.plan.roles.main_walk,), point)
+        zero = scalars.convert("0.0f", "f32", dtype)
+        return f"({inside} ? {value} : {zero})" if inside else value
 
     def close(self, position: int, state: Fragment) -> None:
         if position not in self.t.outer:
