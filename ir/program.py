@@ -9,7 +9,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -115,6 +115,10 @@ class Program:
     def __hash__(self) -> int:
         """Of little: caches ask often, and what is equal here differs early in a comparison."""
         return hash((self.name, self.extents, len(self.tensors), len(self.nodes)))
+
+    def __getstate__(self) -> dict[str, object]:
+        """What it is made of: what was derived may be growing in another thread."""
+        return {part.name: getattr(self, part.name) for part in fields(self)}
 
     @cached_property
     def axes(self) -> dict[str, int]:

@@ -77,9 +77,30 @@ class Room:
                 yield program, halved
 
 
-def cases(small: bool, room: Room | None = None) -> dict[str, Row]:
-    """Rows by operator: the first setting of a real model, or the small one."""
-    room, found = room or Room(), {}
+def listed(path: Path) -> dict[str, Row]:
+    """Rows by label of a file: each with `operator`, `family` and `arguments`.
+
+    An operator of programs.py is written as its name behind a colon. `against` are texts in the
+    names of the peers that it is compared with.
+    """
+    found = json.loads(path.read_text())
+    for row in found.values():
+        row.setdefault("setting", "")
+    return dict(found)
+
+
+def operator_of(name: str, case: Row) -> str:
+    """The operator of a row, as `tune` wants it."""
+    operator: str = case.get("operator", name)
+    return f"{HERE / 'programs.py'}{operator}" if operator.startswith(":") else operator
+
+
+def cases(given: argparse.Namespace) -> dict[str, Row]:
+    """Rows by operator: the first setting of a real model, or the small one; or those of a file."""
+    if given.cases:
+        return listed(given.cases)
+    room, small = Room(given.most_operations, given.most_bytes), given.small
+    found = {}
     for family in families():
         for operator in family.operators:
             settings = settings_of(operator)
@@ -96,7 +117,8 @@ class Rows:
     """The rows of one target, written whole after every change."""
 
     def __init__(self, given: argparse.Namespace) -> None:
-        self.path = given.out / f"corpus-{given.target}{'-small' if given.small else ''}.json"
+        stem = given.cases.stem if given.cases else "corpus"
+        self.path = given.out / f"{stem}-{given.target}{'-small' if given.small else ''}.json"
         kept = json.loads(self.path.read_text()) if self.path.exists() else {}
         self.rows: dict[str, Row] = kept.get("rows", {})
         self.head: Row = kept.get("header", {})
@@ -137,7 +159,7 @@ def header(target: str) -> Row:
 def wanted(given: argparse.Namespace, rows: Rows, done: str) -> dict[str, Row]:
     """The cases of this call that have no `done` yet."""
     found = {}
-    for name, case in cases(given.small, Room(given.most_operations, given.most_bytes)).items():
+    for name, case in cases(given).items():
         if given.only and not any(text in name for text in given.only):
             continue
         if given.again or done not in rows.rows.get(name, {}):
@@ -152,7 +174,12 @@ def search(given: argparse.Namespace, rows: Rows) -> None:
     def one(name: str, case: Row) -> None:
         if time.monotonic() + given.seconds > until:
             return
-        words = ["searching.py", name, json.dumps(case["arguments"]), given.target]
+        words = [
+            "searching.py",
+            operator_of(name, case),
+            json.dumps(case["arguments"]),
+            given.target,
+        ]
         with slots.taken() as processors:
             limit = given.seconds + GRACE
             row = alone([*words, str(given.seconds)], limit, processors, "no_schedule")
@@ -172,7 +199,7 @@ def compile_peers(given: argparse.Namespace, rows: Rows) -> None:
     def one(name: str, case: Row) -> None:
         if time.monotonic() > until:
             return
-        request = {"name": name, "only_compile": True, **case, **_how(given)}
+        request = {"name": operator_of(name, case), "only_compile": True, **case, **_how(given)}
         request["compile_seconds"] *= PATIENCE
         with slots.taken() as processors:
             worker = Worker("timing.py", given.target, processors)
@@ -200,7 +227,7 @@ def time_all(given: argparse.Namespace, rows: Rows) -> None:
             break
         if "setting" not in row:
             continue  # not searched yet
-        request = {"name": name, **row, **_how(given)}
+        request = {"name": operator_of(name, row), **row, **_how(given)}
         request["schedule"] = row.get("schedule")
         if worker is None or not worker.alive:
             worker = renewed(worker, given.target)
@@ -232,6 +259,7 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("--most-bytes", type=float, default=math.inf, help="of its operands")
     words.add_argument("--small", action="store_true", help="small extents")
     words.add_argument("--budget", type=float, default=float("inf"), help="seconds of this call")
+    words.add_argument("--cases", type=Path, help="a file of other cases, such as graphs.json")
     words.add_argument("--again", action="store_true", help="also rows that are there")
     words.add_argument("--cpus", default="", help="processors to keep to, such as 0-9,12")
     words.add_argument("--compile-seconds", type=float, default=20.0, help="0: compile no peer")
@@ -252,10 +280,11 @@ def main() -> None:
     )
     if given.step == "search":
         rows.head |= {"searched_by": " ".join(["corpus.py", *sys.argv[1:]])}
-    known = cases(given.small)
+    known = cases(given)
     rows.rows = {name: rows.rows[name] for name in known if name in rows.rows}
     rows.write()
-    rows.path.with_suffix(".md").write_text(page(rows.head, known | rows.rows))
+    title = "Programs whose graph is searched" if given.cases else "Every operator at real extents"
+    rows.path.with_suffix(".md").write_text(page(title, rows.head, known | rows.rows))
 
 
 if __name__ == "__main__":

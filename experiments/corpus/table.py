@@ -26,10 +26,10 @@ def _trouble(row: Row) -> str:
     return "; ".join(str(row[name]) for name in names if row.get(name))
 
 
-def page(head: Row, rows: Mapping[str, Row]) -> str:
+def page(title: str, head: Row, rows: Mapping[str, Row]) -> str:
     """Markdown."""
     lines = [
-        "# Every operator at real extents", "",
+        f"# {title}", "",
         f"{head.get('hardware', 'not timed yet')}, {head.get('versions', '')}, "
         f"{head.get('date', '')}.", "", *_summary(rows), "",
         "The bound is the roofline: the operations that the program states over the machine's rate "

@@ -118,7 +118,10 @@ class Peers:
             from packs import more_plans
 
             found += more_plans(request["name"], tensors, request["arguments"], request["packs"])
-        return found
+        wanted = request.get("against")
+        if not wanted:
+            return [plan for plan in found if not plan.part]
+        return [plan for plan in found if any(text in plan.name for text in wanted)]
 
     def best(self) -> tuple[int, Plan, Side] | None:
         """Its number among all plans, itself as it is called, and a side of the first set."""

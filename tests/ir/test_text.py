@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import re
 from dataclasses import dataclass
@@ -27,6 +28,15 @@ def test_every_program_round_trips(program: Program) -> None:
     assert again == program
     assert to_text(again) == text
     assert again.key == program.key
+
+
+def test_a_pickled_program_has_nothing_that_was_derived() -> None:
+    """Another thread may be deriving it: what pickles a growing dictionary fails."""
+    program = load_operator("softmax").build(m=7, n=65)
+    bare = pickle.dumps(program)
+    assert program.flops and program.graph and program.key
+    assert len(pickle.dumps(program)) == len(bare)
+    assert pickle.loads(bare) == program
 
 
 def test_the_text_is_what_the_page_says() -> None:

@@ -30,7 +30,8 @@ class Plan:
     `tensors` are inputs, or what is made of weights once: that is not timed. `fused` peers are
     made of several ops, which a compiler may fuse; if `only`, they make no sense otherwise. What
     is not `captured` waits for the device on the way, so that it cannot be in a graph; what is not
-    `checked` does not read tables that are inputs of the operator, and random in measurements.
+    `checked` does not read tables that are inputs of the operator, and random in measurements. What
+    does a `part` of the work is compared with only where that is asked for.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Plan:
     only: bool = False
     captured: bool = True
     checked: bool = True
+    part: bool = False
 
     def run(self) -> Result:
         return self.function(*self.tensors)
@@ -69,9 +71,10 @@ def filled(operator: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def plans(operator: str, tensors: Tensors, arguments: Mapping[str, Any]) -> list[Plan]:
     """The plans for an operator on tensors of its inputs; none if torch has nothing like it."""
-    if operator not in PEERS:
+    name = operator.rpartition(":")[2]  # of FILE.py:NAME
+    if name not in PEERS:
         return []
-    found = PEERS[operator](tensors, SimpleNamespace(**filled(operator, arguments)))
+    found = PEERS[name](tensors, SimpleNamespace(**filled(operator, arguments)))
     return [found] if isinstance(found, Plan) else list(found)
 
 

@@ -61,11 +61,12 @@ def gated(x: Tensors, a: Arguments) -> Iterator[Plan]:
 
 
 @peer("lora_matmul")
-def lora(x: Tensors, a: Arguments) -> Plan:
+def lora(x: Tensors, a: Arguments) -> Iterator[Plan]:
     def function(t: Tensor, w: Tensor, down: Tensor, up: Tensor) -> Tensor:
         return torch.addmm(t @ w, t @ down, up, alpha=a.scale)
 
-    return Plan("torch, three products", function, tuple(x[n] for n in ("X", "W", "A", "B")))
+    yield Plan("torch, three products", function, tuple(x[n] for n in ("X", "W", "A", "B")))
+    yield Plan("X W alone", lambda t, w: t @ w, (x["X"], x["W"]), checked=False, part=True)
 
 
 @peer("mlp")
