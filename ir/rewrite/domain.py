@@ -3,7 +3,8 @@
 For `where(condition, x, y)` inside the body of a reduction, the body is evaluated symbolically with
 y in its place. If that gives the identity of the reduction, points where the condition fails
 contribute nothing, and a backend may skip them. The same goes for x, where the condition holds.
-Values that no mask replaces are taken to be finite.
+Values that no mask replaces are taken to be finite. Whole numbers that are read from a tensor, such
+as the length of a sequence, are terms of a condition as axes are: its `reads`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from ir.dtypes import is_float
+from ir.ops.load import Load
 from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Now, Reduce
 from ir.program import Node, Program
@@ -22,14 +24,22 @@ from ir.rewrite.analysis import combined_axes
 from ir.scalar import COMBINES, scalar_function
 
 Terms = tuple[tuple[str, int], ...]
+Reads = tuple[tuple[int, int], ...]
+Key = tuple[Terms, Reads]
+_READ = ("i32", "i64")  # types of whole numbers that conditions may read
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Sum of coefficient * axis + constant >= 0."""
+    """Sum of coefficient * axis, of coefficient * what node `read` reads, and constant >= 0."""
 
     terms: Terms
     constant: int
+    reads: Reads = ()
+
+    def varies(self, axis: str) -> bool:
+        """Whether other points than those of `axis` decide where it holds."""
+        return bool(self.reads) or any(name != axis for name, _ in self.terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,34 +54,38 @@ class Mask:
 @lru_cache(maxsize=4096)
 def live_range(program: Program, axis: str) -> tuple[Condition, ...]:
     """Conditions that must all hold for a point of `axis` to matter to any reduction over it."""
-    common: dict[Terms, int] | None = None
+    common: dict[Key, int] | None = None
     for position, node in enumerate(program.nodes):
         if axis in combined_axes(node):
             found = _body_conditions(program, position, axis)
             common = found if common is None else _either(common, found)
-    return tuple(Condition(terms, constant) for terms, constant in sorted((common or {}).items()))
+    return tuple(
+        Condition(terms, constant, reads)
+        for (terms, reads), constant in sorted((common or {}).items())
+    )
 
 
-def _either(left: dict[Terms, int], right: dict[Terms, int]) -> dict[Terms, int]:
+def _either(left: dict[Key, int], right: dict[Key, int]) -> dict[Key, int]:
     """What holds where one or the other does: of two bounds in one direction, the weaker."""
     return {terms: max(left[terms], right[terms]) for terms in left if terms in right}
 
 
-def _body_conditions(program: Program, position: int, axis: str) -> dict[Terms, int]:
+def _body_conditions(program: Program, position: int, axis: str) -> dict[Key, int]:
     node = program.nodes[position]
     kind = node.op.kind if isinstance(node.op, (Reduce, Carry)) else "sum"
     body = node.args[:1] if isinstance(node.op, Carry) else node.args
-    found: dict[Terms, int] = {}
+    found: dict[Key, int] = {}
     for mask in _masks(program, body, axis):
         fold = _Fold(program, mask, axis)
         values = [fold.value(arg) for arg in body]
         if _is_identity(values[0] if len(values) == 1 else _apply("mul", values), kind):
             condition = program.nodes[mask.node].args[0]
             for bound in _conjuncts(program, condition, mask.outside == 2):
+                key = bound.terms, bound.reads
                 axes = {name for name, _ in bound.terms}
-                if axis in axes and not axes & mask.inner:
-                    known = found.get(bound.terms, bound.constant)
-                    found[bound.terms] = min(known, bound.constant)
+                read = {name for node, _ in bound.reads for name in program.nodes[node].axes}
+                if axis in axes - read and not (axes | read) & mask.inner:
+                    found[key] = min(found.get(key, bound.constant), bound.constant)
     return found
 
 
@@ -211,26 +225,55 @@ def sufficient(program: Program, position: int) -> tuple[Condition, ...] | None:
     return tuple(_bound(program, low, high, int(function == "lt"))) or None
 
 
+@dataclass(frozen=True, slots=True)
+class _Affine:
+    """Coefficients of axes and of what nodes read, and a constant."""
+
+    terms: dict[str, int]
+    reads: dict[int, int]
+    constant: int
+
+    @property
+    def known(self) -> bool:
+        return not self.terms and not self.reads
+
+    def times(self, scale: int) -> _Affine:
+        return _Affine(
+            {axis: c * scale for axis, c in self.terms.items()},
+            {node: c * scale for node, c in self.reads.items()},
+            self.constant * scale,
+        )
+
+    def plus(self, other: _Affine) -> _Affine:
+        terms, reads = dict(self.terms), dict(self.reads)
+        for axis, c in other.terms.items():
+            terms[axis] = terms.get(axis, 0) + c
+        for node, c in other.reads.items():
+            reads[node] = reads.get(node, 0) + c
+        return _Affine(terms, reads, self.constant + other.constant)
+
+
 def _bound(program: Program, low: int, high: int, gap: int) -> list[Condition]:
     """low + gap <= high, between whole numbers."""
     left, right = _affine(program, low), _affine(program, high)
     if left is None or right is None:
         return []
-    terms = dict(right[0])
-    for axis, coefficient in left[0].items():
-        terms[axis] = terms.get(axis, 0) - coefficient
-    kept = tuple(sorted((a, c) for a, c in terms.items() if c))
-    return [Condition(kept, right[1] - left[1] - gap)]
+    apart = right.plus(left.times(-1))
+    terms = tuple(sorted((a, c) for a, c in apart.terms.items() if c))
+    reads = tuple(sorted((n, c) for n, c in apart.reads.items() if c))
+    return [Condition(terms, apart.constant - gap, reads)]
 
 
-def _affine(program: Program, position: int) -> tuple[dict[str, int], int] | None:
-    """A whole-numbered expression as coefficients and a constant."""
+def _affine(program: Program, position: int) -> _Affine | None:
+    """A whole-numbered expression."""
     node = program.nodes[position]
     if isinstance(node.op, Iota):
-        return {node.op.axis: 1}, 0
+        return _Affine({node.op.axis: 1}, {}, 0)
     if isinstance(node.op, Constant):
         whole = math.isfinite(node.op.value) and node.op.value == int(node.op.value)
-        return ({}, int(node.op.value)) if whole else None
+        return _Affine({}, {}, int(node.op.value)) if whole else None
+    if isinstance(node.op, Load):
+        return _Affine({}, {position: 1}, 0) if node.dtype in _READ else None
     if isinstance(node.op, Cast) and node.dtype in ("i32", "f32", "f64"):
         return _affine(program, node.args[0])
     if not isinstance(node.op, Map) or node.op.function not in ("add", "sub", "mul"):
@@ -239,12 +282,7 @@ def _affine(program: Program, position: int) -> tuple[dict[str, int], int] | Non
     if left is None or right is None:
         return None
     if node.op.function == "mul":
-        if left[0] and right[0]:
+        if not left.known and not right.known:
             return None
-        scale, other = (left[1], right) if not left[0] else (right[1], left)
-        return {a: c * scale for a, c in other[0].items()}, other[1] * scale
-    sign = 1 if node.op.function == "add" else -1
-    terms = dict(left[0])
-    for axis, coefficient in right[0].items():
-        terms[axis] = terms.get(axis, 0) + sign * coefficient
-    return terms, left[1] + sign * right[1]
+        return right.times(left.constant) if left.known else left.times(right.constant)
+    return left.plus(right.times(1 if node.op.function == "add" else -1))

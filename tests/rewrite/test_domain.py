@@ -128,3 +128,31 @@ def test_streaming_keeps_the_bounds() -> None:
         return reduce("sum", exp(scores - reduce("max", scores, k)), k)
 
     assert live_range(built(body), "k") == live_range(stream(built(body)), "k") == (CAUSAL,)
+
+
+def lengths_of(read: Callable[[Graph, Axis, Axis], Tile]) -> Program:
+    graph = Graph("lengths")
+    q, k = graph.axes(q=6, k=9)
+    inside = graph.iota(k) < read(graph, q, k)
+    graph.output("out", reduce("sum", where(inside, graph.input("x", (q, k), "f64"), 0.0), k))
+    return graph.program()
+
+
+def test_a_length_that_is_read_is_a_term() -> None:
+    program = lengths_of(lambda g, q, k: g.input("n", (q,), "i32") + 1)
+    (condition,) = live_range(program, "k")
+    assert (condition.terms, condition.constant) == ((("k", -1),), 0)
+    ((node, coefficient),) = condition.reads
+    assert (program.nodes[node].op.name, coefficient) == ("load", 1)
+    assert condition.varies("k")
+
+
+def test_what_is_read_at_each_point_is_no_bound() -> None:
+    assert live_range(lengths_of(lambda g, q, k: g.input("n", (k,), "i32")), "k") == ()
+
+
+def test_what_is_read_as_a_fraction_is_no_bound() -> None:
+    def read(g: Graph, q: Axis, k: Axis) -> Tile:
+        return g.input("n", (q,), "f32")
+
+    assert live_range(lengths_of(read), "k") == ()

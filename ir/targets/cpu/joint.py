@@ -98,6 +98,8 @@ class JointCosts:
         found = np.ones(self.rows_count)
         for axis in self._reduced:
             for condition in live_range(self.staged.program, axis):
+                if condition.reads:
+                    continue
                 terms = dict(condition.terms)
                 if abs(terms.get(axis, 0)) == 1 and axis in self.regions.inner:
                     found = np.minimum(found, self._share(axis, terms, condition.constant))

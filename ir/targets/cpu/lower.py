@@ -67,7 +67,8 @@ class Lowering:
         self.open: dict[Loop, Index] = {}
         self.pads = pads_of(self.program)
         self.conditions: Mapping[str, tuple[Condition, ...]] = {
-            axis: tuple(live_range(self.program, axis)) for axis in self._reduced()
+            axis: tuple(c for c in live_range(self.program, axis) if not c.reads)
+            for axis in self._reduced()
         }
         self.bases = {id(b): self._base(b) for b in all_buffers(plan)}
         self.pad_bases = self._place_pads()

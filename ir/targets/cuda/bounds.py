@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
 from ir.ops.map import Map
 from ir.rewrite.domain import Condition, live_range, sufficient
 from ir.targets.cuda.evaluate import Evaluator
+
+_FAR = 1 << 30  # of what is read: what is added to it does not overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,4 +89,39 @@ def _extreme(evaluator: Evaluator, condition: Condition, axis: str, least: bool)
         reach = tile - 1 if (coefficient > 0) != least else 0
         point = f"min({origin} + {reach}, {extent - 1})" if reach else origin
         parts.append(f"{point} * {coefficient}")
+    for position, coefficient in condition.reads:
+        value = _read(evaluator, position)
+        if value is None or abs(coefficient) != 1 or evaluator.nodes[position].dtype != "i32":
+            return None
+        parts.append(f"min(max({value}, {-_FAR}), {_FAR}) * {coefficient}")
     return f"({' + '.join(parts)})"
+
+
+def _read(evaluator: Evaluator, position: int) -> str | None:
+    """The whole number that a load reads, where it is the same in all of a tile."""
+    node, program = evaluator.nodes[position], evaluator.program
+    assert isinstance(node.op, Load)
+    if node.op.fill is not None:
+        return None
+    for axis in node.axes:
+        if axis in evaluator.looped or min(evaluator.tiles[axis], program.axes[axis]) > 1:
+            return None
+    parts = []
+    access = evaluator.access(position)
+    for dimension in access.dimensions:
+        at = [f"{evaluator.origins.get(axis, '0')} * {c}" for axis, c in dimension.terms]
+        at.append(str(dimension.constant))
+        if dimension.gather is not None:
+            found = _index(evaluator, node.args[dimension.gather])
+            if found is None:
+                return None
+            at.append(found)
+        parts.append(f"(i64)({' + '.join(at)}) * {dimension.stride}")
+    return f"(i32){access.tensor}[{' + '.join(parts) or '0'}]"
+
+
+def _index(evaluator: Evaluator, position: int) -> str | None:
+    """A place that is itself read."""
+    node = evaluator.nodes[position]
+    whole = dtype_of(node.dtype).kind in ("int", "uint") and dtype_of(node.dtype).bits >= 8
+    return _read(evaluator, position) if isinstance(node.op, Load) and whole else None

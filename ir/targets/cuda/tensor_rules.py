@@ -320,8 +320,8 @@ class TensorRules(TensorLayouts):
     @cached_property
     def _walk_varies(self) -> bool:
         """Whether tiles walk different numbers of blocks, so that clusters cannot share them."""
-        found = (live_range(self.program, axis) for axis in self.roles.walked)
-        return any(len(condition.terms) > 1 for ranges in found for condition in ranges)
+        walked = self.roles.walked
+        return any(one.varies(axis) for axis in walked for one in live_range(self.program, axis))
 
     def _lines_split(self, columns: Columns, operand: int, peers: Any) -> Any:
         first: Any = np.ones(columns.rows, dtype=np.int64)

@@ -1,0 +1,48 @@
+"""Walks end where lengths that are read from memory say so, in every engine and in parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ir.dtypes import from_float, to_float
+from ir.inputs import random_inputs
+from ir.targets.cuda.emulate import MODES, compiler, emulate
+from tests.targets.cuda_cases import BACKEND, HARDWARE, built, space_of
+from tests.targets.test_cuda_emulated import arrays_of
+
+pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+KEYS, LENGTHS, READ = 1024, (3, 200), 512  # no block has more than 256 keys
+
+
+@pytest.mark.parametrize("engine", ["wgmma", "fma"])
+def test_keys_behind_the_length_are_not_read(engine: str) -> None:
+    shape = {"b": 2, "heads": 4, "kv_heads": 2, "d": 64, "sk": KEYS, "dtype": "bf16"}
+    program = built("decode_attention", shape)
+    inputs: dict[str, Any] = random_inputs(program, np.random.default_rng(3))
+    inputs["length"] = np.array(LENGTHS, np.int32)
+    wanted = reference(inputs)
+    for name in "KV":
+        inputs[name] = inputs[name].copy()
+        inputs[name][:, :, READ:] = from_float(np.array(np.nan), "bf16")
+    pins = {"fma.tile.b": 1, "fma.tile.sk": 256} if engine == "fma" else {"tile.sk": 256}
+    space = space_of(program, engine).pin(pins)
+    schedule = space.schedule(space.any_legal(np.random.default_rng(0)))
+    kernel = BACKEND.lower(program, schedule, HARDWARE)
+    arrays = arrays_of(kernel, inputs)
+    run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=MODES[0], limit=30)
+    assert not run.faults
+    np.testing.assert_allclose(to_float(arrays["O"], "bf16"), wanted, atol=0.05)
+
+
+def reference(inputs: dict[str, Any]) -> Any:
+    q, k, v = (to_float(inputs[name], "bf16").astype(np.float64) for name in "QKV")
+    found = np.zeros_like(q)
+    for b, length in enumerate(LENGTHS):
+        scores = np.einsum("hgd,hkd->hgk", q[b], k[b, :, :length]) / 8
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        found[b] = np.einsum("hgk,hkd->hgd", weights, v[b, :, :length])
+    return found
