@@ -34,7 +34,8 @@ JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, and what a chain of products has
 too many columns of is in parts that blocks of their own have, as in all but the usual one."""
 PARTS = "parts-"
-"""Results of a long chain of reductions for each of so many parts of its axis, which are merged."""
+"""Results of a long chain of reductions, or of those across products, for each of so many parts of
+their axis, which are merged."""
 SHORTEST = 128  # points of a part
 BLOCK = 64  # rows of a product that one block has at least
 
@@ -76,21 +77,27 @@ def _part_names(program: Program, processors: int) -> list[str]:
     phases = [_narrowed(phase.program) for phase in pieces_of(program, USUAL) if not phase.plain]
     found: list[str] = []
     for phase in phases:
-        axis = _chained(phase)
+        axis = _parted_axis(phase)
         if axis is None:
             continue
         wanted = -(-processors // _blocks(phase, axis))
         fewest = 1 << (wanted - 1).bit_length()
-        if wanted < 2:
-            continue
-        counts = (fewest // 2, fewest, 2 * fewest)
+        counts = [] if wanted < 2 else [fewest // 2, fewest, 2 * fewest]
+        counts = counts if axis == _chained(phase) else []
+        counts += _whole_parts(phase.axes[axis]) if axis == _across(phase) else []
         found += [f"{PARTS}{parts}" for parts in counts if _parts(phase, axis, parts)]
     return list(dict.fromkeys(found))
 
 
+def _whole_parts(extent: int) -> list[int]:
+    """The fewest parts that a tile of a product holds one of, and the next more."""
+    sizes = [size for size in range(WIDEST, SHORTEST - 1, -1) if extent % size == 0]
+    return [extent // size for size in sizes[:1] + [s for s in sizes[1:] if s <= WIDEST // 2][:1]]
+
+
 def _in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Program, ...]:
     """A kernel of every part and one that merges them; the program where it has no such parts."""
-    axis = _chained(program)
+    axis = _parted_axis(program)
     made = _parts(program, axis, parts) if axis is not None else None
     if made is None:
         return (program,)
@@ -123,6 +130,31 @@ def _chained(program: Program) -> str | None:
         for axis in axes & sums[before]
     }
     return max(found, key=lambda axis: program.axes[axis], default=None)
+
+
+@lru_cache(maxsize=256)
+def _across(program: Program) -> str | None:
+    """The longest axis of products along which what is made of them is reduced, by no product, so
+    that a block of its own has each part: without parts the products would go through memory."""
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    stored = {axis for _, store in program.stores() for axis in store.axes}
+    found, walked = set[str](), set[str]()
+    for position in _reductions(program):
+        axes = {*reduced_axes(program.nodes[position])}
+        if is_for_tensor_cores(program, position):
+            walked |= axes
+            continue
+        for before in _before(program, position):
+            if is_for_tensor_cores(program, before):
+                found |= axes & {*program.nodes[before].axes}
+    longer = {axis for axis in found - walked - stored if program.axes[axis] > WIDEST}
+    return max(longer, key=lambda axis: program.axes[axis], default=None)
+
+
+def _parted_axis(program: Program) -> str | None:
+    """The axis of which parts are made: across products, else along a chain of reductions."""
+    return _across(program) or _chained(program)
 
 
 def _before(program: Program, position: int) -> set[int]:

@@ -105,9 +105,8 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         raise Refusal("swap", "chained products keep their rows")
     outer = [_oriented(program, p, swap, registers) for p in outer]
     outer = [_with_rows(p, outer[0].rows) for p in outer]
-    if inner:
-        apart = _columns_apart(program, outer[0])
-        outer = [_batched(p, apart) for p in outer]
+    apart = _columns_apart(program, outer[0]) if inner else _columns_beside(program, outer[0])
+    outer = [_batched(p, apart) for p in outer]
     inner = [_with_rows(_batched(p, outer[0].batch), outer[0].rows) for p in inner]
     walked = outer[0].over
     columns = outer[0].columns
@@ -179,6 +178,28 @@ def _columns_apart(program: Program, product: Product) -> tuple[str, ...]:
     return columns[:count]
 
 
+def _columns_beside(program: Program, product: Product) -> tuple[str, ...]:
+    """The columns of a product beside those that a later reduction sums, of which a tile has all;
+    and what is strided. A tile has one point of them."""
+    later = (n for number, n in enumerate(program.nodes) if number != product.position)
+    summed = {axis for node in later if is_reduction(node) for axis in reduced_axes(node)}
+    columns = {*product.columns}
+    beside = tuple(a for a in product.columns if a not in summed) if columns & summed else ()
+    return tuple(dict.fromkeys((*beside, *_strided(program, product))))
+
+
+def _strided(program: Program, product: Product) -> tuple[str, ...]:
+    """Axes that go along one dimension of an operand in steps, beside another of the same side: a
+    tile has one point of them."""
+    found: list[str] = []
+    for operand, side in ((product.a, product.rows), (product.b, product.columns)):
+        op = program.nodes[operand].op
+        for index in op.index if isinstance(op, Load) else ():
+            terms = [(axis, factor) for axis, factor in index.terms if axis in side]
+            found += [axis for axis, factor in terms if len(terms) > 1 and factor != 1]
+    return tuple(found)
+
+
 def _batched(product: Product, batch: tuple[str, ...]) -> Product:
     """The product with what others have as a batch as a batch of its own: along such an axis one
     of its factors does not vary."""
@@ -245,9 +266,10 @@ def _check(
         raise Refusal("columns", f"{columns} is too wide for registers")
     kept = {*outer[0].rows, *columns, *outer[0].batch}
     for node in program.nodes:
-        if isinstance(node.op, Store) and set(node.axes) != kept and not inner:
-            raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
-        if isinstance(node.op, Store) and not set(node.axes) <= kept:
+        if not isinstance(node.op, Store):
+            continue
+        axes, lacking = {*node.axes}, kept - {*node.axes}
+        if not axes <= kept or (lacking and lacking != {*columns} and not inner):
             raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
 
 
