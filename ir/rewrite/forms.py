@@ -22,9 +22,11 @@ from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
+from ir.rewrite import narrowing
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
+from ir.rewrite.narrowing import narrowed
 from ir.rewrite.patterns import build, matches, parsed
 from ir.rewrite.rules import REGROUPED, RULES, Rule
 from ir.tiles import Tile
@@ -34,6 +36,7 @@ EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further
 LESS = 0.9  # times the work as written, below which a form is offered for that alone
 ALIKE = 1.02  # up to which it counts as the same work
+NARROWED = 4  # forms of least work of which those with narrow products are looked at
 OFFERED = 4  # forms beside the program as written
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
 AGAIN = 4  # products of an operand's element from which what it is made of counts
@@ -145,7 +148,20 @@ class _Search:
                 self.known[key] = new = Form(program, key, work, steps, doubt)
                 number += 1
                 heapq.heappush(queue, (work.seconds, number, new))
+        self._narrow()
         return self._chosen(complete=not queue)
+
+    def _narrow(self) -> None:
+        """Add what the best forms are with their wide products in narrow parts."""
+        best = sorted(self.known.values(), key=lambda form: form.work.seconds)[:NARROWED]
+        for form in best:
+            found = narrowed(form.program) if not form.cancels else None
+            if found is None:
+                continue
+            node, program = found
+            key, work = canonical(program), work_of(program, self.rates)
+            steps = (*form.steps, Step(narrowing.NAME, node))
+            self.known.setdefault(key, Form(program, key, work, steps))
 
     def _steps(self, form: Form) -> Iterator[tuple[Step, bool, Program]]:
         if not form.steps:
@@ -193,6 +209,8 @@ def reason_of(step: str) -> str:
     """Why a step gives an equal program, and what it does to rounding."""
     if step.startswith(NAME):
         return f"{WHY} ({REGROUPED})"
+    if step == narrowing.NAME:
+        return f"{narrowing.WHY} ({narrowing.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)
 
 

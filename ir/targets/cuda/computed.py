@@ -37,6 +37,14 @@ def register_problem(program: Program, product: Product, position: int) -> str:
         return f"operands from registers are {' or '.join(TYPES)}, not {node.dtype}"
     if isinstance(program.nodes[product.position].op, Carry):
         return "its product is corrected on its way"
+    read = {
+        axis
+        for operand in (product.a, product.b)
+        for load in large_loads(program, operand)
+        for axis in program.nodes[load].axes
+    }
+    if not {*product.over} <= read:
+        return "nothing that is read varies along an axis that is summed"
     for here in _below(program, position):
         one = program.nodes[here]
         if isinstance(one.op, Load):

@@ -357,9 +357,12 @@ def part_name(program: Program, number: int) -> str:
 
 def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ...]:
     """The summed axes as they lie in the operand beside the one that is cut: both are walked."""
-    own = sorted(product.over, key=program.nodes[cut].axes.index)
+    axes = program.nodes[cut].axes
+    own = sorted((axis for axis in product.over if axis in axes), key=axes.index)
     beside = product.b if product.a == cut else product.a
-    return memory_order(program, beside, tuple(own))
+    there = program.nodes[beside].axes
+    alone = [axis for axis in own if axis not in there]
+    return (*alone, *memory_order(program, beside, tuple(a for a in own if a in there)))
 
 
 def _kernels(program: Program, cuts: list[Cut], joined: bool) -> list[Program]:

@@ -56,10 +56,11 @@ def product_of(program: Program, position: int) -> Product | None:
     a, b = operands
     over = reduced_axes(node)
     left, right = program.nodes[a].axes, program.nodes[b].axes
-    if not set(over) <= set(left) & set(right):
+    both = set(left) & set(right)
+    if not set(over) <= {*left, *right} or not both & {*over}:
         return None
-    rows = tuple(x for x in left if x not in right)
-    columns = tuple(x for x in right if x not in left)
+    rows = tuple(x for x in left if x not in right and x not in over)
+    columns = tuple(x for x in right if x not in left and x not in over)
     batch = tuple(x for x in left if x in right and x not in over)
     return Product(position, a, b, over, rows, columns, batch)
 

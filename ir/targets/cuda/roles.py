@@ -213,12 +213,12 @@ def _batched(product: Product, batch: tuple[str, ...]) -> Product:
 
 
 def _operand_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Axes in the order of a load's dimensions."""
+    """Axes in the order of a load's dimensions, those first that none of them has."""
     op = program.nodes[position].op
     if not isinstance(op, Load):
         return axes
     order = [axis for index in op.index for axis, _ in index.terms]
-    return tuple(sorted(axes, key=order.index))
+    return tuple(sorted(axes, key=lambda axis: order.index(axis) if axis in order else -1))
 
 
 def _in_memory_order(

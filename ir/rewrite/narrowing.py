@@ -1,0 +1,158 @@
+"""Products of wide numbers as products of narrow ones, which tensor cores compute.
+
+A number of 24 bits is the sum of three of 8 bits, a product of two bf16 that of two: both exactly.
+A product of such sums is the sum of the products of their parts; those too small to change the last
+bit are left out. Parts lie along an axis of their own, over which the products are summed as well.
+A factor that has 8 bits to begin with is one part: that of signs, of small whole numbers, of what
+was widened (Henry, Tang and Heinecke, 2019, for bf16; Ootomo and Yokota, 2022, for the errors).
+
+Factors are taken to be finite, as values behind masks are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ir.axes import Axis
+from ir.builder import Graph, cast, contract, where
+from ir.dtypes import dtype_of, is_float
+from ir.functions import bitcast
+from ir.ops.map import Cast, Constant, Map
+from ir.ops.reduce import Contract
+from ir.program import Program
+from ir.rewrite.cutting import fresh
+from ir.rewrite.graft import copy_node, graft
+from ir.tiles import Tile, apply
+
+NAME = "narrow-parts"
+WHY = "a wide factor is the sum of narrow ones, and a product of sums that of all their products"
+ROUNDING = "products of parts below the last bit are left out"
+PART, BITS = "bf16", 8  # the type of parts, and what one of them holds
+WIDE = "f32"
+LARGEST = 3.3895e38  # of the parts' type
+LAST = 2  # places, each of 8 bits, down to which products count
+
+Pairs = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """A product, how many parts its factors have, and which of them are multiplied."""
+
+    position: int
+    counts: tuple[int, int]
+
+    @property
+    def pairs(self) -> Pairs:
+        left, right = self.counts
+        return tuple((i, j) for i in range(left) for j in range(right) if i + j <= LAST)
+
+
+def narrowed(program: Program) -> tuple[int, Program] | None:
+    """The program with its wide products of matrices as products of narrow parts, and the first of
+    these; None if it has none."""
+    splits = {s.position: s for n in range(len(program.nodes)) for s in _split(program, n)}
+    if not splits:
+        return None
+    names, taken = dict[int, str](), set(program.axes)
+    for count in sorted({len(split.pairs) for split in splits.values()} - {1}):
+        names[count] = fresh("parts", taken)
+        taken.add(names[count])
+    extents = dict(program.axes) | {name: count for count, name in names.items()}
+    graph = graft(program, extents=extents)
+    made: list[Tile] = []
+    for position, node in enumerate(program.nodes):
+        args = [made[arg] for arg in node.args]
+        if position in splits:
+            made.append(_product(graph, program, splits[position], args, names))
+        else:
+            made.append(copy_node(graph, program, position, args))
+    return min(splits), graph.program()
+
+
+def _split(program: Program, position: int) -> list[_Split]:
+    """How a product may be split, if it is one of matrices whose factors are wide."""
+    node = program.nodes[position]
+    if not isinstance(node.op, Contract) or node.dtype != WIDE:
+        return []
+    left, right = (program.nodes[arg] for arg in node.args)
+    if not set(left.axes) - set(right.axes) or not set(right.axes) - set(left.axes):
+        return []
+    narrow = {left.dtype, right.dtype} == {PART}
+    if narrow or any(not is_float(one.dtype) or one.dtype == "f64" for one in (left, right)):
+        return []
+    if "tf32" in (left.dtype, right.dtype) or left.dtype == right.dtype != WIDE:
+        return []
+    counts = [-(-bits_of(program, arg) // BITS) for arg in node.args]
+    return [_Split(position, (counts[0], counts[1]))]
+
+
+def bits_of(program: Program, position: int) -> int:
+    """Bits that a number of f32, or of a narrower type, has at most."""
+    node = program.nodes[position]
+    own = dtype_of(node.dtype).mantissa + 1
+    if isinstance(node.op, Constant):
+        return min(own, _bits(float(node.op.value)))
+    if isinstance(node.op, Cast) and is_float(program.nodes[node.args[0]].dtype):
+        return min(own, bits_of(program, node.args[0]))
+    if isinstance(node.op, Map) and node.op.function == "mul" and is_float(node.dtype):
+        fewer, more = sorted(bits_of(program, arg) for arg in node.args)
+        return min(own, more if fewer == 1 else fewer + more)
+    if isinstance(node.op, Map) and node.op.function in ("neg", "abs"):
+        return min(own, bits_of(program, node.args[0]))
+    if isinstance(node.op, Map) and node.op.function == "where":
+        return min(own, max(bits_of(program, arg) for arg in node.args[1:]))
+    return own
+
+
+def _bits(value: float) -> int:
+    """Of a number's digits between the first and the last that is 1."""
+    if value == 0 or not math.isfinite(value):
+        return 1
+    whole = abs(math.frexp(value)[0])
+    return next(bits for bits in range(1, 54) if (whole * 2**bits).is_integer())
+
+
+def _product(
+    graph: Graph, program: Program, split: _Split, args: Sequence[Tile], names: dict[int, str]
+) -> Tile:
+    node, pairs = program.nodes[split.position], split.pairs
+    assert isinstance(node.op, Contract)
+    over = node.op.over
+    parts = None
+    if len(pairs) > 1:
+        parts = Axis(names[len(pairs)], len(pairs))
+        over = (parts.name, *over)
+    factors = [
+        _factor(arg, count, [pair[side] for pair in pairs], parts)
+        for side, (arg, count) in enumerate(zip(args, split.counts, strict=True))
+    ]
+    axes = tuple(Axis(name, graph.extents[name]) for name in over)
+    return contract(factors[0], factors[1], axes, node.dtype)
+
+
+def _factor(tile: Tile, count: int, places: Sequence[int], parts: Axis | None) -> Tile:
+    """The parts of a factor, along the axis of parts where they differ."""
+    found, rest = [], cast(tile, WIDE)
+    for _ in range(1, count):
+        last = _rounded(rest)
+        rest = where(apply("abs", last) <= LARGEST, rest - last, 0.0)
+        found.append(last)
+    found = [cast(part, PART) for part in (*found, rest)]
+    if count == 1 or parts is None:
+        return found[0]
+    chosen = found[places[-1]]
+    here = tile.graph.iota(parts)
+    for number in range(len(places) - 2, -1, -1):
+        chosen = where(apply("eq", here, number), found[places[number]], chosen)
+    return cast(chosen, PART)
+
+
+def _rounded(tile: Tile) -> Tile:
+    """The nearest numbers of 8 bits, by their patterns: the cast of a number may wait, these may
+    not. A NaN may become a number, with which the rest is NaN."""
+    pattern = bitcast(tile, "i32")
+    odd = (pattern >> 16) & 1
+    return bitcast((pattern + odd + 0x7FFF) & -0x10000, WIDE)

@@ -1,0 +1,107 @@
+"""Wide products in narrow parts: how many parts there are, and that their sum is the product."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ir import Graph, Program, Tile, cast, contract, exp, where
+from ir.dtypes import from_float, to_float
+from ir.oracle import evaluate, random_inputs
+from ir.rewrite.forms import Rates, forms_of, reason_of
+from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed
+
+Factor = Callable[[Graph, Tile], Tile]
+FAST = Rates({"bf16": 16e12, "f32": 1e12}, 1e12, 1e12)
+
+
+def product(left: Factor, right: str = "f32", size: int = 24, inner: str = "bf16") -> Program:
+    graph = Graph("wide")
+    m, n, k = graph.axes(m=5, n=6, k=size)
+    x, y = graph.input("x", (m, k), inner), graph.input("y", (k, n), right)
+    graph.output("z", contract(left(graph, x), y, over=k), "f32", (m, n))
+    return graph.program()
+
+
+FACTORS: dict[str, tuple[Factor, int]] = {
+    "signs": (lambda g, x: where(x > 0, 1.0, -1.0), 1),
+    "widened": (lambda g, x: cast(x, "f32"), 8),
+    "of two": (lambda g, x: cast(x, "f32") * x, 16),
+    "quarters": (lambda g, x: cast(x, "f32") * 0.25, 8),
+    "negated": (lambda g, x: -(cast(x, "f32") * x), 16),
+    "computed": (lambda g, x: exp(x), 24),
+    "of three": (lambda g, x: cast(x, "f32") * x * x, 24),
+}
+
+
+@pytest.mark.parametrize("name", FACTORS)
+def test_bits_of_what_a_factor_is_made_of(name: str) -> None:
+    left, bits = FACTORS[name]
+    program = product(left)
+    position = next(n for n, node in enumerate(program.nodes) if node.op.name == "contract")
+    assert bits_of(program, program.nodes[position].args[0]) == bits
+
+
+@pytest.mark.parametrize("right", ["f32", "bf16"])
+@pytest.mark.parametrize("name", FACTORS)
+def test_products_of_parts_are_the_product(name: str, right: str) -> None:
+    program = product(FACTORS[name][0], right)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    found = narrowed(program)
+    assert found is not None
+    narrow = found[1]
+    contracts = [node for node in narrow.nodes if node.op.name == "contract"]
+    assert {narrow.nodes[a].dtype for one in contracts for a in one.args} == {PART}
+    want, have = (evaluate(one, inputs)["z"] for one in (program, narrow))
+    sizes = np.abs(want).max()
+    np.testing.assert_allclose(have, want, rtol=0, atol=2.0**-23 * sizes)
+
+
+@given(
+    st.floats(
+        width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100
+    )
+)
+def test_a_number_is_the_sum_of_its_parts(number: float) -> None:
+    graph = Graph("one")
+    m, n, k = graph.axes(m=2, n=2, k=1)
+    x, y = graph.input("x", (m, k), "f32"), graph.input("y", (k, n), "bf16")
+    graph.output("z", contract(x, y, over=k), "f32", (m, n))
+    found = narrowed(graph.program())
+    assert found is not None
+    whole = np.full((2, 1), number, np.float32)
+    inputs = {"x": whole, "y": from_float(np.ones((1, 2)), "bf16")}
+    have = evaluate(found[1], inputs, rounds=True)["z"]
+    if abs(number) > 1e-30:  # below, the last part has no room in its type
+        np.testing.assert_array_equal(have, np.full((2, 2), whole[0, 0], np.float64))
+
+
+def test_what_is_narrow_or_no_product_of_matrices_is_left() -> None:
+    assert narrowed(product(lambda g, x: x, "bf16")) is None
+    graph = Graph("vector")
+    m, k = graph.axes(m=5, k=6)
+    x, y = graph.input("x", (m, k), "f32"), graph.input("y", (k,), "f32")
+    graph.output("z", contract(x, y, over=k), "f32", (m,))
+    assert narrowed(graph.program()) is None
+
+
+def test_the_form_is_offered_where_it_is_less_work() -> None:
+    graph = Graph("large")
+    m, n, k = graph.axes(m=2048, n=2048, k=2048)
+    x, y = graph.input("x", (m, k), "f32"), graph.input("y", (k, n), "f32")
+    graph.output("z", contract(x, y, over=k), "f32", (m, n))
+    program = graph.program()
+    offered = [form.steps[-1].rule for form in forms_of(program, FAST).offered if form.steps]
+    assert offered == [NAME]
+    assert "narrow" in reason_of(NAME)
+    slow = Rates({"f32": 1e12}, 1e12, 1e12)
+    assert len(forms_of(program, slow).offered) == 1
+
+
+def test_parts_of_bf16_hold_what_they_say() -> None:
+    values = np.array([1.0, 255.0, 1.0 + 2**-7])
+    np.testing.assert_array_equal(to_float(from_float(values, PART), PART), values)
