@@ -22,13 +22,13 @@ from peers import Plan, outputs_of
 from peers.plan import TYPES, of_bytes, of_numpy
 
 from explorer.check import Bounds, admitted, host, widen
-from explorer.expectation import DEVICE, HOST, Expected, Recipe
+from explorer.expectation import DEVICE, HOST, Expected
+from explorer.recipe import recipe_of
 from explorer.runtime.base import get_runtime
 from explorer.settings import cache_dir
 from explorer.workload import Workload
 from ir.dtypes import is_float, numpy_dtype
 from ir.kernel import Kernel
-from ir.target import StatesRoundoff
 
 TURN_SECONDS = 1.2  # of all turns together
 MOST_TURNS, LEAST_TURNS = 16, 2
@@ -96,14 +96,12 @@ class Bench:
         self.sets = 1
         self.specs = {s.name: s for s in (*self.program.inputs, *self.program.outputs)}
         self.shapes = {spec.name: spec.shape for spec in self.program.outputs}
-        backend = workload.backend
-        sums = (
-            backend.accumulations(workload.hardware) if isinstance(backend, StatesRoundoff) else ()
-        )
         means = DEVICE if self.runtime.apart else HOST
         means = replace(means, flops=share * means.flops, elements=share * means.elements)
         xp = self.runtime.arrays() if self.runtime.apart else np
-        self.expected: Expected = Recipe(self.program, 7, sums).expected(0, means, xp)
+        self.expected: Expected = recipe_of(
+            self.program, 7, workload.backend, workload.hardware
+        ).expected(0, means, xp)
 
     def off(self, plan: Plan) -> str:
         """What is wrong with what a plan gives, in words."""

@@ -23,12 +23,22 @@ from ir.values import decay
 
 
 @operator
-def rms_linear(g: Graph, m: int, n: int, k: int, dtype: str = "bf16") -> None:
-    """Y = (X / rms(X) * gamma) W: X is (m, k), W (n, k)."""
+def rms_linear(
+    g: Graph, m: int, n: int, k: int, gain: str = "rounded", dtype: str = "bf16"
+) -> None:
+    """Y = (X / rms(X) * gamma) W: X is (m, k), W (n, k).
+
+    `gain` is rounded, where the product's factor is rounded to dtype, as torch does; wide, where it
+    is not; or none, where weights have been multiplied with gamma before.
+    """
     mm, nn, kk = g.axes(m=m, n=n, k=k)
     x, w = g.input("X", (mm, kk), dtype), g.input("W", (nn, kk), dtype)
-    root = rsqrt(reduce("sum", x * x, over=kk) * (1.0 / k) + 1e-6)
-    normal = cast(x, "f32") * root * g.input("gamma", (kk,), dtype)
+    root = rsqrt(reduce("sum", cast(x, "f32") * x, over=kk) * (1.0 / k) + 1e-6)
+    normal = cast(x, "f32") * root
+    if gain != "none":
+        normal = normal * g.input("gamma", (kk,), dtype)
+    if gain == "rounded":
+        normal = cast(normal, dtype)
     g.output("Y", contract(normal, w, over=kk), dtype, (mm, nn))
 
 

@@ -26,7 +26,7 @@ from ir.rewrite import narrowing
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
-from ir.rewrite.narrowing import narrowed
+from ir.rewrite.narrowing import narrowed, unwidened
 from ir.rewrite.patterns import build, matches, parsed
 from ir.rewrite.rules import REGROUPED, RULES, Rule
 from ir.tiles import Tile
@@ -127,7 +127,7 @@ def forms_of(program: Program, rates: Rates) -> Forms:
 
 class _Search:
     def __init__(self, program: Program, rates: Rates) -> None:
-        self.rates = rates
+        self.rates, program = rates, unwidened(program)
         self.written = Form(program, canonical(program), work_of(program, rates))
         self.known: dict[str, Form] = {self.written.key: self.written}
 
@@ -140,6 +140,7 @@ class _Search:
                 continue
             for step, cancels, program in self._steps(form):
                 effort += len(program.nodes)
+                program = unwidened(program)
                 key = canonical(program)
                 if key in self.known:
                     continue

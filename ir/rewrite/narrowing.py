@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from ir.axes import Axis
 from ir.builder import Graph, cast, contract, where
-from ir.dtypes import dtype_of, is_float
+from ir.dtypes import dtype_of, holds, is_float
 from ir.functions import bitcast
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.reduce import Contract
@@ -70,6 +70,39 @@ def narrowed(program: Program) -> tuple[int, Program] | None:
         else:
             made.append(copy_node(graph, program, position, args))
     return min(splits), graph.program()
+
+
+def unwidened(program: Program) -> Program:
+    """The program with products of factors as they were before casts that change no number, where
+    both are of one narrow type then."""
+    plain = {n: found for n in range(len(program.nodes)) if (found := _before_casts(program, n))}
+    if not plain:
+        return program
+    graph, made = graft(program), list[Tile]()
+    for position, node in enumerate(program.nodes):
+        args = [made[arg] for arg in plain.get(position, node.args)]
+        made.append(copy_node(graph, program, position, args))
+    return graph.program()
+
+
+def _before_casts(program: Program, position: int) -> tuple[int, ...]:
+    """The factors of a product before such casts; none if they stay."""
+    node = program.nodes[position]
+    if not isinstance(node.op, Contract) or node.dtype != WIDE:
+        return ()
+    found = tuple(_before_cast(program, arg) for arg in node.args)
+    types = {program.nodes[factor].dtype for factor in found}
+    (least, *others) = types
+    return found if found != node.args and not others and dtype_of(least).bits <= BITS * 2 else ()
+
+
+def _before_cast(program: Program, position: int) -> int:
+    node = program.nodes[position]
+    if isinstance(node.op, Cast) and is_float(node.dtype):
+        source = program.nodes[node.args[0]].dtype
+        if is_float(source) and holds(node.dtype, source):
+            return _before_cast(program, node.args[0])
+    return position
 
 
 def _split(program: Program, position: int) -> list[_Split]:

@@ -13,7 +13,7 @@ from ir import Graph, Program, Tile, cast, contract, exp, where
 from ir.dtypes import from_float, to_float
 from ir.oracle import evaluate, random_inputs
 from ir.rewrite.forms import Rates, forms_of, reason_of
-from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed
+from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
 
 Factor = Callable[[Graph, Tile], Tile]
 FAST = Rates({"bf16": 16e12, "f32": 1e12}, 1e12, 1e12)

@@ -15,10 +15,10 @@ Tensor = torch.Tensor
 
 @peer("rms_linear")
 def rms_linear(x: Tensors, a: Arguments) -> Iterator[Plan]:
-    def function(t: Tensor, gamma: Tensor, w: Tensor) -> Tensor:
-        return F.rms_norm(t, gamma.shape, gamma, 1e-6) @ w.mT
+    def function(t: Tensor, w: Tensor, *gamma: Tensor) -> Tensor:
+        return F.rms_norm(t, t.shape[-1:], *gamma, eps=1e-6) @ w.mT
 
-    given = (x["X"], x["gamma"], x["W"])
+    given = tuple(x[name] for name in ("X", "W", "gamma") if name in x)
     yield Plan("torch rms_norm, matmul", function, given, fused=True)
     alone = (x["X"], x["W"])
     yield Plan("the product alone", lambda t, w: t @ w.mT, alone, checked=False, part=True)
