@@ -22,5 +22,5 @@ def _cancelling(program: Program, backend: Backend, hardware: Hardware) -> tuple
     found: dict[str, Program] = {}
     for form in backend.forms(program, hardware).offered:
         if form.cancels:
-            found.setdefault(form.kind or form.name, form.program)
+            found.setdefault(form.kind or form.name, form.judged)
     return tuple(found.values())

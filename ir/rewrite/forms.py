@@ -75,13 +75,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Form:
-    """One of several equal programs, by what it was derived."""
+    """One of several equal programs, by what it was derived.
+
+    `rounds_as` is the form that it rounds like, if that is another one.
+    """
 
     program: Program
     key: str
     work: Work
     steps: tuple[Step, ...] = ()
     cancels: bool = False
+    rounds_as: Program | None = None
+
+    @property
+    def judged(self) -> Program:
+        """The program that tells what a kernel of the form may be off by."""
+        return self.rounds_as or self.program
 
     @property
     def family(self) -> str:
@@ -155,14 +164,23 @@ class _Search:
     def _narrow(self) -> None:
         """Add what the best forms are with their wide products in narrow parts."""
         best = sorted(self.known.values(), key=lambda form: form.work.seconds)[:NARROWED]
-        for form in best:
-            found = narrowed(form.program) if not form.cancels else None
+        for form in (*best, *self._best_of_families(best)):
+            found = narrowed(form.program)
             if found is None:
                 continue
-            node, program = found
-            key, work = canonical(program), work_of(program, self.rates)
-            steps = (*form.steps, Step(narrowing.NAME, node))
-            self.known.setdefault(key, Form(program, key, work, steps))
+            key, work = canonical(found.program), work_of(found.program, self.rates)
+            work = Work(work.seconds + found.bytes / self.rates.bytes, work.operands)
+            steps = (*form.steps, Step(narrowing.NAME, found.node))
+            new = Form(found.program, key, work, steps, form.cancels, form.judged)
+            self.known.setdefault(key, new)
+
+    def _best_of_families(self, known: list[Form]) -> list[Form]:
+        """The least work of each family that none of the known is of."""
+        found: dict[str, Form] = {}
+        for form in sorted(self.known.values(), key=lambda form: form.work.seconds):
+            found.setdefault(form.family, form)
+        there = {form.family for form in known}
+        return [form for family, form in found.items() if family not in there]
 
     def _steps(self, form: Form) -> Iterator[tuple[Step, bool, Program]]:
         if not form.steps:

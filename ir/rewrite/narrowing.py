@@ -19,6 +19,7 @@ from ir.axes import Axis
 from ir.builder import Graph, cast, contract, where
 from ir.dtypes import dtype_of, holds, is_float
 from ir.functions import bitcast
+from ir.ops.base import volume
 from ir.ops.map import Cast, Constant, Map
 from ir.ops.reduce import Contract
 from ir.program import Program
@@ -50,9 +51,19 @@ class _Split:
         return tuple((i, j) for i in range(left) for j in range(right) if i + j <= LAST)
 
 
-def narrowed(program: Program) -> tuple[int, Program] | None:
-    """The program with its wide products of matrices as products of narrow parts, and the first of
-    these; None if it has none."""
+@dataclass(frozen=True, slots=True)
+class Narrowed:
+    """A program of narrow products, where the first of them was, and the bytes that parts are,
+    written once and read once."""
+
+    program: Program
+    node: int
+    bytes: int
+
+
+def narrowed(program: Program) -> Narrowed | None:
+    """The program with its wide products of matrices as products of narrow parts; None if it has
+    none."""
     splits = {s.position: s for n in range(len(program.nodes)) for s in _split(program, n)}
     if not splits:
         return None
@@ -69,7 +80,13 @@ def narrowed(program: Program) -> tuple[int, Program] | None:
             made.append(_product(graph, program, splits[position], args, names))
         else:
             made.append(copy_node(graph, program, position, args))
-    return min(splits), graph.program()
+    parts = {
+        (arg, len(split.pairs) if count > 1 else 1)
+        for position, split in splits.items()
+        for arg, count in zip(program.nodes[position].args, split.counts, strict=True)
+    }
+    points = sum(volume(program.scope, program.nodes[arg].axes) * count for arg, count in parts)
+    return Narrowed(graph.program(), min(splits), 2 * points * dtype_of(PART).bytes)
 
 
 def unwidened(program: Program) -> Program:

@@ -13,7 +13,7 @@ from ir import Graph, Program, Tile, cast, contract, exp, where
 from ir.dtypes import from_float, to_float
 from ir.oracle import evaluate, random_inputs
 from ir.rewrite.forms import Rates, forms_of, reason_of
-from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
+from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed
 
 Factor = Callable[[Graph, Tile], Tile]
 FAST = Rates({"bf16": 16e12, "f32": 1e12}, 1e12, 1e12)
@@ -53,7 +53,7 @@ def test_products_of_parts_are_the_product(name: str, right: str) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     found = narrowed(program)
     assert found is not None
-    narrow = found[1]
+    narrow = found.program
     contracts = [node for node in narrow.nodes if node.op.name == "contract"]
     assert {narrow.nodes[a].dtype for one in contracts for a in one.args} == {PART}
     want, have = (evaluate(one, inputs)["z"] for one in (program, narrow))
@@ -75,7 +75,7 @@ def test_a_number_is_the_sum_of_its_parts(number: float) -> None:
     assert found is not None
     whole = np.full((2, 1), number, np.float32)
     inputs = {"x": whole, "y": from_float(np.ones((1, 2)), "bf16")}
-    have = evaluate(found[1], inputs, rounds=True)["z"]
+    have = evaluate(found.program, inputs, rounds=True)["z"]
     if abs(number) > 1e-30:  # below, the last part has no room in its type
         np.testing.assert_array_equal(have, np.full((2, 2), whole[0, 0], np.float64))
 

@@ -31,6 +31,6 @@ def test_products_of_parts_are_as_exact_as_wide_ones(name: str, engine: str) -> 
     assert found is not None
     inputs = random_inputs(program, np.random.default_rng(4))
     wanted = bounds_of(program, inputs)
-    for schedule in drawn(found[1], 5, 1, 1, engine):
-        kernel = BACKEND.lower(found[1], schedule, HARDWARE)
-        assert not problems(found[1], kernel, inputs, wanted, 0), schedule
+    for schedule in drawn(found.program, 5, 1, 1, engine):
+        kernel = BACKEND.lower(found.program, schedule, HARDWARE)
+        assert not problems(found.program, kernel, inputs, wanted, 0), schedule

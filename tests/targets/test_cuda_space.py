@@ -123,7 +123,7 @@ def unheard(name: str, arguments: dict[str, Any], engine: str) -> dict[str, floa
         near = space.neighbours(row)
         for other in near[rng.permutation(len(near))[:25]]:
             second = space.schedule(other)
-            changed = [n for n in space.names if first[n] != second[n]]
+            changed = [n for n in space.names if first.get(n) != second.get(n)]
             if len(changed) == 1:
                 tried[changed[0]] += 1
                 same[changed[0]] += BACKEND.lower(program, second, HARDWARE).key == key

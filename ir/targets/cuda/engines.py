@@ -49,6 +49,7 @@ FAR = 0.5  # powers of two behind the best estimate up to which a residence is o
 GAIN = 0.1  # powers of two that joined axes have to be worth
 ROOM = 8  # the part of a card's memory that values between kernels may take
 PLAIN = 256  # operations a clock that a processor's plain units do at least, where none are stated
+REACHED = 0.25  # share of the plain units' rate that products of matrices come to on an H200
 INTENSITY = 20.0  # plain operations for each byte from memory, where its rate is not known
 FIRST = 0  # the code of the value that idle decisions keep
 
@@ -130,10 +131,12 @@ def route_of(
 
 
 def rates_of(hardware: Hardware) -> Rates:
-    """What the card does in a second, as its data sheet says."""
+    """What the card does in a second, as its data sheet says; of what plain units are able to do,
+    products reach a share."""
     peaks = stated_peaks(hardware)
     known = {name.partition(".")[2]: rate for name, rate in peaks.items() if name in _rated(peaks)}
     plain = known.get("f32", hardware["sms"] * PLAIN * hardware["clock_khz"] * 1e3)
+    known |= {name: REACHED * rate for name, rate in known.items() if name in ("f32", "f64")}
     return Rates(known, plain / 2, peaks.get("peak_bytes", plain / INTENSITY))
 
 

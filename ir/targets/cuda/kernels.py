@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -182,12 +183,16 @@ def is_light(program: Program) -> bool:
 
 
 def _kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel:
-    if engine in KINDS:
-        try:
-            return _with_schedules(KINDS[engine](part, mark, hardware))
-        except Refusal:
-            pass
-    return _block_kernel(part, mark, hardware)
+    found = _tensor_kernel(part, mark, hardware, engine) if engine in KINDS else None
+    return found or _block_kernel(part, mark, hardware)
+
+
+@lru_cache(maxsize=1024)
+def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel | None:
+    """The kernel on tensor cores, if there is one: ways to cut a program have parts in common."""
+    with suppress(Refusal):
+        return _with_schedules(KINDS[engine](part, mark, hardware))
+    return None
 
 
 @lru_cache(maxsize=512)
