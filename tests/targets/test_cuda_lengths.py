@@ -1,4 +1,4 @@
-"""Walks end where lengths that are read from memory say so, in every engine and in parts."""
+"""Walks follow what is read from memory: lengths at which they end, places of blocks they copy."""
 
 from __future__ import annotations
 
@@ -46,3 +46,23 @@ def reference(inputs: dict[str, Any]) -> Any:
         weights /= weights.sum(-1, keepdims=True)
         found[b] = np.einsum("hgk,hkd->hgd", weights, v[b, :, :length])
     return found
+
+
+def test_blocks_at_listed_places_are_copied_by_one_kernel() -> None:
+    """The index of each is read as the walk comes to it: nothing is gathered beforehand."""
+    shape = {"m": 128, "n": 64, "k": 256, "tiles": 3, "block": 64, "dtype": "bf16"}
+    program = built("blocked_sparse_matmul", shape)
+    inputs: dict[str, Any] = random_inputs(program, np.random.default_rng(6))
+    inputs["column"] = np.array([[3, 0, 2], [1, 1, 0]], np.int32)
+    space = space_of(program, "wgmma")
+    kernel = BACKEND.lower(
+        program, space.schedule(space.seed_rows(np.random.default_rng(0))[0]), HARDWARE
+    )
+    assert not [a for a in kernel.arguments if a.role == "workspace"]
+    arrays = arrays_of(kernel, inputs)
+    run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=MODES[6], limit=30)
+    assert not run.faults
+    left, right = (to_float(inputs[name], "bf16").astype(np.float64) for name in "AB")
+    picked = right[inputs["column"]]
+    wanted = np.einsum("rtab,rtbn->ran", left, picked)
+    np.testing.assert_allclose(to_float(arrays["C"], "bf16"), wanted, atol=0.3)

@@ -33,6 +33,12 @@ def declare_lookups(
     return found
 
 
+def looks_along(program: Program, operand: OperandTile, axes: Iterable[str]) -> bool:
+    """Whether an index of an operand varies along one of the axes."""
+    loads = [index_load(program, operand.position, gather) for gather, _ in operand.gathers]
+    return any({*axes} & {*program.nodes[load].axes} for load in loads if load is not None)
+
+
 def _index(program: Program, position: int, gather: int, origins: Mapping[str, str]) -> str:
     load = index_load(program, position, gather)
     op = program.nodes[load].op if load is not None else None

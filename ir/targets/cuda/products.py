@@ -150,7 +150,8 @@ def _widens(source: str, dtype: str) -> bool:
 def _lookup_problem(program: Program, position: int, op: Load) -> str:
     """Why TMA cannot copy tiles at indices that another tensor holds; empty if it can.
 
-    It can where a tile has one of these: they vary along batches of the products that it feeds.
+    It can where a tile has one of these: they vary along batches of the products that it feeds, or
+    along what is walked point by point.
     """
     gathers = [index.gather for index in op.index if index.gather is not None]
     loads = [index_load(program, position, gather) for gather in gathers]
@@ -164,9 +165,32 @@ def _lookup_problem(program: Program, position: int, op: Load) -> str:
         for number, node in enumerate(program.nodes) if is_reduction(node)
         if (product := product_of(program, number)) and position in (product.a, product.b)
     ]  # fmt: skip
-    if not products or not all(axes <= {*product.batch} for product in products):
+    if not products or not all(_is_one_point(program, position, axes, p) for p in products):
         return f"it is indexed by another tensor along {', '.join(sorted(axes))}"
     return ""
+
+
+def _is_one_point(program: Program, position: int, axes: set[str], product: Product) -> bool:
+    """Whether tiles of a product's operand have one point of axes: its batches, and those around
+    the one along which it is walked, where products alone go along them."""
+    around = axes - {*product.batch}
+    if not around:
+        return True
+    plain = {
+        axis for index in _indices(program, position) for axis, factor in index.terms if factor == 1
+    }
+    inside = {*product.over} - around
+    alone = all(
+        product_of(program, number) is not None
+        for number, node in enumerate(program.nodes)
+        if is_reduction(node) and around & {*reduced_axes(node)}
+    )
+    return alone and around <= {*product.over} and bool(inside) and inside <= plain
+
+
+def _indices(program: Program, position: int) -> tuple[Index, ...]:
+    op = program.nodes[position].op
+    return op.index if isinstance(op, Load) else ()
 
 
 def volume(program: Program, axes: tuple[str, ...]) -> int:

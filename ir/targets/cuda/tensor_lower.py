@@ -15,7 +15,7 @@ from ir.targets.cuda.bounds import loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch, Parameter
-from ir.targets.cuda.lookups import declare_lookups
+from ir.targets.cuda.lookups import declare_lookups, looks_along
 from ir.targets.cuda.merging import Meeting
 from ir.targets.cuda.multicast import first_block, first_line, peer_mask, peer_rank
 from ir.targets.cuda.naming import text_name
@@ -279,7 +279,8 @@ class TensorLowering:
             with self.tiles(w, evaluator):
                 copied = [operand for ring in plan.rings for operand in ring.operands]
                 origins = evaluator.origins
-                origins |= declare_lookups(w, self.program, copied, origins)
+                fixed = [one for one in copied if not looks_along(self.program, one, self.looped)]
+                origins |= declare_lookups(w, self.program, fixed, origins)
                 held = [ring for ring in plan.rings if ring.name == HELD]
                 for ring in held:
                     self._fill(w, ring, evaluator.origins)
@@ -288,6 +289,9 @@ class TensorLowering:
                         continue
                     with w.block("for (i32 block = 0; block < blocks; block++)"):
                         origins = evaluator.origins | self.walk_origins(w, "block")
+                        read = [operand for ring in rings for operand in ring.operands]
+                        read = [operand for operand in read if operand not in fixed]
+                        origins |= declare_lookups(w, self.program, read, origins)
                         for ring in rings:
                             self._fill(w, ring, origins)
         return w
