@@ -18,6 +18,7 @@ from ir.ops.reduce import Carry
 from ir.ops.store import Store
 from ir.phases import Phase, phases_of
 from ir.program import Program
+from ir.rewrite.domain import live_range
 from ir.rewrite.joining import joined_axes
 from ir.rewrite.parting import cut, parted
 from ir.stages import is_reduction, reduced_axes
@@ -72,8 +73,8 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
 
 
 def _part_names(program: Program, processors: int) -> list[str]:
-    """In as many parts as give every processor a block, in half and in twice as many: what parts
-    leave for each other may be more than what there is to read."""
+    """In as many parts as give every processor a block, in half and in twice as many, more where
+    they are uneven: what parts leave for each other may be more than what there is to read."""
     phases = [_narrowed(phase.program) for phase in pieces_of(program, USUAL) if not phase.plain]
     found: list[str] = []
     for phase in phases:
@@ -83,10 +84,16 @@ def _part_names(program: Program, processors: int) -> list[str]:
         wanted = -(-processors // _blocks(phase, axis))
         fewest = 1 << (wanted - 1).bit_length()
         counts = [] if wanted < 2 else [fewest // 2, fewest, 2 * fewest]
+        counts += [4 * fewest] if wanted > 1 and _uneven(phase, axis) else []
         counts = counts if axis == _chained(phase) else []
         counts += _whole_parts(phase.axes[axis]) if axis == _across(phase) else []
         found += [f"{PARTS}{parts}" for parts in counts if _parts(phase, axis, parts)]
     return list(dict.fromkeys(found))
+
+
+def _uneven(program: Program, axis: str) -> bool:
+    """Whether lengths that are read say how far the axis goes: more parts than blocks even it out."""
+    return any(condition.reads for condition in live_range(program, axis))
 
 
 def _whole_parts(extent: int) -> list[int]:
