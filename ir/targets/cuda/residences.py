@@ -92,7 +92,7 @@ def _part_names(program: Program, processors: int) -> list[str]:
 
 
 def _uneven(program: Program, axis: str) -> bool:
-    """Whether lengths that are read say how far the axis goes: more parts than blocks even it out."""
+    """Whether lengths that are read say how far the axis goes: many parts even it out."""
     return any(condition.reads for condition in live_range(program, axis))
 
 
