@@ -33,6 +33,7 @@ ROUNDING = "products of parts below the last bit are left out"
 PART, BITS = "bf16", 8  # the type of parts, and what one of them holds
 WIDE = "f32"
 LARGEST = 3.3895e38  # of the parts' type
+LONGEST = 16384  # points of a sum: of longer ones tensor cores lose more than a sum in f32 does
 LAST = 2  # places, each of 8 bits, down to which products count
 
 Pairs = tuple[tuple[int, int], ...]
@@ -47,8 +48,10 @@ class _Split:
 
     @property
     def pairs(self) -> Pairs:
+        """The least first: tensor cores drop bits of what they add to a large sum."""
         left, right = self.counts
-        return tuple((i, j) for i in range(left) for j in range(right) if i + j <= LAST)
+        found = [(i, j) for i in range(left) for j in range(right) if i + j <= LAST]
+        return tuple(sorted(found, key=lambda pair: -sum(pair)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,10 @@ def _split(program: Program, position: int) -> list[_Split]:
     narrow = {left.dtype, right.dtype} == {PART}
     if narrow or any(not is_float(one.dtype) or one.dtype == "f64" for one in (left, right)):
         return []
-    if "tf32" in (left.dtype, right.dtype) or left.dtype == right.dtype != WIDE:
+    summed = volume(program.scope, node.op.over)
+    if summed > LONGEST or "tf32" in (left.dtype, right.dtype):
+        return []
+    if left.dtype == right.dtype != WIDE:
         return []
     counts = [-(-bits_of(program, arg) // BITS) for arg in node.args]
     return [_Split(position, (counts[0], counts[1]))]

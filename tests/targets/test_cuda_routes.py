@@ -43,7 +43,7 @@ def written(function: Callable[[Graph], None]) -> Program:
 PROGRAMS = {
     "grouped": written(grouped),
     "causal": written(causal),
-    "mamba2": load_operator("mamba2").build(b=1, t=64, heads=2, p=8, n=8),
+    "mamba2": load_operator("mamba2").build(b=1, t=256, heads=2, p=16, n=16),
 }
 
 
@@ -70,5 +70,6 @@ def test_cards_have_rates_of_their_own() -> None:
     for name in BACKEND.machines:
         card = BACKEND.machine(name)
         assert isinstance(card, Hardware)
-        assert len(BACKEND.forms(PROGRAMS["grouped"], card).offered) == 2
+        offered = BACKEND.forms(PROGRAMS["grouped"], card).offered
+        assert any(form.name.startswith("regroup") for form in offered)
     assert get_backend("cuda").name == BACKEND.name

@@ -183,11 +183,11 @@ def test_a_chain_of_products_over_other_rows_is_cut() -> None:
 
 
 def test_operands_are_walked_in_one_order() -> None:
-    """Whichever of them lies along the rows, and though one is written by another kernel."""
+    """Whichever of them lies along the rows, and though one lies where another tensor says."""
     program = unforeseen.listed_tiles.build(m=64, n=64, tiles=3, depth=32, dtype="bf16")
     (space,) = [s for s in engines(CUDA.space(program, HOPPER)) if s.pinned["engine"] == "wgmma"]
     row = space.any_legal(np.random.default_rng(0))
-    assert any(name.startswith("tile.k.") for name in space.schedule(row).as_dict())
+    assert "tile.k" in space.schedule(row).as_dict()
 
 
 def test_rings_of_one_tensor_have_names_of_their_own() -> None:
