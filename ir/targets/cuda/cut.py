@@ -138,7 +138,7 @@ def _boundaries(program: Program, engine: str, alone: bool, chained: bool, held:
         if product is not None and for_tensor_cores(program, product):
             found.update(_moved(program, product, engine, held))
         for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
-            if _cuts_apart(program, other, position, held):
+            if _cuts_apart(program, other, position, held, engine):
                 found.add(boundary_of(program, other))
     return found
 
@@ -230,7 +230,7 @@ def _runs_along(program: Program, operand: int, over: tuple[str, ...]) -> bool:
     return narrow or any(axis in over for axis, _ in op.index[-1].terms)
 
 
-def _cuts_apart(program: Program, first: int, second: int, held: int) -> bool:
+def _cuts_apart(program: Program, first: int, second: int, held: int, engine: str) -> bool:
     """Whether reduction `second` cannot share a kernel with `first`, which it depends on."""
     early, late = program.nodes[first], program.nodes[second]
     before, after = set(reduced_axes(early)), set(reduced_axes(late))
@@ -241,7 +241,8 @@ def _cuts_apart(program: Program, first: int, second: int, held: int) -> bool:
         if _walked_later(program, first, after):
             return volume(program, tuple(before)) > held
         kept = _in_one_tile(program, product, after)
-        return volume(program, tuple(before)) > WHOLE or not kept
+        tensor = engine != FMA and for_tensor_cores(program, product)
+        return not kept or (not tensor and volume(program, tuple(before)) > WHOLE)
     if after & set(early.axes) and not before & after:
         return volume(program, tuple(before)) > WHOLE
     body = {axis for arg in late.args for axis in program.nodes[arg].axes}

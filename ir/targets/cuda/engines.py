@@ -46,6 +46,7 @@ ENGINE = "engine"
 ESTIMATE = "total.estimate"  # the feature that says how long a schedule takes, in powers of two
 NEAR = 0.5  # powers of two from the least time up to which nothing else can be much better
 FAR = 0.5  # powers of two behind the best estimate up to which a residence is offered
+LEAN, LEANER = 1.0, 4  # up to which one is that leaves a share of what the best leaves in memory
 GAIN = 0.1  # powers of two that joined axes have to be worth
 ROOM = 8  # the part of a card's memory that values between kernels may take
 PLAIN = 256  # operations a clock that a processor's plain units do at least, where none are stated
@@ -153,7 +154,7 @@ def space_of(
     If `residing`, where the usual residence is far from that, others that have room for their
     tensors are tried until one is near it, and parts wherever blocks are too few for the card: an
     estimate knows bandwidth, not what a single processor has of it. Those are offered whose
-    estimates are not far behind the best.
+    estimates are not far behind the best; a little farther if they leave much less in memory.
     """
     found = {USUAL: residence_space(program, hardware, least, USUAL)}
     estimates = {USUAL: _estimate(found[USUAL])}
@@ -167,8 +168,15 @@ def space_of(
             estimate = _estimate(space)
             if residence != JOINED or estimate < estimates[USUAL] - GAIN:
                 found[residence], estimates[residence] = space, estimate
-    most = min(estimates.values()) + FAR
-    offered = {r: s for r, s in found.items() if r == USUAL or estimates[r] <= most}
+    best = min(estimates, key=lambda residence: estimates[residence])
+    least, left = estimates[best], _between(program, best)
+    offered = {
+        residence: space
+        for residence, space in found.items()
+        if residence == USUAL
+        or estimates[residence] <= least + FAR
+        or (estimates[residence] <= least + LEAN and LEANER * _between(program, residence) < left)
+    }
     return Alternatives(RESIDENCE, offered, next(iter(program.axes), program.name)).space()
 
 
