@@ -80,7 +80,8 @@ def chained(g: Graph, m: int, f: int, d: int, o: int) -> None:
 
 JOINED: tuple[tuple[Program, tuple[str, ...]], ...] = (
     (normed_product.build(m=40, n=64, k=512), ("block", "tensor")),
-    (product_normed.build(m=40, n=64, k=512), ("tensor", "block")),
+    (product_normed.build(m=40, n=64, k=512), ("tensor",)),
+    (product_normed.build(m=40, n=512, k=64), ("tensor", "block")),
     (chained.build(m=40, f=512, d=512, o=64), ("tensor", "tensor")),
     (chained.build(m=40, f=512, d=64, o=64), ("tensor",)),
 )
@@ -88,7 +89,8 @@ JOINED: tuple[tuple[Program, tuple[str, ...]], ...] = (
 
 @pytest.mark.parametrize(("program", "kinds"), JOINED, ids=lambda value: getattr(value, "name", ""))
 def test_what_depends_on_a_product_or_feeds_one(program: Program, kinds: tuple[str, ...]) -> None:
-    """A long inner product goes through memory; a short one is computed again in every block."""
+    """A long inner product goes through memory, a short one is computed again in every block; rows
+    that a tile has whole are summed in it."""
     assert tuple(kernel.kind for kernel in kernels_of(program, HARDWARE)) == kinds
     inputs = random_inputs(program, np.random.default_rng(5))
     close(in_turn(cut_program(program), inputs), evaluate(program, inputs))
