@@ -107,9 +107,11 @@ def dft(x: Tensors, a: Arguments) -> Iterator[Plan]:
         real, imaginary = (t @ w).chunk(2, 1)
         return {"Y_re": real, "Y_im": imaginary}
 
-    tensors = tuple(x[name] for name in ("X_re", "X_im", "cos", "sin"))
-    yield Plan("torch, four products", products, tensors)
-    both = torch.cat([torch.cat([x["cos"], -x["sin"]], 1), torch.cat([x["sin"], x["cos"]], 1)])
+    places = torch.arange(a.n, device=x["X_re"].device)
+    angle = (places[:, None] * places % a.n).double() * (2 * math.pi / a.n)
+    cosine, sine = (t.to(x["X_re"].dtype) for t in (angle.cos(), angle.sin()))
+    yield Plan("torch, four products", products, (x["X_re"], x["X_im"], cosine, sine))
+    both = torch.cat([torch.cat([cosine, -sine], 1), torch.cat([sine, cosine], 1)])
     yield Plan("torch, one product", one, (torch.cat([x["X_re"], x["X_im"]], 1), both))
 
 
