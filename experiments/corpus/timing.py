@@ -69,7 +69,9 @@ class Ours:
 
     def __init__(self, workload: Workload, schedule: str, bench: Bench) -> None:
         self.workload, self.bench = workload, bench
-        self.kernel = workload.kernel(Schedule.from_json(schedule))
+        found = Schedule.from_json(schedule)
+        workload.refuse_illegal(found)
+        self.kernel = workload.kernel(found)
 
     def facts(self) -> Row:
         texts = dict(self.kernel.texts)
