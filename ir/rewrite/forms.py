@@ -9,6 +9,7 @@ than the program as written, or as much with less to compute for the operands of
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -46,11 +47,12 @@ DIGITS = 6  # of a form's canonical hash, in its name
 @dataclass(frozen=True, slots=True)
 class Rates:
     """What a machine does in a second: products (two operations each) by the types of their
-    factors, other operations, bytes to and from memory."""
+    factors, other operations, bytes to and from memory. `room`: bytes that parts may take there."""
 
     products: Mapping[str, float]
     other: float
     bytes: float
+    room: float = math.inf
 
     def of(self, factors: tuple[str, ...]) -> float:
         """Of products of such factors: that of the slower type, plain units where none is known."""
@@ -124,14 +126,15 @@ class Forms:
 
 @lru_cache(maxsize=256)
 def _forms(
-    program: Program, products: tuple[tuple[str, float], ...], other: float, memory: float
+    program: Program, products: tuple[tuple[str, float], ...], rates: tuple[float, float, float]
 ) -> Forms:
-    return _Search(program, Rates(dict(products), other, memory)).run()
+    return _Search(program, Rates(dict(products), *rates)).run()
 
 
 def forms_of(program: Program, rates: Rates) -> Forms:
     """The forms of a program by the work they are on a machine."""
-    return _forms(program, tuple(sorted(rates.products.items())), rates.other, rates.bytes)
+    others = (rates.other, rates.bytes, rates.room)
+    return _forms(program, tuple(sorted(rates.products.items())), others)
 
 
 class _Search:
@@ -166,7 +169,7 @@ class _Search:
         best = sorted(self.known.values(), key=lambda form: form.work.seconds)[:NARROWED]
         for form in (*best, *self._best_of_families(best)):
             found = narrowed(form.program)
-            if found is None:
+            if found is None or found.bytes > 2 * self.rates.room:  # written once, read once
                 continue
             key, work = canonical(found.program), work_of(found.program, self.rates)
             work = Work(work.seconds + found.bytes / self.rates.bytes, work.operands)

@@ -99,7 +99,9 @@ def test_the_form_is_offered_where_it_is_less_work() -> None:
     assert offered == [NAME]
     assert "narrow" in reason_of(NAME)
     slow = Rates({"f32": 1e12}, 1e12, 1e12)
-    assert len(forms_of(program, slow).offered) == 1
+    full = replace(FAST, room=2 * 6 * 2048 * 2048 * 2 - 1)  # six parts of two factors
+    assert all(len(forms_of(program, rates).offered) == 1 for rates in (slow, full))
+    assert len(forms_of(program, replace(full, room=full.room + 1)).offered) == 2
 
 
 def test_parts_of_bf16_hold_what_they_say() -> None:

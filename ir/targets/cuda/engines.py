@@ -138,7 +138,8 @@ def rates_of(hardware: Hardware) -> Rates:
     known = {name.partition(".")[2]: rate for name, rate in peaks.items() if name in _rated(peaks)}
     plain = known.get("f32", hardware["sms"] * PLAIN * hardware["clock_khz"] * 1e3)
     known |= {name: REACHED * rate for name, rate in known.items() if name in ("f32", "f64")}
-    return Rates(known, plain / 2, peaks.get("peak_bytes", plain / INTENSITY))
+    room = int(hardware["memory_bytes"]) / ROOM
+    return Rates(known, plain / 2, peaks.get("peak_bytes", plain / INTENSITY), room)
 
 
 def _rated(peaks: Mapping[str, float]) -> set[str]:
