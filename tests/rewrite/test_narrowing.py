@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 from ir import Graph, Program, Tile, cast, contract, exp, where
 from ir.dtypes import from_float, to_float
+from ir.ops.base import Array
 from ir.oracle import evaluate, random_inputs
 from ir.rewrite.forms import Rates, forms_of, reason_of
-from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed
+from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
+from tests.judging import bounds_of
 
 Factor = Callable[[Graph, Tile], Tile]
 FAST = Rates({"bf16": 16e12, "f32": 1e12}, 1e12, 1e12)
@@ -59,6 +62,59 @@ def test_products_of_parts_are_the_product(name: str, right: str) -> None:
     want, have = (evaluate(one, inputs)["z"] for one in (program, narrow))
     sizes = np.abs(want).max()
     np.testing.assert_allclose(have, want, rtol=0, atol=2.0**-23 * sizes)
+
+
+@pytest.mark.parametrize("name", ["widened", "of two"])
+def test_factors_that_were_only_widened_are_taken_as_they_were(name: str) -> None:
+    program = product(FACTORS[name][0], "bf16")
+    plain = unwidened(program)
+    (contracted,) = (node for node in plain.nodes if node.op.name == "contract")
+    types = {plain.nodes[arg].dtype for arg in contracted.args}
+    assert types == ({"bf16"} if name == "widened" else {"f32", "bf16"})
+    inputs = random_inputs(program, np.random.default_rng(2))
+    want, have = (evaluate(one, inputs)["z"] for one in (program, plain))
+    np.testing.assert_array_equal(have, want)
+
+
+def truncated(numbers: Array) -> Array:
+    """As f32, towards zero."""
+    near = numbers.astype(np.float32)
+    beyond = np.abs(near.astype(np.float64)) > np.abs(numbers)
+    return np.where(beyond, np.nextafter(near, np.float32(0)), near)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_sums_that_drop_bits_stay_within_bounds(backwards: bool) -> None:
+    """As tensor cores add up: sixteen products at a time, to a sum that is truncated. With the
+    largest parts first they lose too much."""
+    graph = Graph("long")
+    m, n, k = graph.axes(m=48, n=48, k=4096)
+    x, y = graph.input("x", (m, k), "f32"), graph.input("y", (k, n), "f32")
+    graph.output("z", contract(x, y, over=k), "f32", (m, n))
+    program = graph.program()
+    inputs = random_inputs(program, np.random.default_rng(3))
+    bounds = bounds_of(program, inputs)["z"]
+    found = narrowed(program)
+    assert found is not None
+    (product,) = (node for node in found.program.nodes if node.op.name == "contract")
+    left, right = (value_of(found.program, arg, inputs) for arg in product.args)
+    assert (left.shape, right.shape) == ((6, 48, 4096), (6, 4096, 48))
+    total: Array = np.zeros((48, 48), np.float32)
+    for part in range(6)[:: -1 if backwards else 1]:
+        for start in range(0, 4096, 16):
+            added = left[part, :, start : start + 16] @ right[part, start : start + 16]
+            total = truncated(total.astype(np.float64) + added)
+    assert bounds.judge(total).right is not backwards
+
+
+def value_of(program: Program, position: int, inputs: Mapping[str, Array]) -> Array:
+    """A value of a program, as one computes it that stores nothing else."""
+    graph = Graph.like("factor", dict(program.axes), program.inputs, ())
+    made: list[Tile] = []
+    for node in program.nodes[: position + 1]:
+        made.append(graph.add(node.op, *(made[arg] for arg in node.args)))
+    graph.output("value", made[position], PART)
+    return evaluate(graph.program(), inputs, rounds=True)["value"]
 
 
 @given(
