@@ -5,13 +5,18 @@ from __future__ import annotations
 
 from explorer.expectation import Recipe
 from ir.program import Program
+from ir.rewrite.narrowing import unwidened
 from ir.target import Backend, Hardware, HasForms, StatesRoundoff
 
 
 def recipe_of(program: Program, seed: int, backend: Backend, hardware: Hardware) -> Recipe:
-    """The recipe of a program's expectation for kernels of a target."""
+    """The recipe of a program's expectation for kernels of a target.
+
+    Factors that the program only widens are those that kernels multiply: how tensor cores add up
+    their products is what a right kernel may be off by.
+    """
     accumulations = backend.accumulations(hardware) if isinstance(backend, StatesRoundoff) else ()
-    return Recipe(program, seed, accumulations, _cancelling(program, backend, hardware))
+    return Recipe(unwidened(program), seed, accumulations, _cancelling(program, backend, hardware))
 
 
 def _cancelling(program: Program, backend: Backend, hardware: Hardware) -> tuple[Program, ...]:

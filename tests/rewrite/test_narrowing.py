@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from explorer.recipe import recipe_of
 from ir import Graph, Program, Tile, cast, contract, exp, where
 from ir.dtypes import from_float, to_float
 from ir.ops.base import Array
 from ir.oracle import evaluate, random_inputs
 from ir.rewrite.forms import Rates, forms_of, reason_of
 from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
+from ir.target import KnowsMachines, get_backend
 from tests.judging import bounds_of
 
 Factor = Callable[[Graph, Tile], Tile]
@@ -74,6 +76,14 @@ def test_factors_that_were_only_widened_are_taken_as_they_were(name: str) -> Non
     inputs = random_inputs(program, np.random.default_rng(2))
     want, have = (evaluate(one, inputs)["z"] for one in (program, plain))
     np.testing.assert_array_equal(have, want)
+
+
+def test_widened_factors_are_judged_as_kernels_multiply_them() -> None:
+    backend = get_backend("cuda")
+    assert isinstance(backend, KnowsMachines)
+    program = product(FACTORS["widened"][0], "bf16")
+    recipe = recipe_of(program, 0, backend, backend.machine("h200"))
+    assert recipe.program == unwidened(program) != program
 
 
 def truncated(numbers: Array) -> Array:
