@@ -26,12 +26,12 @@ from ir.scalar import COMBINES, scalar_function
 Terms = tuple[tuple[str, int], ...]
 Reads = tuple[tuple[int, int], ...]
 Key = tuple[Terms, Reads]
-_READ = ("i32", "i64")  # types of whole numbers that conditions may read
+_READ = "i32"  # the type of whole numbers that conditions may read
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Sum of coefficient * axis, of coefficient * what node `read` reads, and constant >= 0."""
+    """Sum of coefficient * axis, of coefficient * what a node reads, and constant >= 0."""
 
     terms: Terms
     constant: int
@@ -273,7 +273,7 @@ def _affine(program: Program, position: int) -> _Affine | None:
         whole = math.isfinite(node.op.value) and node.op.value == int(node.op.value)
         return _Affine({}, {}, int(node.op.value)) if whole else None
     if isinstance(node.op, Load):
-        return _Affine({}, {position: 1}, 0) if node.dtype in _READ else None
+        return _Affine({}, {position: 1}, 0) if node.dtype == _READ else None
     if isinstance(node.op, Cast) and node.dtype in ("i32", "f32", "f64"):
         return _affine(program, node.args[0])
     if not isinstance(node.op, Map) or node.op.function not in ("add", "sub", "mul"):

@@ -27,7 +27,6 @@ from ir.rewrite import narrowing
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
-from ir.rewrite.narrowing import narrowed, unwidened
 from ir.rewrite.patterns import build, matches, parsed
 from ir.rewrite.rules import REGROUPED, RULES, Rule
 from ir.tiles import Tile
@@ -139,7 +138,7 @@ def forms_of(program: Program, rates: Rates) -> Forms:
 
 class _Search:
     def __init__(self, program: Program, rates: Rates) -> None:
-        self.rates, program = rates, unwidened(program)
+        self.rates, program = rates, narrowing.unwidened(program)
         self.written = Form(program, canonical(program), work_of(program, rates))
         self.known: dict[str, Form] = {self.written.key: self.written}
 
@@ -152,7 +151,7 @@ class _Search:
                 continue
             for step, cancels, program in self._steps(form):
                 effort += len(program.nodes)
-                program = unwidened(program)
+                program = narrowing.unwidened(program)
                 key = canonical(program)
                 if key in self.known:
                     continue
@@ -168,7 +167,7 @@ class _Search:
         """Add what the best forms are with their wide products in narrow parts."""
         best = sorted(self.known.values(), key=lambda form: form.work.seconds)[:NARROWED]
         for form in (*best, *self._best_of_families(best)):
-            found = narrowed(form.program)
+            found = narrowing.narrowed(form.program)
             if found is None or found.bytes > 2 * self.rates.room:  # written once, read once
                 continue
             key, work = canonical(found.program), work_of(found.program, self.rates)

@@ -91,7 +91,7 @@ def _extreme(evaluator: Evaluator, condition: Condition, axis: str, least: bool)
         parts.append(f"{point} * {coefficient}")
     for position, coefficient in condition.reads:
         value = _read(evaluator, position)
-        if value is None or abs(coefficient) != 1 or evaluator.nodes[position].dtype != "i32":
+        if value is None or abs(coefficient) != 1:
             return None
         parts.append(f"min(max({value}, {-_FAR}), {_FAR}) * {coefficient}")
     return f"({' + '.join(parts)})"

@@ -50,7 +50,7 @@ LEAN, LEANER = 1.0, 4  # up to which one is that leaves a share of what the best
 GAIN = 0.1  # powers of two that joined axes have to be worth
 ROOM = 8  # the part of a card's memory that values between kernels may take
 PLAIN = 256  # operations a clock that a processor's plain units do at least, where none are stated
-REACHED = 0.25  # share of the plain units' rate that products of matrices come to on an H200
+REACHED = 0.25  # share of the plain units' rate that products of matrices come to, as estimated
 INTENSITY = 20.0  # plain operations for each byte from memory, where its rate is not known
 FIRST = 0  # the code of the value that idle decisions keep
 

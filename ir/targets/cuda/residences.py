@@ -81,12 +81,14 @@ def _part_names(program: Program, processors: int) -> list[str]:
         axis = _parted_axis(phase)
         if axis is None:
             continue
+        counts = []
         wanted = -(-processors // _blocks(phase, axis))
-        fewest = 1 << (wanted - 1).bit_length()
-        counts = [] if wanted < 2 else [fewest // 2, fewest, 2 * fewest]
-        counts += [4 * fewest] if wanted > 1 and _uneven(phase, axis) else []
-        counts = counts if axis == _chained(phase) else []
-        counts += _whole_parts(phase.axes[axis]) if axis == _across(phase) else []
+        if axis == _chained(phase) and wanted > 1:
+            fewest = 1 << (wanted - 1).bit_length()
+            counts = [fewest // 2, fewest, 2 * fewest]
+            counts += [4 * fewest] if _uneven(phase, axis) else []
+        if axis == _across(phase):
+            counts += _whole_parts(phase.axes[axis])
         found += [f"{PARTS}{parts}" for parts in counts if _parts(phase, axis, parts)]
     return list(dict.fromkeys(found))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -261,7 +260,7 @@ def _check(
         _plain(program, [product.a, product.b])
         if set(product.over) & set(walked) or volume(program, product.over) > HELD:
             raise Refusal("inner", f"{product.over} is too long to be held")
-        if set(product.columns) != set(walked) or walks_beside(program, outer, walked):
+        if set(product.columns) != set(walked) or _walks_beside(program, outer, walked):
             raise Refusal("inner", "the inner product's columns are not what is walked")
     if inner and volume(program, columns) > WIDEST:
         raise Refusal("columns", f"{columns} is too wide for registers")
@@ -274,7 +273,7 @@ def _check(
             raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
 
 
-def walks_beside(program: Program, outer: Sequence[Product], walked: tuple[str, ...]) -> bool:
+def _walks_beside(program: Program, outer: list[Product], walked: tuple[str, ...]) -> bool:
     """Whether several axes are walked, and more than products goes along them: points behind the
     end of one are zeros in products, and counted in other reductions."""
     products = {product.position for product in outer}
