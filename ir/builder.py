@@ -16,6 +16,7 @@ from ir.errors import ProgramError, UsageError
 from ir.given import given_number, given_tile
 from ir.loops import loops_of
 from ir.ops.base import Op, Scope, TensorSpec, TileType
+from ir.ops.load import Index, Load
 from ir.ops.map import Cast, Constant, Iota
 from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
@@ -222,6 +223,15 @@ class Graph:
         node = self._nodes[tile.position]
         return node.op, node.args
 
+    def whole_input(self, tile: Tile) -> str | None:
+        """The input that a tile is, each dimension along an axis of its own; None if it is not."""
+        node = self._nodes[tile.position]
+        plain = tuple(Index(((axis, 1),)) for axis in node.axes)
+        if not isinstance(node.op, Load) or node.op.index != plain:
+            return None
+        spec, shape = self._tensors[node.op.tensor], tuple(self._axes[axis] for axis in node.axes)
+        return spec.name if spec.shape == shape and not spec.packs else None
+
     def type_of(self, tile: Tile) -> TileType:
         """The dtype and the axes of a tile."""
         return self._nodes[tile.position].type
@@ -238,14 +248,17 @@ class Graph:
         known = self._known.get((op, positions))
         if known is not None:
             return Tile(self, known)
-        scope = Scope(self._axes, self._tensors)
-        try:
-            result = op.infer([self._nodes[p].type for p in positions], scope)
-        except ProgramError as error:
-            raise ProgramError(f"{self._name}: {error}") from None
-        self._nodes.append(Node(op, positions, result))
+        self._nodes.append(Node(op, positions, self.inferred(op, *args)))
         self._known[(op, positions)] = len(self._nodes) - 1
         return Tile(self, len(self._nodes) - 1)
+
+    def inferred(self, op: Op, *args: Tile) -> TileType:
+        """The dtype and the axes of what an op would make of tiles; raises ProgramError."""
+        scope = Scope(self._axes, self._tensors)
+        try:
+            return op.infer([self.type_of(arg) for arg in args], scope)
+        except ProgramError as error:
+            raise ProgramError(f"{self._name}: {error}") from None
 
     def program(self) -> Program:
         """The finished, checked program."""

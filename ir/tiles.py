@@ -202,7 +202,12 @@ class Tile:
                 index.append(Index(expression.terms, expression.constant))
         if fill is not None:
             fill = given_number(f"{self.graph.name}: read: fill", fill, self.dtype)
-        return self.graph.add(Read(tuple(index), fill), self, *tiles)
+        read, tensor = Read(tuple(index), fill), self.graph.whole_input(self)
+        if tensor is None:
+            return self.graph.add(read, self, *tiles)
+        self.graph.inferred(read, self, *tiles)  # says what is wrong in the words of tiles
+        loads = (one if one.gather is None else Index(gather=one.gather - 1) for one in index)
+        return self.graph.add(Load(tensor, tuple(loads), fill), *tiles)
 
 
 Operand = Tile | Number | Axis | IndexExpression

@@ -123,6 +123,9 @@ class Load:
             inside = inside & (position >= 0) & (position < extent)
             subscripts.append(np.clip(position, 0, extent - 1))
         source = env.arrays[self.tensor].reshape(spec.shape)
+        if not source.size and self.fill is not None:
+            shape = tuple(len(env.coordinates[axis]) for axis in axes)
+            return TileArray(axes, env.xp.full(shape, self.fill))
         values = to_float(source[tuple(subscripts)] if subscripts else source[()], spec.dtype)
         if self.fill is not None:
             values = np.where(inside, values, self.fill)

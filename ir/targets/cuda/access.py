@@ -93,7 +93,7 @@ def digit_misfits(frame: Frame, axis: str, width: int) -> bool:
 def load_access(op: Load, spec: TensorSpec) -> Access:
     dimensions, stride = [], prod(spec.shape)
     for index, extent in zip(op.index, spec.shape, strict=True):
-        stride //= extent
+        stride //= max(extent, 1)
         dimensions.append(Dimension(index.terms, index.constant, index.gather, stride, extent))
     return Access(text_name(op.tensor), spec.dtype, tuple(dimensions))
 

@@ -18,6 +18,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.scalar import FUNCTIONS
 from ir.space import Columns
+from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
 from ir.targets.cuda.block import BlockKernel
 from ir.targets.cuda.block_options import (
@@ -197,7 +198,10 @@ class TensorCosts(TensorStreams):
         moved = rows * self._row_bytes / across + wide * self.size / down
         fetched = moved * walk / L2_BYTES_PER_CLOCK
         computing = self._computing(columns, rows, walk)
-        tile = steps * np.maximum(np.maximum(macs, fetched), computing)
+        folding = rows * wide * walk * self._fold_work / LANES_PER_CLOCK
+        beside = self._value(columns, "consumers") > 1  # one group's products, another's folds
+        busy = np.where(beside, np.maximum(macs, folding), macs + folding)
+        tile = steps * np.maximum(np.maximum(busy, fetched), computing)
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
         waves = tiles / sms
         streamed = _array(self.streamed_rounds(columns))
@@ -222,11 +226,28 @@ class TensorCosts(TensorStreams):
     @cached_property
     def _late_work(self) -> float:
         """Operations behind the products for each point of the outputs."""
-        work = 0
+        return self._work_behind(False) / volume(self.program, self._kept)
+
+    @cached_property
+    def _fold_work(self) -> float:
+        """Operations of threads that fold products, for each that is multiplied and added."""
+        inside = (axis for axis in self.roles.walked if axis not in self.roles.folded)
+        points = volume(self.program, (*self._kept, *self.roles.folded))
+        return self._work_behind(True) / points / volume(self.program, tuple(inside))
+
+    def _work_behind(self, folded: bool) -> float:
+        """Operations behind the products, at points of the folded axes or behind these."""
+        along, work = {*self.roles.folded}, 0.0
+        products = {product.position for product in (*self.roles.outer, *self.roles.inner)}
         for position, node in enumerate(self.program.nodes):
-            if isinstance(node.op, Map) and depends_on_reduction(self.program, position):
+            if folded and is_reduction(node) and position not in products:
+                axes = (*node.axes, *reduced_axes(node))
+                work += volume(self.program, axes) if along & {*axes} else 0
+            if not isinstance(node.op, Map) or bool(along & {*node.axes}) != folded:
+                continue
+            if depends_on_reduction(self.program, position):
                 work += FUNCTIONS[node.op.function].flops * volume(self.program, node.axes)
-        return work / volume(self.program, self._kept)
+        return work
 
     @property
     def _kept(self) -> tuple[str, ...]:

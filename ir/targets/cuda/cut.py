@@ -22,6 +22,7 @@ from ir.targets.cuda.computed import (
     large_loads,
     register_problem,
 )
+from ir.targets.cuda.folds import folded_axes, in_one_tile
 from ir.targets.cuda.products import (
     MAP_RANK,
     STRIDE_UNIT,
@@ -240,7 +241,9 @@ def _cuts_apart(program: Program, first: int, second: int, held: int, engine: st
         assert product is not None
         if _walked_later(program, first, after):
             return volume(program, tuple(before)) > held
-        kept = _in_one_tile(program, product, after)
+        kept = in_one_tile(program, product, after)
+        if engine == WGMMA and after == {*folded_axes(program, first)}:
+            return False
         tensor = engine != FMA and for_tensor_cores(program, product)
         return not kept or (not tensor and volume(program, tuple(before)) > WHOLE)
     if after & set(early.axes) and not before & after:
@@ -261,12 +264,6 @@ def _walked_later(program: Program, first: int, axes: set[str]) -> bool:
         if any(first in depends_on_reduction(program, x) for x in (product.a, product.b)):
             return True
     return False
-
-
-def _in_one_tile(program: Program, product: Product, axes: set[str]) -> bool:
-    """Whether a tile of the product's rows and columns can hold all points of `axes`."""
-    sides = ({*product.rows}, {*product.columns})
-    return any(axes <= side for side in sides) and volume(program, tuple(axes)) <= WHOLE
 
 
 def boundary_of(program: Program, position: int) -> int:

@@ -225,8 +225,9 @@ def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, .
     """Ways to split a summed axis over blocks, for a program that is one product."""
     if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
         return (WHOLE,)
-    several = isinstance(kernels[0], MmaKernel) or bool(kernels[0].roles.computed)
-    return split_choices(program, kernels[0].roles, several)
+    roles = kernels[0].roles
+    several = isinstance(kernels[0], MmaKernel) or bool(roles.computed or roles.folded)
+    return split_choices(program, roles, several)
 
 
 def decisions_of(

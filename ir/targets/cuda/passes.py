@@ -31,19 +31,26 @@ class Passes:
     after: tuple[int, ...]
 
 
-def find_passes(program: Program, looped: frozenset[str]) -> Passes:
-    """The passes over `looped`; Refusal where a reduction loops over a part of these axes."""
+def find_passes(
+    program: Program, looped: frozenset[str], folded: frozenset[str] = frozenset()
+) -> Passes:
+    """The passes over `looped`; Refusal where a reduction loops over a part of these axes.
+
+    Reductions over all but the `folded` axes begin anew at each point of these; what is made of
+    them is reduced along these in the same, only, pass.
+    """
     first: dict[int, int] = {}  # node -> the first pass in which it can be formed
     own: dict[int, int] = {}  # reduction -> its pass
     for position, node in enumerate(program.nodes):
         needs = max((first[arg] for arg in node.args), default=0)
         if isinstance(node.op, (Now, Prior)):
             first[position] = own[node.args[0]]
-        elif is_reduction(node) and looped & set(reduced_axes(node)):
-            if not looped <= set(reduced_axes(node)):
+        elif is_reduction(node) and (along := looped & {*reduced_axes(node)}):
+            fresh = bool(folded) and along == looped - folded
+            if along != (folded or looped) and not fresh:
                 raise Refusal("loops", f"node {position} reduces over a part of the looped axes")
             own[position] = needs
-            first[position] = needs + 1
+            first[position] = needs if fresh else needs + 1
         else:
             first[position] = needs
     stores = [p for p, node in enumerate(program.nodes) if isinstance(node.op, Store)]
@@ -52,6 +59,8 @@ def find_passes(program: Program, looped: frozenset[str]) -> Passes:
         if not looped <= set(program.nodes[store].axes):
             raise Refusal("loops", f"store {store} varies over a part of the looped axes")
     count = max([own[p] for p in own] + [first[p] for p in varying], default=-1) + 1
+    if folded and count > 1:
+        raise Refusal("loops", f"{count} passes over products that begin anew in each")
     passes = tuple(
         Pass(
             tuple(p for p in own if own[p] == number),

@@ -220,7 +220,11 @@ def largest_load(program: Program, position: int) -> Load | None:
 
 
 def memory_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Axes in the order of the dimensions that a value is loaded from, others last."""
-    op = largest_load(program, position)
+    """Axes in the order of the dimensions that a value is loaded from; others last, but for those
+    that the value itself has ahead of these."""
+    op, own = largest_load(program, position), program.nodes[position].axes
     order = [axis for index in op.index for axis, _ in index.terms] if op else []
-    return tuple(sorted(axes, key=lambda a: order.index(a) if a in order else len(order)))
+    ahead = own[: next((n for n, axis in enumerate(own) if axis in order), 0)]
+    places = {axis: number for number, axis in reversed([*enumerate(order)])}
+    places |= dict.fromkeys(ahead, -1)
+    return tuple(sorted(axes, key=lambda axis: places.get(axis, len(order))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
+from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.ops.load import Load
 from ir.ops.store import Store
@@ -20,6 +21,7 @@ from ir.targets.cuda.computed import (
     raw_loads,
     register_problem,
 )
+from ir.targets.cuda.folds import folded_axes
 from ir.targets.cuda.products import (
     HELD,
     Product,
@@ -31,6 +33,7 @@ from ir.targets.cuda.products import (
     volume,
 )
 
+LONGEST_LINE = 256  # bytes of a sum that a block has whole
 WIDEST = 256  # columns of sums that one block of a chain has in registers
 
 
@@ -39,7 +42,9 @@ class Roles:
     """`outer` products are summed over the walked axes; `inner` ones are fresh in every block.
 
     All have the same rows. Columns of inner products are the walked axes. `computed` are operands
-    along the rows that are made of loads in registers.
+    along the rows that are made of loads in registers. Outer products begin anew at each point of
+    the `folded` axes, the first of the walked ones, along which threads reduce what they make of
+    them.
     """
 
     program: Program
@@ -51,6 +56,7 @@ class Roles:
     held: tuple[str, ...]
     batch: tuple[str, ...]
     computed: frozenset[int] = frozenset()
+    folded: tuple[str, ...] = ()
 
     @cached_property
     def dtype(self) -> str:
@@ -66,6 +72,14 @@ class Roles:
     def main_walk(self) -> str:
         """The walked axis of which tiles are a choice; those around it go point by point."""
         return self.walk.main
+
+    @cached_property
+    def at_once(self) -> bool:
+        """Whether a block has all that products sum between two points of the folded axes, so that
+        an operand that does not vary along these is there for the whole walk."""
+        inside = [axis for axis in self.walked if axis not in self.folded]
+        line = volume(self.program, tuple(inside)) * dtype_of(self.dtype).bytes
+        return bool(self.folded) and len(inside) == 1 and line <= LONGEST_LINE
 
     @cached_property
     def walk(self) -> Walk:
@@ -104,6 +118,8 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     if inner and swap:
         raise Refusal("swap", "chained products keep their rows")
     outer = [_oriented(program, p, swap, registers) for p in outer]
+    folded = () if inner else _folded(program, outer)
+    outer = [_walked_along(p, folded) for p in outer]
     outer = [_with_rows(p, outer[0].rows) for p in outer]
     apart = _columns_apart(program, outer[0]) if inner else _columns_beside(program, outer[0])
     outer = [_batched(p, apart) for p in outer]
@@ -111,6 +127,8 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     walked = outer[0].over
     columns = outer[0].columns
     computed = _computed(program, outer) if registers and not inner else frozenset()
+    if computed and folded:
+        raise Refusal("registers", "computed operands of products that begin anew")
     if computed and swap:
         raise Refusal("swap", "computed operands keep their rows")
     _check(program, outer, inner, walked, columns, computed)
@@ -122,9 +140,10 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
         rows = memory_order(program, min(computed), rows)
     else:
         walked = _walk_order(program, outer[0].swapped if swap else outer[0], walked)
+    walked = (*folded, *(axis for axis in walked if axis not in folded))
     columns = _operand_order(program, outer[0].b, columns)
     roles = Roles(
-        program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed
+        program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed, folded
     )  # fmt: skip
     _check_walk(roles)
     return roles
@@ -166,6 +185,22 @@ def _with_rows(product: Product, rows: tuple[str, ...]) -> Product:
     if set(product.columns) == set(rows):
         return product.swapped
     raise Refusal("rows", f"products over rows {product.rows} and {rows}")
+
+
+def _folded(program: Program, outer: list[Product]) -> tuple[str, ...]:
+    """The axes along which what is made of all these products is folded."""
+    found = {folded_axes(program, product.position) for product in outer}
+    return next(iter(found)) if len(found) == 1 else ()
+
+
+def _walked_along(product: Product, folded: tuple[str, ...]) -> Product:
+    """The product with the folded axes among those it is walked along."""
+    rows, columns, batch = (
+        tuple(axis for axis in axes if axis not in folded)
+        for axes in (product.rows, product.columns, product.batch)
+    )
+    over = (*folded, *product.over)
+    return replace(product, over=over, rows=rows, columns=columns, batch=batch)
 
 
 def _columns_apart(program: Program, product: Product) -> tuple[str, ...]:

@@ -99,7 +99,7 @@ class TensorKernel(TensorStreams):
             ("partition", ("rows", "columns", "whole"), "binding",
              "how they share a tile: its rows, its columns, or whole tiles in turn"),
             ("stages", tuple(range(2, 13)), "pipeline", "slots of the ring of operand tiles"),
-            ("wait", (0,) if self.roles.computed else (0, 1), "pipeline",
+            ("wait", (0,) if self.roles.computed or self.roles.folded else (0, 1), "pipeline",
              "blocks whose products may still run at a release"),
             ("registers", tuple(REGISTER_SPLITS), "binding",
              "registers a thread of the producer and of the consumers"),
@@ -142,7 +142,8 @@ class TensorKernel(TensorStreams):
 
     def may_use_registers(self) -> bool:
         """Whether the operands along the rows are plain, and may be loaded to registers."""
-        return self.roles.dtype in TYPES and not self.roles.inner and not self.roles.computed
+        roles = self.roles
+        return roles.dtype in TYPES and not (roles.inner or roles.computed or roles.folded)
 
     def processors(self) -> tuple[int, ...]:
         """All of them, or as many as whole clusters can surely have at a time."""

@@ -35,7 +35,8 @@ def is_chained(roles: Roles) -> bool:
 
 def main_pass(roles: Roles) -> Pass:
     """The pass with the outer products."""
-    passes = find_passes(roles.program, frozenset(roles.walked)).passes
+    looped, folded = frozenset(roles.walked), frozenset(roles.folded)
+    passes = find_passes(roles.program, looped, folded).passes
     sums = {product.position for product in roles.outer}
     return next(one for one in passes if sums & {*one.reductions})
 

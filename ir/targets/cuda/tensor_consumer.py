@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.loops import Loop, TileBody
 from ir.targets.cuda.operands import OperandTile
-from ir.targets.cuda.passes import Pass
+from ir.targets.cuda.passes import Pass, needed
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment, Point, Team
 from ir.targets.cuda.tensor_chain import ChainedPass
@@ -289,6 +289,15 @@ class TensorBody(TileBody):
             self.e.fill(fragment, self.e.identity(position))
         return fragment
 
+    def keeps(self, position: int) -> str:
+        """Whether a block's products are added to the sum that is there, as text."""
+        if self.starts_at_zero(position):
+            return "1"
+        fresh = self.plan.fresh
+        if fresh == 1:
+            return "0"
+        return f"block % {fresh} > 0" if fresh else "block > 0"
+
     def starts_at_zero(self, position: int) -> bool:
         """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
         carried = isinstance(self.nodes[position].op, Carry)
@@ -321,6 +330,9 @@ class TensorBody(TileBody):
 
     def _pass(self, number: int, one: Pass, loop: Loop) -> None:
         """A pass; of chained products the one with the outer ones in the order that is decided."""
+        if self.plan.fresh:
+            self._folding(number, one, loop)
+            return
         if self.plan.order is None or not any(p in self.t.outer for p in one.reductions):
             super()._pass(number, one, loop)
             return
@@ -334,6 +346,45 @@ class TensorBody(TileBody):
         self._leave(number)
         for position in one.reductions:
             self.close(position, states[position])
+
+    def _folding(self, number: int, one: Pass, loop: Loop) -> None:
+        """A pass whose products begin anew every few blocks: what comes of them is reduced then.
+
+        What is loaded for it is asked for ahead of the products, where every block ends them.
+        """
+        e, fresh = self.e, self.plan.fresh
+        self._hoist(one)
+        states = {position: self.open(position) for position in one.reductions}
+        folds = [position for position in one.reductions if position not in self.t.outer]
+        with loop(number), e.scope(), e.repeating(True):
+            if fresh == 1:
+                self._load_beside(folds)
+            for position in self.t.outer:
+                self.advance(position, states[position])
+            with self._ended(fresh), e.scope():
+                for position in self.t.outer:
+                    self.t.hold(states[position])
+                    e.values[position] = states[position]
+                for position in folds:
+                    self.advance(position, states[position])
+        for position in folds:
+            self.close(position, states[position])
+
+    def _ended(self, fresh: int) -> AbstractContextManager[None]:
+        """Where the products of a point of the folded axes are whole."""
+        if fresh == 1:
+            return nullcontext()
+        return self.e.w.block(f"if (block % {fresh} == {fresh - 1})")
+
+    def _load_beside(self, folds: Sequence[int]) -> None:
+        """Load what products are folded with."""
+        known = frozenset((*self.e.values, *self.t.outer))
+        roots = tuple(arg for position in folds for arg in self.nodes[position].args)
+        for position in needed(self.program, roots, known):
+            node = self.nodes[position]
+            wide = {*self.plan.roles.rows, *self.plan.roles.columns} <= {*node.axes}
+            if isinstance(node.op, Load) and position not in known and not wide:
+                self.e.fragment(position)
 
     def declare_words(self) -> str:
         """Declare the registers of a computed operand."""

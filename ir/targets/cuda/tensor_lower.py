@@ -42,7 +42,7 @@ class TensorLowering:
     def __init__(self, plan: Plan, program: Program, name: str) -> None:
         self.plan, self.program, self.name = plan, program, name
         self.looped = frozenset(plan.roles.walked)
-        self.passes = find_passes(program, self.looped)
+        self.passes = find_passes(program, self.looped, frozenset(plan.roles.folded))
         self.maps: dict[str, Parameter] = {}
         self.uses: list[list[Ring]] = [[] for _ in self.passes.passes]
         self.grid = TensorGrid(plan, program.axes, name)

@@ -202,6 +202,14 @@ class Plan:
         return side(self.roles.walked, self.tiles)
 
     @property
+    def fresh(self) -> int:
+        """Blocks after which products begin anew; 0 where they go on to the end of the walk."""
+        if not self.roles.folded:
+            return 0
+        axes = (axis for axis in self.roles.walked if axis not in self.roles.folded)
+        return prod(-(-self.program.axes[axis] // self.tiles[axis]) for axis in axes)
+
+    @property
     def steps(self) -> int:
         """Instructions along the sum of one block."""
         return self.block.size // self.step
@@ -481,14 +489,14 @@ class Plan:
 
 
 def fixed_tiles(roles: Roles) -> dict[str, int]:
-    """Tiles that are no choice: batches and walked axes beside the main one, held axes, columns
-    of chained products."""
+    """Tiles that are no choice: batches and walked axes beside the main one, held axes, sums that
+    blocks have whole, columns of chained products."""
     tiles = dict.fromkeys(roles.batch, 1)
     for axis in roles.walked:
         tiles[axis] = roles.program.axes[axis] if axis in roles.whole else 1
     del tiles[roles.main_walk]
     size = dtype_of(roles.dtype).bytes
-    for axis in roles.held:
+    for axis in (*roles.held, *((roles.main_walk,) if roles.at_once else ())):
         tiles[axis] = _padded(roles.program.axes[axis], LINE // size)
     if roles.inner:
         for axis in roles.columns:

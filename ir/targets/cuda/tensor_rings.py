@@ -23,7 +23,7 @@ Rings = dict[str, dict[int, Product]]
 def rings_of(program: Program, roles: Roles) -> Rings:
     """Loads that TMA fetches, with their product, by ring, in the order in which a block uses
     the rings."""
-    walked = set(roles.walked)
+    walked = {*(roles.folded if roles.at_once else roles.walked)}
     found: Rings = {HELD: {}, "inner": {}, "outer": {}, "late": {}}
     for product in (*roles.inner, *roles.outer):
         ring = "inner"

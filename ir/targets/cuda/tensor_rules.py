@@ -165,13 +165,20 @@ class TensorRules(TensorLayouts):
         """Registers of the accumulators and of a computed operand in one consumer thread."""
         rows = self._rows(columns) // self._consumers(columns, "rows")
         own = self._columns(columns) // self._consumers(columns, "columns")
-        total = rows * own // GROUP * len(self.roles.outer)
+        total = rows * own // GROUP * (len(self.roles.outer) + self._folds)
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
+
+    @cached_property
+    def _folds(self) -> int:
+        """Reductions along folded axes: sums beside those of the products."""
+        folded = {*self.roles.folded}
+        nodes = (node for node in self.program.nodes if folded and is_reduction(node))
+        return sum(1 for node in nodes if folded & {*reduced_axes(node)})
 
     def _registers_fit(self, columns: Columns) -> Any:
         used = self._accumulators(columns)
@@ -376,7 +383,7 @@ class TensorRules(TensorLayouts):
     def _once(self, columns: Columns) -> Any:
         direct = self._is(columns, "epilogue", "direct")
         passed = ~direct | (self._value(columns, "epilogue_slots") == 1)
-        if self.roles.inner:
+        if self.roles.inner or self.roles.folded:
             passed &= self._value(columns, "wait") == 0
         lone_row = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.rows) == 1)
         lone_column: Any = np.ones(columns.rows, dtype=bool)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ir.schedule import Value
 from ir.targets.cuda.products import volume
 from ir.targets.cuda.tensor_order import NAME as ORDER
-from ir.targets.cuda.tensor_plan import LINE, ROWS
+from ir.targets.cuda.tensor_plan import LINE, ROWS, fixed_tiles
 from ir.targets.cuda.tensor_rings import HELD, extra_names
 from ir.targets.cuda.tensor_waves import Grid, best_tiles
 
@@ -175,7 +175,10 @@ class Seeds:
         most = extent * inside + (1 if roles.computed else 0)
         if tile * self.kernel.size == LINE and lines * tile < most:
             tile *= lines
-        values[self.kernel.name(f"tile.{walk}")] = tile // inside
+        if roles.at_once:
+            tile = fixed_tiles(roles)[walk]
+        else:
+            values[self.kernel.name(f"tile.{walk}")] = tile // inside
         slot = (rows + max(columns, 64)) * max(LINE, tile * self.kernel.size)
         buffers = 1 if rows * columns > 128 * 192 else 2
         room = self.kernel.hardware["shared_bytes"] - RESERVED - buffers * consumers * ROWS * LINE
@@ -192,10 +195,11 @@ class Seeds:
         self, swap: bool, consumers: int, stages: int, split: str, cluster: str, raster: str,
         epilogue: str,
     ) -> dict[str, Value]:  # fmt: skip
+        roles = self.kernel.roles
         processors = self.kernel.processors()[2 if cluster != "1x1" else 1]
         pairs: dict[str, Value] = {
             "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
-            "wait": 0 if self.kernel.roles.inner or self.kernel.roles.computed else 1,
+            "wait": int(not (roles.inner or roles.computed or roles.folded)),
             "registers": split, "cluster": cluster,
             "raster": raster, "processors": processors, "epilogue": epilogue,
             "epilogue_slots": 2 if epilogue == "tma" else 1, "promotion": 256, "stream": "none",

@@ -86,8 +86,8 @@ class StripProducts:
     def _begin(self, states: Mapping[int, Fragment]) -> None:
         """Whole products of two tiles in shared memory."""
         for product in self.products:
-            zero = self.body.starts_at_zero(product.position)
-            self.t.multiply(product, states[product.position], "1" if zero else "block > 0")
+            keep = self.body.keeps(product.position)
+            self.t.multiply(product, states[product.position], keep)
 
     def _begin_piece(
         self, piece: int, states: Mapping[int, Fragment], names: Mapping[int, str]
@@ -104,8 +104,7 @@ class StripProducts:
         assert fragments is not None
         b = plan.operand(product, "b")
         assert b is not None
-        zero = self.body.starts_at_zero(product.position)
-        keep = "1" if step or zero else "block > 0"
+        keep = "1" if step else self.body.keeps(product.position)
         turned = "" if b.sums_inside else "_tb"
         call = f"tw_wgmma_m64n{self.t.columns(product)}k{plan.step}_{plan.kind}_rs{turned}"
         b_at = shifted(b_name, b.step_offset(step, plan.step))
