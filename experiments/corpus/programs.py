@@ -75,3 +75,15 @@ def quadratic_retention(g: Graph, b: int, heads: int, t: int, d: int, dtype: str
     weight = exp(where(g.iota(j) <= i, apart, -math.inf)) * d**-0.5
     scores = cast(contract(q, k, over=dd) * weight, dtype)
     g.output("O", contract(scores, v, over=j), dtype, (bb, i, hh, ee))
+
+
+@operator
+def indexer(g: Graph, q: int, keys: int, heads: int, d: int, dtype: str = "bf16") -> None:
+    """S = sum over heads of w relu(Q K^T): Q is (q, heads, d), K (keys, d), w (q, heads).
+
+    What picks the keys of sparse attention: its heads share their keys.
+    """
+    i, j, h, dd = g.axes(i=q, j=keys, h=heads, d=d)
+    query, key = g.input("Q", (i, h, dd), dtype), g.input("K", (j, dd), dtype)
+    gated = relu(contract(query, key, over=dd)) * g.input("w", (i, h), "f32")
+    g.output("S", reduce("sum", gated, over=h), "f32", (i, j))
