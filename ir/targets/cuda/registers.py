@@ -171,6 +171,13 @@ class Registers:
             yield [Point({**point.digits, first: place}) for place in places]
 
     @contextmanager
+    def at(self, places: Mapping[Digit, int]) -> Iterator[None]:
+        """At one point of some digits; values formed inside lack them."""
+        saved, self.fixed = self.fixed, self.fixed | {d: str(n) for d, n in places.items()}
+        yield
+        self.fixed = saved
+
+    @contextmanager
     def fixing(self, digit: Digit) -> Iterator[None]:
         """A loop over one digit; values formed inside lack it."""
         variable = self.w.name("c")

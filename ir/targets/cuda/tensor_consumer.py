@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -113,27 +113,30 @@ class TensorEvaluator(Evaluator):
         inner = product.position in self.inner
         return self.plan.tiles[self.plan.roles.main_walk] if inner else self.plan.group_columns
 
-    def accumulator(self, product: Product) -> Fragment:
-        node = self.nodes[product.position]
+    def accumulator(self, product: Product, blocks: int = 0) -> Fragment:
+        """Declare the sums of a product, for all blocks of 64 rows or for so many of them."""
+        node, blocks = self.nodes[product.position], blocks or self.plan.row_blocks
         digits = self.own(node.axes)
         columns = self.columns(product)
         fragment = Fragment(self.w.name(f"acc_{product.position}"), digits, columns // 2)
-        if fragment.count != self.plan.row_blocks * columns // 2:
+        if fragment.count != blocks * columns // 2:
             raise Refusal("accumulator", f"{fragment.count} registers for {columns} columns")
         kind = scalars.register_type(node.dtype)
-        self.w.line(f"{kind} {fragment.name}[{self.plan.row_blocks}][{columns // 2}];")
+        self.w.line(f"{kind} {fragment.name}[{blocks}][{columns // 2}];")
         return fragment
 
-    def hold(self, fragment: Fragment) -> None:
-        for block in range(self.plan.row_blocks):
+    def hold(self, fragment: Fragment, blocks: int = 0) -> None:
+        for block in range(blocks or self.plan.row_blocks):
             self.w.line(f"tw_hold({fragment.name}[{block}]);")
 
     def multiply(
-        self, product: Product, fragment: Fragment, keep: str, words: str | None = None
-    ) -> None:
+        self, product: Product, fragment: Fragment, keep: str, words: str | None = None,
+        only: int | None = None,
+    ) -> None:  # fmt: skip
         """Issue all wgmma of one block: accumulators += a * b, or = if not `keep` at first.
 
-        `words` is the register array of a computed `a`.
+        `words` is the register array of a computed `a`; `only` the one block of 64 rows whose sums
+        the fragment has.
         """
         plan, columns = self.plan, self.columns(product)
         a, b = plan.operand(product, "a"), plan.operand(product, "b")
@@ -152,12 +155,13 @@ class TensorEvaluator(Evaluator):
         for step in range(steps):
             first = keep if step == 0 else "1"
             b_at = shifted(b_name, b.step_offset(step, plan.step))
-            for block in range(plan.row_blocks):
+            for block in range(plan.row_blocks) if only is None else (only,):
                 if a is not None:
                     a_at = shifted(a_names[block], a.step_offset(step, plan.step))
                 else:
                     a_at = f"{words}[{block}][{step}]"
-                self.w.line(f"{call}({fragment.name}[{block}], {a_at}, {b_at}, {first});")
+                sums = f"{fragment.name}[{block if only is None else 0}]"
+                self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
 
     def _b_start(self, product: Product, b: OperandTile) -> str:
         if self.plan.partition != "columns" or product.position in self.inner:
@@ -350,31 +354,52 @@ class TensorBody(TileBody):
     def _folding(self, number: int, one: Pass, loop: Loop) -> None:
         """A pass whose products begin anew every few blocks: what comes of them is reduced then.
 
-        What is loaded for it is asked for ahead of the products, where every block ends them.
+        Where every block ends them, what is loaded for it is asked for ahead of the products, and
+        these are folded before those of the next 64 rows begin, in the same registers.
         """
         e, fresh = self.e, self.plan.fresh
         self._hoist(one)
-        states = {position: self.open(position) for position in one.reductions}
         folds = [position for position in one.reductions if position not in self.t.outer]
+        kept = folds if fresh == 1 else one.reductions
+        states = {position: self.open(position) for position in kept}
         with loop(number), e.scope(), e.repeating(True):
             if fresh == 1:
                 self._load_beside(folds)
-            for position in self.t.outer:
-                self.advance(position, states[position])
-            with self._ended(fresh), e.scope():
+                self._fold_rows(states)
+            else:
                 for position in self.t.outer:
-                    self.t.hold(states[position])
-                    e.values[position] = states[position]
-                for position in folds:
                     self.advance(position, states[position])
+                with e.w.block(f"if (block % {fresh} == {fresh - 1})"), e.scope():
+                    for position in self.t.outer:
+                        self.t.hold(states[position])
+                        e.values[position] = states[position]
+                    for position in folds:
+                        self.advance(position, states[position])
         for position in folds:
             self.close(position, states[position])
 
-    def _ended(self, fresh: int) -> AbstractContextManager[None]:
-        """Where the products of a point of the folded axes are whole."""
-        if fresh == 1:
-            return nullcontext()
-        return self.e.w.block(f"if (block % {fresh} == {fresh - 1})")
+    def _fold_rows(self, states: Mapping[int, Fragment]) -> None:
+        """Products of 64 rows after the other, and what comes of them."""
+        e, w, plan = self.e, self.e.w, self.plan
+        products = list(self.t.outer.values())
+        rings = self.t.rings_of(products)
+        for ring in rings:
+            self.t.wait_full(ring)
+        for block in range(plan.row_blocks):
+            with w.block(""), e.scope(), e.at(plan.places_of(block)):
+                sums = [self.t.accumulator(product, 1) for product in products]
+                w.line("tw_wgmma_fence();")
+                for product, fragment in zip(products, sums, strict=True):
+                    self.t.multiply(product, fragment, "0", only=block)
+                w.line("tw_wgmma_commit();")
+                w.line("tw_wgmma_wait<0>();")
+                if block == plan.row_blocks - 1:
+                    self.strip.leave(rings)
+                for product, fragment in zip(products, sums, strict=True):
+                    self.t.hold(fragment, 1)
+                    e.values[product.position] = fragment
+                for position, state in states.items():
+                    self.advance(position, state)
 
     def _load_beside(self, folds: Sequence[int]) -> None:
         """Load what products are folded with."""

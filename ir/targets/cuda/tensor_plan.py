@@ -273,6 +273,13 @@ class Plan:
         """Digits of the blocks of 64 rows."""
         return self.row_digits(self.row_blocks, ROWS)
 
+    def places_of(self, block: int) -> dict[Digit, int]:
+        """The digits of a block of 64 rows."""
+        found, rest = {}, block
+        for digit in self._blocks:
+            rest, found[digit] = divmod(rest, digit.size)
+        return found
+
     @property
     def _rows(self) -> Side:
         return side(self.roles.rows, self.tiles)

@@ -165,7 +165,8 @@ class TensorRules(TensorLayouts):
         """Registers of the accumulators and of a computed operand in one consumer thread."""
         rows = self._rows(columns) // self._consumers(columns, "rows")
         own = self._columns(columns) // self._consumers(columns, "columns")
-        total = rows * own // GROUP * (len(self.roles.outer) + self._folds)
+        fresh = ROWS if self.roles.at_once else rows  # what is folded before the next begins
+        total = fresh * own // GROUP * len(self.roles.outer) + rows * own // GROUP * self._folds
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
