@@ -199,8 +199,7 @@ class TensorCosts(TensorStreams):
         fetched = moved * walk / L2_BYTES_PER_CLOCK
         computing = self._computing(columns, rows, walk)
         folding = rows * wide * walk * self._fold_work / LANES_PER_CLOCK
-        beside = self._value(columns, "consumers") > 1  # one group's products, another's folds
-        busy = np.where(beside, np.maximum(macs, folding), macs + folding)
+        busy = macs + np.where(self._is_straight(columns), folding, folding / 2)  # one of two waits
         tile = steps * np.maximum(np.maximum(busy, fetched), computing)
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
         waves = tiles / sms

@@ -19,11 +19,12 @@ from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import Digit
 from ir.targets.cuda.loops import Loop, TileBody
 from ir.targets.cuda.operands import OperandTile
-from ir.targets.cuda.passes import Pass, needed
+from ir.targets.cuda.passes import Pass
 from ir.targets.cuda.products import Product
 from ir.targets.cuda.registers import Fragment, Point, Team
 from ir.targets.cuda.tensor_chain import ChainedPass
 from ir.targets.cuda.tensor_exchange import Exchange
+from ir.targets.cuda.tensor_folds import FoldingPass
 from ir.targets.cuda.tensor_fragments import Fragments
 from ir.targets.cuda.tensor_plan import ROWS, Ring
 from ir.targets.cuda.tensor_rings import HELD
@@ -256,9 +257,9 @@ class TensorBody(TileBody):
             self.later = "block > 0"
             yield
         self.lowering.uses[number] = self.t.used
-        self._leave(number)
+        self.leave(number)
 
-    def _leave(self, number: int) -> None:
+    def leave(self, number: int) -> None:
         """What follows the loop of a pass: turns pass, slots that are still read are released."""
         w = self.e.w
         held = [r for r in self.plan.rings if r.name == HELD]
@@ -335,7 +336,8 @@ class TensorBody(TileBody):
     def _pass(self, number: int, one: Pass, loop: Loop) -> None:
         """A pass; of chained products the one with the outer ones in the order that is decided."""
         if self.plan.fresh:
-            self._folding(number, one, loop)
+            self._hoist(one)
+            FoldingPass(self, number, one).run(loop)
             return
         if self.plan.order is None or not any(p in self.t.outer for p in one.reductions):
             super()._pass(number, one, loop)
@@ -347,69 +349,9 @@ class TensorBody(TileBody):
         self.lowering.uses[number] = self.t.rings_of(
             [*self.t.inner.values(), *self.t.outer.values()]
         )
-        self._leave(number)
+        self.leave(number)
         for position in one.reductions:
             self.close(position, states[position])
-
-    def _folding(self, number: int, one: Pass, loop: Loop) -> None:
-        """A pass whose products begin anew every few blocks: what comes of them is reduced then.
-
-        Where every block ends them, what is loaded for it is asked for ahead of the products, and
-        these are folded before those of the next 64 rows begin, in the same registers.
-        """
-        e, fresh = self.e, self.plan.fresh
-        self._hoist(one)
-        folds = [position for position in one.reductions if position not in self.t.outer]
-        kept = folds if fresh == 1 else one.reductions
-        states = {position: self.open(position) for position in kept}
-        with loop(number), e.scope(), e.repeating(True):
-            if fresh == 1:
-                self._load_beside(folds)
-                self._fold_rows(states)
-            else:
-                for position in self.t.outer:
-                    self.advance(position, states[position])
-                with e.w.block(f"if (block % {fresh} == {fresh - 1})"), e.scope():
-                    for position in self.t.outer:
-                        self.t.hold(states[position])
-                        e.values[position] = states[position]
-                    for position in folds:
-                        self.advance(position, states[position])
-        for position in folds:
-            self.close(position, states[position])
-
-    def _fold_rows(self, states: Mapping[int, Fragment]) -> None:
-        """Products of 64 rows after the other, and what comes of them."""
-        e, w, plan = self.e, self.e.w, self.plan
-        products = list(self.t.outer.values())
-        rings = self.t.rings_of(products)
-        for ring in rings:
-            self.t.wait_full(ring)
-        for block in range(plan.row_blocks):
-            with w.block(""), e.scope(), e.at(plan.places_of(block)):
-                sums = [self.t.accumulator(product, 1) for product in products]
-                w.line("tw_wgmma_fence();")
-                for product, fragment in zip(products, sums, strict=True):
-                    self.t.multiply(product, fragment, "0", only=block)
-                w.line("tw_wgmma_commit();")
-                w.line("tw_wgmma_wait<0>();")
-                if block == plan.row_blocks - 1:
-                    self.strip.leave(rings)
-                for product, fragment in zip(products, sums, strict=True):
-                    self.t.hold(fragment, 1)
-                    e.values[product.position] = fragment
-                for position, state in states.items():
-                    self.advance(position, state)
-
-    def _load_beside(self, folds: Sequence[int]) -> None:
-        """Load what products are folded with."""
-        known = frozenset((*self.e.values, *self.t.outer))
-        roots = tuple(arg for position in folds for arg in self.nodes[position].args)
-        for position in needed(self.program, roots, known):
-            node = self.nodes[position]
-            wide = {*self.plan.roles.rows, *self.plan.roles.columns} <= {*node.axes}
-            if isinstance(node.op, Load) and position not in known and not wide:
-                self.e.fragment(position)
 
     def declare_words(self) -> str:
         """Declare the registers of a computed operand."""

@@ -17,6 +17,11 @@ from ir.targets.cuda.roles import Roles
 from ir.targets.cuda.tensor_bodies import body_of, is_chained, main_pass
 
 NAME = "order"
+PAIRS = "pairs"
+FOLDED = {
+    STRAIGHT: "every product is folded before the next begins",
+    PAIRS: "the second of two products runs while the first is folded",
+}
 
 
 def is_compiled(order: Order) -> bool:
@@ -51,6 +56,8 @@ def order_choices(roles: Roles) -> dict[str, str]:
     """Names of the orders of the main loop, and what each does; none where there is no choice."""
     if is_chained(roles):
         return {str(order): order.words() for order in orders_of(body_of(roles))}
+    if roles.at_once:
+        return dict(FOLDED)
     sums = [product.position for product in roles.outer]
     one = main_pass(roles)
     if roles.computed and not one.stores and sorted(one.reductions) == sorted(sums):

@@ -98,6 +98,7 @@ class Plan:
     prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
     order: Order | None = None  # of chained products
     overlapped: bool = False  # whether blocks of products with operands in registers are
+    paired: bool = False  # whether products that are folded run two at a time
 
     # -- tiles
 
@@ -546,5 +547,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(values.get(f"layout{mark}", 0)),
         int(values.get(f"{PREFETCH}{mark}", 0)),
         order_of(roles, order) if is_chained(roles) else None,
-        source == "registers" and goes_through(roles, order),
+        source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
     )  # fmt: skip

@@ -165,7 +165,9 @@ class TensorRules(TensorLayouts):
         """Registers of the accumulators and of a computed operand in one consumer thread."""
         rows = self._rows(columns) // self._consumers(columns, "rows")
         own = self._columns(columns) // self._consumers(columns, "columns")
-        fresh = ROWS if self.roles.at_once else rows  # what is folded before the next begins
+        fresh = rows  # what is folded before the next begins
+        if self.roles.at_once:
+            fresh = np.where(self._is_straight(columns), ROWS, 2 * ROWS)
         total = fresh * own // GROUP * len(self.roles.outer) + rows * own // GROUP * self._folds
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP

@@ -84,6 +84,8 @@ class Seeds:
                     for n in (64, 128)
                     for cluster in ("1x1", "2x1", "4x1")
                 ]
+            if self.kernel.roles.folded:
+                rows = [values | order for values in rows for order in self._orders()]
         return [row for row in rows if row]
 
     def _waves(self, swap: bool) -> list[dict[str, Value]]:

@@ -1,0 +1,173 @@
+"""The pass of products that begin anew at every point of some axes, and of their folds.
+
+Where a block has all that is summed between two points, what it is folded with is loaded ahead of
+the products, and these take 64 rows after the other. In pairs, the second ones run while what came
+of the first is folded: sums of an earlier step are never read while products run, for which ptxas
+would make them wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ir.ops.load import Load
+from ir.targets.cuda.loops import Loop
+from ir.targets.cuda.passes import Pass, needed
+from ir.targets.cuda.registers import Fragment
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.tensor_consumer import TensorBody
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Products of 64 rows: of how many blocks later, which rows of the block, whether its last."""
+
+    ahead: int
+    rows: int
+    last: bool
+
+
+class FoldingPass:
+    """Emits one pass; `run` adds it to the kernel's body."""
+
+    def __init__(self, body: TensorBody, number: int, one: Pass) -> None:
+        self.body, self.t, self.e, self.w = body, body.t, body.e, body.e.w
+        self.plan, self.lowering, self.number, self.one = body.plan, body.lowering, number, one
+        self.products = list(self.t.outer.values())
+        self.folds = [position for position in one.reductions if position not in self.t.outer]
+        self.states: dict[int, Fragment] = {}
+
+    def run(self, loop: Loop) -> None:
+        at_once = self.plan.fresh == 1
+        kept = self.folds if at_once else self.one.reductions
+        self.states = {position: self.body.open(position) for position in kept}
+        with self.e.repeating(True):
+            if at_once:
+                self._blocks()
+            else:
+                self._long(loop)
+        for position in self.folds:
+            self.body.close(position, self.states[position])
+
+    # -- several blocks between two points
+
+    def _long(self, loop: Loop) -> None:
+        e, fresh = self.e, self.plan.fresh
+        with loop(self.number), e.scope():
+            for position in self.t.outer:
+                self.body.advance(position, self.states[position])
+            with self.w.block(f"if (block % {fresh} == {fresh - 1})"), e.scope():
+                for position in self.t.outer:
+                    self.t.hold(self.states[position])
+                    e.values[position] = self.states[position]
+                self._fold()
+
+    def _fold(self) -> None:
+        for position in self.folds:
+            self.body.advance(position, self.states[position])
+
+    # -- every block is of one point
+
+    def _blocks(self) -> None:
+        """The loop, one block or two in a step, and the block that pairs leave over."""
+        together = 2 if self.plan.paired else 1
+        if self.plan.row_blocks % together == 0:
+            with self.w.block("for (i32 block = 0; block < blocks; block++)"):
+                self._step(1, together)
+        else:
+            self.w.line("i32 block = 0;")
+            with self.w.block("for (; block + 1 < blocks; block += 2)"):
+                self._step(2, together)
+            with self.w.block("if (block < blocks)"):
+                self._step(1, together)
+        self.lowering.uses[self.number] = self.t.rings_of(self.products)
+        self.body.leave(self.number)
+
+    def _step(self, blocks: int, together: int) -> None:
+        """So many blocks, so many products at a time."""
+        rows = self.plan.row_blocks
+        units = [Unit(b, r, r == rows - 1) for b in range(blocks) for r in range(rows)]
+        with self.e.scope():
+            beside = self._loaded(blocks)
+            for first in range(0, len(units), together):
+                self._group(units[first : first + together], beside)
+
+    def _loaded(self, blocks: int) -> list[tuple[dict[str, str], dict[int, Fragment]]]:
+        """Origins of each block, and what is loaded for its folds."""
+        e, found = self.e, []
+        for number in range(blocks):
+            place = f"(block + {number})" if number else "block"
+            origins = self.lowering.walk_origins(self.w, place)
+            with self._at(origins, {}):
+                before = {*e.values}
+                self._load_beside()
+                values = {p: one for p, one in e.values.items() if p not in before}
+            found.append((origins, values))
+        return found
+
+    @contextmanager
+    def _at(self, origins: Mapping[str, str], values: Mapping[int, Fragment]) -> Iterator[None]:
+        e, saved = self.e, self.e.origins
+        with e.scope():
+            e.origins = {**saved, **origins}
+            e.values.update(values)
+            yield
+        e.origins = saved
+
+    def _load_beside(self) -> None:
+        """Load what products are folded with, but for what is as large as they are."""
+        known = frozenset((*self.e.values, *self.t.outer))
+        roots = tuple(arg for position in self.folds for arg in self.body.nodes[position].args)
+        roles = self.plan.roles
+        for position in needed(self.body.program, roots, known):
+            node = self.body.nodes[position]
+            wide = {*roles.rows, *roles.columns} <= {*node.axes}
+            if isinstance(node.op, Load) and position not in known and not wide:
+                self.e.fragment(position)
+
+    def _group(
+        self, group: Sequence[Unit], beside: Sequence[tuple[dict[str, str], dict[int, Fragment]]]
+    ) -> None:
+        rings, w = self.t.rings_of(self.products), self.w
+        sums = []
+        with w.block(""):
+            for unit in group:
+                if unit.ahead and not unit.rows:
+                    for ring in rings:
+                        self.lowering.advance_ring(w, ring)
+                if not unit.rows:
+                    for ring in rings:
+                        self.t.wait_full(ring)
+                sums.append(self._issue(unit))
+            last = group[-1]
+            for number, (unit, own) in enumerate(zip(group, sums, strict=True)):
+                w.line(f"tw_wgmma_wait<{len(group) - 1 - number}>();")
+                if unit.last:
+                    for ring in rings:
+                        back = last.ahead - unit.ahead
+                        slot = f"(({ring.name}_slot + {ring.stages - back}) % {ring.stages})"
+                        here = slot if back else self.lowering.present(ring)
+                        self.lowering.release(w, ring, here)
+                with self._at(*beside[unit.ahead]), self.e.at(self.plan.places_of(unit.rows)):
+                    for product, fragment in zip(self.products, own, strict=True):
+                        self.t.hold(fragment, 1)
+                        self.e.values[product.position] = fragment
+                    with w.block(""):
+                        self._fold()
+            if last.last:
+                for ring in rings:
+                    self.lowering.advance_ring(w, ring)
+
+    def _issue(self, unit: Unit) -> list[Fragment]:
+        """Begin the products of some rows; where their sums will be."""
+        with self.e.at(self.plan.places_of(unit.rows)):
+            sums = [self.t.accumulator(product, 1) for product in self.products]
+            self.w.line("tw_wgmma_fence();")
+            for product, fragment in zip(self.products, sums, strict=True):
+                self.t.multiply(product, fragment, "0", only=unit.rows)
+            self.w.line("tw_wgmma_commit();")
+        return sums
