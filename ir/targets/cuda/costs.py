@@ -237,7 +237,7 @@ class TensorCosts(TensorStreams):
     def _work_behind(self, folded: bool) -> float:
         """Operations behind the products, at points of the folded axes or behind these."""
         along, work = {*self.roles.folded}, 0.0
-        products = {product.position for product in (*self.roles.outer, *self.roles.inner)}
+        products = {product.position for product in self.roles.products}
         for position, node in enumerate(self.program.nodes):
             if folded and is_reduction(node) and position not in products:
                 axes = (*node.axes, *reduced_axes(node))

@@ -15,6 +15,7 @@ from ir.ops.load import Index, Load
 from ir.ops.store import Store
 from ir.program import LONGEST_NAME, Program
 from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.begins import begin_of
 from ir.targets.cuda.computed import (
     by_stride,
     fetch_problem,
@@ -88,9 +89,10 @@ def parted_at(program: Program, nodes: set[int], taken: frozenset[str]) -> tuple
     return first, _rebuild(program, part_name(program, 1), known, stores, [])
 
 
-def _unlike_products(program: Program, chained: bool) -> set[int]:
+def _unlike_products(program: Program, chained: bool, engine: str) -> set[int]:
     """Products that meet a larger one summed over other axes, beside which no kernel has them; if
-    `chained`, one may have those that another product is made of."""
+    `chained`, one may have those that another product is made of. On wgmma a sum may begin with
+    one."""
     found: set[int] = set()
     inner = _inner_products(program) if chained else set()
     for position in range(len(program.nodes)):
@@ -99,7 +101,10 @@ def _unlike_products(program: Program, chained: bool) -> set[int]:
         if len(products) < 2 or is_reduction(program.nodes[position]) or inner >= {*products}:
             continue
         largest = max(products, key=lambda s: _multiplications(program, s))
+        begin = begin_of(program, largest) if engine in (WGMMA, RS) else None
         for other in products:
+            if begin is not None and other == begin.product.position:
+                continue
             if not _alike(program, (largest, other)):
                 found.add(boundary_of(program, other))
     return found
@@ -131,13 +136,15 @@ def _every(program: Program) -> set[int]:
 
 def _boundaries(program: Program, engine: str, alone: bool, chained: bool, held: int) -> set[int]:
     found: set[int] = _beside_products(program) if engine == MMA or alone else set()
-    found |= _unlike_products(program, chained) if engine != FMA else set()
+    found |= _unlike_products(program, chained, engine) if engine != FMA else set()
     for position, node in enumerate(program.nodes):
         if not is_reduction(node):
             continue
         product = product_of(program, position)
         if product is not None and for_tensor_cores(program, product):
             found.update(_moved(program, product, engine, held))
+            begin = begin_of(program, position) if engine in (WGMMA, RS) else None
+            found.update(_computed_operands(program, begin.product) if begin else ())
         for other in depends_on_reduction(program, node.args[0]) + _beside(program, position):
             if _cuts_apart(program, other, position, held, engine):
                 found.add(boundary_of(program, other))
@@ -156,10 +163,15 @@ def _moved(program: Program, product: Product, engine: str, held: int) -> list[i
     kept = _computed(program, product, moved) if engine == RS else None
     if kept is not None:
         moved = [x for x in moved if x != kept and not _fetched(program, x, kept, product.over)]
-    if any(len(program.nodes[x].axes) > MAP_RANK for x in moved):
+    ranks = (sum(program.axes[a] > 1 for a in program.nodes[x].axes) for x in moved)
+    if any(rank > MAP_RANK for rank in ranks):
         return []
     sources = depends_on_reduction(program, kept) if kept is not None else ()
     return [*moved, *(boundary_of(program, source) for source in sources)]
+
+
+def _computed_operands(program: Program, product: Product) -> list[int]:
+    return [x for x in (product.a, product.b) if not isinstance(program.nodes[x].op, Load)]
 
 
 def _computed(program: Program, product: Product, moved: list[int]) -> int | None:

@@ -19,6 +19,7 @@ from ir.ops.load import Index, Load
 from ir.program import Program
 from ir.targets.cuda.lanes import line_swizzle, panel_offset
 from ir.targets.cuda.launch import Parameter
+from ir.targets.cuda.products import MAP_RANK, is_one_point
 
 LINE = 128  # bytes of the widest line
 ATOM = 8  # lines after which a swizzle repeats
@@ -288,9 +289,13 @@ def operand_tile(
     own = tuple((axis, tiles[axis]) for axis in axes)
     spec = program.scope.tensors[op.tensor]
     walked = {a: tile for a, tile in own if a in over and tile > 1}
+    dimensions = joined(op, spec, walked, program.axes)
+    there = {a for d in dimensions for a, _ in (*d.index.terms, *d.whole)}
+    for axis, tile in own:
+        if tile > 1 and len(spec.shape) > MAP_RANK and axis not in there:
+            raise Refusal("operand", f"{spec.name}: {tile} points along {axis}, which has one")
     return OperandTile(
-        position, spec, joined(op, spec, walked, program.axes), own, frozenset(over), program.axes,
-        raw,
+        position, spec, dimensions, own, frozenset(over), program.axes, raw
     )  # fmt: skip
 
 
@@ -312,6 +317,8 @@ def joined(
             whole = (*around.whole, (axis, extents[axis]), *inside.items())
             here = Joined(around.index, around.extent * extent, whole)
         found.append(here)
+    if len(found) > MAP_RANK:
+        return tuple(d for d in found if not is_one_point(extents, d.index, d.extent))
     return tuple(found)
 
 

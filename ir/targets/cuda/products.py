@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -102,6 +102,8 @@ def copy_problem(
         return "it is computed"
     spec = program.scope.tensors[op.tensor]
     dimensions = dimensions or tuple(zip(op.index, spec.shape, strict=True))
+    if len(dimensions) > MAP_RANK:
+        dimensions = [one for one in dimensions if not is_one_point(program.axes, *one)]
     if not 1 <= len(dimensions) <= MAP_RANK:
         return f"it has {len(dimensions)} dimensions; a tensor map has up to {MAP_RANK}"
     if op.fill not in (None, 0.0):
@@ -124,6 +126,13 @@ def copy_problem(
         if stride % STRIDE_UNIT or stride >= MAX_STRIDE:
             return f"a stride of {stride} bytes; it must be a multiple of {STRIDE_UNIT}"
     return ""
+
+
+def is_one_point(extents: Mapping[str, int], index: Index, extent: int) -> bool:
+    """Whether a dimension has one point, which is all that is read of it: a tensor map may lack
+    it."""
+    inside = index.gather is None and not index.constant
+    return extent == 1 and inside and all(extents[axis] == 1 for axis, _ in index.terms)
 
 
 def index_load(program: Program, load: int, gather: int) -> int | None:

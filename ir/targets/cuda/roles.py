@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -11,6 +12,7 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.begins import Begin, begin_of
 from ir.targets.cuda.computed import (
     TYPES,
     Walk,
@@ -24,6 +26,7 @@ from ir.targets.cuda.computed import (
 from ir.targets.cuda.folds import folded_axes
 from ir.targets.cuda.products import (
     HELD,
+    MAP_RANK,
     Product,
     copy_problem,
     depends_on_reduction,
@@ -44,7 +47,7 @@ class Roles:
     All have the same rows. Columns of inner products are the walked axes. `computed` are operands
     along the rows that are made of loads in registers. Outer products begin anew at each point of
     the `folded` axes, the first of the walked ones, along which threads reduce what they make of
-    them.
+    them. Sums of the outer one may begin with what another product comes to (`begins`).
     """
 
     program: Program
@@ -57,6 +60,12 @@ class Roles:
     batch: tuple[str, ...]
     computed: frozenset[int] = frozenset()
     folded: tuple[str, ...] = ()
+    begins: tuple[Begin, ...] = ()
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """All of them, those first that a tile begins with."""
+        return (*(begin.product for begin in self.begins), *self.inner, *self.outer)
 
     @cached_property
     def dtype(self) -> str:
@@ -113,6 +122,7 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
             found[position] = product
     if not found:
         raise Refusal("product", "no product of matrices that tensor cores compute")
+    begins = _begins(program, found)
     inner = [p for p in found.values() if _feeds_product(program, p.position, found)]
     outer = [p for p in found.values() if p not in inner]
     if inner and swap:
@@ -122,18 +132,25 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     outer = [_walked_along(p, folded) for p in outer]
     outer = [_with_rows(p, outer[0].rows) for p in outer]
     apart = _columns_apart(program, outer[0]) if inner else _columns_beside(program, outer[0])
+    apart = tuple(dict.fromkeys((*apart, *_left_out(program, found.values()))))
     outer = [_batched(p, apart) for p in outer]
     inner = [_with_rows(_batched(p, outer[0].batch), outer[0].rows) for p in inner]
+    begins = tuple(
+        replace(one, product=_batched(_with_rows(one.product, outer[0].rows), apart))
+        for one in begins
+    )
     walked = outer[0].over
     columns = outer[0].columns
     computed = _computed(program, outer) if registers and not inner else frozenset()
+    if begins and (len(outer) > 1 or folded):
+        raise Refusal("begins", "several sums, or sums that begin anew, begin with nothing")
     if computed and folded:
         raise Refusal("registers", "computed operands of products that begin anew")
     if computed and swap:
         raise Refusal("swap", "computed operands keep their rows")
     _check(program, outer, inner, walked, columns, computed)
     rows = _in_memory_order(program, outer[0].rows, inner or outer)
-    held = tuple(dict.fromkeys(a for p in inner for a in p.over))
+    held = tuple(dict.fromkeys(a for p in (*inner, *(b.product for b in begins)) for a in p.over))
     batch = tuple(a for a in outer[0].batch)
     if computed:
         walked = by_stride(program, outer[0].b, walked)
@@ -143,10 +160,23 @@ def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
     walked = (*folded, *(axis for axis in walked if axis not in folded))
     columns = _operand_order(program, outer[0].b, columns)
     roles = Roles(
-        program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed, folded
+        program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed, folded,
+        begins,
     )  # fmt: skip
     _check_walk(roles)
+    for begin in begins:
+        _plain(program, [begin.product.a, begin.product.b])
     return roles
+
+
+def _begins(program: Program, found: dict[int, Product]) -> tuple[Begin, ...]:
+    """What sums begin with; those products are not `found` any more."""
+    ends = [position for position in found if not _feeds_product(program, position, found)]
+    begins = [begin for position in ends if (begin := begin_of(program, position)) is not None]
+    begins = [begin for begin in begins if begin.product.position in found]
+    for begin in begins:
+        found.pop(begin.product.position, None)
+    return tuple(begins)
 
 
 def _computed(program: Program, outer: list[Product]) -> frozenset[int]:
@@ -201,6 +231,15 @@ def _walked_along(product: Product, folded: tuple[str, ...]) -> Product:
     )
     over = (*folded, *product.over)
     return replace(product, over=over, rows=rows, columns=columns, batch=batch)
+
+
+def _left_out(program: Program, products: Iterable[Product]) -> tuple[str, ...]:
+    """Axes of one point, where a tensor map has no room for them: no tile may have more."""
+    operands = (x for product in products for x in (product.a, product.b))
+    ops = [program.nodes[operand].op for operand in operands]
+    if all(len(op.index) <= MAP_RANK for op in ops if isinstance(op, Load)):
+        return ()
+    return tuple(axis for axis, extent in program.extents if extent == 1)
 
 
 def _columns_apart(program: Program, product: Product) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ class _Block:
         self.gemms: list[int] = []
 
     def run(self) -> TileProgram:
-        for product in (*self.plan.roles.inner, *self.plan.roles.outer):
+        for product in self.plan.roles.products:
             self._product(product)
         pins = Pins(
             tuple(self.instructions),
@@ -149,7 +149,8 @@ class _Block:
         walk = ("k", plan.block.size)
         m = ("m", ROWS)
         n = walk if inner else ("n", plan.group_columns)
-        k = self._held(product) if inner else walk
+        whole = inner or product not in plan.roles.outer
+        k = self._held(product) if whole else walk
         name = f"{ACCUMULATOR}{product.position}"
         a, b = self._first(product, (m, k)), self._shared(product, product.b, (n, k))
         self.tiles[name] = Tile(name, self.nodes[product.position].dtype, (m, n), "register")
@@ -162,7 +163,9 @@ class _Block:
 
     def _held(self, product: Product) -> tuple[str, int]:
         """The axis of what is held of an inner product, numbered where others sum over others."""
-        known = list(dict.fromkeys(frozenset(one.over) for one in self.plan.roles.inner))
+        roles = self.plan.roles
+        whole = (one for one in roles.products if one not in roles.outer)
+        known = list(dict.fromkeys(frozenset(one.over) for one in whole))
         number = known.index(frozenset(product.over))
         return f"h{number or ''}", prod(self.plan.tiles[axis] for axis in product.over)
 
@@ -175,7 +178,7 @@ class _Block:
         plan, position = self.plan, product.a
         name = f"{OPERAND}{position}"
         loaded = isinstance(self.nodes[position].op, Load)
-        if loaded and not plan.from_registers:
+        if loaded and not (plan.from_registers and product in plan.roles.outer):
             return self._shared(product, position, axes)
         if name in self.tiles:
             return name

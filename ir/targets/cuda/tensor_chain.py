@@ -169,8 +169,8 @@ class ChainedPass:
         for product in products:
             keep = "0"
             if name == OUTER:
-                zero = self.body.starts_at_zero(product.position)
-                keep = "1" if zero else {"true": "1", "false": "0"}.get(later, later)
+                there = self.body.has_begun(product.position)
+                keep = "1" if there else {"true": "1", "false": "0"}.get(later, later)
             self.t.multiply(
                 product, self.sums[product.position], keep, self.words.get(product.position)
             )

@@ -290,18 +290,24 @@ class TensorBody(TileBody):
         if self.fragments is not None and position == next(iter(self.t.outer)):
             self.fragments.open(self.e.origins)
         fragment = self.t.accumulator(product)
-        if self.starts_at_zero(position):
+        if self.plan.roles.begins:
+            self.begin(fragment)
+        elif self.starts_at_zero(position):
             self.e.fill(fragment, self.e.identity(position))
         return fragment
 
     def keeps(self, position: int) -> str:
         """Whether a block's products are added to the sum that is there, as text."""
-        if self.starts_at_zero(position):
+        if self.has_begun(position):
             return "1"
         fresh = self.plan.fresh
         if fresh == 1:
             return "0"
         return f"block % {fresh} > 0" if fresh else "block > 0"
+
+    def has_begun(self, position: int) -> bool:
+        """Whether a sum has something in it ahead of the walk."""
+        return bool(self.plan.roles.begins) or self.starts_at_zero(position)
 
     def starts_at_zero(self, position: int) -> bool:
         """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
@@ -353,6 +359,24 @@ class TensorBody(TileBody):
         for position in one.reductions:
             self.close(position, states[position])
 
+    def begin(self, state: Fragment) -> None:
+        """Begin a sum with another product and what is made of it."""
+        (begin,) = self.plan.roles.begins
+        e, product = self.e, begin.product.position
+        self.e.w.line("tw_wgmma_fence();")
+        self.t.multiply(begin.product, state, "0")
+        self.e.w.line("tw_wgmma_commit();")
+        self.e.w.line("tw_wgmma_wait<0>();")
+        self.t.hold(state)
+        if begin.start == product:
+            return
+        with e.scope():
+            e.values[product] = state
+            e.prepare(begin.start)
+            with e.each(state.digits) as point:
+                value = e.scalar(begin.start, point, {})
+                e.w.line(f"{e.element(state, point)} = {value};")
+
     def declare_words(self) -> str:
         """Declare the registers of a computed operand."""
         plan, name = self.plan, self.e.w.name("words")
@@ -394,7 +418,8 @@ class TensorBody(TileBody):
             super().close(position, state)
             return
         self.t.hold(state)
-        self.e.values[position] = state
+        whole = next((begin.whole for begin in self.plan.roles.begins), position)
+        self.e.values[whole] = state
 
     def hoistable(self, position: int) -> bool:
         if position in self.t.inner:

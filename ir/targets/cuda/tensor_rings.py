@@ -25,7 +25,7 @@ def rings_of(program: Program, roles: Roles) -> Rings:
     the rings."""
     walked = {*(roles.folded if roles.at_once else roles.walked)}
     found: Rings = {HELD: {}, "inner": {}, "outer": {}, "late": {}}
-    for product in (*roles.inner, *roles.outer):
+    for product in roles.products:
         ring = "inner"
         if product in roles.outer:
             plain = product.a not in roles.computed and _loaded(program, product.a)

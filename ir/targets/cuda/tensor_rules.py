@@ -150,7 +150,7 @@ class TensorRules(TensorLayouts):
     def _walk_alone(self) -> bool:
         """Whether what lies behind the main walked axis' end is outside every tensor."""
         axis = self.roles.main_walk
-        for product in (*self.roles.outer, *self.roles.inner):
+        for product in self.roles.products:
             for operand in (product.a, product.b):
                 if isinstance(self.program.nodes[operand].op, Load):
                     dimensions = dimensions_of(self.program, operand, self.roles.walk)
@@ -252,7 +252,7 @@ class TensorRules(TensorLayouts):
         own = self._side(columns, roles.columns) // self._consumers(columns, "columns")
         parted = self._consumers(columns, "columns") > 1
         most: Any = np.zeros(columns.rows, dtype=np.int64)
-        products = {product.position for product in (*roles.inner, *roles.outer)}
+        products = {product.position for product in roles.products}
         for position, node in enumerate(self.program.nodes):
             if not is_reduction(node) or position in products:
                 continue
@@ -271,7 +271,7 @@ class TensorRules(TensorLayouts):
         """Whether results are combined only over axes of which a tile has all points."""
         fine: Any = np.ones(columns.rows, dtype=bool)
         kept = {*self.roles.rows, *self.roles.columns, *self.roles.batch}
-        products = {product.position for product in (*self.roles.inner, *self.roles.outer)}
+        products = {product.position for product in self.roles.products}
         for position, node in enumerate(self.program.nodes):
             if is_reduction(node) and position not in products:
                 for axis in kept.intersection(reduced_axes(node)):

@@ -107,7 +107,7 @@ class TensorSources:
 
     def _operands(self, roles: Roles) -> list[tuple[int, frozenset[str]]]:
         found: dict[int, frozenset[str]] = {}
-        for product in (*roles.inner, *roles.outer):
+        for product in roles.products:
             for operand in (product.a, product.b):
                 if isinstance(self.program.nodes[operand].op, Load):
                     found[operand] = frozenset(product.over)
