@@ -84,8 +84,10 @@ class Seeds:
                     for n in (64, 128)
                     for cluster in ("1x1", "2x1", "4x1")
                 ]
-            if self.kernel.roles.folded:
-                rows = [values | order for values in rows for order in self._orders()]
+            if self.kernel.roles.folded:  # narrower than others: what blocks share counts more
+                shared = [self.plain(128, 128, 2, 6, c, "rows8") for c in ("2x1", "1x2", "2x2")]
+                shared += [self.plain(256, 128, 2, 4, c, "columns8") for c in ("2x1", "1x2")]
+                rows = [values | order for values in shared + rows for order in self._orders()]
         return [row for row in rows if row]
 
     def _waves(self, swap: bool) -> list[dict[str, Value]]:
