@@ -46,9 +46,19 @@ def past(computed: bool = False) -> Program:
     return graph.program()
 
 
+def alike() -> Program:
+    """Two products with equally long sums: one of them begins the other."""
+    graph = Graph("alike")
+    m, n, k, q = graph.axes(m=70, n=72, k=64, q=64)
+    x, w = graph.input("x", (m, k), "bf16"), graph.input("w", (n, k), "bf16")
+    u, v = graph.input("u", (m, q), "bf16"), graph.input("v", (n, q), "bf16")
+    graph.output("y", contract(x, w, over=k) + contract(u, v, over=q), "f32", (m, n))
+    return graph.program()
+
+
 PROGRAMS: dict[str, Made] = {
     "adapted": adapted, "wide adapter": lambda: adapted(200), "past": past,
-    "of computed weights": lambda: past(True), "short": lambda: adapted(8, 64),
+    "of computed weights": lambda: past(True), "short": lambda: adapted(8, 64), "alike": alike,
 }  # fmt: skip
 
 

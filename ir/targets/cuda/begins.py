@@ -81,10 +81,11 @@ def _alike(program: Program, long: Product, short: Product) -> bool:
     nodes = program.nodes
     types = {nodes[x].dtype for product in (long, short) for x in (product.a, product.b)}
     same = {*nodes[long.position].axes} == {*nodes[short.position].axes}
-    length = volume(program, short.over)
-    fits = len(short.over) == 1 and length <= HELD and length <= volume(program, long.over)
+    length, longer = volume(program, short.over), volume(program, long.over)
+    fits = len(short.over) == 1 and length <= HELD  # of two alike, the later one goes on
+    ordered = (length, short.position) < (longer, long.position)
     apart = not {*long.over} & {*short.over}
-    return same and fits and apart and len(types) == 1 and long.position != short.position
+    return same and fits and ordered and apart and len(types) == 1
 
 
 def _leads_to(program: Program, position: int, whole: int) -> bool:
