@@ -1,7 +1,7 @@
 """The pass of products that begin anew at every point of some axes, and of their folds.
 
-Where a block has all that is summed between two points, what it is folded with is loaded ahead of
-the products, and these take 64 rows after the other. In pairs, the second ones run while what came
+Where a block has all that is summed between two points, what it is folded with is loaded a step
+before, and its products take 64 rows after the other. In pairs, the second ones run while what came
 of the first is folded: sums of an earlier step are never read while products run, for which ptxas
 would make them wait for each other.
 """
@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ir.ops.load import Load
+from ir.targets.cuda import scalars
 from ir.targets.cuda.loops import Loop
 from ir.targets.cuda.passes import Pass, needed
 from ir.targets.cuda.registers import Fragment
@@ -40,6 +41,7 @@ class FoldingPass:
         self.products = list(self.t.outer.values())
         self.folds = [position for position in one.reductions if position not in self.t.outer]
         self.states: dict[int, Fragment] = {}
+        self.end = ""  # the last block's number, as text
 
     def run(self, loop: Loop) -> None:
         at_once = self.plan.fresh == 1
@@ -73,41 +75,64 @@ class FoldingPass:
     # -- every block is of one point
 
     def _blocks(self) -> None:
-        """The loop, one block or two in a step, and the block that pairs leave over."""
+        """The loop, one block or two in a step, and the block that pairs leave over.
+
+        What a step folds with is loaded a step before.
+        """
         together = 2 if self.plan.paired else 1
-        if self.plan.row_blocks % together == 0:
-            with self.w.block("for (i32 block = 0; block < blocks; block++)"):
-                self._step(1, together)
+        blocks = 1 if self.plan.row_blocks % together == 0 else 2
+        w = self.w
+        self.end = w.name("last_block")
+        w.line(f"const i32 {self.end} = max(blocks - 1, 0);")
+        following = [self._loaded(f"min({number}, {self.end})")[1] for number in range(blocks)]
+        if blocks == 1:
+            with w.block("for (i32 block = 0; block < blocks; block++)"):
+                self._step(following, together)
         else:
-            self.w.line("i32 block = 0;")
-            with self.w.block("for (; block + 1 < blocks; block += 2)"):
-                self._step(2, together)
-            with self.w.block("if (block < blocks)"):
-                self._step(1, together)
+            w.line("i32 block = 0;")
+            with w.block("for (; block + 1 < blocks; block += 2)"):
+                self._step(following, together)
+            with w.block("if (block < blocks)"):
+                self._step(following[:1], together)
         self.lowering.uses[self.number] = self.t.rings_of(self.products)
         self.body.leave(self.number)
 
-    def _step(self, blocks: int, together: int) -> None:
-        """So many blocks, so many products at a time."""
-        rows = self.plan.row_blocks
+    def _step(self, following: Sequence[Mapping[int, Fragment]], together: int) -> None:
+        """As many blocks as something is loaded for, so many products at a time."""
+        rows, blocks = self.plan.row_blocks, len(following)
         units = [Unit(b, r, r == rows - 1) for b in range(blocks) for r in range(rows)]
         with self.e.scope():
-            beside = self._loaded(blocks)
+            beside = []
+            for number, values in enumerate(following):
+                place = f"(block + {number})" if number else "block"
+                origins = self.lowering.walk_origins(self.w, place)
+                beside.append((origins, {p: self._copied(p, one) for p, one in values.items()}))
+            for number, values in enumerate(following):
+                _, loaded = self._loaded(f"min(block + {blocks + number}, {self.end})")
+                for position, one in values.items():
+                    self._assign(one, loaded[position])
             for first in range(0, len(units), together):
                 self._group(units[first : first + together], beside)
 
-    def _loaded(self, blocks: int) -> list[tuple[dict[str, str], dict[int, Fragment]]]:
-        """Origins of each block, and what is loaded for its folds."""
-        e, found = self.e, []
-        for number in range(blocks):
-            place = f"(block + {number})" if number else "block"
-            origins = self.lowering.walk_origins(self.w, place)
-            with self._at(origins, {}):
-                before = {*e.values}
-                self._load_beside()
-                values = {p: one for p, one in e.values.items() if p not in before}
-            found.append((origins, values))
+    def _loaded(self, place: str) -> tuple[dict[str, str], dict[int, Fragment]]:
+        """The origins of a block, and what is loaded for its folds."""
+        origins = self.lowering.walk_origins(self.w, place)
+        with self._at(origins, {}):
+            before = {*self.e.values}
+            self._load_beside()
+            return origins, {p: one for p, one in self.e.values.items() if p not in before}
+
+    def _copied(self, position: int, one: Fragment) -> Fragment:
+        kind = scalars.register_type(self.body.nodes[position].dtype)
+        found = replace(one, name=self.w.name(f"{one.name}_here"))
+        self.w.line(f"{kind} {found.name}[{one.count}];")
+        self._assign(found, one)
         return found
+
+    def _assign(self, target: Fragment, source: Fragment) -> None:
+        with self.e.each(target.digits) as point:
+            places = (self.e.element(one, point) for one in (target, source))
+            self.w.line(f"{' = '.join(places)};")
 
     @contextmanager
     def _at(self, origins: Mapping[str, str], values: Mapping[int, Fragment]) -> Iterator[None]:

@@ -166,15 +166,40 @@ class TensorRules(TensorLayouts):
         rows = self._rows(columns) // self._consumers(columns, "rows")
         own = self._columns(columns) // self._consumers(columns, "columns")
         fresh = rows  # what is folded before the next begins
+        beside = rows * 0
         if self.roles.at_once:
-            fresh = np.where(self._is_straight(columns), ROWS, 2 * ROWS)
-        total = fresh * own // GROUP * len(self.roles.outer) + rows * own // GROUP * self._folds
+            steps = np.where(self._is_straight(columns), 1, 2)
+            fresh, beside = steps * ROWS, 2 * steps * self._beside(columns)
+        sums = fresh * len(self.roles.outer) + rows * self._folds
+        total = beside + sums * own // GROUP
         if self.roles.inner:
             block = rows * self._tile(columns, self.roles.main_walk) // GROUP
             total = total + block * len(self.roles.inner) + block // 2
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
+
+    def _beside(self, columns: Columns) -> Any:
+        """Registers of a thread for what one block is folded with."""
+
+        def held(roles: Roles) -> Any:
+            operands = {x for product in roles.products for x in (product.a, product.b)}
+            total: Any = np.zeros(columns.rows, dtype=np.int64)
+            for position, node in enumerate(self.program.nodes):
+                if position in operands or not isinstance(node.op, Load):
+                    continue
+                sides = [
+                    self._side(columns, tuple(axis for axis in node.axes if axis in side))
+                    // self._consumers(columns, partition)
+                    for side, partition in ((roles.rows, "rows"), (roles.columns, "columns"))
+                ]
+                wide = {*roles.rows, *roles.columns} <= {*node.axes}
+                if {*node.axes} & {*roles.folded} and not wide:
+                    down, across = sides[0] // (ROWS // 2), sides[1] // 4
+                    total = total + np.maximum(down, 1) * np.maximum(across, 1)
+            return total
+
+        return self._by_swap(columns, held)
 
     @cached_property
     def _folds(self) -> int:
