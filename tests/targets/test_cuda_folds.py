@@ -12,6 +12,7 @@ from ir.inputs import random_inputs
 from ir.targets.cuda.cut import WGMMA, cut_program
 from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.folds import folded_axes
+from ir.targets.cuda.listings import listings_of
 from ir.targets.cuda.roles import find_roles
 from ir.targets.cuda.tensor_rings import HELD, rings_of
 from tests.judging import bounds_of
@@ -123,3 +124,20 @@ def test_scales_of_blocks_go_through_no_memory() -> None:
     )
     assert not [one for one in kernel.arguments if one.role == "workspace"]
     assert "block % " not in kernel.text("cuda")  # a block of k is one of the loop: all are whole
+
+
+def test_people_read_which_products_run_while_others_are_folded() -> None:
+    program = blocks()
+    space = BACKEND.space(program, HARDWARE)
+    pins = {"order": "pairs", "tile.m": 128, "consumers": 2, "partition": "rows", "swap": False}
+    if "engine" in space.names:
+        pins["engine"] = "wgmma"
+    row = space.pin(pins).any_legal(np.random.default_rng(0))
+    (listing,) = listings_of(program, space.schedule(row), HARDWARE)
+    assert listing.order == "pairs"
+    assert [one.name for one in listing.body.operations] == ["multiply", "fold"]  # type: ignore[union-attr]
+    assert listing.steps == (
+        "wait for outer of j", "multiply rows 0 of j", "wait for outer of j+1",
+        "multiply rows 0 of j+1", "wait until 1 product runs; free outer of j", "fold rows 0 of j",
+        "wait until 0 products run; free outer of j+1", "fold rows 0 of j+1",
+    )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ir.kernel.listing import Listing, staged_steps, steps_of, strip_steps
+from ir.kernel.modulo import STRAIGHT
 from ir.kernel.synchronise import synchronised
 from ir.program import Program
 from ir.rewrite.inhabited import inhabited
@@ -16,6 +17,9 @@ from ir.targets.cuda.mma import MmaKernel
 from ir.targets.cuda.mma_bodies import order_of
 from ir.targets.cuda.mma_plan import MmaPlan
 from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.tensor_bodies import folding_body
+from ir.targets.cuda.tensor_folds import steps_of as folding_steps
+from ir.targets.cuda.tensor_order import FOLDED, PAIRS
 from ir.targets.cuda.tensor_plan import Plan
 
 NONE = "no body: its text is written in order, not scheduled"
@@ -54,8 +58,12 @@ def _of_stages(plan: MmaPlan, name: str, text: str) -> Listing:
 def _of_plan(plan: Plan, name: str, text: str) -> Listing:
     loop = _loop(plan.roles.walked, plan.tiles[plan.roles.main_walk])
     if plan.order is not None:
-        order, steps = plan.order, steps_of(synchronised(plan.order))
-        return Listing(name, loop, order.body, str(order), order.words(), steps, text)
+        chained, steps = plan.order, steps_of(synchronised(plan.order))
+        return Listing(name, loop, chained.body, str(chained), chained.words(), steps, text)
+    if plan.fresh:
+        order = PAIRS if plan.paired else STRAIGHT
+        body, steps = folding_body(plan.roles), folding_steps(plan)
+        return Listing(name, loop, body, order, FOLDED[order], steps, text)
     if not plan.roles.inner:
         strip = plan.strip
         steps = strip_steps(strip)

@@ -93,6 +93,19 @@ def _multiply(roles: Roles, words: tuple[str, ...] = ()) -> Operation:
     return Operation(MULTIPLY, TENSOR, reads, sums, _rings(roles, roles.outer))
 
 
+def folding_body(roles: Roles) -> Body:
+    """Products, and what threads reduce along the folded axes of what they come to."""
+    sums = {product.position for product in roles.outer}
+    states = [position for position in main_pass(roles).reductions if position not in sums]
+    named = tuple(value_name(roles.program, position) for position in states)
+    plain = _brought(roles, roles.outer)
+    multiply = Operation(
+        MULTIPLY, TENSOR, plain, _sums(roles.program, roles.outer), _rings(roles, roles.outer)
+    )
+    reads = (*_sums(roles.program, roles.outer), *named)
+    return Body((multiply, Operation(FOLD, THREADS, reads, named)))
+
+
 def _pieces(roles: Roles) -> Body:
     """Operands of one piece are formed beside the products of the piece before."""
     words = _words(roles.program, roles.outer)

@@ -18,6 +18,8 @@ from ir.targets.cuda import scalars
 from ir.targets.cuda.loops import Loop
 from ir.targets.cuda.passes import Pass, needed
 from ir.targets.cuda.registers import Fragment
+from ir.targets.cuda.tensor_plan import Plan
+from ir.targets.cuda.tensor_rings import HELD
 
 if TYPE_CHECKING:
     from ir.targets.cuda.tensor_consumer import TensorBody
@@ -30,6 +32,42 @@ class Unit:
     ahead: int
     rows: int
     last: bool
+
+
+def groups_of(rows: int, blocks: int, together: int) -> list[list[Unit]]:
+    """The products of so many blocks of so many times 64 rows, those that run together."""
+    units = [Unit(b, r, r == rows - 1) for b in range(blocks) for r in range(rows)]
+    return [units[first : first + together] for first in range(0, len(units), together)]
+
+
+def steps_of(plan: Plan) -> tuple[str, ...]:
+    """A step of the loop, for people."""
+    return tuple(_steps(plan))
+
+
+def _steps(plan: Plan) -> Iterator[str]:
+    rings = [ring.name for ring in plan.rings if ring.name != HELD]
+    if plan.fresh > 1:
+        yield from (f"wait for {ring} of j" for ring in rings)
+        yield "multiply of j"
+        yield f"wait until 0 products run; free {', '.join(f'{ring} of j' for ring in rings)}"
+        yield f"fold of j, where it is the last of {plan.fresh}"
+        return
+    together = 2 if plan.paired else 1
+    for group in groups_of(plan.row_blocks, 1 if plan.row_blocks % together == 0 else 2, together):
+        for unit in group:
+            yield from (f"wait for {ring} of {_name(unit)}" for ring in rings if not unit.rows)
+            yield f"multiply rows {unit.rows} of {_name(unit)}"
+        for number, unit in enumerate(group):
+            free = ", ".join(f"{ring} of {_name(unit)}" for ring in rings if unit.last)
+            running = len(group) - 1 - number
+            many = f"{running} product runs" if running == 1 else f"{running} products run"
+            yield f"wait until {many}" + (f"; free {free}" if free else "")
+            yield f"fold rows {unit.rows} of {_name(unit)}"
+
+
+def _name(unit: Unit) -> str:
+    return f"j+{unit.ahead}" if unit.ahead else "j"
 
 
 class FoldingPass:
@@ -99,8 +137,7 @@ class FoldingPass:
 
     def _step(self, following: Sequence[Mapping[int, Fragment]], together: int) -> None:
         """As many blocks as something is loaded for, so many products at a time."""
-        rows, blocks = self.plan.row_blocks, len(following)
-        units = [Unit(b, r, r == rows - 1) for b in range(blocks) for r in range(rows)]
+        blocks = len(following)
         with self.e.scope():
             beside = []
             for number, values in enumerate(following):
@@ -111,8 +148,8 @@ class FoldingPass:
                 _, loaded = self._loaded(f"min(block + {blocks + number}, {self.end})")
                 for position, one in values.items():
                     self._assign(one, loaded[position])
-            for first in range(0, len(units), together):
-                self._group(units[first : first + together], beside)
+            for group in groups_of(self.plan.row_blocks, blocks, together):
+                self._group(group, beside)
 
     def _loaded(self, place: str) -> tuple[dict[str, str], dict[int, Fragment]]:
         """The origins of a block, and what is loaded for its folds."""
