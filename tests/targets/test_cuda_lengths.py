@@ -66,3 +66,27 @@ def test_blocks_at_listed_places_are_copied_by_one_kernel() -> None:
     picked = right[inputs["column"]]
     wanted = np.einsum("rtab,rtbn->ran", left, picked)
     np.testing.assert_allclose(to_float(arrays["C"], "bf16"), wanted, atol=0.3)
+
+
+def test_a_walk_along_several_axes_ends_where_two_pointers_say() -> None:
+    """Tiles of a row are those between two pointers; those behind the second are not multiplied."""
+    words = {"m": 256, "n": 64, "k": 256, "tiles": 6, "longest": 4, "block": 64, "dtype": "bf16"}
+    program = built("bsr_matmul", words)
+    inputs: dict[str, Any] = random_inputs(program, np.random.default_rng(5))
+    inputs["pointer"] = np.array([0, 0, 3, 4, 6], np.int32)  # of which the first has none
+    inputs["column"] = np.array([3, 0, 1, 2, 0, 3], np.int32)
+    space = BACKEND.space(program, HARDWARE)
+    (form,) = (name for name in space.decision("form").domain if str(name).startswith("narrow"))
+    rng = np.random.default_rng(0)
+    row = space.pin({"form": form}).any_legal(rng)
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    arrays = arrays_of(kernel, inputs)
+    run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=MODES[6], limit=60)
+    assert not run.faults
+    assert "const i32 blocks = " in kernel.text("cuda")
+    left, right = (to_float(inputs[name], "bf16").astype(np.float64) for name in "AB")
+    wanted = np.zeros((4, 64, 64))
+    for r, (first, end) in enumerate(zip(inputs["pointer"], inputs["pointer"][1:], strict=False)):
+        for tile in range(first, end):
+            wanted[r] += left[tile] @ right[inputs["column"][tile]]
+    np.testing.assert_allclose(to_float(arrays["C"], "bf16"), wanted, atol=0.1, rtol=0.01)

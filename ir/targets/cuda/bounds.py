@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.ops.map import Map
+from ir.program import Program
 from ir.rewrite.domain import Condition, live_range, sufficient
 from ir.targets.cuda.evaluate import Evaluator
 
@@ -38,6 +40,24 @@ def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
         else:
             low = f"max({low}, (-({rest})) / {tile} * {tile})"
     return low, high
+
+
+def ends_early(program: Program, axis: str) -> bool:
+    """Whether a mask, or what is read, may end a main loop along an axis before the axis does."""
+    return any(dict(one.terms).get(axis) == -1 for one in live_range(program, axis))
+
+
+def blocks_along(evaluator: Evaluator, walked: tuple[str, ...]) -> str | None:
+    """Blocks of a main loop along several axes that go as far as masks leave of the outermost one,
+    from its beginning, as text; None where none ends it."""
+    program, tiles = evaluator.program, evaluator.tiles
+    outer = walked[0]
+    if not ends_early(program, outer):
+        return None
+    _, high = loop_bounds(evaluator, outer)
+    inner = prod(-(-program.axes[axis] // tiles[axis]) for axis in walked[1:])
+    around = f"(max({high}, 0) + {tiles[outer] - 1}) / {tiles[outer]}"
+    return f"{around} * {inner}" if inner > 1 else around
 
 
 def free_blocks(evaluator: Evaluator, axis: str, start: str) -> Free | None:

@@ -7,6 +7,7 @@ use, and one barrier a block orders both its arrival and the release of the stag
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from math import prod
 
 from ir.kernel.barriers import barriers
@@ -14,6 +15,7 @@ from ir.layout.addresses import coordinate
 from ir.layout.expressions import variable
 from ir.program import Program
 from ir.targets.cuda.block_lower import kernel_head
+from ir.targets.cuda.bounds import blocks_along
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.mma_bodies import COPIES, LOAD, MULTIPLY, order_of
@@ -35,9 +37,10 @@ class MmaLowering:
 
     def __init__(self, plan: MmaPlan, program: Program, name: str) -> None:
         self.plan, self.program, self.name = plan, program, name
-        self.w = Writer()
+        self.w, self.blocks = Writer(), str(plan.blocks)
         self.w.reserve(
             "thread", "warp", "lane", "smem", "block", "next", "slot", "ahead", "later",
+            "blocks",
             *(text_name(spec.name) for spec in program.tensors),
         )  # fmt: skip
 
@@ -115,14 +118,27 @@ class MmaLowering:
             copy.declare()
         for one in self.computed:
             one.declare()
+        narrowed = self._narrowed(origins)
+        if narrowed is not None:
+            w.line(f"const i32 blocks = {narrowed};")
+            self.blocks = "blocks"
         self._fill_ahead()
         w.line(f"i32 slot = 0, ahead = {plan.stages - 1};")
         w.line("#pragma unroll 1")
-        with w.block(f"for (i32 block = 0; block < {plan.blocks}; block++)"):
+        with w.block(f"for (i32 block = 0; block < {self.blocks}; block++)"):
             self._step(fragments)
             for name in ("slot", "ahead"):
                 w.line(f"{name} = {name} + 1 == {plan.stages} ? 0 : {name} + 1;")
         w.line("tw_copy_async_wait<0>();")
+
+    def _narrowed(self, origins: Mapping[str, str]) -> str | None:
+        """Blocks of the walk, where masks or lengths may end it early."""
+        plan, walked = self.plan, self.plan.roles.walked
+        team = Team("thread", plan.frame.team, "tw_sync();", "tw_shared_base()")
+        evaluator = Evaluator(self.program, self.w, plan.frame, plan.tiles, team)
+        evaluator.origins |= origins
+        evaluator.looped = frozenset(walked)
+        return blocks_along(evaluator, walked)
 
     def _step(self, fragments: Fragments) -> None:
         """A block's products with what is done for later ones, behind a barrier where one is."""
@@ -165,8 +181,10 @@ class MmaLowering:
         ahead = min(plan.stages - 1, plan.blocks)
         with w.block(f"for (i32 next = 0; next < {ahead}; next++)"):
             walk = self._at("next")
-            for copy in self.copies:
-                copy.start(walk, self._address(copy.tile, "next"))
+            narrowed = self.blocks != str(plan.blocks)
+            with w.block(f"if (next < {self.blocks})") if narrowed else nullcontext():
+                for copy in self.copies:
+                    copy.start(walk, self._address(copy.tile, "next"))
             w.line("tw_copy_async_commit();")
             if not plan.staged:
                 for one in self.computed:
@@ -197,7 +215,7 @@ class MmaLowering:
         self._start_computed("(block + 1)", "later")
 
     def _copy_next(self) -> None:
-        with self.w.block(f"if (next < {self.plan.blocks})"):
+        with self.w.block(f"if (next < {self.blocks})"):
             walk = self._at("next")
             for copy in self.copies:
                 copy.start(walk, self._address(copy.tile, "ahead"))

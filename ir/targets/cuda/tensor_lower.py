@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import prod
 
 from ir.program import Program
 from ir.targets.cuda import scalars
-from ir.targets.cuda.bounds import loop_bounds
+from ir.targets.cuda.bounds import blocks_along, loop_bounds
 from ir.targets.cuda.evaluate import Evaluator
 from ir.targets.cuda.frame import WARP
 from ir.targets.cuda.launch import Launch, Parameter
@@ -193,10 +194,9 @@ class TensorLowering:
         """Declare the number of blocks to walk, and where a narrowed walk begins."""
         walked, axes = self.plan.roles.walked, self.program.axes
         if len(walked) > 1:
-            count = 1
-            for axis in walked:
-                count *= -(-axes[axis] // self.plan.tiles[axis])
-            self._declare_blocks(w, str(count))
+            count = prod(-(-axes[axis] // self.plan.tiles[axis]) for axis in walked)
+            evaluator.looped = self.looped
+            self._declare_blocks(w, blocks_along(evaluator, walked) or str(count))
             return
         axis = walked[0]
         tile = self.plan.tiles[axis]
