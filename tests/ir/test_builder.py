@@ -183,3 +183,29 @@ def test_a_running_value_stays_in_its_loop(case: str) -> None:
     with pytest.raises(ProgramError, match=r"depends on the blocks|takes what carry") as told:
         g.program()
     assert str(told.value).startswith("escape: ")
+
+
+def test_an_input_that_is_read_elsewhere_is_a_load_there() -> None:
+    graph = Graph("elsewhere")
+    i, j, k = graph.axes(i=4, j=5, k=3)
+    x, place = graph.input("x", (i, j), "f32"), graph.input("place", (k,), "i32")
+    graph.output("shifted", x.at(j=j - 1, fill=7), "f32", (i, j))
+    graph.output("picked", x.at(j=place), "f32", (i, k))
+    graph.output("kept", (x * 2).at(j=j - 1, fill=7), "f32", (i, j))
+    program = graph.program()
+    assert sum(node.op.name == "read" for node in program.nodes) == 1  # of what is computed
+    values = np.arange(20, dtype=np.float32).reshape(4, 5)
+    found = evaluate(program, {"x": values, "place": np.array([4, 0, 2], np.int32)})
+    shifted = np.concatenate([np.full((4, 1), 7), values[:, :-1]], axis=1)
+    np.testing.assert_array_equal(found["shifted"], shifted)
+    np.testing.assert_array_equal(found["picked"], values[:, [4, 0, 2]])
+    np.testing.assert_array_equal(found["kept"][:, 1:], 2 * values[:, :-1])
+
+
+def test_reading_outside_of_an_empty_input_finds_what_fills_it() -> None:
+    graph = Graph("empty")
+    i, j = graph.axes(i=3, j=0)
+    x = graph.input("x", (i, j), "f32")
+    graph.output("y", x.at(j=i, fill=2), "f32", (i,))
+    found = evaluate(graph.program(), {"x": np.zeros((3, 0), np.float32)})
+    np.testing.assert_array_equal(found["y"], np.full(3, 2))

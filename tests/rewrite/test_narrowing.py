@@ -14,10 +14,13 @@ from explorer.recipe import recipe_of
 from ir import Graph, Program, Tile, cast, contract, exp, where
 from ir.dtypes import from_float, to_float
 from ir.ops.base import Array
+from ir.ops.load import Load
 from ir.oracle import evaluate, random_inputs
 from ir.rewrite.forms import Rates, forms_of, reason_of
 from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
 from ir.target import KnowsMachines, get_backend
+from ir.targets.cuda.cut import WGMMA, cut_program
+from ir.targets.cuda.roles import find_roles
 from tests.judging import bounds_of
 
 Factor = Callable[[Graph, Tile], Tile]
@@ -173,3 +176,15 @@ def test_the_form_is_offered_where_it_is_less_work() -> None:
 def test_parts_of_bf16_hold_what_they_say() -> None:
     values = np.array([1.0, 255.0, 1.0 + 2**-7])
     np.testing.assert_array_equal(to_float(from_float(values, PART), PART), values)
+
+
+def test_parts_are_walked_around_the_sum() -> None:
+    """So that the smallest products of all points are added before any of the larger."""
+    found = narrowed(product(FACTORS["computed"][0], size=512))
+    assert found is not None
+    last = cut_program(found.program, engine=WGMMA)[-1]
+    roles = find_roles(last, False)
+    assert [axis.startswith("parts") for axis in roles.walked] == [True, False]
+    loads = [node.op for node in last.nodes if isinstance(node.op, Load)]
+    inner = {axis for op in loads for axis, _ in op.index[-1].terms}
+    assert not any(axis.startswith("parts") for axis in inner)
