@@ -12,12 +12,12 @@ from ir.inputs import random_inputs
 from ir.stages import reduced_axes
 from ir.targets.cuda.begins import begin_of
 from ir.targets.cuda.cut import WGMMA, cut_program
-from ir.targets.cuda.emulate import MODES, compiler, emulate
+from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.roles import find_roles
 from ir.targets.cuda.tensor_rings import HELD, rings_of
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
-from tests.targets.test_cuda_emulated import arrays_of
+from tests.targets.test_cuda_emulated import problems
 
 Made = Callable[[], Program]
 
@@ -77,12 +77,7 @@ def test_sums_that_begin_with_a_product_are_right(name: str) -> None:
         rng = np.random.default_rng(len(name))
         for turn, row in enumerate((*some.seed_rows(rng)[:1], *some.sample(rng, 3))):
             kernel = BACKEND.lower(program, some.schedule(row), HARDWARE)
-            arrays = arrays_of(kernel, inputs)
-            mode = MODES[(0, 15, 6, 9)[turn]]
-            run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=mode, limit=60)
-            assert not run.faults
-            verdicts = [one.judge(arrays[name]) for name, one in bounds.items()]
-            assert [verdict.detail for verdict in verdicts if not verdict.right] == []
+            assert problems(program, kernel, inputs, bounds, (0, 15, 6, 9)[turn]) == []
 
 
 def test_an_adapter_needs_one_kernel_beside_its_own() -> None:

@@ -10,14 +10,14 @@ import pytest
 from ir import Graph, Program, contract, exp, reduce, where
 from ir.inputs import random_inputs
 from ir.targets.cuda.cut import WGMMA, cut_program
-from ir.targets.cuda.emulate import MODES, compiler, emulate
+from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.folds import folded_axes
 from ir.targets.cuda.listings import listings_of
 from ir.targets.cuda.roles import find_roles
 from ir.targets.cuda.tensor_rings import HELD, rings_of
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
-from tests.targets.test_cuda_emulated import arrays_of
+from tests.targets.test_cuda_emulated import problems
 
 
 def blocks(size: int = 128, count: int = 3, kind: str = "e4m3") -> Program:
@@ -80,12 +80,7 @@ def test_one_kernel_folds_its_products(name: str) -> None:
     rng = np.random.default_rng(len(name))
     for turn, row in enumerate((*space.seed_rows(rng)[:1], *space.sample(rng, 3))):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
-        arrays = arrays_of(kernel, inputs)
-        mode = MODES[(0, 15, 6, 9)[turn]]
-        run = emulate(kernel.text("cuda"), kernel.text("launch"), arrays, mode=mode, limit=60)
-        assert not run.faults
-        verdicts = [one.judge(arrays[name]) for name, one in bounds.items()]
-        assert [verdict.detail for verdict in verdicts if not verdict.right] == []
+        assert problems(program, kernel, inputs, bounds, (0, 15, 6, 9)[turn]) == []
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

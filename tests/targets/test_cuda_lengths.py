@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ir import Graph, Program, cast, contract, reduce, relu, where
 from ir.dtypes import from_float, to_float
 from ir.inputs import random_inputs
 from ir.targets.cuda.emulate import MODES, compiler, emulate
+from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, space_of
-from tests.targets.test_cuda_emulated import arrays_of
+from tests.targets.test_cuda_emulated import arrays_of, problems
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 KEYS, LENGTHS, READ = 1024, (3, 200), 512  # no block has more than 256 keys
@@ -90,3 +93,41 @@ def test_a_walk_along_several_axes_ends_where_two_pointers_say() -> None:
         for tile in range(first, end):
             wanted[r] += left[tile] @ right[inputs["column"][tile]]
     np.testing.assert_allclose(to_float(arrays["C"], "bf16"), wanted, atol=0.1, rtol=0.01)
+
+
+def masked() -> Program:
+    """A sum over several axes, of which the outermost ends at a length."""
+    g = Graph("masked")
+    r, t, k, i, n = g.axes(r=3, t=6, k=64, i=64, n=72)
+    length, a = g.input("length", (r,), "i32"), g.input("a", (r, i, t, k), "bf16")
+    weights = cast(where(g.iota(t) < length, cast(a, "f32") * 0.5, 0.0), "bf16")
+    w = g.input("w", (r, n, t, k), "bf16")
+    g.output("y", contract(weights, w, over=(t, k)), "f32", (r, i, n))
+    return g.program()
+
+
+def folded() -> Program:
+    """Products that are folded along as many points as a length says."""
+    g = Graph("folded")
+    r, h, k, i, n = g.axes(r=3, h=5, k=64, i=64, n=72)
+    length, a = g.input("length", (r,), "i32"), g.input("a", (r, h, i, k), "bf16")
+    scores = relu(contract(a, g.input("w", (r, h, n, k), "bf16"), over=k))
+    g.output("y", reduce("sum", where(g.iota(h) < length, scores, 0.0), over=h), "f32", (r, i, n))
+    return g.program()
+
+
+@pytest.mark.parametrize(("make", "engines"), [(masked, ("wgmma_rs", "mma")), (folded, ("wgmma",))])
+def test_the_outermost_of_several_walked_axes_ends_at_a_length(
+    make: Callable[[], Program], engines: tuple[str, ...]
+) -> None:
+    program = make()
+    inputs: dict[str, Any] = random_inputs(program, np.random.default_rng(1))
+    inputs["length"] = np.array([0, 3, 5], np.int32)
+    bounds = bounds_of(program, inputs)
+    for engine in engines:
+        space = BACKEND.space(program, HARDWARE).pin({"engine": engine})
+        rng = np.random.default_rng(2)
+        for turn, row in enumerate((*space.seed_rows(rng)[:1], *space.sample(rng, 3))):
+            kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+            assert "const i32 blocks = (max(min(" in kernel.text("cuda")
+            assert problems(program, kernel, inputs, bounds, (0, 15, 6, 9)[turn]) == []

@@ -301,8 +301,6 @@ class TensorBody(TileBody):
         if self.has_begun(position):
             return "1"
         fresh = self.plan.fresh
-        if fresh == 1:
-            return "0"
         return f"block % {fresh} > 0" if fresh else "block > 0"
 
     def has_begun(self, position: int) -> bool:

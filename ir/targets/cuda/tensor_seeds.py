@@ -84,11 +84,15 @@ class Seeds:
                     for n in (64, 128)
                     for cluster in ("1x1", "2x1", "4x1")
                 ]
-            if self.kernel.roles.folded:  # narrower than others: what blocks share counts more
-                shared = [self.plain(128, 128, 2, 6, c, "rows8") for c in ("2x1", "1x2", "2x2")]
-                shared += [self.plain(256, 128, 2, 4, c, "columns8") for c in ("2x1", "1x2")]
-                rows = [values | order for values in shared + rows for order in self._orders()]
+            if self.kernel.roles.folded:
+                rows = self._folded(rows)
         return [row for row in rows if row]
+
+    def _folded(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Tiles are narrower than others', so what blocks share counts more; in every order."""
+        shared = [self.plain(128, 128, 2, 6, c, "rows8") for c in ("2x1", "1x2", "2x2")]
+        shared += [self.plain(256, 128, 2, 4, c, "columns8") for c in ("2x1", "1x2")]
+        return [values | order for values in shared + rows for order in self._orders()]
 
     def _waves(self, swap: bool) -> list[dict[str, Value]]:
         """Tiles that fill whole waves of this card's processors, where the usual ones do not."""

@@ -51,7 +51,7 @@ class StripProducts:
                     rings, lambda piece: self._begin_piece(piece, states, names),
                     self.fragments.form,
                 )  # fmt: skip
-        self.leave(rings)
+        self._leave(rings)
 
     def _pieces(
         self, rings: list[Ring], begin: Callable[[int], None], form: Callable[[int], None]
@@ -73,7 +73,7 @@ class StripProducts:
         if running is not None:
             self.w.line(f"tw_wgmma_wait<{running}>();")
 
-    def leave(self, rings: list[Ring]) -> None:
+    def _leave(self, rings: list[Ring]) -> None:
         """Free the slots of this block or of the one before, and go on to the next ones."""
         freed = self.strip.end[1]
         if freed:
