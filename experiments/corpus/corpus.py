@@ -43,7 +43,10 @@ from ir.program import Program  # noqa: E402
 Row = dict[str, Any]
 GRACE = 90.0  # seconds beyond its search that one operator may take
 PATIENCE = 3.0  # times as long as in `time` may a compilation take in `compile`
-_TROUBLE = ("failed", "peer_failed", "stopped")
+_OF_TIMING = (
+    "failed", "peer_failed", "stopped", "seconds", "share",
+    "peer", "peer_troubles", "peer_seconds", "peer_captured", "ratio",
+)  # fmt: skip
 LIMITS = {"compile": 120.0, "time": 60.0}  # seconds for one operator
 
 
@@ -204,7 +207,7 @@ def compile_peers(given: argparse.Namespace, rows: Rows) -> None:
         with slots.taken() as processors:
             worker = Worker("timing.py", given.target, processors)
             for answer in worker.ask(request, request["compile_seconds"] + LIMITS["compile"]):
-                print(f"{name}: {answer.get('compiled') or answer}", flush=True)
+                print(f"{name}: {answer}", flush=True)
             worker.close()
 
     with ThreadPoolExecutor(given.at_once) as threads:
@@ -234,7 +237,7 @@ def time_all(given: argparse.Namespace, rows: Rows) -> None:
         found: Row = {"timed": True}
         for answer in worker.ask(request, given.compile_seconds + LIMITS["time"]):
             found |= answer
-        rows.rows[name] = {k: v for k, v in row.items() if k not in _TROUBLE}
+        rows.rows[name] = {k: v for k, v in row.items() if k not in _OF_TIMING}
         rows.add(name, found)
     if worker:
         worker.close()

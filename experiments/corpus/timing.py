@@ -137,6 +137,18 @@ class Peers:
                     best = (side.quick, number, way, side)
         return best[1:] if best else None
 
+    def compile(self) -> list[str]:
+        """Names of what torch compiled; it runs once, so that the compiler's cache has it all."""
+        done = []
+        for way in (compiled(plan) for plan in self.found() if plan.fused):
+            try:
+                with within(self._request["compile_seconds"]):
+                    way.run()
+                done.append(way.name)
+            except Exception as problem:  # noqa: BLE001 - a peer that fails is told in words
+                self.troubles.append(f"{way.name}: {words_of(problem)}")
+        return done
+
     def _ways(self, plan: Plan) -> Iterator[Plan]:
         if not plan.only:
             yield plan
@@ -186,19 +198,19 @@ def timed(request: Row, target: str) -> None:
         else:
             ours.prepare()
             say(shared(row | {"seconds": ours.quick}))
-    if request["peers"]:
-        beside(Peers(bench, request), bench, ours, row, request)
+    if request.get("only_compile"):
+        peers = Peers(bench, request)
+        say({"compiled": peers.compile(), "peer_failed": peers.troubles})
+    elif request["peers"]:
+        beside(Peers(bench, request), bench, ours, row)
     elif ours is not None:
         in_turns([ours])
         say(shared(row | {"seconds": ours.median}))
 
 
-def beside(peers: Peers, bench: Bench, ours: Side | None, row: Row, request: Row) -> None:
+def beside(peers: Peers, bench: Bench, ours: Side | None, row: Row) -> None:
     """The strongest peer, and both in turns."""
     best = peers.best()
-    if request.get("only_compile"):
-        say({"compiled": best[1].name if best else "none", "peer_failed": peers.troubles})
-        return
     if best is None:
         sides = [ours] if ours else []
         found: Row = {"peer_failed": "; ".join(peers.troubles) or "no peer"}
