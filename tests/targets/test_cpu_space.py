@@ -86,3 +86,21 @@ def test_every_dtype_has_a_space(dtype: str) -> None:
     program = twice.build(m=8, n=40, dtype=dtype)
     for hardware in (WIDE, PLAIN):
         assert get_backend("cpu").space(program, hardware).seed_rows(np.random.default_rng(0)).any()
+
+
+def test_a_matrix_that_is_read_once_is_walked_a_few_rows_at_a_time() -> None:
+    space = get_backend("cpu").space(load_operator("matmul").build(m=1, n=4096, k=4096), WIDE)
+    rows = space.seed_rows(np.random.default_rng(0))
+    found = [space.schedule(row).as_dict() for row in rows[space.legal(rows)]]
+    walks = [seed for seed in found if seed["tile.k.0"] == 8]
+    assert walks
+    for seed in walks:
+        assert (seed["pack.s0.B"], seed["parallel"], seed["order.0"]) == ("no", "n", "n k")
+        assert int(seed["tile.n.0"]) * 4 >= 4096  # whole pages of each row
+
+
+def test_few_walked_rows_are_for_products_whose_sums_stay_in_the_cache() -> None:
+    space = get_backend("cpu").space(load_operator("matmul").build(m=512, n=512, k=512), WIDE)
+    rows = space.seed_rows(np.random.default_rng(0))
+    found = [space.schedule(row).as_dict() for row in rows[space.legal(rows)]]
+    assert all(int(seed["tile.k.0"]) > 16 for seed in found)

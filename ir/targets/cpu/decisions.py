@@ -91,7 +91,7 @@ class Decisions:
 
     def _sizes(self, axis: str) -> tuple[int, ...]:
         extent = self.extents[axis]
-        least = 32 if self.only_reduced(axis) else 4
+        least = 8 if self.only_reduced(axis) else 4  # as many pages as prefetchers follow well
         return (*(s for s in SIZES if least <= s < extent), extent)
 
     def only_reduced(self, axis: str) -> bool:

@@ -12,8 +12,10 @@ from ir.ops.reduce import Carry
 from ir.schedule import Value
 from ir.targets.cpu.decisions import Decisions
 
-_STRETCH = 1024  # elements of a row that are read at a time
-_FOLLOWED = 64  # rows that are read side by side
+# Rows that are read side by side, elements of each that are read at a time, rows touched ahead.
+# Prefetchers keep up with few rows; where much is done with a row, more of them save loads and
+# stores of what is added up.
+_WALKS = ((8, 2048, 0), (16, 2048, 4), (64, 1024, 4))
 
 
 class Seeds:
@@ -163,27 +165,38 @@ class Seeds:
     def _walked(self) -> tuple[dict[str, Value], ...]:
         """For few rows: the lane operand is read once, in its own order, some rows of it at a time.
 
-        A stretch of a row is a page or so, and the rows of a block are as many pages as a core can
+        A stretch of a row is a page or two, and the rows of a block are as many pages as a core can
         follow; what is added up meanwhile stays in the cache.
         """
-        axes, hardware = self.decisions.blocked, self.decisions.hardware
+        axes = self.decisions.blocked
         products = [s for s in self.decisions.shapes if s.product]
         reduced = [a for a in axes if self.decisions.only_reduced(a)]
         lanes = [a for a in axes if any(a == s.lanes[0] for s in products) and a not in reduced]
         rows = [a for a in axes if a not in reduced and a not in lanes]
-        extents = self.decisions.extents
-        held = 4 * _STRETCH * math.prod(extents[a] for a in rows)
-        if not (products and reduced and lanes) or held > hardware["l2_bytes"] // 2:
+        if not (products and reduced and lanes):
             return ()
+        half = self.decisions.hardware["l2_bytes"] // 2
+        points = math.prod(self.decisions.extents[a] for a in rows)
+        return tuple(
+            self._walk(reduced, lanes, rows, walk)
+            for walk in _WALKS
+            if 4 * walk[1] * points <= half
+        )
+
+    def _walk(
+        self, reduced: list[str], lanes: list[str], rows: list[str], walk: tuple[int, int, int]
+    ) -> dict[str, Value]:
+        extents, threads = self.decisions.extents, self.decisions.hardware.threads
+        followed, stretch, ahead = walk
         seed: dict[str, Value] = {"stream": False}
-        for axis in axes:
-            share = min(_STRETCH, max(64, extents[axis] // hardware.threads))
-            size = _FOLLOWED if axis in reduced else share if axis in lanes else 64
+        for axis in self.decisions.blocked:
+            share = min(stretch, max(64, extents[axis] // threads))
+            size = followed if axis in reduced else share if axis in lanes else 64
             for level in (0, 1):
                 self._put(seed, f"tile.{axis}.{level}", min(size, extents[axis]))
-        for shape in products:
+        for shape in [s for s in self.decisions.shapes if s.product]:
             name = shape.stage.name
-            self._put(seed, f"prefetch.{name}", 4)
+            self._put(seed, f"prefetch.{name}", ahead)
             self._put(seed, f"unroll.{name}", 4)
             for operand in shape.operands:
                 if f"pack.{name}.{operand.name}" in self.names:
@@ -193,7 +206,7 @@ class Seeds:
         outer = " ".join([*self.decisions.outer, *order])
         if "parallel" in self.names and lanes[0] in self.names["parallel"].domain:
             seed["parallel"] = lanes[0]
-        return (seed | {"order.1": outer, "order.0": " ".join(order)},)
+        return seed | {"order.1": outer, "order.0": " ".join(order)}
 
     def _striped(self) -> tuple[dict[str, Value], ...]:
         """For matrix tiles: each thread's rows against panels of lanes, reductions whole."""
