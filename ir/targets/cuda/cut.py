@@ -55,10 +55,11 @@ class Cut:
 def cut_program(
     program: Program, everywhere: bool = False, engine: str = WGMMA,
     taken: frozenset[str] = frozenset(), joined: bool = False, alone: bool = False,
-    chained: bool = False, held: int = WHOLE,
+    chained: bool = False, held: int = WHOLE, beside: bool = False,
 ) -> tuple[Program, ...]:  # fmt: skip
     """Kernels in order of execution. With `everywhere`, every reduction has its own; if `joined`,
-    outputs that share one have a kernel even where some vary along fewer axes. Products stand
+    outputs that share one have a kernel even where some vary along fewer axes, and if `beside`,
+    outputs of what is reduced have the kernel of those over all of its points. Products stand
     `alone` if what is reduced beside them goes through memory. If `chained`, those that meet on the
     way to another product stay together, whatever they sum over. `held`: the longest sum of a
     product that another one is made of.
@@ -68,7 +69,7 @@ def cut_program(
     nodes = _every(program) if everywhere else _boundaries(program, engine, alone, chained, held)
     taken |= {spec.name for spec in program.tensors}
     cuts = [_cut(program, node, taken) for node in sorted(nodes)]
-    return tuple(_kernels(program, cuts, joined))
+    return tuple(_kernels(program, cuts, joined, beside))
 
 
 def stored_at(
@@ -375,7 +376,9 @@ def _summed_order(program: Program, product: Product, cut: int) -> tuple[str, ..
     return (*alone, *memory_order(program, beside, tuple(a for a in own if a in there)))
 
 
-def _kernels(program: Program, cuts: list[Cut], joined: bool) -> list[Program]:
+def _kernels(
+    program: Program, cuts: list[Cut], joined: bool, beside: bool = False
+) -> list[Program]:
     known: dict[int, Cut] = {}
     found = []
     for number, cut in enumerate(cuts):
@@ -384,7 +387,8 @@ def _kernels(program: Program, cuts: list[Cut], joined: bool) -> list[Program]:
         known[cut.node] = cut
     written = {cut.spec.name for cut in cuts}
     stores = [p for p, store in program.stores() if store.tensor not in written]
-    for number, group in enumerate(_store_groups(program, stores, joined, frozenset(known))):
+    groups = _store_groups(program, stores, joined, beside, frozenset(known))
+    for number, group in enumerate(groups):
         whole = not cuts and not number
         name = program.name if whole else part_name(program, len(cuts) + number)
         found.append(_rebuild(program, name, known, group, []))
@@ -392,11 +396,12 @@ def _kernels(program: Program, cuts: list[Cut], joined: bool) -> list[Program]:
 
 
 def _store_groups(
-    program: Program, stores: list[int], joined: bool, known: frozenset[int]
+    program: Program, stores: list[int], joined: bool, beside: bool, known: frozenset[int]
 ) -> list[list[int]]:
     """Stores that one kernel can hold: those over the same axes.
 
-    If `joined`, over some of these as well, where both are made of a reduction that is not `known`.
+    If `joined`, over some of these as well, where both are made of a reduction that is not `known`;
+    if `beside`, also where such a one is over the axes that are left of the others'.
     """
     groups: dict[frozenset[str], list[int]] = {}
     for store in stores:
@@ -407,12 +412,25 @@ def _store_groups(
     for axes, group in sorted(groups.items(), key=lambda pair: (-len(pair[0]), pair[1])):
         sources = _reductions(program, group, known)
         for wider, others in found:
-            if axes < wider and sources & _reductions(program, others, known):
+            shared = sources & _reductions(program, others, known)
+            if axes < wider and (shared or (beside and _sums_rest(program, sources, wider - axes))):
                 others.extend(group)
                 break
         else:
             found.append((axes, group))
     return [sorted(group) for _, group in found]
+
+
+def _sums_rest(program: Program, reductions: set[int], rest: frozenset[str]) -> bool:
+    return any(rest == {*reduced_axes(program.nodes[position])} for position in reductions)
+
+
+def has_stores_beside(program: Program) -> bool:
+    """Whether some outputs are made of what is reduced over the other axes of others, so that one
+    kernel can read what both are made of once."""
+    stores = [position for position, _ in program.stores()]
+    ways = (_store_groups(program, stores, True, beside, frozenset()) for beside in (False, True))
+    return len({len(groups) for groups in ways}) > 1
 
 
 def _reductions(program: Program, stores: list[int], known: frozenset[int]) -> set[int]:

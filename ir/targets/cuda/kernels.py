@@ -31,7 +31,7 @@ from ir.targets.cuda.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.plain import PlainCudaKernel
 from ir.targets.cuda.prelude import prelude_text
 from ir.targets.cuda.products import HELD
-from ir.targets.cuda.residences import USUAL, pieces_of
+from ir.targets.cuda.residences import BESIDE, USUAL, pieces_of
 from ir.targets.cuda.scalars import table_text
 from ir.targets.cuda.splits import (
     ATOMICS,
@@ -61,6 +61,7 @@ MARK = "//@ kernel\n"
 JOINED, ALONE, EVERYWHERE = {"joined": True}, {"alone": True}, {"everywhere": True}
 CHAINED = {"joined": True, "chained": True}
 LONG = {**CHAINED, "held": HELD}
+ALL_BESIDE = {**LONG, "beside": True}
 
 
 @lru_cache(maxsize=512)
@@ -78,7 +79,8 @@ def kernels_of(
     taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
     for phase in phases:
         first = len(found) if len(phases) > 1 else None
-        ways = (*((LONG,) if residence != USUAL else ()), CHAINED, JOINED, {}, ALONE, EVERYWHERE)
+        more = {BESIDE: (ALL_BESIDE,), USUAL: ()}.get(residence, (LONG,))
+        ways = (*more, CHAINED, JOINED, {}, ALONE, EVERYWHERE)
         found += _phase_kernels(program, phase, first, taken, hardware, engine, ways)
         taken |= {spec.name for kernel in found for spec in kernel.program.tensors}
     return tuple(found)
@@ -123,8 +125,12 @@ def _phase_kernels(
 
 
 def _holds_its_outputs(kernel: AnyKernel) -> bool:
-    """Whether a kernel may write outputs over fewer axes beside others, if it does."""
+    """Whether a kernel may write outputs over fewer axes beside others, if it does: one whose
+    blocks have tiles of all that is not reduced, where they lack what is."""
     axes = {frozenset(store.axes) for _, store in kernel.program.stores()}
+    if isinstance(kernel, BlockKernel):
+        widest = frozenset().union(*axes)
+        return all(widest - some <= {*kernel.shape.reduced} for some in axes)
     return len(axes) == 1 or isinstance(kernel, TensorKernel)
 
 

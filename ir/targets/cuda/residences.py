@@ -22,7 +22,13 @@ from ir.rewrite.domain import live_range
 from ir.rewrite.joining import joined_axes
 from ir.rewrite.parting import cut, parted
 from ir.stages import is_reduction, reduced_axes
-from ir.targets.cuda.cut import boundary_of, is_for_tensor_cores, parted_at, stored_at
+from ir.targets.cuda.cut import (
+    boundary_of,
+    has_stores_beside,
+    is_for_tensor_cores,
+    parted_at,
+    stored_at,
+)
 from ir.targets.cuda.products import depends_on_reduction, product_of, volume
 from ir.targets.cuda.roles import WIDEST
 
@@ -34,6 +40,9 @@ OPERANDS = "operands-stored"
 JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, and what a chain of products has
 too many columns of is in parts that blocks of their own have, as in all but the usual one."""
+BESIDE = "outputs-beside"
+"""Nothing more than usually; what is reduced is an output beside one over all of its points, in the
+same kernel: what both are made of is read once, and blocks are as many as sums."""
 PARTS = "parts-"
 """Results of a long chain of reductions, or of those across products, for each of so many parts of
 their axis, which are merged."""
@@ -56,6 +65,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
             continue
         if residence.startswith(PARTS):
             parts = _in_parts(phase.program, int(residence.removeprefix(PARTS)), frozenset(taken))
+        elif residence == BESIDE:
+            parts = (phase.program,)
         else:
             parts = stored_at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
@@ -69,7 +80,8 @@ def residences(program: Program, processors: int) -> tuple[str, ...]:
     found = {pieces_of(program, USUAL): USUAL}
     for name in (*_part_names(program, processors), JOINED, OPERANDS, SUMS, PRODUCTS, STORED):
         found.setdefault(pieces_of(program, name), name)
-    return tuple(found.values())
+    beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
+    return (*found.values(), *([BESIDE] if beside else []))
 
 
 def _part_names(program: Program, processors: int) -> list[str]:
