@@ -109,8 +109,22 @@ def divided() -> Program:
     return g.program()
 
 
+def updated() -> Program:
+    """A matrix that is scaled and written, and its product with a row."""
+    g = Graph("updated")
+    b, d, e = g.axes(b=5, d=33, e=20)
+    state = g.input("S", (b, d, e), "f32") * g.input("scale", (b, d), "f32")
+    g.output("O", contract(g.input("Q", (b, d), "bf16"), state, over=d), "bf16", (b, e))
+    g.output("S_next", state, "f32", (b, d, e))
+    return g.program()
+
+
+def quantised() -> Program:
+    return load_operator("quantise_rows").build(m=7, n=333, dtype="bf16")
+
+
 CHAINS = (divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
-PROGRAMS = (scaled_by_all, two_products, normal, images, *CHAINS)
+PROGRAMS = (scaled_by_all, two_products, normal, images, updated, quantised, *CHAINS)
 FEW = 8  # processors, so that small programs have parts for all of them
 
 
@@ -121,7 +135,7 @@ def test_every_residence_is_right(make: Any) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     bounds = bounds_of(program, inputs)
     names = residences(program, FEW)
-    assert len(names) > 1 or make is divided
+    assert len(names) > 1 or make in (divided, quantised)
     for name in names:
         space = residence_space(program, HARDWARE, None, name)
         for route in routes_of(program, HARDWARE, name):
@@ -144,6 +158,30 @@ def test_what_is_reduced_to_little_goes_through_memory() -> None:
     last = json.loads(kernel.text("launch"))["kernels"][-1]
     assert last["grid"][0] > int(HARDWARE["sms"])
     assert [p["argument"] for p in last["parameters"]] == ["X", "scale", "Y"]
+
+
+def outputs_of(program: Program, residence: str) -> list[list[str]]:
+    """Of each kernel."""
+    kernels = kernels_of(program, HARDWARE, None, residence)
+    return [[spec.name for spec in kernel.program.outputs] for kernel in kernels]
+
+
+def test_a_sum_is_an_output_beside_what_it_sums() -> None:
+    """One kernel reads the state once; two are offered where blocks as many as sums are few."""
+    assert outputs_of(updated(), USUAL) == [["S_next"], ["O"]]
+    assert outputs_of(updated(), "outputs-beside") == [["O", "S_next"]]
+    assert outputs_of(quantised(), USUAL) == [["Y", "scale"]]
+    assert "outputs-beside" not in residences(quantised(), FEW)
+
+
+def test_no_block_writes_what_another_one_writes_too() -> None:
+    """Outputs of one sum, one of them over an axis that blocks share."""
+    g = Graph("spread")
+    m, n, k = g.axes(m=64, n=96, k=40)
+    total = reduce("sum", g.input("X", (m, k), "f32"), over=k)
+    g.output("Y", total + g.input("B", (n,), "f32"), "f32", (m, n))
+    g.output("total", total, "f32", (m,))
+    assert all(len(names) == 1 for names in outputs_of(g.program(), USUAL))
 
 
 def estimate(program: Program) -> float:

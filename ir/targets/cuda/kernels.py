@@ -79,8 +79,8 @@ def kernels_of(
     taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
     for phase in phases:
         first = len(found) if len(phases) > 1 else None
-        more = {BESIDE: (ALL_BESIDE,), USUAL: ()}.get(residence, (LONG,))
-        ways = (*more, CHAINED, JOINED, {}, ALONE, EVERYWHERE)
+        more = {USUAL: (), BESIDE: (ALL_BESIDE,)}.get(residence, (LONG,))
+        ways: tuple[Mapping[str, Any], ...] = (*more, CHAINED, JOINED, {}, ALONE, EVERYWHERE)
         found += _phase_kernels(program, phase, first, taken, hardware, engine, ways)
         taken |= {spec.name for kernel in found for spec in kernel.program.tensors}
     return tuple(found)
