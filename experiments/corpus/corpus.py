@@ -19,6 +19,7 @@ import json
 import math
 import os
 import platform
+import re
 import sys
 import threading
 import time
@@ -163,7 +164,7 @@ def wanted(given: argparse.Namespace, rows: Rows, done: str) -> dict[str, Row]:
     """The cases of this call that have no `done` yet."""
     found = {}
     for name, case in cases(given).items():
-        if given.only and not any(text in name for text in given.only):
+        if given.only and not any(re.search(text, name) for text in given.only):
             continue
         if given.again or done not in rows.rows.get(name, {}):
             found[name] = case
@@ -257,7 +258,9 @@ def parser() -> argparse.ArgumentParser:
     words.add_argument("--target", default="cpu")
     words.add_argument("--seconds", type=float, default=10.0, help="of each search")
     words.add_argument("--at-once", type=int, default=0, help="searches at a time (cuda: 5)")
-    words.add_argument("--only", nargs="*", default=[], help="operators whose name has a text")
+    words.add_argument(
+        "--only", nargs="*", default=[], help="operators whose name has such a pattern"
+    )
     words.add_argument("--most-operations", type=float, default=math.inf, help="of an operator")
     words.add_argument("--most-bytes", type=float, default=math.inf, help="of its operands")
     words.add_argument("--small", action="store_true", help="small extents")
