@@ -125,11 +125,14 @@ def quantised() -> Program:
 
 CHAINS = (divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
 PROGRAMS = (scaled_by_all, two_products, normal, images, updated, quantised, *CHAINS)
+SLOW = (wide_values, rotated)  # many kernels each
 FEW = 8  # processors, so that small programs have parts for all of them
 
 
 @needs_compiler
-@pytest.mark.parametrize("make", PROGRAMS)
+@pytest.mark.parametrize(
+    "make", [pytest.param(p, marks=[pytest.mark.long] * (p in SLOW)) for p in PROGRAMS]
+)
 def test_every_residence_is_right(make: Any) -> None:
     program = make()
     inputs = random_inputs(program, np.random.default_rng(1))
