@@ -11,7 +11,7 @@ from explorer.check import Bounds
 from explorer.expectation import error_model, leaning_of
 from ir.oracle import Answer, answers
 from ir.program import Program
-from ir.targets.cuda.roundoff import ACCUMULATIONS
+from ir.targets.cuda.rows.roundoff import ACCUMULATIONS
 
 
 def bounds_of(program: Program, inputs: Mapping[str, Any]) -> dict[str, Bounds]:

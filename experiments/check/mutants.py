@@ -30,8 +30,8 @@ from explorer.runtime.cuda import CudaRuntime  # noqa: E402
 from ir.program import Program  # noqa: E402
 from ir.registry import load_operator  # noqa: E402
 from ir.target import get_backend  # noqa: E402
-from ir.targets.cuda.hardware import known_hardware  # noqa: E402
-from ir.targets.cuda.roundoff import ACCUMULATIONS  # noqa: E402
+from ir.targets.cuda.rows.hardware import known_hardware  # noqa: E402
+from ir.targets.cuda.rows.roundoff import ACCUMULATIONS  # noqa: E402
 from tests.mutants import cases as small  # noqa: E402
 from tests.mutants import operators as own  # noqa: E402
 from tests.mutants.launches import Faulty  # noqa: E402

@@ -27,7 +27,7 @@ from ir.schedule import Schedule, Value
 from ir.space import Space
 from ir.target import Hardware
 from ir.targets.cuda.backend import CudaBackend
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
 
 WRONG = 1e-2
 REGISTERS = {1: "none", 2: "40/232"}

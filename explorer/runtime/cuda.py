@@ -86,7 +86,7 @@ class CudaRuntime:
         os.environ.setdefault("CUPY_CACHE_DIR", str(cache_dir / "cupy"))
         with contextlib.suppress(MissingTarget, ImportError):
             if task == "compile":
-                import_module("ir.targets.cuda.engines")
+                import_module("ir.targets.cuda.space.engines")
                 nvrtc.bindings()
             else:
                 import_module("cupy")  # starts no driver

@@ -11,7 +11,7 @@ import pytest
 from explorer import cli
 from explorer.workload import Workload
 from ir.kernel.body import Body
-from ir.targets.cuda.tensor_order import NAME
+from ir.targets.cuda.bodies.tensor_order import NAME
 
 CARD = ("--target", "cuda", "--hardware", "h200")
 ATTENTION = ("attention", "b=1", "heads=4", "sq=1024", "d=128", "dtype=bf16")

@@ -15,7 +15,7 @@ from ir.registry import load_operator
 from ir.space import Space
 from ir.target import Hardware, get_backend
 from ir.targets.cpu.regions import traffic
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
 
 FACTS = (("l1_bytes", 49152), ("l2_bytes", 2097152), ("l3_bytes", 32 << 20))
 HOST = Hardware("cpu", "test", ("avx2", "avx512f", "avx512_bf16", "amx_bf16"), 2, FACTS)

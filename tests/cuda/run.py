@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ir.targets.cuda.emulate import MODES, Emulation, Mode, compiler, emulate
 from tests.cuda import kernels
+from tests.emulator.emulate import MODES, Emulation, Mode, compiler, emulate
 from tests.layout.patterns import decode, encode
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no g++ on this machine")

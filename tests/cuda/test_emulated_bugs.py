@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir.targets.cuda.emulate import MODES, emulate
 from tests.cuda import kernels
 from tests.cuda.run import Arrays, gemm_arrays, in_modes, needs_compiler
+from tests.emulator.emulate import MODES, emulate
 
 pytestmark = needs_compiler
 SIZES = (512, 512, 256, 128, 256)
@@ -224,7 +224,7 @@ SMALL_BUGS: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize("name", SMALL_BUGS)
 def test_a_small_bug_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ir.targets.cuda.emulate.LIMIT", 0.2)
+    monkeypatch.setattr("tests.emulator.emulate.LIMIT", 0.2)
     body, words = SMALL_BUGS[name]
     found = one(body)
     assert any(words in fault for fault in found), found

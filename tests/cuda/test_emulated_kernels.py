@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ir.targets.cuda.emulate import MODES, CompileError, emulate, make_room
 from tests.cuda import kernels
 from tests.cuda.run import Arrays, gemm_arrays, in_modes, needs_compiler, small
+from tests.emulator.emulate import MODES, CompileError, emulate, make_room
 from tests.layout.patterns import decode
 
 pytestmark = needs_compiler
@@ -111,7 +111,7 @@ def test_room_is_made_beside_another_process_that_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel may be gone between being listed and being looked at, as a dangling link is."""
-    monkeypatch.setattr("ir.targets.cuda.emulate.KEPT", 2)
+    monkeypatch.setattr("tests.emulator.emulate.KEPT", 2)
     (tmp_path / "kernel-a.so").symlink_to(tmp_path / "gone")
     (tmp_path / "kernel-b.so").touch()
     make_room(tmp_path)

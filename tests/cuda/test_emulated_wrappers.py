@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from ir.layout.instructions.rows import suffix
 from ir.layout.instructions.tma import TensorMap
 from ir.layout.widths import bits
-from ir.targets.cuda.emulate import emulate
 from ir.targets.cuda.prelude import sections
 from ir.targets.cuda.prelude.families import MMA_KINDS, WGMMA_KINDS
-from ir.targets.cuda.prelude.host import host_prelude, host_wrapper
 from tests.cuda import kernels
 from tests.cuda.run import Arrays, needs_compiler, small
+from tests.emulator.emulate import emulate
+from tests.emulator.host import host_prelude, host_wrapper
 from tests.layout import semantics
 from tests.layout.descriptors import canonical
 from tests.layout.patterns import carrier, decode, encode, pack, unpack

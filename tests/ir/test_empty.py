@@ -35,7 +35,7 @@ from ir import (
 from ir.oracle import answers
 from ir.rewrite.inhabited import inhabited
 from ir.roundoff import ErrorModel
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.targets.test_unforeseen import emulated
 
 SIZES = st.sampled_from((0, 1, 2, 3, 5))
@@ -172,7 +172,7 @@ def test_a_space_needs_points(target: str) -> None:
 
 
 def _hardware(target: str) -> Hardware:
-    from ir.targets.cuda.hardware import known_hardware
+    from ir.targets.cuda.rows.hardware import known_hardware
 
     return known_hardware("h200") if target == "cuda" else get_backend("cpu").hardware(1)
 

@@ -14,7 +14,7 @@ from ir.program import Program
 from ir.registry import load_operator
 from ir.roundoff import ErrorModel
 from ir.target import get_backend
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
 from ir.values import indices
 
 MODEL = ErrorModel()

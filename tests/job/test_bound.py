@@ -20,7 +20,7 @@ from explorer.sources import opened
 from ir.peaks import HEADROOM, level_facts, rate_name
 from ir.registry import load_operator
 from ir.target import Hardware, get_backend
-from ir.targets.cuda.hardware import KNOWN, known_hardware
+from ir.targets.cuda.rows.hardware import KNOWN, known_hardware
 from records import Store
 
 CLOCKS = {"h200": 132 * 1.98e9, "a100": 108 * 1.41e9}

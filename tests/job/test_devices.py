@@ -13,7 +13,7 @@ from explorer.plan import JobPlan
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.targets.cuda.backend import CudaBackend
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
 
 ONE = Workload.of("matmul", {"m": 8, "n": 8, "k": 8}, threads=1)
 

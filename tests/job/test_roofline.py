@@ -11,7 +11,7 @@ from explorer.roofline import Roofline, operations
 from ir.peaks import rate_name
 from ir.registry import load_operator
 from ir.target import Hardware, get_backend
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
 
 H200 = known_hardware("h200")
 FACTS: dict[str, Any] = dict(H200.facts) | stated_peaks(get_backend("cuda"), H200)

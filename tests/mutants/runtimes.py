@@ -16,7 +16,7 @@ from explorer.runtime.base import Binary, Launch
 from explorer.runtime.cpu import CpuRuntime, pool, request_tile_permission
 from ir.dtypes import numpy_dtype
 from ir.kernel import Kernel
-from ir.targets.cuda.emulate import emulate
+from tests.emulator.emulate import emulate
 
 _RUN = 1e-5  # seconds that an emulated run is said to take: many of them make a sample
 

@@ -12,9 +12,9 @@ import pytest
 
 from ir.dtypes import from_float
 from ir.target import get_backend
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.hardware import known_hardware
-from ir.targets.cuda.roundoff import ACCUMULATIONS
+from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.rows.roundoff import ACCUMULATIONS
+from tests.emulator.emulate import compiler
 from tests.mutants.cases import CASES, KINDS, NAMES, built
 from tests.mutants.launches import LAUNCHES, Faulty
 from tests.mutants.operators import narrow_norm

@@ -35,10 +35,10 @@ from ir.registry import load_operator
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import get_backend
-from ir.targets.cuda.emulate import MODES, emulate
-from ir.targets.cuda.hardware import known_hardware
-from ir.targets.cuda.roundoff import ACCUMULATIONS
+from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.rows.roundoff import ACCUMULATIONS
 from ir.text import parse
+from tests.emulator.emulate import MODES, emulate
 
 Inputs = Mapping[str, Array]
 Reference = Callable[..., Array | Mapping[str, Array]]

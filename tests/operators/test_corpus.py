@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ir import load_operator, operator_names, operators
-from ir.targets.cuda.emulate import compiler
 from tests import operators as tables
+from tests.emulator.emulate import compiler
 from tests.operators.contract import (
     Case,
     cache_folder,

@@ -33,7 +33,7 @@ from explorer.roofline import Roofline
 from explorer.story import Story, read_story, run_stories
 from ir.schedule import Schedule
 from ir.targets.cuda.backend import CudaBackend
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
 from records import Store
 from tests.browser import dumped
 from tests.job.device import ScriptedDevice

@@ -11,8 +11,8 @@ from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator
 from ir.rewrite.joining import joined_axes
-from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.residences import OPERANDS, pieces_of
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.space.residences import OPERANDS, pieces_of
 from tests.targets.cuda_cases import HARDWARE
 
 

@@ -19,8 +19,8 @@ from ir.oracle import evaluate, random_inputs
 from ir.rewrite.forms import Rates, forms_of, reason_of
 from ir.rewrite.narrowing import NAME, PART, bits_of, narrowed, unwidened
 from ir.target import KnowsMachines, get_backend
-from ir.targets.cuda.cut import WGMMA, cut_program
-from ir.targets.cuda.roles import find_roles
+from ir.targets.cuda.build.cut import WGMMA, cut_program
+from ir.targets.cuda.build.roles import find_roles
 from tests.judging import bounds_of
 
 Factor = Callable[[Graph, Tile], Tile]

@@ -15,7 +15,7 @@ from explorer.runtime import cuda, nvrtc
 from explorer.runtime.cuda import CudaRuntime
 from explorer.runtime.workers import Timing
 from ir.errors import MissingTarget
-from ir.targets.cuda.emulate import compiler, emulate
+from tests.emulator.emulate import compiler, emulate
 from tests.runtime import cuda_kernels
 from tests.runtime.fake_cuda_backend import EXTENT, FAULTS, HARDWARE, PROGRAM, kernel, schedule
 from tests.targets.cuda_cases import BACKEND, built, drawn

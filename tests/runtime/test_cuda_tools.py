@@ -202,7 +202,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "records.db"))
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("ir.targets.cuda.hardware.ctypes.CDLL", missing)
+    monkeypatch.setattr("ir.targets.cuda.rows.hardware.ctypes.CDLL", missing)
 
 
 def test_targets_lists_what_is_missing(no_gpu: None, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import Hardware
 from ir.targets.cuda.backend import CudaBackend
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
 
 HARDWARE = known_hardware("h200")
 BACKEND = CudaBackend()

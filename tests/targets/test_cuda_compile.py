@@ -16,8 +16,8 @@ from explorer.runtime.nvdisasm import disassembler
 from ir.errors import MissingTarget
 from ir.kernel import Kernel
 from ir.schedule import Schedule
-from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.space.tensor import TensorKernel
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn, space_of
 from tests.targets.disassembly import (
     early_reads,

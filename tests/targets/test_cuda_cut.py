@@ -12,11 +12,11 @@ from ir.dtypes import dtype_of, from_float, numpy_dtype
 from ir.ops.base import Array
 from ir.oracle import evaluate, random_inputs
 from ir.program import Program
-from ir.targets.cuda.cut import cut_program
-from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.products import STRIDE_UNIT
-from ir.targets.cuda.splits import split_choices, split_program
-from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.build.cut import cut_program
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.products import STRIDE_UNIT
+from ir.targets.cuda.space.splits import split_choices, split_program
+from ir.targets.cuda.space.tensor import TensorKernel
 from tests.targets.cuda_cases import HARDWARE, NAMES, SMALL, UNSEEN, built
 
 KINDS: tuple[tuple[str, dict[str, Any], tuple[str, ...]], ...] = (

@@ -14,7 +14,7 @@ from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.ops.base import Array
 from ir.program import Program
-from ir.targets.cuda.emulate import MODES, compiler, emulate
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.few import few
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn

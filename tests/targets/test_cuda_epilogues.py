@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ir.inputs import random_inputs
-from ir.targets.cuda.cut import cut_program
-from ir.targets.cuda.emulate import compiler
+from ir.targets.cuda.build.cut import cut_program
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built
 from tests.targets.test_cuda_emulated import problems

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ir.inputs import random_inputs
-from ir.targets.cuda.emulate import MODES, compiler
+from tests.emulator.emulate import MODES, compiler
 from tests.few import few
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn

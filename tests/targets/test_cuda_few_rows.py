@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from ir.schedule import Schedule
-from ir.targets.cuda.few_rows import few_rows_seeds
-from ir.targets.cuda.kernels import choices_of, kernels_of
-from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.build.kernels import choices_of, kernels_of
+from ir.targets.cuda.seeds.few_rows import few_rows_seeds
+from ir.targets.cuda.space.tensor import TensorKernel
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 
 LARGE: dict[str, Any] = {"n": 8192, "k": 8192, "dtype": "bf16", "tb": True}

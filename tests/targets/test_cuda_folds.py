@@ -9,12 +9,12 @@ import pytest
 
 from ir import Graph, Program, contract, exp, reduce, where
 from ir.inputs import random_inputs
-from ir.targets.cuda.cut import WGMMA, cut_program
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.folds import folded_axes
-from ir.targets.cuda.listings import listings_of
-from ir.targets.cuda.roles import find_roles
-from ir.targets.cuda.tensor_rings import HELD, rings_of
+from ir.targets.cuda.bodies.listings import listings_of
+from ir.targets.cuda.build.cut import WGMMA, cut_program
+from ir.targets.cuda.build.folds import folded_axes
+from ir.targets.cuda.build.roles import find_roles
+from ir.targets.cuda.build.tensor_rings import HELD, rings_of
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems

@@ -11,7 +11,7 @@ from ir import Graph, Tile, cast, erf, gelu, operator
 from ir.kernel import Kernel
 from ir.operators.matmul import matmul_bias_act
 from ir.program import Program
-from ir.targets.cuda.emulate import MODES, compiler, emulate
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 
 HALF = math.sqrt(0.5)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir.targets.cuda.hilbert import hilbert_order
+from ir.targets.cuda.grid.hilbert import hilbert_order
 
 SIDES = st.integers(1, 40)
 

@@ -12,8 +12,8 @@ from ir.layout.instructions import find
 from ir.layout.instructions.rows import MatrixRow
 from ir.layout.swizzle import PLAIN, Swizzle
 from ir.layout.widths import bits
-from ir.targets.cuda.frame import Frame, ThreadDigit
-from ir.targets.cuda.lanes import (
+from ir.targets.cuda.layouts.frame import Frame, ThreadDigit
+from ir.targets.cuda.layouts.lanes import (
     digits_part,
     line_swizzle,
     matrix_row,

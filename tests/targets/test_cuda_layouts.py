@@ -20,15 +20,15 @@ from ir.layout.swizzle import PLAIN, Swizzle
 from ir.layout.synthesis import Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.program import Program
 from ir.schedule import Schedule
-from ir.targets.cuda import mma_operands, synthesised
-from ir.targets.cuda.emulate import compiler
 from ir.targets.cuda.launch import Launch, Parameter, plan_json
-from ir.targets.cuda.mma_synthesised import FragmentRead, fragment_read
-from ir.targets.cuda.panels import Panels, panels_of
-from ir.targets.cuda.placed import ThreadValues, thread_values
-from ir.targets.cuda.raw_reads import RawRead, raw_read
-from ir.targets.cuda.staging import Staging, staging_of
-from ir.targets.cuda.synthesised import LAYOUTS, block_layouts
+from ir.targets.cuda.layouts import mma_operands, synthesised
+from ir.targets.cuda.layouts.mma_synthesised import FragmentRead, fragment_read
+from ir.targets.cuda.layouts.panels import Panels, panels_of
+from ir.targets.cuda.layouts.placed import ThreadValues, thread_values
+from ir.targets.cuda.layouts.raw_reads import RawRead, raw_read
+from ir.targets.cuda.layouts.staging import Staging, staging_of
+from ir.targets.cuda.layouts.synthesised import LAYOUTS, block_layouts
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn
 from tests.targets.test_cuda_emulated import problems

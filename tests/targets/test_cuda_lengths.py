@@ -11,7 +11,7 @@ import pytest
 from ir import Graph, Program, cast, contract, reduce, relu, where
 from ir.dtypes import from_float, to_float
 from ir.inputs import random_inputs
-from ir.targets.cuda.emulate import MODES, compiler, emulate
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, space_of
 from tests.targets.test_cuda_emulated import arrays_of, problems

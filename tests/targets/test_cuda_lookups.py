@@ -8,8 +8,8 @@ import pytest
 from ir import Graph, cast, contract
 from ir.inputs import random_inputs
 from ir.program import Program
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.kernels import kernels_of
+from ir.targets.cuda.build.kernels import kernels_of
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems

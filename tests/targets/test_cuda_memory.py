@@ -16,11 +16,11 @@ from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule, Value
 from ir.space import Space
-from ir.targets.cuda.block import BlockKernel
-from ir.targets.cuda.block_rules import OptionRules
-from ir.targets.cuda.emulate import MODES, compiler, emulate
-from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.readers import behind_decisions, loaded_late, only_stored, read_again
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.readers import behind_decisions, loaded_late, only_stored, read_again
+from ir.targets.cuda.space.block import BlockKernel
+from ir.targets.cuda.space.block_rules import OptionRules
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems

@@ -14,13 +14,13 @@ from ir.errors import MissingTarget, UsageError
 from ir.inputs import random_inputs
 from ir.layout.expressions import constant, evaluated, variable
 from ir.target import Hardware
-from ir.targets.cuda.emulate import MODES, compiler
-from ir.targets.cuda.hardware import known_hardware
-from ir.targets.cuda.kernels import engines_of, kernels_of
-from ir.targets.cuda.mma import MmaKernel
-from ir.targets.cuda.mma_operands import StageTile, depth_tiles
-from ir.targets.cuda.mma_plan import make_mma_plan
-from ir.targets.cuda.sides import Side
+from ir.targets.cuda.build.kernels import engines_of, kernels_of
+from ir.targets.cuda.build.mma_plan import make_mma_plan
+from ir.targets.cuda.build.sides import Side
+from ir.targets.cuda.layouts.mma_operands import StageTile, depth_tiles
+from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.space.mma import MmaKernel
+from tests.emulator.emulate import MODES, compiler
 from tests.few import few
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built, drawn, space_of

@@ -9,7 +9,7 @@ import pytest
 
 from ir.inputs import random_inputs
 from ir.rewrite.narrowing import narrowed
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built, drawn
 from tests.targets.test_cuda_emulated import problems

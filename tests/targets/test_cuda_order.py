@@ -14,10 +14,10 @@ from ir.kernel.modulo import orders
 from ir.program import Program
 from ir.rewrite.walking import walked
 from ir.space import Space
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.roles import find_roles
-from ir.targets.cuda.tensor_bodies import body_of
-from ir.targets.cuda.tensor_order import is_compiled, order_choices
+from ir.targets.cuda.bodies.tensor_bodies import body_of
+from ir.targets.cuda.bodies.tensor_order import is_compiled, order_choices
+from ir.targets.cuda.build.roles import find_roles
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems

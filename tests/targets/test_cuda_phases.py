@@ -16,9 +16,9 @@ from ir.errors import MissingTarget
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.schedule import Schedule
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.hardware import known_hardware
-from ir.targets.cuda.kernels import kernels_of
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.rows.hardware import known_hardware
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of, strictly
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.test_cuda_emulated import problems

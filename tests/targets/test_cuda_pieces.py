@@ -15,7 +15,7 @@ from ir.inputs import random_inputs
 from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems

@@ -35,10 +35,10 @@ from ir.plain.code import (
     Write,
 )
 from ir.target import Hardware
-from ir.targets.cuda.emulate import MODES, compiler, emulate
 from ir.targets.cuda.launch import Launch, placed, plan_json
-from ir.targets.cuda.plain import PlainCudaKernel
 from ir.targets.cuda.prelude import prelude_text
+from ir.targets.cuda.space.plain import PlainCudaKernel
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.targets.cuda_cases import HARDWARE
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++)")

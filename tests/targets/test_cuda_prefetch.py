@@ -9,8 +9,8 @@ import pytest
 
 from ir.inputs import random_inputs
 from ir.schedule import Schedule
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.kernels import MARK
+from ir.targets.cuda.build.kernels import MARK
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, problems

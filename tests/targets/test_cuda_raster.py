@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir.targets.cuda.raster import BANDS, PATCHES, declare_place, patches_fit, run_of
-from ir.targets.cuda.writer import Writer
+from ir.targets.cuda.grid.raster import BANDS, PATCHES, declare_place, patches_fit, run_of
+from ir.targets.cuda.text.writer import Writer
 
 SIDES = st.integers(2, 36)
 

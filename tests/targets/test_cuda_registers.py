@@ -16,11 +16,11 @@ from ir.inputs import random_inputs
 from ir.program import Program
 from ir.ranges import integer_range
 from ir.schedule import Schedule
-from ir.targets.cuda.cut import RS
-from ir.targets.cuda.emulate import MODES, compiler, emulate
-from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.packed import HALVES
-from ir.targets.cuda.tensor import RegisterKernel
+from ir.targets.cuda.build.cut import RS
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.space.tensor import RegisterKernel
+from ir.targets.cuda.text.packed import HALVES
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import arrays_of, problems

@@ -16,10 +16,10 @@ from ir.inputs import random_inputs
 from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.engines import residence_space, routes_of
-from ir.targets.cuda.kernels import kernels_of, lower_all
-from ir.targets.cuda.residences import USUAL, residences
+from ir.targets.cuda.build.kernels import kernels_of, lower_all
+from ir.targets.cuda.space.engines import residence_space, routes_of
+from ir.targets.cuda.space.residences import USUAL, residences
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems

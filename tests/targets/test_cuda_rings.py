@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ir.inputs import random_inputs
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.roles import find_roles
-from ir.targets.cuda.tensor import TensorKernel
-from ir.targets.cuda.tensor_plan import make_plan
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.roles import find_roles
+from ir.targets.cuda.build.tensor_plan import make_plan
+from ir.targets.cuda.space.tensor import TensorKernel
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems

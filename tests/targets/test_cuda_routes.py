@@ -12,7 +12,7 @@ from ir.inputs import random_inputs
 from ir.program import Program
 from ir.registry import load_operator
 from ir.target import Hardware, get_backend
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
 from tests.targets.test_cuda_emulated import problems

@@ -8,11 +8,11 @@ import pytest
 from ir import Graph, cast, contract, exp, reduce
 from ir.inputs import random_inputs
 from ir.program import Program
-from ir.targets.cuda.cut import has_products
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.mma import MmaKernel
-from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.build.cut import has_products
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.space.mma import MmaKernel
+from ir.targets.cuda.space.tensor import TensorKernel
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems

@@ -12,7 +12,7 @@ import pytest
 
 from ir.errors import MissingTarget, UsageError
 from ir.schedule import Schedule
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
 from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn, space_of
 
 
@@ -184,7 +184,7 @@ def test_no_driver_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_cards_get_kernels_without_wgmma() -> None:
     from dataclasses import replace
 
-    from ir.targets.cuda.kernels import kernels_of
+    from ir.targets.cuda.build.kernels import kernels_of
 
     facts = tuple((n, 8 if n == "major" else v) for n, v in HARDWARE.facts)
     older = replace(HARDWARE, name="older", isa=("sm_80",), facts=facts)

@@ -13,10 +13,10 @@ from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.program import Program
 from ir.schedule import Schedule
-from ir.targets.cuda.emulate import MODES, compiler, emulate
-from ir.targets.cuda.kernels import MARK, kernels_of
-from ir.targets.cuda.stream_k import Stream
-from ir.targets.cuda.tensor import TensorKernel
+from ir.targets.cuda.build.kernels import MARK, kernels_of
+from ir.targets.cuda.grid.stream_k import Stream
+from ir.targets.cuda.space.tensor import TensorKernel
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import QUICK, arrays_of, problems

@@ -20,7 +20,7 @@ import pytest
 from ir.dtypes import dtype_of
 from ir.kernel import Kernel
 from ir.schedule import Schedule
-from ir.targets.cuda.naming import text_name
+from ir.targets.cuda.text.naming import text_name
 from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -11,7 +11,7 @@ import pytest
 from ir.inputs import random_inputs
 from ir.kernel import Kernel
 from ir.program import Program
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 from tests.targets.test_cuda_emulated import problems

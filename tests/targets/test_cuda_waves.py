@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ir.targets.cuda.tensor_waves import Grid, best_tiles
+from ir.targets.cuda.seeds.tensor_waves import Grid, best_tiles
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built
 
 SHORT = Grid(512, 14336, 4096, 1, 1, 2)

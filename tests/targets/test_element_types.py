@@ -15,7 +15,7 @@ from ir.errors import MissingTarget, ProgramError, UsageError
 from ir.inputs import random_inputs
 from ir.oracle import evaluate
 from ir.program import Program
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets import element_types
 from tests.targets.cuda_cases import BACKEND as CUDA

@@ -9,7 +9,7 @@ import pytest
 
 from ir import Graph, operator, uniform, where
 from ir.ops.base import Array
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.operators.contract import Case, Inputs, Reference, check_cpu, check_cuda, check_meaning
 
 

@@ -22,7 +22,7 @@ from ir.program import Program
 from ir.registry import load_operator
 from ir.target import Hardware, get_backend
 from ir.targets.cpu.standalone import C_FLAGS, standalone
-from ir.targets.cuda.emulate import MODES, compiler, emulate
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.judging import strictly
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.hostile import (

@@ -24,7 +24,7 @@ from ir import (
 )
 from ir.dtypes import dtype_of, rounded, to_float, whole_range
 from ir.packs import unpack
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.targets.test_unforeseen import CPU, CUDA, HOPPER, emulated
 
 DTYPES = ("i4", "u4", "i2", "e2m1")

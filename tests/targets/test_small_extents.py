@@ -27,7 +27,7 @@ from ir import (
 from ir.builder import Operator
 from ir.inputs import random_inputs
 from ir.program import Program
-from ir.targets.cuda.emulate import compiler
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.test_meaning_of_numbers import cpu_kernels, run_cpu, run_emulated

@@ -21,15 +21,15 @@ from ir.program import Program
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import Backend, Hardware, get_backend
-from ir.targets.cuda.block import BlockKernel
-from ir.targets.cuda.block_rules import OptionRules
-from ir.targets.cuda.emulate import MODES, compiler, emulate
-from ir.targets.cuda.engines import residence_space
-from ir.targets.cuda.hardware import known_hardware
-from ir.targets.cuda.kernels import kernels_of
-from ir.targets.cuda.mma import MmaKernel
-from ir.targets.cuda.mma_plan import make_mma_plan
-from ir.targets.cuda.residences import USUAL
+from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.mma_plan import make_mma_plan
+from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.space.block import BlockKernel
+from ir.targets.cuda.space.block_rules import OptionRules
+from ir.targets.cuda.space.engines import residence_space
+from ir.targets.cuda.space.mma import MmaKernel
+from ir.targets.cuda.space.residences import USUAL
+from tests.emulator.emulate import MODES, compiler, emulate
 from tests.judging import bounds_of
 from tests.targets import unforeseen
 from tests.targets.test_cpu_space import NARROW, WIDE

@@ -27,8 +27,8 @@ from ir import (
 )
 from ir.dtypes import to_float
 from ir.packs import unpack
-from ir.targets.cuda.emulate import compiler
 from ir.values import uniform
+from tests.emulator.emulate import compiler
 from tests.targets.test_unforeseen import CPU, CUDA, HOPPER, emulated
 
 Arrays = Mapping[str, np.ndarray]

@@ -22,8 +22,8 @@ from ir.ops.base import Array
 from ir.oracle import evaluate
 from ir.program import Program
 from ir.targets.cpu.standalone import C_FLAGS, standalone
-from ir.targets.cuda.emulate import compiler
-from ir.targets.cuda.hardware import known_hardware
+from ir.targets.cuda.rows.hardware import known_hardware
+from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, drawn
 from tests.targets.test_meaning_of_numbers import _RUN_C, HOST, cpu_kernels, run_cpu, run_emulated

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from ir.errors import UsageError
 from ir.roundoff import Accumulations
 from ir.target import Hardware
-from ir.targets.cuda.hardware import (
+from ir.targets.cuda.rows.hardware import (
     KNOWN,
     device_hardware,
     device_names,
     known_hardware,
     stated_peaks,
 )
-from ir.targets.cuda.roundoff import ACCUMULATIONS
+from ir.targets.cuda.rows.roundoff import ACCUMULATIONS
 
 if TYPE_CHECKING:
     from ir.kernel import Kernel, Standalone
@@ -62,7 +62,7 @@ class CudaBackend:
         """Equal programs by the work they are here."""
         from ir.rewrite.forms import forms_of
         from ir.rewrite.inhabited import inhabited
-        from ir.targets.cuda.engines import rates_of
+        from ir.targets.cuda.space.engines import rates_of
 
         return forms_of(inhabited(program), rates_of(hardware))
 
@@ -70,9 +70,9 @@ class CudaBackend:
         """Every decision for `program`; raises UsageError for types that the card lacks."""
         from ir.rewrite.inhabited import inhabited
         from ir.routes import space_of_forms
-        from ir.targets.cuda.costs import least_clocks
-        from ir.targets.cuda.engines import rates_of, space_of
-        from ir.targets.cuda.scalars import STORAGE
+        from ir.targets.cuda.cost.costs import least_clocks
+        from ir.targets.cuda.space.engines import rates_of, space_of
+        from ir.targets.cuda.text.scalars import STORAGE
 
         for spec in program.tensors:
             if spec.dtype not in STORAGE:
@@ -102,8 +102,8 @@ class CudaBackend:
         """Generate the kernel's text and launch plan; raises Refusal."""
         from ir.rewrite.inhabited import inhabited
         from ir.routes import as_given, formed
-        from ir.targets.cuda.engines import rates_of, route_of
-        from ir.targets.cuda.kernels import lower_all
+        from ir.targets.cuda.build.kernels import lower_all
+        from ir.targets.cuda.space.engines import rates_of, route_of
 
         written = inhabited(program)
         form, schedule = formed(written, schedule, rates_of(hardware))
@@ -117,8 +117,8 @@ class CudaBackend:
         """The main loops of the kernels of a schedule; raises Refusal."""
         from ir.rewrite.inhabited import inhabited
         from ir.routes import formed
-        from ir.targets.cuda.engines import rates_of
-        from ir.targets.cuda.listings import listings_of
+        from ir.targets.cuda.bodies.listings import listings_of
+        from ir.targets.cuda.space.engines import rates_of
 
         form, own = formed(inhabited(program), schedule, rates_of(hardware))
         return listings_of(form, own, hardware)

@@ -1,0 +1,1 @@
+"""Main loops as bodies of `ir.kernel`: derived from the program, ordered, printed for people."""

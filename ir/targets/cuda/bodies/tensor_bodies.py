@@ -1,0 +1,174 @@
+"""The body of a kernel's main loop, derived from what its values are made of.
+
+Chained products: the inner ones, what threads make of them, the operands and corrections of the
+outer ones, the outer ones. Products with operands in registers: these are formed and multiplied
+piece by piece. Else the products alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from ir.kernel.body import TENSOR, THREADS, Body, Operation
+from ir.ops.load import Load
+from ir.ops.map import Cast
+from ir.ops.reduce import Carry
+from ir.program import Program
+from ir.targets.cuda.build.products import Product, loads_of
+from ir.targets.cuda.build.roles import Roles
+from ir.targets.cuda.build.tensor_rings import HELD, rings_of
+from ir.targets.cuda.text.naming import value_name
+from ir.targets.cuda.text.passes import Pass, find_passes, needed
+
+INNER, BETWEEN, FOLD, OUTER = "inner", "between", "fold", "outer"
+FORM, MULTIPLY = "form", "multiply"
+BUFFERS = 2  # groups of steps whose operands are in registers
+
+
+def is_chained(roles: Roles) -> bool:
+    """Whether all outer products have an operand that inner ones make."""
+    nodes = roles.program.nodes
+    computed = all(not isinstance(nodes[product.a].op, Load) for product in roles.outer)
+    return bool(roles.inner) and computed
+
+
+def main_pass(roles: Roles) -> Pass:
+    """The pass with the outer products."""
+    looped, folded = frozenset(roles.walked), frozenset(roles.folded)
+    passes = find_passes(roles.program, looped, folded).passes
+    sums = {product.position for product in roles.outer}
+    return next(one for one in passes if sums & {*one.reductions})
+
+
+@lru_cache(maxsize=512)
+def body_of(roles: Roles, from_registers: bool = False) -> Body:
+    """The body of the main loop; `roles` are those of a program that is streamed."""
+    if is_chained(roles):
+        return _Chain(roles).body
+    if from_registers:
+        return _pieces(roles)
+    return Body((_multiply(roles),))
+
+
+def shared_values(program: Program, products: Iterable[Product]) -> tuple[int, ...]:
+    """What becomes operands of products, ahead of its conversion."""
+    found = []
+    for product in products:
+        node = program.nodes[product.a]
+        found.append(node.args[0] if isinstance(node.op, Cast) else product.a)
+    return tuple(dict.fromkeys(found))
+
+
+def _words(program: Program, products: Iterable[Product]) -> tuple[str, ...]:
+    names = (f"{value_name(program, product.a)}_words" for product in products)
+    return tuple(dict.fromkeys(names))
+
+
+def _sums(program: Program, products: Iterable[Product]) -> tuple[str, ...]:
+    return tuple(value_name(program, product.position) for product in products)
+
+
+def _rings(roles: Roles, products: Iterable[Product]) -> tuple[str, ...]:
+    """Rings in which products have a slot of an iteration."""
+    some = {*products}
+    rings = rings_of(roles.program, roles).items()
+    return tuple(name for name, loads in rings if name != HELD and some & {*loads.values()})
+
+
+def _brought(roles: Roles, products: Iterable[Product]) -> tuple[str, ...]:
+    """Operands that tensor cores take from shared memory as they are."""
+    nodes = roles.program.nodes
+    operands = (operand for product in products for operand in (product.a, product.b))
+    loads = (operand for operand in operands if isinstance(nodes[operand].op, Load))
+    return tuple(dict.fromkeys(value_name(roles.program, load) for load in loads))
+
+
+def _multiply(roles: Roles, words: tuple[str, ...] = ()) -> Operation:
+    sums, plain = _sums(roles.program, roles.outer), _brought(roles, roles.outer)
+    if words:
+        firsts = {value_name(roles.program, product.a) for product in roles.outer}
+        plain = tuple(name for name in plain if name not in firsts)
+    reads = (*words, *plain, *sums)
+    return Operation(MULTIPLY, TENSOR, reads, sums, _rings(roles, roles.outer))
+
+
+def folding_body(roles: Roles) -> Body:
+    """Products, and what threads reduce along the folded axes of what they come to."""
+    sums = {product.position for product in roles.outer}
+    states = [position for position in main_pass(roles).reductions if position not in sums]
+    named = tuple(value_name(roles.program, position) for position in states)
+    plain = _brought(roles, roles.outer)
+    multiply = Operation(
+        MULTIPLY, TENSOR, plain, _sums(roles.program, roles.outer), _rings(roles, roles.outer)
+    )
+    reads = (*_sums(roles.program, roles.outer), *named)
+    return Body((multiply, Operation(FOLD, THREADS, reads, named)))
+
+
+def _pieces(roles: Roles) -> Body:
+    """Operands of one piece are formed beside the products of the piece before."""
+    words = _words(roles.program, roles.outer)
+    loads = (load for product in roles.outer for load in loads_of(roles.program, product.a))
+    made_of = tuple(dict.fromkeys(value_name(roles.program, load) for load in loads))
+    form = Operation(FORM, THREADS, made_of, words, _rings(roles, roles.outer))
+    return Body((form, _multiply(roles, words)), places=tuple((name, BUFFERS) for name in words))
+
+
+class _Chain:
+    """The body of chained products."""
+
+    def __init__(self, roles: Roles) -> None:
+        self.roles, self.program = roles, roles.program
+        self.sums = tuple(product.position for product in roles.outer)
+        self.fresh = tuple(product.position for product in roles.inner)
+        one = main_pass(roles)
+        self.states = tuple(p for p in one.reductions if p not in self.sums)
+        self.stores = one.stores
+        self.shared = shared_values(self.program, roles.outer)
+        self.factors = tuple(dict.fromkeys(f for p in self.sums for f in self._corrections(p)))
+
+    @property
+    def body(self) -> Body:
+        inner, outer = self.roles.inner, self.roles.outer
+        sums, words = _sums(self.program, outer), _words(self.program, outer)
+        corrected = self._named(p for p in self.sums if self._corrections(p))
+        weights = self._named(self.shared)
+        factors = self._named(self.factors)
+        read, scores = _brought(self.roles, inner), _sums(self.program, inner)
+        found = [Operation(INNER, TENSOR, read, scores, self._takes(inner))]
+        found += self._between()
+        packed = (*weights, *factors, *corrected)
+        found.append(Operation(FOLD, THREADS, packed, (*corrected, *words)))
+        read = (*words, *_brought(self.roles, outer), *sums)
+        found.append(Operation(OUTER, TENSOR, read, sums, self._takes(outer)))
+        return Body(tuple(found), frozenset(self._named(self._local)))
+
+    def _takes(self, products: tuple[Product, ...]) -> tuple[str, ...]:
+        return _rings(self.roles, products)
+
+    def _named(self, positions: Iterable[int]) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(value_name(self.program, p) for p in positions))
+
+    def _corrections(self, position: int) -> tuple[int, ...]:
+        """By what a sum is corrected from one block to the next."""
+        node = self.program.nodes[position]
+        return tuple(node.args[1:]) if isinstance(node.op, Carry) else ()
+
+    @property
+    def _local(self) -> tuple[int, ...]:
+        """What threads make for the same step: not what tensor cores wrote."""
+        return tuple(p for p in (*self.shared, *self.factors) if p not in self.fresh)
+
+    def _between(self) -> Iterator[Operation]:
+        """What threads make of the inner products, if they make anything."""
+        if not (self.states or self.stores or self._local):
+            return
+        nodes = self.program.nodes
+        roots = [*self._local, *(a for p in (*self.states, *self.stores) for a in nodes[p].args)]
+        stop = frozenset((*self.states, *self.fresh, *self.sums))
+        seen = needed(self.program, tuple(r for r in roots if r not in stop), stop)
+        read = sorted({*seen, *roots} & {*self.fresh, *self.states})
+        written = self._named((*self.states, *self._local))
+        reads = dict.fromkeys((*self._named(read), *self._named(self.states)))
+        yield Operation(BETWEEN, THREADS, tuple(reads), written)

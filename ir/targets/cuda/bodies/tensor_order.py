@@ -1,0 +1,74 @@
+"""The order of a kernel's main loop: which work of two blocks shares a step is a decision.
+
+The body of the loop is derived from the program (`tensor_bodies`), its legal orders from the body.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ir.columns import Decision
+from ir.kernel.body import Body
+from ir.kernel.modulo import STRAIGHT, Order, orders
+from ir.kernel.strip import strip_orders, strip_words
+from ir.kernel.synchronise import synchronised
+from ir.kernel.verify import verify
+from ir.targets.cuda.bodies.tensor_bodies import body_of, is_chained, main_pass
+from ir.targets.cuda.build.roles import Roles
+
+NAME = "order"
+PAIRS = "pairs"
+FOLDED = {
+    STRAIGHT: "every product is folded before the next begins",
+    PAIRS: "the second of two products runs while the first is folded",
+}
+
+
+def is_compiled(order: Order) -> bool:
+    """Whether ptxas (13.0) lets products run on behind a wait.
+
+    It makes them wait for each other where sums of an earlier step are read while some still run.
+    Raises OrderError for waits that do not keep the meaning of the loop.
+    """
+    scheduled = synchronised(order)
+    verify(scheduled)
+    waits = [step.wait for step in scheduled.steps if step.wait is not None]
+    return all(not age for wait in waits if wait.running for _, age in wait.done)
+
+
+@lru_cache(maxsize=512)
+def orders_of(body: Body) -> tuple[Order, ...]:
+    """Orders of a loop of chained products that are worth a choice."""
+    return tuple(order for order in orders(body) if is_compiled(order))
+
+
+def order_of(roles: Roles, name: str) -> Order:
+    """The order of a loop of chained products that is called so."""
+    return next(order for order in orders_of(body_of(roles)) if str(order) == name)
+
+
+def goes_through(roles: Roles, name: str) -> bool:
+    """Whether an order of products with operands in registers lets blocks overlap."""
+    return name != STRAIGHT and name in strip_orders(body_of(roles, True))
+
+
+def order_choices(roles: Roles) -> dict[str, str]:
+    """Names of the orders of the main loop, and what each does; none where there is no choice."""
+    if is_chained(roles):
+        return {str(order): order.words() for order in orders_of(body_of(roles))}
+    if roles.at_once:
+        return dict(FOLDED)
+    sums = [product.position for product in roles.outer]
+    one = main_pass(roles)
+    if roles.computed and not one.stores and sorted(one.reductions) == sorted(sums):
+        body = body_of(roles, True)
+        return {name: strip_words(body, name) for name in strip_orders(body)}
+    return {}
+
+
+def order_decision(name: str, owner: str, choices: dict[str, str]) -> Decision:
+    """The decision, of what `order_choices` finds."""
+    why = "which block's work shares a step of the loop: " + "; ".join(
+        f"{name}: {words}" for name, words in choices.items()
+    )
+    return Decision(name, tuple(choices), "pipeline", owner, why, STRAIGHT, unsaid=STRAIGHT)

@@ -1,0 +1,463 @@
+"""The kernels of a program: how it is cut, which kind each is, and their text put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ir.columns import Columns, Decision
+from ir.dtypes import dtype_of
+from ir.errors import Refusal, UsageError
+from ir.kernel import Argument, Kernel
+from ir.ops.map import Map
+from ir.phases import Phase
+from ir.program import Program
+from ir.schedule import Value
+from ir.space import Constraint, Space
+from ir.target import Hardware
+from ir.targets.cuda.space.block import BlockKernel
+from ir.targets.cuda.space.cluster_rules import exchange_fits
+from ir.targets.cuda.build.cut import FMA, MMA, RS, WGMMA, cut_program, has_products, part_name
+from ir.targets.cuda.seeds.few_rows import few_rows_seeds
+from ir.targets.cuda.launch import Launch, placed, plan_json
+from ir.targets.cuda.space.mma import MmaKernel
+from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
+from ir.targets.cuda.space.plain import PlainCudaKernel
+from ir.targets.cuda.prelude import prelude_text
+from ir.targets.cuda.build.products import HELD
+from ir.targets.cuda.space.residences import BESIDE, USUAL, pieces_of
+from ir.targets.cuda.text.scalars import table_text
+from ir.targets.cuda.space.splits import (
+    ATOMICS,
+    KERNEL,
+    LAST,
+    MERGE,
+    TURNSTILE,
+    WHOLE,
+    merge_decision,
+    merge_of,
+    split_choices,
+    split_program,
+    translated,
+)
+from ir.targets.cuda.space.tensor import RegisterKernel, TensorKernel
+from ir.targets.cuda.space.tensor_rules import CLUSTERS
+
+AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
+KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {
+    WGMMA: TensorKernel, RS: RegisterKernel, MMA: MmaKernel,
+}  # fmt: skip
+MANY = 1 << 30
+LIGHT = 64  # operations for each byte of traffic, up to which plain units may keep up with memory
+SHORT = 4 * LIGHT  # up to which a kernel's start is a part of its time that counts
+ALIGN = 256
+MARK = "//@ kernel\n"
+JOINED, ALONE, EVERYWHERE = {"joined": True}, {"alone": True}, {"everywhere": True}
+CHAINED = {"joined": True, "chained": True}
+LONG = {**CHAINED, "held": HELD}
+ALL_BESIDE = {**LONG, "beside": True}
+
+
+@lru_cache(maxsize=512)
+def kernels_of(
+    program: Program, hardware: Hardware, engine: str | None = None, residence: str = USUAL
+) -> tuple[AnyKernel, ...]:
+    """One kernel, or several in order where the program is cut; UsageError if none can be.
+
+    `engine` computes the products; by default the first one that can. `residence` says what goes
+    through memory anyway.
+    """
+    engine = engine or engines_of(program, hardware, residence)[0]
+    phases = pieces_of(program, residence)
+    found: list[AnyKernel] = []
+    taken = frozenset(spec.name for phase in phases for spec in phase.program.tensors)
+    for phase in phases:
+        first = len(found) if len(phases) > 1 else None
+        more = {USUAL: (), BESIDE: (ALL_BESIDE,)}.get(residence, (LONG,))
+        ways: tuple[Mapping[str, Any], ...] = (*more, CHAINED, JOINED, {}, ALONE, EVERYWHERE)
+        found += _phase_kernels(program, phase, first, taken, hardware, engine, ways)
+        taken |= {spec.name for kernel in found for spec in kernel.program.tensors}
+    return tuple(found)
+
+
+def _phase_kernels(
+    program: Program, phase: Phase, first: int | None, taken: frozenset[str], hardware: Hardware,
+    engine: str, ways: tuple[Mapping[str, Any], ...],
+) -> tuple[AnyKernel, ...]:  # fmt: skip
+    """The kernels of one phase, cut in the first of `ways` that has a kernel for each part.
+
+    `first`: how many come before, None where there is no other phase. What is cut gets names that
+    are not `taken`.
+    """
+    if phase.plain:
+        part = phase.program if first is None else _named(program, phase.program, first)
+        return (PlainCudaKernel(part, _mark(first, 0), hardware),)
+    problem, fallen = "", None
+    for way in ways:
+        if fallen is not None and way is EVERYWHERE:
+            break
+        parts = cut_program(phase.program, engine=engine, taken=taken, **way)
+        start = 0 if first is None and len(parts) > 1 else first
+        if first is not None:
+            parts = tuple(_named(program, part, first + n) for n, part in enumerate(parts))
+        try:
+            marks = [_mark(start, number) for number in range(len(parts))]
+            kernels = tuple(
+                _kernel(part, mark, hardware, engine)
+                for part, mark in zip(parts, marks, strict=True)
+            )
+            if not all(map(_holds_its_outputs, kernels)):
+                continue
+            if not any(_falls_back(kernel, engine) for kernel in kernels):
+                return kernels
+            fallen = fallen or kernels
+        except Refusal as refusal:
+            problem = str(refusal)
+    if fallen is not None:
+        return fallen
+    raise UsageError(f"{program.name}: the cuda target cannot compute it: {problem}")
+
+
+def _holds_its_outputs(kernel: AnyKernel) -> bool:
+    """Whether a kernel may write outputs over fewer axes beside others, if it does: one whose
+    blocks have tiles of all that is not reduced, where they lack what is."""
+    axes = {frozenset(store.axes) for _, store in kernel.program.stores()}
+    if isinstance(kernel, BlockKernel):
+        widest = frozenset().union(*axes)
+        return all(widest - some <= {*kernel.shape.reduced} for some in axes)
+    return len(axes) == 1 or isinstance(kernel, TensorKernel)
+
+
+def _falls_back(kernel: AnyKernel, engine: str) -> bool:
+    """Whether plain units compute products that tensor cores could."""
+    return engine in KINDS and isinstance(kernel, BlockKernel) and has_products(kernel.program)
+
+
+def _mark(first: int | None, number: int) -> str:
+    """What ends the names of a kernel's decisions: nothing where it is the only one."""
+    return "" if first is None else f".{first + number}"
+
+
+def _named(program: Program, part: Program, number: int) -> Program:
+    """Kernels of several phases are numbered as one list."""
+    return replace(part, name=part_name(program, number))
+
+
+@lru_cache(maxsize=256)
+def engines_of(program: Program, hardware: Hardware, residence: str = USUAL) -> tuple[str, ...]:
+    """Units that can compute the program's products, those of most operations a second first.
+
+    An engine that cuts the program into more kernels than one before it is left out, and plain
+    units stand beside tensor cores only where memory is the limit or they save a cut: elsewhere
+    they would only cost trials.
+    """
+    found: list[str] = []
+    fewest = MANY
+    for engine, kind in KINDS.items():
+        try:
+            kernels = kernels_of(program, hardware, engine, residence)
+        except UsageError:
+            continue
+        if any(_shows(kernel, kind) for kernel in kernels) and len(kernels) <= fewest:
+            found.append(engine)
+            fewest = len(kernels)
+    if found == [RS]:  # what other engines call their decisions does not depend on it
+        found, fewest = [], MANY
+    if not found or is_light(program):
+        return (*found, FMA)
+    if len(kernels_of(program, hardware, FMA, residence)) < fewest:
+        found.append(FMA)
+    return tuple(found)
+
+
+def _shows(kernel: AnyKernel, kind: type[TensorKernel] | type[MmaKernel]) -> bool:
+    """Whether a kernel is of an engine's kind, and does what others do not."""
+    if kind is RegisterKernel:
+        return isinstance(kernel, RegisterKernel) and bool(kernel.roles.computed)
+    return isinstance(kernel, kind)
+
+
+def is_light(program: Program) -> bool:
+    """Whether memory, not arithmetic, is surely the limit."""
+    return program.flops <= LIGHT * program.bytes
+
+
+def _kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel:
+    found = _tensor_kernel(part, mark, hardware, engine) if engine in KINDS else None
+    return found or _block_kernel(part, mark, hardware)
+
+
+@lru_cache(maxsize=1024)
+def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel | None:
+    """The kernel on tensor cores, if there is one: ways to cut a program have parts in common."""
+    with suppress(Refusal):
+        return _with_schedules(KINDS[engine](part, mark, hardware))
+    return None
+
+
+@lru_cache(maxsize=512)
+def _block_kernel(part: Program, mark: str, hardware: Hardware) -> AnyKernel:
+    """The kernel on plain units, which several engines may fall back to."""
+    return _with_schedules(BlockKernel(part, mark, hardware))
+
+
+def _with_schedules(kernel: AnyKernel) -> AnyKernel:
+    """The kernel, if some schedule of it is legal; Refusal otherwise."""
+    try:
+        _space_of(kernel).any_legal(np.random.default_rng(0))
+    except UsageError as error:
+        raise Refusal("schedule", str(error)) from None
+    return kernel
+
+
+def _space_of(kernel: AnyKernel) -> Space:
+    """The space of one kernel alone."""
+    rules, seeds = tuple(kernel.constraints()), _seeds(kernel)
+    return Space("cuda", tuple(kernel.decisions()), rules, seeds)
+
+
+@lru_cache(maxsize=1024)
+def _seeds(kernel: AnyKernel) -> tuple[dict[str, Value], ...]:
+    return tuple(kernel.seeds())
+
+
+def choices_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[str, ...]:
+    """Ways to split a summed axis over blocks, for a program that is one product."""
+    if len(kernels) != 1 or not isinstance(kernels[0], TensorKernel | MmaKernel):
+        return (WHOLE,)
+    roles = kernels[0].roles
+    several = isinstance(kernels[0], MmaKernel) or bool(roles.computed or roles.folded)
+    return split_choices(program, roles, several)
+
+
+def decisions_of(
+    program: Program, kernels: tuple[AnyKernel, ...], hardware: Hardware
+) -> tuple[Decision, ...]:
+    found = [decision for kernel in kernels for decision in kernel.decisions()]
+    early = early_decision(program, hardware)
+    found += [early] if early is not None else []
+    choices = choices_of(program, kernels)
+    if len(choices) > 1:
+        axis = choices[1].partition(":")[0]
+        found.append(
+            Decision("split", choices, "split", axis, "parts of a sum, each added by other blocks",
+                     WHOLE)
+        )  # fmt: skip
+        merge = _merge(program, kernels, axis)
+        found += [merge] if merge is not None else []
+    return tuple(found)
+
+
+def _merge(program: Program, kernels: tuple[AnyKernel, ...], axis: str) -> Decision | None:
+    (kernel,) = kernels
+    if not isinstance(kernel, TensorKernel):
+        return None
+    return merge_decision(kernel.program, kernel.roles, axis)
+
+
+def constraints_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[Constraint, ...]:
+    found = [rule for kernel in kernels for rule in kernel.constraints()]
+    choices = choices_of(program, kernels)
+    if len(choices) > 1 and isinstance(kernels[0], TensorKernel):
+        axis = choices[1].partition(":")[0]
+        found.append(_whole_parts(program, choices))
+        if _merge(program, kernels, axis) is not None:
+            found += [_merged_once(), _parts_in_a_wave(choices), exchange_fits(kernels[0])]
+    return tuple(found)
+
+
+def _whole_parts(program: Program, choices: tuple[str, ...]) -> Constraint:
+    axis = choices[1].partition(":")[0]
+    extent, name = program.axes[axis], f"tile.{axis}"
+    points = {c: extent // int(c.partition(":")[2]) for c in choices if c != WHOLE}
+
+    def check(columns: Columns) -> Any:
+        part = columns.lookup("split", {**points, WHOLE: 0}).astype(np.int64)
+        return part % columns.get(name, 1) == 0
+
+    def explain(values: Mapping[str, Value]) -> str:
+        return f"{values['split']} of {extent} points in blocks of {values.get(name, 1)}"
+
+    return Constraint("parts", "parts of a sum are whole blocks", check, explain)
+
+
+def _merged_once() -> Constraint:
+    def check(columns: Columns) -> Any:
+        return ~columns.is_("split", WHOLE) | columns.is_(MERGE, KERNEL)
+
+    def explain(values: Mapping[str, Value]) -> str:
+        return f"split {values['split']}, merge {values[MERGE]}"
+
+    return Constraint("merge", "a sum in one part is not merged", check, explain)
+
+
+def _parts_in_a_wave(choices: tuple[str, ...]) -> Constraint:
+    """What waits for the part before it must not wait for a cluster that is not launched yet."""
+    parts = {choice: int(choice.partition(":")[2]) for choice in choices if choice != WHOLE}
+    sizes = {name: prod(map(int, name.split("x"))) for name in CLUSTERS}
+
+    def check(columns: Columns) -> Any:
+        processors = columns["processors"]
+        need = columns.lookup("split", parts) * columns.lookup("cluster", sizes)
+        return ~columns.is_(MERGE, TURNSTILE) | (processors == 0) | (need <= processors)
+
+    def explain(values: Mapping[str, Value]) -> str:
+        size = sizes[str(values["cluster"])]
+        return (
+            f"split {values['split']} in clusters of {size}: {parts[str(values['split'])] * size} "
+            f"blocks wait for each other, {values['processors']} run at a time"
+        )
+
+    needs = "a wave has room for all parts of a tile that wait for each other"
+    return Constraint("turnstile", needs, check, explain)
+
+
+def seeds_of(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, Value], ...]:
+    """Seeds of all kernels joined, shorter lists repeated; small tiles with split sums too."""
+    lists = [_seeds(kernel) for kernel in kernels]
+    longest = max(len(seeds) for seeds in lists)
+    joined = []
+    for number in range(longest):
+        values: dict[str, Value] = {}
+        for seeds in lists:
+            values |= seeds[number % len(seeds)]
+        joined.append(values)
+    if program.flops <= SHORT * program.bytes:  # what starting early costs or saves shows
+        late = {NAME: False} | {name: 0 for kernel in kernels for name in _asking(kernel)}
+        joined += [{**values, **late} for values in joined]
+    choices = choices_of(program, kernels)
+    computed = isinstance(kernels[0], TensorKernel) and kernels[0].roles.computed
+    some = joined[:6] if computed else _small(kernels[0], joined)
+    splits = [{**values, "split": c} for c in choices[1:] for values in some]
+    splits = splits[:: max(1, len(splits) // (12 if computed else 8))]
+    if len(choices) > 1 and _merge(program, kernels, choices[1].partition(":")[0]) is not None:
+        splits += [
+            {**values, MERGE: way} for way in (LAST, ATOMICS, TURNSTILE) for values in splits
+        ]
+    few = []
+    if len(kernels) == 1 and isinstance(kernels[0], TensorKernel):
+        few = few_rows_seeds(kernels[0], choices)
+        asking = dict.fromkeys(_asking(kernels[0]), 2)
+        splits += [{**values, **asking} for values in joined[:4] if asking]
+    return tuple(few + joined + splits)
+
+
+def _small(kernel: AnyKernel, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
+    """Seeds whose tiles leave processors without work: of one consumer, where there is a choice."""
+    alone = [values for values in seeds if values.get(kernel.name("consumers")) == 1]
+    return (alone or seeds[8:])[:4]
+
+
+def _asking(kernel: AnyKernel) -> list[str]:
+    """Decisions that have to be off in a kernel that does not start early."""
+    wanted = kernel.name(PREFETCH)
+    return [decision.name for decision in kernel.decisions() if decision.name == wanted]
+
+
+def scheduled_kernels(
+    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None,
+    residence: str = USUAL,
+) -> tuple[tuple[AnyKernel, ...], Mapping[str, Value]]:  # fmt: skip
+    """The kernels of a schedule, and the values that they read."""
+    choice = str(values.get("split", WHOLE))
+    if choice != WHOLE and merge_of(values) == KERNEL:
+        return _split(program, choice, values, hardware, engine)
+    return kernels_of(program, hardware, engine, residence), values
+
+
+def lower_all(
+    program: Program, values: Mapping[str, Value], hardware: Hardware, engine: str | None = None,
+    residence: str = USUAL,
+) -> Kernel:  # fmt: skip
+    """The kernel text of a whole program; `values` are those of the engine's decisions."""
+    kernels, values = scheduled_kernels(program, values, hardware, engine, residence)
+    launches = [launch for kernel in kernels for launch in launches_of(kernel, values)]
+    for launch in launches:
+        if launch.shared > hardware["shared_bytes"]:
+            have = hardware["shared_bytes"]
+            raise Refusal("shared", f"{launch.name}: {launch.shared:,} bytes of {have:,}")
+    arch = hardware.isa[0]
+    places, total = _places(program, kernels)
+    clean = []
+    for room in (room for launch in launches for room in launch.rooms):
+        places[room.argument] = total
+        clean += [(total, room.bytes)] if room.clean else []
+        total += -(-room.bytes // ALIGN) * ALIGN
+    zeros = max((sum(size for _, size in launch.zero) for launch in launches), default=0)
+    launches = [placed(launch, places) for launch in launches]
+    body = "\n".join([*_tables(program), *(launch.text for launch in launches)])
+    arguments = [Argument(s.name, s.shape, s.dtype, s.role, s.packs) for s in program.tensors]
+    workspace = total + zeros
+    if workspace:
+        arguments.append(Argument("workspace", (workspace,), "u8", "workspace"))
+    plan = plan_json(launches, arch, workspace, clean)
+    text = f"{prelude_text(body)}{MARK}// launch: {plan}\n{body}"
+    notes = tuple(fact for launch in launches for fact in launch.facts)
+    return Kernel(
+        program.name, "cuda", tuple(arguments), (("cuda", text), ("launch", plan)),
+        launches[0].name, 0, notes,
+    )  # fmt: skip
+
+
+def launches_of(kernel: AnyKernel, values: Mapping[str, Value]) -> tuple[Launch, ...]:
+    """What a kernel of the program is launched as, one after the other."""
+    name = kernel.program.name.replace(".", "_")
+    if isinstance(kernel, PlainCudaKernel):
+        return kernel.launches(values, name)
+    return (kernel.lower(values, name),)
+
+
+def _tables(program: Program) -> list[str]:
+    """Tables of constants, each once."""
+    ops = (node.op for node in program.nodes)
+    tables = [op for op in ops if isinstance(op, Map) and op.table is not None]
+    return list(dict.fromkeys(table_text(op.entries, op.dtype or "") for op in tables))
+
+
+def _split(
+    program: Program, choice: str, values: Mapping[str, Value], hardware: Hardware,
+    engine: str | None,
+) -> tuple[tuple[AnyKernel, ...], dict[str, Value]]:  # fmt: skip
+    """Kernels of the split program, and the values that they read."""
+    kernels = kernels_of(split_program(program, choice), hardware, engine)
+    found: dict[str, Value] = {NAME: starts_early(values)}
+    for kernel in kernels:
+        if isinstance(kernel, TensorKernel | MmaKernel):
+            found |= kernel.adapted(translated(values, choice, kernel.mark))
+        else:
+            found |= first_legal(kernel)
+    return kernels, found
+
+
+@lru_cache(maxsize=1024)
+def _legal_seed(kernel: AnyKernel) -> tuple[tuple[str, Value], ...]:
+    space = _space_of(kernel)
+    rows = space.seed_rows(np.random.default_rng(0))
+    if not len(rows):
+        rows = space.sample(np.random.default_rng(0), 1)
+    return tuple(space.schedule(rows[0]).as_dict().items())
+
+
+def first_legal(kernel: AnyKernel) -> dict[str, Value]:
+    """The first seed of a block kernel that is legal."""
+    return dict(_legal_seed(kernel))
+
+
+def _places(program: Program, kernels: tuple[AnyKernel, ...]) -> tuple[dict[str, int], int]:
+    """Byte offsets in the workspace of tensors between kernels."""
+    own = {spec.name for spec in program.tensors}
+    places: dict[str, int] = {}
+    total = 0
+    for kernel in kernels:
+        for spec in kernel.program.tensors:
+            if spec.name not in own and spec.name not in places:
+                places[spec.name] = total
+                size = prod(spec.shape) * dtype_of(spec.dtype).bytes
+                total += -(-size // ALIGN) * ALIGN
+    return places, total

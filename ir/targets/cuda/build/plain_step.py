@@ -1,0 +1,120 @@
+"""One of the kernels that compute a phase plainly: where its arrays are, how many blocks it has.
+
+A group's arrays are in shared memory as far as they fit, and in the workspace beyond; those of a
+team of several blocks are all in the workspace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from ir.dtypes import dtype_of
+from ir.plain.accesses import every
+from ir.plain.code import GROUP, TENSOR, Accumulate, Array, PlainKernel, Spread
+from ir.plain.strides import extent_of
+from ir.target import Hardware
+from ir.targets.cuda.lower.plain_fold import scratch_bytes
+from ir.targets.cuda.build.plain_shape import folds_of
+
+_UNIT = 16  # bytes that arrays of a group begin at multiples of
+_GROUPS = 32  # blocks for each processor, over which a group's points are spread
+_FEW_GROUPS = 4  # the same where each has memory of its own in the workspace
+_FEW_POINTS = 64  # for each processor, below which a long fold is a block's
+_MOST_BLOCKS = 1 << 20
+_TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations for each thread
+RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each other all run
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a schedule says of a step: threads of a block, whether they share points, how many
+    neighbours along a fold each takes, and how many blocks share a point."""
+
+    threads: int
+    grouped: bool
+    run: int
+    early: bool = False
+    team: int = 1
+
+
+@dataclass(frozen=True)
+class PlainStep:
+    """A plain kernel on a card."""
+
+    plain: PlainKernel
+    hardware: Hardware
+
+    @cached_property
+    def folds(self) -> tuple[Accumulate, ...]:
+        """The folds that a group would share."""
+        return folds_of(self.plain)
+
+    @cached_property
+    def points(self) -> int:
+        return prod(extent for _, extent in self.plain.points)
+
+    @cached_property
+    def better_grouped(self) -> bool:
+        """Whether a point is better a block's, where nothing is said of it."""
+        few = self.points < _FEW_POINTS * int(self.hardware["sms"])
+        return self.plain.cooperative or (bool(self.folds) and few)
+
+    @cached_property
+    def teams(self) -> tuple[int, ...]:
+        """Of how many blocks a point may be, where points are too few for the processors and loops
+        long: those blocks all run at once, and meet in memory."""
+        sms = int(self.hardware["sms"])
+        if not self.plain.cooperative or self.folds or 2 * self.points > sms:
+            return (1,)
+        loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
+        longest = max((extent_of(loop) for loop in loops), default=0)
+        each = sms // self.points
+        counts = {1, *(2**n for n in range(2, 12)), each, 2 * each, 4 * each}
+        most = min(4 * each, longest // (_TEAM_SHARE * 32))
+        return tuple(sorted(count for count in counts if count <= most)) or (1,)
+
+    @cached_property
+    def most_scratch(self) -> int:
+        """Shared memory that folds take with the most threads."""
+        return scratch_bytes(self.folds, 512)
+
+    @cached_property
+    def shared(self) -> tuple[Array, ...]:
+        """A group's arrays that lie in shared memory: the small ones first."""
+        left = int(self.hardware["shared_bytes"]) - self.most_scratch
+        found = []
+        for array in sorted(self._group, key=array_bytes):
+            left -= array_bytes(array)
+            if left >= 0:
+                found.append(array)
+        return tuple(found)
+
+    @cached_property
+    def spilled(self) -> tuple[Array, ...]:
+        """A group's arrays in the workspace."""
+        return tuple(array for array in self._group if array not in self.shared)
+
+    @property
+    def _group(self) -> tuple[Array, ...]:
+        return tuple(array for array in self.plain.arrays if array.place == GROUP)
+
+    @property
+    def local(self) -> tuple[Array, ...]:
+        """Arrays of a thread."""
+        return tuple(a for a in self.plain.arrays if a.place not in (GROUP, TENSOR))
+
+    def grid(self, threads: int, grouped: bool, team: int = 1) -> int:
+        """Blocks, which stride over the points if they are fewer."""
+        if team > 1:
+            return self.points * team
+        if not grouped:
+            return min(-(-self.points // threads), _MOST_BLOCKS)
+        each = _FEW_GROUPS if self.spilled else _GROUPS
+        return min(self.points, each * int(self.hardware["sms"]))
+
+
+def array_bytes(array: Array) -> int:
+    """Memory of an array, up to where the next one may begin."""
+    return -(-array.size * dtype_of(array.dtype).bytes // _UNIT) * _UNIT

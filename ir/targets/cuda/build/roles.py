@@ -1,0 +1,381 @@
+"""What the axes of a kernel on tensor cores are: rows, columns, walked, held whole, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+
+from ir.dtypes import dtype_of
+from ir.errors import Refusal
+from ir.ops.load import Load
+from ir.ops.store import Store
+from ir.program import Program
+from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.build.begins import Begin, begin_of
+from ir.targets.cuda.build.computed import (
+    TYPES,
+    Walk,
+    by_stride,
+    fetch_problem,
+    find_walk,
+    large_loads,
+    raw_loads,
+    register_problem,
+)
+from ir.targets.cuda.build.folds import folded_axes
+from ir.targets.cuda.build.products import (
+    HELD,
+    MAP_RANK,
+    Product,
+    copy_problem,
+    depends_on_reduction,
+    for_tensor_cores,
+    memory_order,
+    product_of,
+    volume,
+)
+
+LONGEST_LINE = 256  # bytes of a sum that a block has whole
+WIDEST = 256  # columns of sums that one block of a chain has in registers
+
+
+@dataclass(frozen=True)
+class Roles:
+    """`outer` products are summed over the walked axes; `inner` ones are fresh in every block.
+
+    All have the same rows. Columns of inner products are the walked axes. `computed` are operands
+    along the rows that are made of loads in registers. Outer products begin anew at each point of
+    the `folded` axes, the first of the walked ones, along which threads reduce what they make of
+    them. Sums of the outer one may begin with what another product comes to (`begins`).
+    """
+
+    program: Program
+    outer: tuple[Product, ...]
+    inner: tuple[Product, ...]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    walked: tuple[str, ...]
+    held: tuple[str, ...]
+    batch: tuple[str, ...]
+    computed: frozenset[int] = frozenset()
+    folded: tuple[str, ...] = ()
+    begins: tuple[Begin, ...] = ()
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """All of them, those first that a tile begins with."""
+        return (*(begin.product for begin in self.begins), *self.inner, *self.outer)
+
+    @cached_property
+    def dtype(self) -> str:
+        """Type of the operands."""
+        return self.program.nodes[self.outer[0].a].dtype
+
+    @cached_property
+    def whole(self) -> tuple[str, ...]:
+        """Walked axes inside the main one that every tile has whole."""
+        return self.walk.whole
+
+    @property
+    def main_walk(self) -> str:
+        """The walked axis of which tiles are a choice; those around it go point by point."""
+        return self.walk.main
+
+    @cached_property
+    def at_once(self) -> bool:
+        """Whether a block has all that products sum between two points of the folded axes, so that
+        an operand that does not vary along these is there for the whole walk."""
+        inside = [axis for axis in self.walked if axis not in self.folded]
+        line = volume(self.program, tuple(inside)) * dtype_of(self.dtype).bytes
+        return bool(self.folded) and len(inside) == 1 and line <= LONGEST_LINE
+
+    @cached_property
+    def walk(self) -> Walk:
+        if not self.computed:
+            return Walk(self.walked[-1], ())
+        loads = [load for x in sorted(self.computed) for load in large_loads(self.program, x)]
+        loads += [product.b for product in self.outer]
+        return find_walk(self.program, self.walked, loads)
+
+    @cached_property
+    def raw(self) -> tuple[int, ...]:
+        """Loads of the computed operands that wait in shared memory."""
+        found = [
+            load
+            for position in sorted(self.computed)
+            for load in raw_loads(self.program, position, self.rows, self.walk)
+        ]
+        return tuple(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=512)
+def find_roles(program: Program, swap: bool, registers: bool = False) -> Roles:
+    """Roles of the axes, with operands exchanged if `swap`; Refusal if there are none.
+
+    With `registers`, an operand may be computed of loads.
+    """
+    found = {}
+    for position, node in enumerate(program.nodes):
+        product = product_of(program, position) if is_reduction(node) else None
+        if product is not None and for_tensor_cores(program, product):
+            found[position] = product
+    if not found:
+        raise Refusal("product", "no product of matrices that tensor cores compute")
+    begins = _begins(program, found)
+    inner = [p for p in found.values() if _feeds_product(program, p.position, found)]
+    outer = [p for p in found.values() if p not in inner]
+    if inner and swap:
+        raise Refusal("swap", "chained products keep their rows")
+    outer = [_oriented(program, p, swap, registers) for p in outer]
+    folded = () if inner else _folded(program, outer)
+    outer = [_walked_along(p, folded) for p in outer]
+    outer = [_with_rows(p, outer[0].rows) for p in outer]
+    apart = _columns_apart(program, outer[0]) if inner else _columns_beside(program, outer[0])
+    apart = tuple(dict.fromkeys((*apart, *_left_out(program, found.values()))))
+    outer = [_batched(p, apart) for p in outer]
+    inner = [_with_rows(_batched(p, outer[0].batch), outer[0].rows) for p in inner]
+    begins = tuple(
+        replace(one, product=_batched(_with_rows(one.product, outer[0].rows), apart))
+        for one in begins
+    )
+    walked = outer[0].over
+    columns = outer[0].columns
+    computed = _computed(program, outer) if registers and not inner else frozenset()
+    if begins and (len(outer) > 1 or folded):
+        raise Refusal("begins", "several sums, or sums that begin anew, begin with nothing")
+    if computed and folded:
+        raise Refusal("registers", "computed operands of products that begin anew")
+    if computed and swap:
+        raise Refusal("swap", "computed operands keep their rows")
+    _check(program, outer, inner, walked, columns, computed)
+    rows = _in_memory_order(program, outer[0].rows, inner or outer)
+    held = tuple(dict.fromkeys(a for p in (*inner, *(b.product for b in begins)) for a in p.over))
+    batch = tuple(a for a in outer[0].batch)
+    if computed:
+        walked = by_stride(program, outer[0].b, walked)
+        rows = memory_order(program, min(computed), rows)
+    else:
+        walked = _walk_order(program, outer[0].swapped if swap else outer[0], walked)
+    walked = (*folded, *(axis for axis in walked if axis not in folded))
+    columns = _operand_order(program, outer[0].b, columns)
+    roles = Roles(
+        program, tuple(outer), tuple(inner), rows, columns, walked, held, batch, computed, folded,
+        begins,
+    )  # fmt: skip
+    _check_walk(roles)
+    for begin in begins:
+        _plain(program, [begin.product.a, begin.product.b])
+    return roles
+
+
+def _begins(program: Program, found: dict[int, Product]) -> tuple[Begin, ...]:
+    """What sums begin with; those products are not `found` any more."""
+    ends = [position for position in found if not _feeds_product(program, position, found)]
+    begins = [begin for position in ends if (begin := begin_of(program, position)) is not None]
+    begins = [begin for begin in begins if begin.product.position in found]
+    for begin in begins:
+        found.pop(begin.product.position, None)
+    return tuple(begins)
+
+
+def _computed(program: Program, outer: list[Product]) -> frozenset[int]:
+    """First operands of products that registers can hold, computed of loads."""
+    return frozenset(
+        product.a
+        for product in outer
+        if not _loaded(program, product.a) and not depends_on_reduction(program, product.a)
+    )
+
+
+def _feeds_product(program: Program, position: int, found: dict[int, Product]) -> bool:
+    for product in found.values():
+        for operand in (product.a, product.b):
+            if position in depends_on_reduction(program, operand):
+                return True
+    return False
+
+
+def _oriented(program: Program, product: Product, swap: bool, registers: bool) -> Product:
+    """The product with its computed operand, if it has one, as `a`."""
+
+    def computed(operand: int) -> bool:
+        made = registers and not _loaded(program, operand)
+        return made or bool(depends_on_reduction(program, operand))
+
+    left, right = computed(product.a), computed(product.b)
+    if left and right:
+        raise Refusal("operands", "both operands of a product are computed")
+    return product.swapped if right or (swap and not left) else product
+
+
+def _with_rows(product: Product, rows: tuple[str, ...]) -> Product:
+    if set(product.rows) == set(rows):
+        return product
+    if set(product.columns) == set(rows):
+        return product.swapped
+    raise Refusal("rows", f"products over rows {product.rows} and {rows}")
+
+
+def _folded(program: Program, outer: list[Product]) -> tuple[str, ...]:
+    """The axes along which what is made of all these products is folded."""
+    found = {folded_axes(program, product.position) for product in outer}
+    return next(iter(found)) if len(found) == 1 else ()
+
+
+def _walked_along(product: Product, folded: tuple[str, ...]) -> Product:
+    """The product with the folded axes among those it is walked along."""
+    rows, columns, batch = (
+        tuple(axis for axis in axes if axis not in folded)
+        for axes in (product.rows, product.columns, product.batch)
+    )
+    over = (*folded, *product.over)
+    return replace(product, over=over, rows=rows, columns=columns, batch=batch)
+
+
+def _left_out(program: Program, products: Iterable[Product]) -> tuple[str, ...]:
+    """Axes of one point, where a tensor map has no room for them: no tile may have more."""
+    operands = (x for product in products for x in (product.a, product.b))
+    ops = [program.nodes[operand].op for operand in operands]
+    if all(len(op.index) <= MAP_RANK for op in ops if isinstance(op, Load)):
+        return ()
+    return tuple(axis for axis, extent in program.extents if extent == 1)
+
+
+def _columns_apart(program: Program, product: Product) -> tuple[str, ...]:
+    """The outermost columns of a chain's product that blocks of their own have, so that one has no
+    more than its registers hold."""
+    columns = _operand_order(program, product.b, product.columns)
+    count = 0
+    while count < len(columns) - 1 and volume(program, columns[count:]) > WIDEST:
+        count += 1
+    return columns[:count]
+
+
+def _columns_beside(program: Program, product: Product) -> tuple[str, ...]:
+    """The columns of a product beside those that a later reduction sums, of which a tile has all;
+    and what is strided. A tile has one point of them."""
+    later = (n for number, n in enumerate(program.nodes) if number != product.position)
+    summed = {axis for node in later if is_reduction(node) for axis in reduced_axes(node)}
+    columns = {*product.columns}
+    beside = tuple(a for a in product.columns if a not in summed) if columns & summed else ()
+    return tuple(dict.fromkeys((*beside, *_strided(program, product))))
+
+
+def _strided(program: Program, product: Product) -> tuple[str, ...]:
+    """Axes that go along one dimension of an operand in steps, beside another of the same side: a
+    tile has one point of them."""
+    found: list[str] = []
+    for operand, side in ((product.a, product.rows), (product.b, product.columns)):
+        op = program.nodes[operand].op
+        for index in op.index if isinstance(op, Load) else ():
+            terms = [(axis, factor) for axis, factor in index.terms if axis in side]
+            found += [axis for axis, factor in terms if len(terms) > 1 and factor != 1]
+    return tuple(found)
+
+
+def _batched(product: Product, batch: tuple[str, ...]) -> Product:
+    """The product with what others have as a batch as a batch of its own: along such an axis one
+    of its factors does not vary."""
+    rows, columns = (
+        tuple(axis for axis in side if axis not in batch)
+        for side in (product.rows, product.columns)
+    )
+    both = {*product.rows, *product.columns}
+    shared = tuple(axis for axis in batch if axis in both)
+    return replace(product, rows=rows, columns=columns, batch=(*product.batch, *shared))
+
+
+def _operand_order(program: Program, position: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Axes in the order of a load's dimensions, those first that none of them has."""
+    op = program.nodes[position].op
+    if not isinstance(op, Load):
+        return axes
+    order = [axis for index in op.index for axis, _ in index.terms]
+    return tuple(sorted(axes, key=lambda axis: order.index(axis) if axis in order else -1))
+
+
+def _in_memory_order(
+    program: Program, rows: tuple[str, ...], products: list[Product]
+) -> tuple[str, ...]:
+    for product in products:
+        operand = product.a if set(product.rows) == set(rows) else product.b
+        if isinstance(program.nodes[operand].op, Load):
+            return _operand_order(program, operand, rows)
+    return rows
+
+
+def _walk_order(program: Program, product: Product, over: tuple[str, ...]) -> tuple[str, ...]:
+    operand = product.a if isinstance(program.nodes[product.a].op, Load) else product.b
+    return _operand_order(program, operand, over)
+
+
+def _check(
+    program: Program, outer: list[Product], inner: list[Product], walked: tuple[str, ...],
+    columns: tuple[str, ...], computed: frozenset[int],
+) -> None:  # fmt: skip
+    for product in outer:
+        if set(product.over) != set(walked) or set(product.columns) != set(columns):
+            raise Refusal("loops", "products over different axes in one kernel")
+        made = product.a in computed
+        plain = [product.b]
+        if made:
+            plain = []  # how it is walked is checked when the walk is known
+        elif not inner or _loaded(program, product.a):
+            plain.insert(0, product.a)
+        _plain(program, plain)
+        problem = register_problem(program, product, product.a) if made else ""
+        if problem:
+            raise Refusal("registers", problem)
+        wide = program.nodes[product.a].dtype not in TYPES
+        if inner and wide and not _loaded(program, product.a):
+            raise Refusal("registers", "operands from registers are 16-bit")
+    for product in inner:
+        _plain(program, [product.a, product.b])
+        if set(product.over) & set(walked) or volume(program, product.over) > HELD:
+            raise Refusal("inner", f"{product.over} is too long to be held")
+        if set(product.columns) != set(walked) or _walks_beside(program, outer, walked):
+            raise Refusal("inner", "the inner product's columns are not what is walked")
+    if inner and volume(program, columns) > WIDEST:
+        raise Refusal("columns", f"{columns} is too wide for registers")
+    kept = {*outer[0].rows, *columns, *outer[0].batch}
+    for node in program.nodes:
+        if not isinstance(node.op, Store):
+            continue
+        axes, lacking = {*node.axes}, kept - {*node.axes}
+        if not axes <= kept or (lacking and lacking != {*columns} and not inner):
+            raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
+
+
+def _walks_beside(program: Program, outer: list[Product], walked: tuple[str, ...]) -> bool:
+    """Whether several axes are walked, and more than products goes along them: points behind the
+    end of one are zeros in products, and counted in other reductions."""
+    products = {product.position for product in outer}
+    others = (n for n in range(len(program.nodes)) if n not in products)
+    sums = (n for n in others if is_reduction(program.nodes[n]))
+    return len(walked) > 1 and any({*walked} & {*reduced_axes(program.nodes[n])} for n in sums)
+
+
+def _check_walk(roles: Roles) -> None:
+    """Refusal where TMA cannot copy what computed operands and those beside them are made of."""
+    program = roles.program
+    for position in sorted(roles.computed):
+        for load in large_loads(program, position):
+            if load not in roles.raw:
+                problem = fetch_problem(program, load, roles.walk) or "lines do not follow a tile"
+                raise Refusal("operand", f"load {load} of a computed operand: {problem}")
+    for product in roles.outer if roles.computed else ():
+        problem = fetch_problem(program, product.b, roles.walk)
+        if problem:
+            raise Refusal("operand", f"operand {product.b}: {problem}")
+
+
+def _loaded(program: Program, position: int) -> bool:
+    return isinstance(program.nodes[position].op, Load)
+
+
+def _plain(program: Program, operands: list[int]) -> None:
+    for operand in operands:
+        problem = copy_problem(program, operand)
+        if problem:
+            raise Refusal("operand", f"operand {operand}: {problem}")

@@ -1,0 +1,554 @@
+"""One schedule of a kernel on tensor cores, worked out: tiles, frame, rings, shared memory.
+
+Everything that the text needs is decided here; what cannot be is a Refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+from ir.dtypes import dtype_of
+from ir.errors import Refusal
+from ir.kernel.modulo import STRAIGHT, Order
+from ir.kernel.strip import Strip
+from ir.ops.load import Load
+from ir.ops.store import Store
+from ir.program import Program
+from ir.schedule import Value
+from ir.targets.cuda.grid import stream_k
+from ir.targets.cuda.layouts.frame import GROUP as GROUP
+from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, ThreadDigit
+from ir.targets.cuda.layouts.operands import OperandTile, operand_tile
+from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
+from ir.targets.cuda.layouts.placed import Placed, ThreadValues, framed
+from ir.targets.cuda.prelude.families import WGMMA_KINDS
+from ir.targets.cuda.build.products import Product
+from ir.targets.cuda.layouts.raw_reads import RawRead, raw_read
+from ir.targets.cuda.build.roles import Roles
+from ir.targets.cuda.build.sides import Side, side
+from ir.targets.cuda.space.splits import CLUSTER, merge_of, parts_of
+from ir.targets.cuda.layouts.staging import Staging, staging_of
+from ir.targets.cuda.layouts.synthesised import (
+    ACCUMULATOR,
+    OPERAND,
+    SHARED,
+    BlockLayouts,
+    block_layouts,
+    product_block,
+)
+from ir.targets.cuda.layouts.synthesised import ROWS as ROWS
+from ir.targets.cuda.bodies.tensor_bodies import BUFFERS as BUFFERS
+from ir.targets.cuda.bodies.tensor_bodies import body_of, is_chained
+from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.bodies.tensor_order import goes_through, order_of
+from ir.targets.cuda.build.tensor_rings import HELD, extra_names, fetched_of, rings_of
+
+ALIGN = 1024
+LINE = 128
+REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
+    "none": (0, 0), "24/240": (24, 240), "40/232": (40, 232), "32/160": (32, 160),
+    "56/224": (56, 224),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Slots in shared memory that the producer fills and the consumers release together."""
+
+    name: str
+    operands: tuple[OperandTile, ...]
+    stages: int
+
+    @property
+    def slot_bytes(self) -> int:
+        return sum(operand.bytes for operand in self.operands)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All numbers of one kernel. `offsets` are byte offsets in shared memory."""
+
+    program: Program
+    roles: Roles
+    tiles: Mapping[str, int]
+    consumers: int
+    partition: str
+    stages: int
+    cluster: tuple[int, int]
+    raster: str
+    processors: int
+    registers: str
+    epilogue: str
+    epilogue_slots: int
+    wait: int
+    promotion: int
+    stream: str
+    early: bool
+    parts: int
+    merge: str
+    extras: Mapping[str, int]  # slots by ring
+    source: str = "shared"  # of the operands along the rows
+    read: str = "step"  # when raw tiles are
+    together: int = 1  # steps whose operands are formed together
+    stream_k: str = stream_k.NONE
+    layout: int = 0  # which of the synthesised layouts
+    prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
+    order: Order | None = None  # of chained products
+    overlapped: bool = False  # whether blocks of products with operands in registers are
+    paired: bool = False  # whether products that are folded run two at a time
+
+    # -- tiles
+
+    @cached_property
+    def tile_rows(self) -> int:
+        return prod(self.tiles[axis] for axis in self.roles.rows)
+
+    @cached_property
+    def column_axis(self) -> str:
+        """The column axis that is tiled."""
+        tiled = [axis for axis in self.roles.columns if self.tiles[axis] > 1]
+        if len(tiled) > 1:
+            raise Refusal("columns", "one column axis is tiled")
+        return tiled[0] if tiled else self.roles.columns[-1]
+
+    @property
+    def tile_columns(self) -> int:
+        return self.tiles[self.column_axis]
+
+    @property
+    def shared_sums(self) -> bool:
+        """Whether several blocks have parts of one tile's sums."""
+        return self.parts > 1 or self.stream_k != stream_k.NONE
+
+    @property
+    def cooperative(self) -> bool:
+        return self.partition != "whole"
+
+    @property
+    def group_rows(self) -> int:
+        return self.tile_rows // (self.consumers if self.partition == "rows" else 1)
+
+    @property
+    def group_columns(self) -> int:
+        return self.tile_columns // (self.consumers if self.partition == "columns" else 1)
+
+    @property
+    def row_blocks(self) -> int:
+        return self.group_rows // ROWS
+
+    @property
+    def threads(self) -> int:
+        return GROUP * (1 + self.consumers)
+
+    @property
+    def cluster_size(self) -> int:
+        """Blocks that share operands."""
+        return self.cluster[0] * self.cluster[1]
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the parts of a sum meet in a cluster, where each block finishes some columns."""
+        return self.parts > 1 and self.merge == CLUSTER
+
+    @property
+    def cluster_parts(self) -> int:
+        return self.parts if self.exchanges else 1
+
+    @property
+    def cluster_blocks(self) -> int:
+        """Blocks of a cluster: for each part of a sum, those that share operands."""
+        return self.cluster_size * self.cluster_parts
+
+    @property
+    def own_columns(self) -> int:
+        """Columns that a group of a block stores."""
+        return self.group_columns // self.cluster_parts
+
+    @property
+    def kind(self) -> str:
+        return self.roles.dtype
+
+    @property
+    def step(self) -> int:
+        """Summed points of one wgmma."""
+        return WGMMA_KINDS[self.kind].k
+
+    @property
+    def from_registers(self) -> bool:
+        """Whether threads load the operands along the rows, from their tiles in shared memory."""
+        return self.source == "registers"
+
+    @property
+    def releases(self) -> int:
+        """Arrivals with which a group releases a slot: one, or one of each warp that reads it."""
+        return GROUP // WARP if self.from_registers else 1
+
+    @cached_property
+    def strip(self) -> Strip:
+        """A block of products over the walk; piece by piece with operands in registers."""
+        pieces = self.steps // self.together if self.from_registers else 1
+        return Strip(body_of(self.roles, self.from_registers), pieces, self.through)
+
+    @property
+    def through(self) -> bool:
+        """Whether products that run at the end of a block run into the next."""
+        return self.wait > 0 or self.overlapped
+
+    @cached_property
+    def block(self) -> Side:
+        """The summed points of one block."""
+        return side(self.roles.walked, self.tiles)
+
+    @property
+    def fresh(self) -> int:
+        """Blocks after which products begin anew; 0 where they go on to the end of the walk."""
+        if not self.roles.folded:
+            return 0
+        axes = (axis for axis in self.roles.walked if axis not in self.roles.folded)
+        return prod(-(-self.program.axes[axis] // self.tiles[axis]) for axis in axes)
+
+    @property
+    def steps(self) -> int:
+        """Instructions along the sum of one block."""
+        return self.block.size // self.step
+
+    # -- the frame
+
+    @cached_property
+    def layouts(self) -> BlockLayouts:
+        """Lines of operand tiles and places of fragments, as synthesised for this block."""
+        return block_layouts(product_block(self), self.layout)
+
+    @property
+    def operand_values(self) -> ThreadValues:
+        """Where an operand of one instruction lies in registers, over its rows and the sum."""
+        fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
+        return fragment.within(0, ROWS).within(1, self.step)
+
+    @property
+    def sums(self) -> ThreadValues:
+        """Where the accumulators of 64 rows lie, over rows and columns."""
+        return self.layouts.fragments[f"{ACCUMULATOR}{self.roles.outer[0].position}"]
+
+    @cached_property
+    def operand_frame(self) -> Frame:
+        """Where the points of an operand in registers lie; digits of a block's steps come last."""
+        fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
+        one = Placed(fragment.within(1, self.step), (self._rows, self.block))
+        frame = framed([one], self._groups(()))
+        return Frame((*frame.registers, *self._blocks, *self.step_digits), frame.threads)
+
+    @cached_property
+    def step_digits(self) -> tuple[Digit, ...]:
+        """Digits of a block's steps in the frame of operands."""
+        return tuple(self.block.digits(self.steps, self.step))
+
+    @cached_property
+    def frame(self) -> Frame:
+        """Where the points of accumulators lie; those of chained products side by side."""
+        found = []
+        for product in (self.roles.outer[0], *self.roles.inner[:1]):
+            walk = product in self.roles.inner
+            columns = side((self.roles.main_walk if walk else self.column_axis,), self.tiles)
+            fragment = self.layouts.fragments[f"{ACCUMULATOR}{product.position}"]
+            found.append(Placed(fragment, (self._rows, columns)))
+        frame = framed(found, self._groups(((self.column_axis, self.group_columns),)))
+        return Frame((*frame.registers, *self._blocks), frame.threads)
+
+    @cached_property
+    def own_frame(self) -> Frame:
+        """The frame of what a block stores: of the columns that it finishes."""
+        if not self.exchanges:
+            return self.frame
+        columns = [d for d in self.frame.registers if d.axis == self.column_axis]
+        last = max(columns, key=lambda digit: digit.stride)
+        shared = replace(last, size=last.size // self.parts)
+        registers = tuple(shared if d == last else d for d in self.frame.registers)
+        return replace(self.frame, registers=registers)
+
+    @property
+    def _blocks(self) -> list[Digit]:
+        """Digits of the blocks of 64 rows."""
+        return self.row_digits(self.row_blocks, ROWS)
+
+    def places_of(self, block: int) -> dict[Digit, int]:
+        """The digits of a block of 64 rows."""
+        found, rest = {}, block
+        for digit in self._blocks:
+            rest, found[digit] = divmod(rest, digit.size)
+        return found
+
+    @property
+    def _rows(self) -> Side:
+        return side(self.roles.rows, self.tiles)
+
+    def _groups(self, columns: tuple[tuple[str, int], ...]) -> list[ThreadDigit]:
+        """Digits of the warp groups that share a tile: `columns` is how they move along these."""
+        if self.partition == "rows":
+            return self._rows.threads(self.consumers, self.group_rows)
+        return [ThreadDigit(self.consumers, columns)] if self.partition == "columns" else []
+
+    def row_digits(self, size: int, stride: int) -> list[Digit]:
+        """`size` steps of `stride` rows as digits of the row axes."""
+        found = []
+        while size > 1:
+            axis, inner = self._row_axis(stride)
+            room = inner * self.tiles[axis] // stride
+            take = min(size, room)
+            if size % take or stride % inner or (inner * self.tiles[axis]) % stride:
+                raise Refusal("rows", f"{size} steps of {stride} rows do not fit the row axes")
+            found.append(Digit(axis, take, stride // inner))
+            size //= take
+            stride *= take
+        return found
+
+    def _row_axis(self, stride: int) -> tuple[str, int]:
+        """The row axis along which a stride moves, and the rows that one point of it spans."""
+        inner = 1
+        for axis in reversed(self.roles.rows):
+            if stride < inner * self.tiles[axis]:
+                return axis, inner
+            inner *= self.tiles[axis]
+        raise Refusal("rows", f"a stride of {stride} rows leaves the tile")
+
+    # -- operands and rings
+
+    def operand(self, product: Product, side: str) -> OperandTile | None:
+        """The tile of operand "a" or "b"; None if it is computed."""
+        position = product.a if side == "a" else product.b
+        if not isinstance(self.program.nodes[position].op, Load):
+            return None
+        return self._fetched(product, position)
+
+    def direct(self, product: Product) -> bool:
+        """Whether tensor cores may take both operands from shared memory."""
+        return product.a not in self.roles.computed and self.operand(product, "a") is not None
+
+    def fetched(self, product: Product) -> list[OperandTile]:
+        """Tiles that a product waits for."""
+        positions = fetched_of(self.program, self.roles, product)
+        return [self._fetched(product, position) for position in positions]
+
+    def unplaced(self, product: Product, position: int) -> OperandTile:
+        """A tile that a product waits for, before layouts are known."""
+        raw = product.a in self.roles.computed and position in self.roles.raw
+        return operand_tile(self.program, position, product.over, self.tiles, raw)
+
+    def _fetched(self, product: Product, position: int) -> OperandTile:
+        known = self._tiles.get((product.position, position))
+        if known is None:
+            known = self._tiles[product.position, position] = self._placed(product, position)
+        return known
+
+    @cached_property
+    def _tiles(self) -> dict[tuple[int, int], OperandTile]:
+        """Tiles that were asked for, by product and load."""
+        return {}
+
+    def _placed(self, product: Product, position: int) -> OperandTile:
+        tile = self.unplaced(product, position)
+        if not tile.raw:
+            lines = self.layouts.lines
+            own = lines.get(f"{SHARED}{position}_{product.position}")
+            return replace(tile, line=own or lines[f"{SHARED}{position}"])
+        read = self.raw_read(tile)
+        return tile if read is None else replace(tile, line=read.line)
+
+    def raw_read(self, tile: OperandTile) -> RawRead | None:
+        """How threads read a raw tile; None for one that is not of all rows and whole runs of the
+        sum, which keeps lines of up to 128 bytes."""
+        fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
+        axes = self.program.nodes[tile.position].axes
+        there = [axis in axes for axis, points in self.block.axes if points > 1]
+        apart = prod(points for axis, points in self.block.axes if axis not in axes)
+        if any(self.tiles[axis] > 1 and axis not in axes for axis in self.roles.rows):
+            return None
+        if not any(there) or there != sorted(there, reverse=True):
+            return None
+        points = self.block.size // apart
+        return raw_read(fragment, tile.spec.dtype, points, apart, tile.sums_inside)
+
+    @cached_property
+    def rings(self) -> tuple[Ring, ...]:
+        """Rings in the order in which a block uses them; the one that is held comes first."""
+        found = []
+        for name, operands in rings_of(self.program, self.roles).items():
+            tiles = tuple(
+                self._fetched(product, position) for position, product in operands.items()
+            )
+            slots = (1 if name == HELD else self.stages) + self.extras.get(name, 0)
+            found.append(Ring(name, tiles, slots))
+        return tuple(found)
+
+    @cached_property
+    def _read_by_threads(self) -> dict[int, OperandTile]:
+        read = set(self.roles.raw) if self.from_registers else set()
+        if self.from_registers:
+            read |= {product.a for product in self.roles.outer}
+        tiles = {o.position: o for ring in self.rings for o in ring.operands}
+        return {position: tile for position, tile in tiles.items() if position in read}
+
+    def raw_tile(self, position: int) -> OperandTile | None:
+        """The tile of a load that threads read for operands in registers."""
+        return self._read_by_threads.get(position)
+
+    def ring_of(self, operand: OperandTile) -> Ring:
+        """The ring of a tile; a load that products sum over different axes has one for each."""
+        return next(ring for ring in self.rings if operand in ring.operands)
+
+    def peers(self, operand: OperandTile) -> int:
+        """CTAs of the cluster that share the operand's tile; one line is not worth sharing."""
+        if operand.raw and operand.count == 1:
+            return 1
+        axes = set(self.program.nodes[operand.position].axes)
+        peers = 1
+        if not axes & set(self.roles.rows):
+            peers *= self.cluster[0]
+        if not axes & set(self.roles.columns) or self.roles.inner:
+            peers *= self.cluster[1]
+        return peers
+
+    def passing(self, operand: OperandTile) -> bool:
+        """Whether the operand's lines are the first to leave the L2 cache."""
+        sides = {"rows": self.roles.rows, "columns": self.roles.columns}
+        axes = set(self.program.nodes[operand.position].axes)
+        return bool(axes & set(sides.get(self.stream, ())))
+
+    # -- shared memory
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """Where rings, the store buffers, the scratch and the barriers begin."""
+        found, at = {}, 0
+        for ring in self.rings:
+            for operand in ring.operands:
+                found[f"{ring.name}.{operand.position}"] = at
+                at += -(-operand.pitch * ring.stages // ALIGN) * ALIGN
+        if self.exchanges:
+            found["exchange"] = at if self.processors else 0
+            at = max(at, found["exchange"] + self.exchange_bytes)
+        found["store"] = at
+        at += self.store_bytes
+        found["barriers"] = at
+        at += 16 * sum(ring.stages for ring in self.rings)
+        if self.parts > 1:
+            found["arrived"] = at
+            at += 16 * self.consumers
+        found["scratch"] = at
+        return found
+
+    @property
+    def store_slot_bytes(self) -> int:
+        """One buffer of a warp group: a panel on its way out."""
+        if self.epilogue == "direct":
+            return 0
+        lines = self.own_columns * self.lines_of_rows if self.store_turned else ROWS
+        return -(-lines * LINE // ALIGN) * ALIGN
+
+    @property
+    def lines_of_rows(self) -> int:
+        """Lines that 64 rows of an output make where they are contiguous."""
+        stores = (node for node in self.program.nodes if isinstance(node.op, Store))
+        return max(ROWS * dtype_of(node.dtype).bytes for node in stores) // LINE
+
+    @property
+    def exchange_bytes(self) -> int:
+        """Partial sums of a tile that other blocks finish; over the rings where a block has one
+        tile."""
+        others = self.parts - 1
+        sums = 4 * self.tile_rows * self.tile_columns * len(self.roles.outer)
+        return -(-sums * others // self.parts // ALIGN) * ALIGN
+
+    @property
+    def store_bytes(self) -> int:
+        return self.store_slot_bytes * self.epilogue_slots * self.consumers
+
+    @cached_property
+    def store_turned(self) -> bool:
+        """Whether the outputs over rows and columns are contiguous along the rows."""
+        wide = {*self.roles.rows, *self.roles.columns}
+        return any(
+            wide <= {*store.axes} and store.axes[-1] in self.roles.rows
+            for _, store in self.program.stores()
+        )
+
+    def staging(self, dtype: str, columns: int) -> Staging:
+        """How 64 rows of an output by so many columns are staged for TMA."""
+        return staging_of(self.sums, dtype, columns, self.store_turned)
+
+    def scratch_bytes(self, registers: int) -> int:
+        return registers * self.frame.team * 8 * (1 if self.cooperative else self.consumers)
+
+    def check(self, shared_limit: int) -> None:
+        """Refusal for what the constraints should have excluded."""
+        groups = self.consumers if self.partition == "rows" else 1
+        if self.tile_rows % (ROWS * groups):
+            raise Refusal("rows", f"{self.tile_rows} rows for {groups} groups of {ROWS}")
+        for ring in self.rings:
+            for operand in ring.operands:
+                problem = operand.problem()
+                if problem:
+                    raise Refusal("operand", f"{operand.spec.name}: {problem}")
+        if self.offsets["scratch"] > shared_limit:
+            raise Refusal("shared", f"{self.offsets['scratch']} of {shared_limit} bytes")
+
+
+def fixed_tiles(roles: Roles) -> dict[str, int]:
+    """Tiles that are no choice: batches and walked axes beside the main one, held axes, sums that
+    blocks have whole, columns of chained products."""
+    tiles = dict.fromkeys(roles.batch, 1)
+    for axis in roles.walked:
+        tiles[axis] = roles.program.axes[axis] if axis in roles.whole else 1
+    del tiles[roles.main_walk]
+    size = dtype_of(roles.dtype).bytes
+    whole = (product.over for product in roles.products if product not in roles.outer)
+    several = {axis for over in whole if len(over) > 1 for axis in over}
+    for axis in (*roles.held, *((roles.main_walk,) if roles.at_once else ())):
+        extent = roles.program.axes[axis]
+        tiles[axis] = extent if axis in several else _padded(extent, LINE // size)
+    if roles.inner:
+        for axis in roles.columns:
+            tiles[axis] = -(-roles.program.axes[axis] // 8) * 8
+    return tiles
+
+
+def _padded(extent: int, line: int) -> int:
+    """Points of whole lines, of half ones where these leave less over."""
+    for part in (line // 4, line // 2, line):
+        if extent <= part:
+            return part
+    return -(-extent // (line // 2)) * (line // 2)
+
+
+def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark: str) -> Plan:
+    """The plan of a schedule."""
+
+    def value(name: str) -> Value:
+        return values[f"{name}{mark}"]
+
+    tiles = fixed_tiles(roles)
+    for axis in program.axes:
+        if axis not in tiles:
+            tiles[axis] = int(value(f"tile.{axis}"))
+    rows, columns = str(value("cluster")).split("x")
+    extras = {
+        ring: int(values.get(f"{stem}{mark}", 0)) for ring, stem in extra_names(program, roles)
+    }
+    order = str(values.get(f"{ORDER}{mark}", STRAIGHT))
+    source = "registers" if roles.computed else str(values.get(f"source{mark}", "shared"))
+    return Plan(
+        program, roles, tiles, int(value("consumers")), str(value("partition")),
+        int(value("stages")), (int(rows), int(columns)), str(value("raster")),
+        int(value("processors")), str(value("registers")), str(value("epilogue")),
+        int(value("epilogue_slots")), int(value("wait")), int(value("promotion")),
+        str(value("stream")), starts_early(values), parts_of(values), merge_of(values),
+        extras, source, str(values.get(f"read{mark}", "step")), int(values.get(f"steps{mark}", 1)),
+        str(values.get(f"{stream_k.NAME}{mark}", stream_k.NONE)),
+        int(values.get(f"layout{mark}", 0)),
+        int(values.get(f"{PREFETCH}{mark}", 0)),
+        order_of(roles, order) if is_chained(roles) else None,
+        source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
+    )  # fmt: skip

@@ -1,0 +1,452 @@
+"""Analytic costs of kernels under many schedules: waves, traffic through L2 and from memory,
+arithmetic, shared memory, registers. Estimates in closed form; the learned model corrects them.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
+from ir.ops.map import Map
+from ir.ops.store import Store
+from ir.program import Program
+from ir.scalar import FUNCTIONS
+from ir.space import Columns
+from ir.stages import is_reduction, reduced_axes
+from ir.target import Hardware
+from ir.targets.cuda.build.computed import below
+from ir.targets.cuda.build.products import depends_on_reduction, volume
+from ir.targets.cuda.build.readers import loaded_late
+from ir.targets.cuda.build.tensor_plan import LINE, ROWS
+from ir.targets.cuda.build.tensor_rings import HELD, extra_names
+from ir.targets.cuda.grid.overlap import PREFETCH
+from ir.targets.cuda.grid.raster import PATCHES
+from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
+from ir.targets.cuda.space.block import BlockKernel
+from ir.targets.cuda.space.block_options import (
+    AHEAD,
+    FIRST,
+    KEEP,
+    LOADS,
+    PARTS,
+    REGISTERS,
+    STORES,
+    STREAM,
+    WAITS,
+    WALKERS,
+)
+from ir.targets.cuda.space.block_rules import RESERVED, OptionRules
+from ir.targets.cuda.space.splits import ATOMICS, CLUSTER, LAST, MERGE, TURNSTILE
+from ir.targets.cuda.space.tensor import TensorKernel
+from ir.targets.cuda.space.tensor_streams import TensorStreams
+
+Array = NDArray[np.float64]
+Table = dict[str, Array]
+LANES_PER_CLOCK = 128.0  # of one processor's plain units
+MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
+FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
+SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
+MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
+STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measured on an H200
+EXCHANGE_CLOCKS = 600.0  # of barriers between the blocks of a cluster that exchange sums
+EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured on an H200
+THREADS_PER_PROCESSOR = 2048.0
+TRIP_CLOCKS, AHEAD_CLOCKS = 600.0, 200.0  # of a step of a walk: its loads' latency, or the rest
+STREAM_GAIN, PREFETCH_LOSS = 0.04, 0.06  # shares of the traffic's time, as measured on an H200
+
+
+def least_clocks(program: Program, hardware: Hardware) -> float:
+    """Clocks that a program takes at least: tensor cores busy, or every tensor moved once."""
+    size = min(dtype_of(spec.dtype).bytes for spec in program.tensors)
+    arithmetic = program.flops / 2 / (MACS_PER_CLOCK / size)
+    moved = program.bytes / MEMORY_BYTES_PER_CLOCK
+    return max(arithmetic, moved) / hardware["sms"] + FILL_CLOCKS
+
+
+class TensorCosts(TensorStreams):
+    """Costs of one kernel on tensor cores."""
+
+    def __init__(self, kernel: TensorKernel) -> None:
+        self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
+        self.roles, self.turned = kernel.roles, kernel.turned
+
+    def table(self, columns: Columns) -> Table:
+        """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
+        rows, wide = _array(self._rows(columns)), _array(self._columns(columns))
+        walk = _array(self._depth(columns)) * np.ones(columns.rows)
+        table = self._choices(columns)
+        table |= {"rows": _log(rows), "columns": _log(wide), "walk": _log(walk)}
+        tiles = self._tiles(columns)
+        steps = self._length() / walk / self.parts(columns)
+        own = wide / _array(self._consumers(columns, "columns"))
+        table |= {"tiles": _log(tiles), "steps": _log(steps), "own": _log(own)}
+        table |= self._resources(columns)
+        return table | self._times(columns, rows, wide, walk, tiles, steps)
+
+    def _choices(self, columns: Columns) -> Table:
+        """Decisions as numbers that mean the same for every program."""
+        found: Table = {}
+        for name in ("swap", "consumers", "stages", "wait", "epilogue_slots"):
+            found[name] = _array(self._value(columns, name))
+        for name in ("rows", "columns", "whole"):
+            found[f"partition.{name}"] = _array(self._is(columns, "partition", name))
+        found["epilogue.tma"] = _array(self._is(columns, "epilogue", "tma"))
+        found["persistent"] = _array(self._value(columns, "processors") > 0)
+        found["registers"] = columns.lookup(
+            self.name("registers"), {"24/240": 240, "40/232": 232, "32/160": 160, "56/224": 224}
+        )
+        found |= raster_numbers(columns, self.name("raster"))
+        found["parts"] = _log(self.parts(columns))
+        found["promotion"] = _array(self._value(columns, "promotion"))
+        for side in ("rows", "columns"):
+            found[f"streams.{side}"] = _array(self._is(columns, "stream", side))
+        for way in (LAST, ATOMICS, TURNSTILE):
+            found[f"merges.{way}"] = self._merges(columns, way)
+        for number in (HELD, "streamed"):
+            found[f"extra.{number}"] = np.zeros(columns.rows)
+        for ring, stem in extra_names(self.program, self.roles):
+            found[f"extra.{HELD if ring == HELD else 'streamed'}"] += self._value(columns, stem)
+        found["unit"] = np.ones(columns.rows)
+        ahead = np.where(self._reads_blocks(columns), _array(self._depth(columns)) / self.step, 2)
+        found["fragments"] = np.where(self._from_registers(columns), ahead, np.nan)
+        return found
+
+    def _merges(self, columns: Columns, way: str) -> Array:
+        return _array(columns.is_(MERGE, way)) if MERGE in columns else np.zeros(columns.rows)
+
+    def _merging(self, columns: Columns, rows: Array, wide: Array) -> Array:
+        """Clocks from the end of a tile's products to its whole sums."""
+        parts = self.parts(columns)
+        once = 4.0 * rows * wide * len(self.roles.outer) / L2_BYTES_PER_CLOCK
+        ways = {
+            LAST: (1.0 + parts) * once + MEET_CLOCKS,
+            ATOMICS: 2.0 * once + 2.0 * MEET_CLOCKS,
+            TURNSTILE: parts * (2.0 * once + MEET_CLOCKS),
+            CLUSTER: once * (1.0 - 1.0 / parts) * EXCHANGE_FACTOR + EXCHANGE_CLOCKS,
+        }
+        kernel = np.full(columns.rows, SPLIT_CLOCKS)
+        found = sum(
+            (self._merges(columns, way) * (clocks - kernel) for way, clocks in ways.items()), kernel
+        )
+        pieces = _array(self.pieces(columns))
+        handed = np.where(pieces > 0, pieces * once + MEET_CLOCKS, 0.0)
+        return np.where(parts > 1, found, handed)
+
+    def _reads_blocks(self, columns: Columns) -> Any:
+        name = self.name("read")
+        return columns.is_(name, "block") if name in columns else np.zeros(columns.rows, dtype=bool)
+
+    @cached_property
+    def _row_bytes(self) -> float:
+        """Bytes that are fetched for a point of the operands along the rows."""
+        if not self.roles.computed:
+            return float(self.size)
+        points = volume(self.program, (*self.roles.rows, *self.roles.walked, *self.roles.batch))
+        nodes = [self.program.nodes[load] for load in self.roles.raw]
+        moved = sum(volume(self.program, n.axes) * dtype_of(n.dtype).bytes for n in nodes)
+        return moved / points / len(self.roles.outer)
+
+    def _computing(self, columns: Columns, rows: Array, walk: Array) -> Array:
+        """Clocks that a block's operands are computed in, by all groups that have the rows."""
+        inside = {self.roles.main_walk, *self.roles.whole}
+        made = {n for position in self.roles.computed for n in below(self.program, position)}
+        work = sum(1 for n in made if inside & set(self.program.nodes[n].axes))
+        again = _array(self._consumers(columns, "columns"))
+        return rows * walk * work * again / LANES_PER_CLOCK
+
+    def _cluster(self, columns: Columns) -> tuple[Array, Array]:
+        name = self.name("cluster")
+        shapes = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
+        down = columns.lookup(name, {shape: int(shape[0]) for shape in shapes})
+        return down, columns.lookup(name, {shape: int(shape[2]) for shape in shapes})
+
+    def _length(self) -> float:
+        """Points of all walked axes."""
+        return float(prod(self.program.axes[axis] for axis in self.roles.walked))
+
+    def _tiles(self, columns: Columns) -> Array:
+        """Tiles of the outputs, over batches and parts of split sums."""
+        sides = self._by_swap(columns, lambda r: self._tile_count(columns, (*r.rows, *r.columns)))
+        batches = prod(self.program.axes[axis] for axis in self.roles.batch)
+        return np.asarray(_array(sides) * batches * self.parts(columns))
+
+    def _resources(self, columns: Columns) -> Table:
+        shared = _array(self._bytes(columns)) / self.hardware["shared_bytes"]
+        down, across = self._cluster(columns)
+        return {
+            "shared": shared,
+            "resident": np.floor(np.minimum(1.0 / np.maximum(shared, 0.05), 4.0)),
+            "accumulators": _array(self._accumulators(columns)),
+            "cluster.down": down,
+            "cluster.across": across,
+        }
+
+    def _times(
+        self, columns: Columns, rows: Array, wide: Array, walk: Array, tiles: Array, steps: Array
+    ) -> Table:
+        """Clocks of one processor, by what they are spent on."""
+        sms = float(self.hardware["sms"])
+        down, across = self._cluster(columns)
+        products = float(len(self.roles.outer) + len(self.roles.inner))
+        macs = rows * wide * walk * products / (MACS_PER_CLOCK / self.size)
+        moved = rows * self._row_bytes / across + wide * self.size / down
+        fetched = moved * walk / L2_BYTES_PER_CLOCK
+        computing = self._computing(columns, rows, walk)
+        folding = rows * wide * walk * self._fold_work / LANES_PER_CLOCK
+        busy = macs + np.where(self._is_straight(columns), folding, folding / 2)  # one of two waits
+        tile = steps * np.maximum(np.maximum(busy, fetched), computing)
+        stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
+        waves = tiles / sms
+        streamed = _array(self.streamed_rounds(columns))
+        rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), np.ceil(waves))
+        memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms
+        hidden = (self._value(columns, "processors") > 0) & self._is(columns, "epilogue", "tma")
+        per_tile = tile + np.where(hidden, 0.3 * stored, stored + 0.5 * FILL_CLOCKS)
+        per_tile = per_tile + self._epilogue(columns, rows, wide)
+        merging = self._merging(columns, rows, wide)
+        clocks = np.maximum(rounds * per_tile, memory) + FILL_CLOCKS + merging
+        return {
+            "merging": merging / clocks,
+            "waves": _log(waves),
+            "balance": np.minimum(waves / rounds, 1.0),
+            "bound": _log(macs / fetched),
+            "memory": _log(memory / np.maximum(rounds * tile, 1.0)),
+            "store": _log(stored / tile),
+            "clocks": clocks,
+            "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
+        }
+
+    @cached_property
+    def _late_work(self) -> float:
+        """Operations behind the products for each point of the outputs."""
+        return self._work_behind(False) / volume(self.program, self._kept)
+
+    @cached_property
+    def _fold_work(self) -> float:
+        """Operations of threads that fold products, for each that is multiplied and added."""
+        inside = (axis for axis in self.roles.walked if axis not in self.roles.folded)
+        points = volume(self.program, (*self._kept, *self.roles.folded))
+        return self._work_behind(True) / points / volume(self.program, tuple(inside))
+
+    def _work_behind(self, folded: bool) -> float:
+        """Operations behind the products, at points of the folded axes or behind these."""
+        along, work = {*self.roles.folded}, 0.0
+        products = {product.position for product in self.roles.products}
+        for position, node in enumerate(self.program.nodes):
+            if folded and is_reduction(node) and position not in products:
+                axes = (*node.axes, *reduced_axes(node))
+                work += volume(self.program, axes) if along & {*axes} else 0
+            if not isinstance(node.op, Map) or bool(along & {*node.axes}) != folded:
+                continue
+            if depends_on_reduction(self.program, position):
+                work += FUNCTIONS[node.op.function].flops * volume(self.program, node.axes)
+        return work
+
+    @property
+    def _kept(self) -> tuple[str, ...]:
+        return (*self.roles.rows, *self.roles.columns, *self.roles.batch)
+
+    def _epilogue(self, columns: Columns, rows: Array, wide: Array) -> Array:
+        """Clocks from the last product of a tile to what is stored: arithmetic, and waits for
+        memory. Where whole tiles go round, other products run meanwhile."""
+        if self.roles.inner:
+            return np.zeros(columns.rows)
+        panels = rows * wide / _array(self._value(columns, "consumers")) / (ROWS * LINE / self.size)
+        waits = panels * (TRIP_CLOCKS if loaded_late(self.program) else 0.0)
+        work = self._late_work * rows * wide / LANES_PER_CLOCK
+        return np.where(self._is(columns, "partition", "whole"), 0.0, work + waits)
+
+    def _stored_bytes(self) -> float:
+        stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
+        return float(sum(dtype_of(node.dtype).bytes for node in stores))
+
+    def _from_memory(self, columns: Columns, rows: Array, wide: Array, tiles: Array) -> Array:
+        """Bytes from memory: operands again for every wave that L2 does not hold together."""
+        length = self._length()
+        in_flight = np.minimum(tiles, float(self.hardware["sms"]))
+        raster = np.abs(columns.lookup(self.name("raster"), _GROUPS))
+        across = columns.lookup(self.name("raster"), _ACROSS)
+        raster = np.where(
+            across > 0, np.minimum(raster, in_flight / np.maximum(across, 1.0)), raster
+        )
+        deep = np.where(raster > 1, np.minimum(raster, in_flight), np.sqrt(in_flight))
+        operands = deep * rows * self._row_bytes + in_flight / deep * wide * self.size
+        wave = operands * length
+        fits = wave <= 0.7 * self.hardware["l2_bytes"]
+        again = np.ceil(tiles / in_flight) * wave
+        least = float(self.program.bytes)
+        return np.where(fits, np.minimum(again, 2 * least), np.minimum(again, 8 * least)) + least
+
+
+_GROUPS = {"rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
+           "columns4": 4, "columns8": 8, "columns16": 16}  # fmt: skip
+_GROUPS |= {name: rows for name, (rows, _) in PATCHES.items()}
+_ACROSS = {name: across for name, (_, across) in PATCHES.items()}
+_RASTERS = {"rows": 1, "rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,
+            "columns": -1, "columns4": -4, "columns8": -8, "columns16": -16}  # fmt: skip
+_RASTERS |= {name: rows for name, (rows, _) in PATCHES.items()}
+
+
+def raster_numbers(columns: Columns, name: str) -> Table:
+    """Tiles down (negative where columns come first) and across of the groups of an order."""
+    return {
+        "raster": columns.lookup(name, _RASTERS),
+        "raster.across": columns.lookup(name, _ACROSS),
+    }
+
+
+class BlockCosts:
+    """Costs of one kernel on plain units."""
+
+    def __init__(self, kernel: BlockKernel, hardware: Hardware) -> None:
+        self.kernel, self.program, self.hardware = kernel, kernel.program, hardware
+
+    def _sizes(self, columns: Columns, stem: str) -> dict[str, Array]:
+        name = self.kernel.name
+        return {axis: _array(columns[name(f"{stem}.{axis}")]) for axis in self.program.axes}
+
+    def table(self, columns: Columns) -> Table:
+        """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
+        tiles, own = self._sizes(columns, "tile"), self._sizes(columns, "own")
+        axes, reduced = self.program.axes, self.kernel.shape.reduced
+        threads = _product([tiles[a] / own[a] for a in axes], columns.rows)
+        whole = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in reduced],
+                         columns.rows)  # fmt: skip
+        steps = _product([np.ceil(axes[a] / tiles[a]) for a in reduced], columns.rows)
+        held = self._registers(own, columns.rows)
+        blocks, trips = self._shares(columns, whole, steps)
+        resident = self._resident(columns, threads, held)
+        waves = blocks / resident / self.hardware["sms"]
+        moved = self._moved(columns, tiles, own)
+        busy = np.minimum(resident * threads / 1024.0, 1.0) * np.minimum(waves, 1.0)
+        traffic = moved / MEMORY_BYTES_PER_CLOCK / self.hardware["sms"] * self._hints(columns)
+        work = self._work(tiles) / LANES_PER_CLOCK / self.hardware["sms"]
+        rounds = np.ceil(waves) / np.maximum(waves, 1e-9)
+        wait = np.where(self._option(columns, AHEAD, 0) > 0, AHEAD_CLOCKS, TRIP_CLOCKS)
+        meeting = np.where(self._option(columns, PARTS, 1) > 1, FILL_CLOCKS, 0.0)
+        clocks = np.maximum(traffic / np.clip(busy, 0.02, 1.0), work * rounds)
+        clocks = np.maximum(clocks, np.ceil(waves) * trips * wait) + FILL_CLOCKS + meeting
+        vector = _array(columns[self.kernel.name("vector")])
+        return {
+            "threads": _log(threads), "blocks": _log(blocks), "trips": _log(trips),
+            "held": _log(held), "resident": resident, "waves": _log(waves),
+            "balance": 1.0 / rounds, "vector": vector, "busy": busy,
+            "moved": _log(moved / self.program.bytes), "work": _log(work / traffic),
+            **self._roles(columns, tiles, own), **self._options(columns),
+            "clocks": clocks, "traffic": traffic,
+        }  # fmt: skip
+
+    def _option(self, columns: Columns, stem: str, otherwise: int) -> Array:
+        """Values of a choice that this kernel may lack."""
+        name = self.kernel.name(stem)
+        return _array(columns[name]) if name in columns else np.full(columns.rows, otherwise)
+
+    def _options(self, columns: Columns) -> Table:
+        """What is held, and when memory is asked for what; `block_options` says which is which."""
+        numbers = {WALKERS: 0, AHEAD: 0, PARTS: 1, PREFETCH: 0}
+        found = {stem: self._option(columns, stem, first) for stem, first in numbers.items()}
+        for stem, value in ((LOADS, FIRST), (STORES, STREAM), (WAITS, REGISTERS)):
+            name = self.kernel.name(stem)
+            chosen = columns.is_(name, value) if name in columns else np.zeros(columns.rows)
+            found[f"{stem}.{value}"] = _array(chosen)
+        return found | {KEEP: self._option(columns, KEEP, 0)}
+
+    def _shares(self, columns: Columns, tiles: Array, steps: Array) -> tuple[Array, Array]:
+        """Blocks, and the steps that each of them goes through."""
+        walkers, parts = self._option(columns, WALKERS, 0), self._option(columns, PARTS, 1)
+        blocks = np.where(walkers > 0, walkers * self.hardware["sms"], tiles * parts)
+        return blocks, np.ceil(tiles * parts / blocks) * np.ceil(steps / parts)
+
+    @cached_property
+    def _rules(self) -> OptionRules:
+        return OptionRules(self.kernel)
+
+    def _resident(self, columns: Columns, threads: Array, held: Array) -> Array:
+        """Blocks of a processor at a time: its threads, registers, shared memory, or as chosen."""
+        shared = self._rules.bytes(columns) + RESERVED
+        room = self.hardware["shared_bytes"] + RESERVED
+        found = np.minimum(THREADS_PER_PROCESSOR / threads, 65536 / (threads * (held + 32)))
+        found = np.clip(np.floor(np.minimum(found, room / shared)), 1.0, 32.0)
+        walkers = self._option(columns, WALKERS, 0)
+        return np.asarray(np.where(walkers > 0, walkers, found))
+
+    def _hints(self, columns: Columns) -> Array:
+        """What the hints of memory accesses make of their time."""
+        name = self.kernel.name(STORES)
+        streams = columns.is_(name, STREAM) if name in columns else np.zeros(columns.rows)
+        asks = (self._option(columns, PREFETCH, 0) > 0) & (self._option(columns, AHEAD, 0) == 0)
+        return np.asarray(1.0 - STREAM_GAIN * streams + PREFETCH_LOSS * asks)
+
+    def _registers(self, own: dict[str, Array], rows: int) -> Array:
+        """Registers of the values that a thread holds."""
+        found = [_product([own[a] for a in domain], rows) for domain in self.kernel.shape.domains]
+        return np.asarray(sum(found, np.zeros(rows)))
+
+    @cached_property
+    def _accesses(self) -> tuple[tuple[tuple[str, ...], str, int], ...]:
+        """(axes, contiguous axis or "", bytes of an element) of every load and store."""
+        found = []
+        for node in self.program.nodes:
+            if not isinstance(node.op, Load | Store):
+                continue
+            size = dtype_of(node.dtype).bytes
+            last = node.op.axes[-1:] if isinstance(node.op, Store) else tuple(
+                axis for index in node.op.index[-1:] for axis, c in index.terms if c == 1
+            )  # fmt: skip
+            found.append((node.axes, last[0] if last else "", size))
+        return tuple(found)
+
+    def _moved(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Array:
+        """Bytes of the sectors that all blocks touch; what strides wastes the rest of a sector."""
+        axes = self.program.axes
+        total = np.zeros(columns.rows)
+        lanes = self.kernel.name("lanes")
+        for over, last, size in self._accesses:
+            again = _product([np.ceil(axes[a] / tiles[a]) for a in axes if a not in over],
+                             columns.rows)  # fmt: skip
+            volume = float(prod(axes[a] for a in over)) * size
+            run = np.ones(columns.rows)
+            if last:
+                along = _array(columns.is_(lanes, last))
+                run = np.where(along > 0, tiles[last], own[last])
+            waste = np.clip(32.0 / np.maximum(run * size, 1.0), 1.0, 32.0 / size)
+            total = total + volume * waste * np.minimum(again, 64.0)
+        return total
+
+    def _work(self, tiles: dict[str, Array]) -> Array:
+        """Operations, those on padding included."""
+        padding = [np.ceil(e / tiles[a]) * tiles[a] / e for a, e in self.program.axes.items()]
+        return np.asarray(self.program.flops * _product(padding, len(padding[0])))
+
+    def _roles(self, columns: Columns, tiles: dict[str, Array], own: dict[str, Array]) -> Table:
+        """Tiles and shares of the axis that neighbours lie along, and of the reduced axes."""
+        lane_tile, lane_own = np.ones(columns.rows), np.ones(columns.rows)
+        for axis in self.kernel.shape.lanes:
+            here = columns.is_(self.kernel.name("lanes"), axis)
+            lane_tile = np.where(here, tiles[axis], lane_tile)
+            lane_own = np.where(here, own[axis], lane_own)
+        reduced = self.kernel.shape.reduced
+        return {
+            "lane.tile": _log(lane_tile), "lane.own": _log(lane_own),
+            "reduced.tile": _log(_product([tiles[a] for a in reduced], columns.rows)),
+            "reduced.own": _log(_product([own[a] for a in reduced], columns.rows)),
+        }  # fmt: skip
+
+
+def _array(values: Any) -> Array:
+    return np.asarray(values, dtype=np.float64)
+
+
+def _product(factors: list[Array], rows: int) -> Array:
+    return np.asarray(prod(factors, start=np.ones(rows)), dtype=np.float64)
+
+
+def _log(values: Array) -> Array:
+    """log2, with what is 0 far below everything."""
+    return np.asarray(np.log2(np.maximum(values, 2.0**-20)), dtype=np.float64)

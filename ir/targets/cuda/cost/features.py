@@ -1,0 +1,175 @@
+"""What a learned model sees of a schedule on a GPU: numbers that mean the same for every program.
+
+The two heaviest kernels of a program have a slot each; a slot has columns for either kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from math import log2
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.dtypes import dtype_of
+from ir.program import Program
+from ir.space import Columns
+from ir.target import Hardware
+from ir.targets.cuda.build.kernels import AnyKernel
+from ir.targets.cuda.cost.costs import BlockCosts, Table, TensorCosts, least_clocks
+from ir.targets.cuda.cost.mma_costs import MmaCosts
+from ir.targets.cuda.cost.plain_costs import PlainCosts
+from ir.targets.cuda.grid.overlap import NAME
+from ir.targets.cuda.space.mma import MmaKernel
+from ir.targets.cuda.space.plain import PlainCudaKernel
+from ir.targets.cuda.space.tensor import TensorKernel
+
+SLOTS = 2
+TENSOR_NAMES = (
+    "rows", "columns", "walk", "tiles", "steps", "own", "swap", "consumers", "stages", "wait",
+    "epilogue_slots", "partition.rows", "partition.columns", "partition.whole", "epilogue.tma",
+    "persistent", "registers", "raster", "parts", "shared", "resident", "accumulators",
+    "cluster.down", "cluster.across", "waves", "balance", "bound", "memory", "store",
+    "promotion", "streams.rows", "streams.columns", "merges.last", "warps", "fragments", "unit",
+    "merges.atomics", "merges.turnstile", "merging", "raster.across", "extra.held",
+    "extra.streamed", "warps.depth", "epilogue.staged",
+)  # fmt: skip
+BLOCK_NAMES = (
+    "threads", "blocks", "trips", "held", "resident", "waves", "balance", "vector", "busy",
+    "moved", "work", "lane.tile", "lane.own", "reduced.tile", "reduced.own", "walkers", "ahead",
+    "parts", "prefetch", "keep", "loads.first", "stores.stream", "waits.registers",
+)  # fmt: skip
+
+
+class Features:
+    """Callable: columns -> (names, float32 matrix). The names are the same for every program."""
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: tuple[AnyKernel, ...],
+        hardware: Hardware,
+        least: float | None = None,
+    ) -> None:
+        self.program, self.hardware, self.least = program, hardware, least
+        self.kernels = tuple(sorted(kernels, key=lambda kernel: -_weight(kernel.program)))
+
+    @cached_property
+    def costs(self) -> tuple[TensorCosts | MmaCosts | BlockCosts | PlainCosts, ...]:
+        return tuple(self._costs(kernel) for kernel in self.kernels)
+
+    def _costs(self, kernel: AnyKernel) -> TensorCosts | MmaCosts | BlockCosts | PlainCosts:
+        if isinstance(kernel, TensorKernel):
+            return TensorCosts(kernel)
+        if isinstance(kernel, MmaKernel):
+            return MmaCosts(kernel)
+        if isinstance(kernel, PlainCudaKernel):
+            return PlainCosts(kernel)
+        return BlockCosts(kernel, self.hardware)
+
+    @cached_property
+    def ideal(self) -> float:
+        """Clocks that the program takes at least, or those to which costs are relative."""
+        if self.least is not None:
+            return self.least
+        return least_clocks(self.program, self.hardware)
+
+    def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+        kernels = [costs.table(columns) for costs in self.costs]
+        table = self._workload(columns.rows) | self._estimates(kernels, columns.rows)
+        table["early"] = _early(columns)
+        for number in range(SLOTS):
+            here = kernels[number] if number < len(kernels) else {}
+            tensor = number < len(kernels) and _on_tensor_cores(self.kernels[number])
+            for kind, names in (("tensor", TENSOR_NAMES), ("block", BLOCK_NAMES)):
+                given = here if tensor == (kind == "tensor") else {}
+                for name in names:
+                    values = given.get(name, np.full(columns.rows, np.nan))
+                    table[f"kernel{number}.{kind}.{name}"] = values
+        matrix = np.empty((columns.rows, len(table)), dtype=np.float32)
+        for number, column in enumerate(table.values()):
+            matrix[:, number] = column
+        return tuple(table), matrix
+
+    def _workload(self, rows: int) -> Table:
+        """Facts of the program and the card: the same for every schedule."""
+        program, hardware = self.program, self.hardware
+        clock = hardware["clock_khz"] * 1e3
+        values: dict[str, float] = {
+            "seconds.ideal": log2(self.ideal / clock),
+            "program.flops": log2(max(1, program.flops)),
+            "program.bytes": log2(program.bytes),
+            "program.intensity": log2(max(1, program.flops) / program.bytes),
+            "program.kernels": len(self.kernels),
+            "program.products": sum(map(_on_tensor_cores, self.kernels)),
+            "program.narrowest": min(dtype_of(spec.dtype).bytes for spec in program.tensors),
+            "machine.sms": hardware["sms"],
+            "machine.l2": log2(hardware["l2_bytes"]),
+        }
+        return {name: np.full(rows, float(value)) for name, value in values.items()}
+
+    def _estimates(self, kernels: list[Table], rows: int) -> Table:
+        """Times of all kernels together, relative to the least possible."""
+        zero = np.zeros(rows)
+        clock = self.hardware["clock_khz"] * 1e3
+        clocks = sum((table["clocks"] for table in kernels), zero)
+        traffic = sum((table["traffic"] for table in kernels), zero)
+        return {
+            "total.estimate": np.log2(clocks / self.ideal),
+            "seconds.traffic": np.log2(np.maximum(traffic, 1.0) / clock),
+            "total.heaviest": kernels[0]["clocks"] / clocks,
+        }
+
+
+class EngineFeatures:
+    """Features of a program that several engines may compute: each row's are its own engine's.
+
+    `engines`: name of the engine, prefix of its decisions, and its kernels; of one alone there is
+    no `choice`.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        engines: Sequence[tuple[str, str, tuple[AnyKernel, ...]]],
+        hardware: Hardware,
+        choice: str,
+        least: float | None = None,
+    ) -> None:
+        self.choice = choice
+        self.engines = tuple(
+            (name, prefix, Features(program, kernels, hardware, least))
+            for name, prefix, kernels in engines
+        )
+
+    def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+        names: tuple[str, ...] = ()
+        found = []
+        for name, prefix, features in self.engines:
+            alone = len(self.engines) == 1
+            here = np.ones(columns.rows, bool) if alone else columns.is_(self.choice, name)
+            if here.any() or not names:
+                part = columns.where(here)
+                names, values = features(part.part(prefix) if prefix else part)
+                found.append((here, values))
+        matrix = np.empty((columns.rows, len(names)), dtype=np.float32)
+        for here, values in found:
+            matrix[here] = values
+        return names, matrix
+
+
+def _early(columns: Columns) -> NDArray[np.float64]:
+    """Whether kernels start while those before them run; nowhere on cards without that."""
+    if NAME not in columns:
+        return np.zeros(columns.rows)
+    return np.asarray(columns[NAME], dtype=np.float64)
+
+
+def _on_tensor_cores(kernel: AnyKernel) -> bool:
+    return isinstance(kernel, (TensorKernel, MmaKernel))
+
+
+def _weight(program: Program) -> float:
+    """By which kernels are ranked: arithmetic, or bytes where there is little."""
+    return program.flops + 100.0 * program.bytes

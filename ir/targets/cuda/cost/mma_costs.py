@@ -1,0 +1,100 @@
+"""Analytic costs of kernels on mma.sync; see `costs` for those of the other kinds."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ir.columns import Decision
+from ir.dtypes import dtype_of
+from ir.ops.store import Store
+from ir.space import Columns
+from ir.targets.cuda.cost.costs import (
+    FILL_CLOCKS,
+    MEMORY_BYTES_PER_CLOCK,
+    SPLIT_CLOCKS,
+    Array,
+    Table,
+    raster_numbers,
+)
+from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
+from ir.targets.cuda.space.mma import MmaKernel
+from ir.targets.cuda.space.mma_rules import MmaRules
+
+SHARE = 0.6  # of wgmma's rate that mma.sync reaches on Hopper
+
+
+class MmaCosts(MmaRules):
+    """Costs of one kernel on mma.sync."""
+
+    def __init__(self, kernel: MmaKernel) -> None:
+        self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
+        self.roles, self.turned = kernel.roles, kernel.turned
+        self._domains = kernel.decisions()
+
+    def table(self, columns: Columns) -> Table:
+        """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""
+        rows, wide = _floats(self._rows(columns)), _floats(self._columns(columns))
+        depth = _floats(self._value(columns, "depth"))
+        length = float(prod(self.program.axes[axis] for axis in self.roles.walked))
+        parts = self._parts(columns)
+        outputs = (*self.roles.batch, *self.roles.rows, *self.roles.columns)
+        points = float(prod(self.program.axes[axis] for axis in outputs))
+        tiles = np.maximum(1.0, points / (rows * wide)) * parts
+        steps = np.maximum(1.0, length / depth / parts)
+        table = {
+            "rows": np.log2(rows), "columns": np.log2(wide), "walk": np.log2(depth),
+            "tiles": np.log2(tiles), "steps": np.log2(steps), "parts": np.log2(parts),
+            "swap": _floats(self._value(columns, "swap")),
+            "stages": _floats(self._value(columns, "stages")),
+            "resident": _floats(self._value(columns, "resident")),
+            "warps": _floats(self._warps(columns)),
+            "fragments": _floats(self._value(columns, "fragments")),
+            "unit": np.zeros(columns.rows),
+            "shared": _floats(self._bytes(columns)) / self.hardware["shared_bytes"],
+            "accumulators": _floats(self._registers(columns)),
+            "warps.depth": _floats(self._value(columns, "warps.depth")),
+            "epilogue.staged": _floats(columns.is_(self.name("epilogue"), "staged")),
+            **raster_numbers(columns, self.name("raster")),
+        }  # fmt: skip
+        return table | self._times(columns, rows, wide, depth, tiles, steps, parts)
+
+    def decisions(self) -> list[Decision]:
+        return self._domains
+
+    def _parts(self, columns: Columns) -> Array:
+        if "split" not in columns:
+            return np.ones(columns.rows)
+        counts = {f"{axis}:{count}": count for axis in self.program.axes for count in range(2, 65)}
+        return np.maximum(columns.lookup("split", counts), 1.0)
+
+    def _times(
+        self, columns: Columns, rows: Array, wide: Array, depth: Array, tiles: Array,
+        steps: Array, parts: Array,
+    ) -> Table:  # fmt: skip
+        """Clocks of one processor, by what they are spent on."""
+        size, sms = self._size, float(self.hardware["sms"])
+        products = float(len(self.roles.outer))
+        macs = rows * wide * depth * products / (SHARE * MACS_PER_CLOCK / size)
+        fetched = (rows + wide) * depth * size / L2_BYTES_PER_CLOCK
+        tile = steps * np.maximum(macs, fetched)
+        stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
+        each = sum(dtype_of(node.dtype).bytes for node in stores)
+        stored = rows * wide * float(each) / L2_BYTES_PER_CLOCK
+        waves = tiles / sms
+        resident = _floats(self._value(columns, "resident"))
+        rounds = np.maximum(np.ceil(waves / resident) * resident, waves)
+        memory = np.full(columns.rows, self.program.bytes / MEMORY_BYTES_PER_CLOCK / sms)
+        again = (parts > 1) * SPLIT_CLOCKS
+        clocks = np.maximum(rounds * (tile + stored), memory) + FILL_CLOCKS + again
+        return {
+            "waves": np.log2(waves), "balance": waves / rounds, "bound": np.log2(macs / fetched),
+            "memory": np.log2(memory / np.maximum(rounds * tile, 1.0)),
+            "store": np.log2(stored / tile), "clocks": clocks,
+            "traffic": np.maximum(rounds * (steps * fetched + stored), memory),
+        }  # fmt: skip
+
+
+def _floats(values: object) -> Array:
+    return np.asarray(values, dtype=np.float64)

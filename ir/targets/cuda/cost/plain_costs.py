@@ -1,0 +1,168 @@
+"""Analytic costs of plain kernels: how many threads go along how many iterations, and traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ir.columns import Columns
+from ir.plain.accesses import arrays_in, every, nested
+from ir.plain.code import Accumulate, Combine, If, Loop, Spread, Statement, Write
+from ir.plain.pieces import Ways
+from ir.plain.strides import extent_of, steps_of
+from ir.schedule import Value
+from ir.targets.cuda.build.plain_step import PlainStep
+from ir.targets.cuda.space.plain import RUN, TEAM, THREADS, PlainCudaKernel
+from ir.targets.cuda.space.plain_cuts import spec_bytes
+
+Array = NDArray[np.float64]
+Table = dict[str, Array]
+LANES_PER_CLOCK = 128.0
+MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
+FILL_CLOCKS = 1500.0
+STEP_INSTRUCTIONS = 10.0  # of an iteration, each of a warp at a time
+STEP_CLOCKS = 40.0  # of an iteration that waits for the one before
+MEET_CLOCKS = 300.0  # of a chunk's shuffles and its meeting
+TEAM_CLOCKS = 2000.0  # of a meeting of several blocks
+AGAIN_CLOCKS = 600.0  # of an element that is read and written again
+MET_CLOCKS = 4.0  # of an element that is combined where others are
+THREADS_PER_PROCESSOR = 2048.0
+
+
+class PlainCosts:
+    """Costs of the kernels of one phase."""
+
+    def __init__(self, kernel: PlainCudaKernel) -> None:
+        self.kernel, self.program, self.hardware = kernel, kernel.program, kernel.hardware
+
+    def clocks(self, ways: Ways, values: Mapping[str, Value]) -> float:
+        """The estimate of one schedule's time, cut in some way."""
+        total = 0.0
+        for step in self.kernel.steps(ways):
+            said = self.kernel.settings(step, values)
+            one = np.ones(1)
+            table = self._step(step, ways, one * said.threads, one * said.run,
+                               np.array([said.grouped]), one * said.team)  # fmt: skip
+            total += float(table["clocks"][0])
+        return total
+
+    def table(self, columns: Columns) -> Table:
+        """Features of the longest kernel, and under "clocks" and "traffic" estimates of the time
+        that all of them take."""
+        kernel, found = self.kernel, dict[str, Array]()
+        threads = np.asarray(columns[kernel.name(THREADS)], dtype=np.float64)
+        run = np.ones(columns.rows)
+        if kernel.name(RUN) in columns:
+            run = np.asarray(columns[kernel.name(RUN)], dtype=np.float64)
+        team = np.ones(columns.rows)
+        if kernel.name(TEAM) in columns:
+            team = np.asarray(columns[kernel.name(TEAM)], dtype=np.float64)
+        for here, cut in kernel.cuts.rows(columns):
+            part = columns.where(here)
+            for name, values in self._cut(cut, part, threads[here], run[here], team[here]).items():
+                found.setdefault(name, np.zeros(columns.rows))[here] = values
+        return found
+
+    def _cut(self, ways: Ways, columns: Columns, threads: Array, run: Array, team: Array) -> Table:
+        """Of schedules that cut alike."""
+        whole, one = self.kernel.whole, np.ones(len(run))
+        teams = [team if step is whole else one for step in self.kernel.steps(ways)]
+        tables = [
+            self._step(step, ways, threads, run, self.kernel.grouped(step, columns), many)
+            for step, many in zip(self.kernel.steps(ways), teams, strict=True)
+        ]
+        longest = max(tables, key=lambda table: float(table["clocks"].sum()))
+        sums = {
+            name: np.sum([table[name] for table in tables], axis=0)
+            for name in ("clocks", "traffic")
+        }
+        return longest | {"parts": np.full(len(run), np.log2(ways.pieces))} | sums
+
+    def _step(
+        self, step: PlainStep, ways: Ways, threads: Array, run: Array,
+        grouped: NDArray[np.bool_], team: Array,
+    ) -> Table:  # fmt: skip
+        sms = float(self.hardware["sms"])
+        blocks = np.where(grouped, step.points * team, np.ceil(step.points / threads))
+        resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, 32.0)
+        waves = blocks / resident / sms
+        serial = _Serial(step, threads * team, run, grouped, self._rare(step, ways), team)
+        busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
+        moved = float(sum(map(spec_bytes, step.plain.tensors)))
+        traffic = np.full(len(run), moved / MEMORY_BYTES_PER_CLOCK / sms)
+        here, most = _iterations(step), max(map(_iterations, self.kernel.steps(ways)))
+        issued = max(self.program.flops * here / most, here * STEP_INSTRUCTIONS)
+        work = issued / LANES_PER_CLOCK / sms / busy
+        steps = np.ceil(waves) * serial.clocks(step.plain.body)
+        steps = np.maximum(steps, self._crowd(step))
+        clocks = np.maximum(np.maximum(traffic / busy, work), steps) + FILL_CLOCKS
+        trips = serial.trips(step.plain.body)
+        return {
+            "threads": np.log2(threads), "blocks": np.log2(blocks), "trips": np.log2(trips),
+            "resident": resident, "waves": np.log2(waves), "busy": busy, "reduced.own": run,
+            "team": np.log2(team),
+            "clocks": clocks, "traffic": traffic,
+        }  # fmt: skip
+
+    def _rare(self, step: PlainStep, ways: Ways) -> float:
+        """How often one of a warp's threads owns the place of an element."""
+        if ways.owners == 1:
+            return 1.0
+        own = self.kernel.steps(replace(ways, owners=1))[0].points
+        shares = max(1.0, step.points / own)
+        return min(1.0, max(1.0, 32.0 / own) / shares)
+
+    def _crowd(self, step: PlainStep) -> float:
+        """Clocks in which elements meet in the same places, one after the other."""
+        met = [s for s in every(step.plain.body) if isinstance(s, Combine)]
+        sizes = {array.name: array.size for array in step.plain.arrays}
+        return max((MET_CLOCKS * step.points / sizes[s.array] for s in met), default=0.0)
+
+
+def _iterations(step: PlainStep) -> float:
+    """Of all points together."""
+    return step.points * (1.0 + steps_of(step.plain.body))
+
+
+class _Serial:
+    """What one thread does one after the other; `rare`: how often a condition holds."""
+
+    def __init__(
+        self, step: PlainStep, threads: Array, run: Array, grouped: NDArray[np.bool_], rare: float,
+        team: Array,
+    ) -> None:  # fmt: skip
+        self.meeting = np.where(team > 1, TEAM_CLOCKS, MEET_CLOCKS)
+        self.chunk, self.run, self.grouped, self.rare = threads * run, run, grouped, rare
+        self.shared = {id(fold) for fold in step.folds}
+
+    def trips(self, statements: Iterable[Statement]) -> Array:
+        """Iterations, or chunks of them, one after the other."""
+        found = np.ones(len(self.run))
+        for statement in every(statements):
+            if isinstance(statement, Loop | Accumulate | Spread):
+                found = found + self._trips(statement)
+        return np.asarray(found, dtype=np.float64)
+
+    def _trips(self, statement: Loop | Accumulate | Spread) -> Array:
+        long = np.full(len(self.run), float(extent_of(statement)))
+        if isinstance(statement, Spread) or id(statement) in self.shared:
+            return np.where(self.grouped, np.ceil(long / self.chunk), long)
+        return long
+
+    def clocks(self, statements: Iterable[Statement]) -> Array:
+        found = np.zeros(len(self.run))
+        for s in statements:
+            if isinstance(s, If):
+                often = 1.0 if s.other else self.rare
+                found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
+            elif isinstance(s, Loop | Accumulate | Spread):
+                each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
+                meets = np.where(self.grouped, self.meeting + self.run, STEP_CLOCKS)
+                each = each + (STEP_CLOCKS if isinstance(s, Loop) else meets)
+                found = found + self._trips(s) * each
+            elif isinstance(s, Write) and s.array in arrays_in((s.value,)):
+                found = found + AGAIN_CLOCKS
+        return np.asarray(found, dtype=np.float64)

@@ -1,0 +1,133 @@
+"""Where threads are, as expressions of their number: computed from layouts, never written by hand.
+
+Of a frame, of the registers of an instruction, and of the rows of 8x8 matrices that the lanes of
+ldmatrix and stmatrix address. Emits nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+
+from ir.layout.addresses import address, swizzled
+from ir.layout.algebra import coalesce, from_modes
+from ir.layout.expressions import (
+    ZERO,
+    Expression,
+    quotient,
+    remainder,
+    scaled,
+    total,
+    variable,
+)
+from ir.layout.instructions import find
+from ir.layout.instructions.rows import MatrixRow
+from ir.layout.layout import Layout
+from ir.layout.swizzle import PLAIN, Swizzle
+from ir.targets.cuda.layouts.frame import GROUP, WARP, Frame, ThreadDigit
+from ir.targets.cuda.layouts.placed import NOBODY, Step, ThreadValues, thread_values
+
+LANE_BITS = 5
+REGISTER = 32  # bits
+CHUNK = 16  # bytes of a swizzle's unit
+
+
+def thread_part(frame: Frame, axis: str, thread: str) -> Expression:
+    """The thread's share of the coordinate along an axis of a frame."""
+    modes = tuple((digit.size, digit.stride(axis)) for digit in frame.threads)
+    return _part(modes, thread, frame.team)
+
+
+def digits_part(frame: Frame, digits: Sequence[ThreadDigit], thread: str) -> Expression:
+    """The thread number with all other digits 0: no two of what these digits tell apart are one."""
+    modes = tuple(
+        (digit.size, weight if any(digit is one for one in digits) else 0)
+        for weight, digit in frame.weights()
+    )
+    return _part(modes, thread, frame.team)
+
+
+@lru_cache(maxsize=4096)
+def _part(modes: tuple[tuple[int, int], ...], thread: str, count: int) -> Expression:
+    return address(coalesce(from_modes(modes)), variable(thread, count))
+
+
+@lru_cache(maxsize=64)
+def operand(instruction: str, role: str) -> ThreadValues:
+    """How an instruction holds an operand ("a", "b" or "c") in registers."""
+    row = find(instruction)
+    assert isinstance(row, MatrixRow)
+    held = getattr(row, role)
+    return thread_values(str(held.layout), held.extents)
+
+
+@lru_cache(maxsize=256)
+def place(held: ThreadValues, value: Expression = ZERO) -> tuple[Expression, Expression]:
+    """Where a value of a thread, of number `lane`, lies along both axes of its tile."""
+    first, second = (
+        total(
+            address(_along(held.threads, axis), _lane(held)),
+            address(_along(held.values, axis), value),
+        )
+        for axis in (0, 1)
+    )
+    return first, second
+
+
+@lru_cache(maxsize=256)
+def matrix_row(
+    held: ThreadValues, bits: int, matrices: int, transposed: bool
+) -> tuple[Expression, Expression]:
+    """The first point of the row that lane `lane` addresses, along both axes of the tile.
+
+    A register holds a part of each row of one matrix, of values of so many `bits`; `matrices`
+    registers that follow each other in a thread are moved at once. Lanes that are not asked are as
+    those that are. `transposed`: rows of the matrices run along the other axis than registers do.
+    """
+    packed = (REGISTER // bits).bit_length() - 1
+    threads, values = tuple(_binary(held.threads)), tuple(_binary(held.values))
+    rows = (values[0], *threads[:2]) if transposed else threads[2:LANE_BITS]
+    picked = values[packed : packed + matrices.bit_length() - 1]
+    idle = (Step(NOBODY, 2, 0),) * (2 - len(picked))
+    steps = (*rows, *picked, *idle, *threads[LANE_BITS:])
+    first, second = (address(_along(steps, axis), _lane(held)) for axis in (0, 1))
+    return first, second
+
+
+@lru_cache(maxsize=4096)
+def panel_offset(
+    line: Expression, byte: Expression, width: int, panel: int, swizzle: Swizzle
+) -> Expression:
+    """The byte at which a byte of a line lies, in panels of lines of `width` bytes."""
+    inside = total(scaled(line, width), remainder(byte, width))
+    return total(swizzled(swizzle, inside), scaled(quotient(byte, width), panel))
+
+
+def line_swizzle(width: int) -> Swizzle:
+    """TMA's swizzle over so many bytes of a line; 0 for none."""
+    return Swizzle((width // CHUNK).bit_length() - 1, 4, 3) if width else PLAIN
+
+
+def _lane(held: ThreadValues) -> Expression:
+    count = 1
+    for step in held.threads:
+        count *= step.size
+    assert count in (WARP, GROUP), held
+    return variable("lane", count)
+
+
+def _along(steps: Sequence[Step], axis: int) -> Layout:
+    """The digits' layout along one axis."""
+    modes = [(step.size, step.stride if step.axis == axis else 0) for step in steps]
+    return coalesce(from_modes(modes))
+
+
+def _binary(steps: Iterable[Step]) -> Iterator[Step]:
+    """Digits of two steps each, up to the first that has an odd factor."""
+    for step in steps:
+        size, stride = step.size, step.stride
+        while size % 2 == 0:
+            yield Step(step.axis, 2, stride)
+            size, stride = size // 2, stride * 2
+        if size > 1:
+            return

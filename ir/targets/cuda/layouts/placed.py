@@ -1,0 +1,162 @@
+"""Thread-value layouts as digits along two sides of a tile, and frames made of them.
+
+A layout of the synthesis maps (thread, value) to the index of a tile over two axes. Here it becomes
+digits, each along one of the two; a frame puts them on the axes of a kernel. Knows no instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ir.errors import Refusal
+from ir.layout.algebra import composition, upcast
+from ir.layout.layout import Layout
+from ir.targets.cuda.build.sides import Side
+from ir.targets.cuda.layouts.frame import Digit, Frame, ThreadDigit
+
+NOBODY = -1  # the axis of a thread digit along which all hold the same points
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A digit: `size` steps of `stride` points along axis 0 or 1 of a tile, or along none."""
+
+    axis: int
+    size: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadValues:
+    """Digits of the thread number and of the values of one thread, the fastest first."""
+
+    threads: tuple[Step, ...]
+    values: tuple[Step, ...]
+
+    def within(self, axis: int, points: int) -> ThreadValues:
+        """The digits inside the first `points` points of an axis."""
+        found = []
+        for step in self.values:
+            size = min(step.size, points // step.stride) if step.axis == axis else step.size
+            if size > 1:
+                found.append(Step(step.axis, size, step.stride))
+        return ThreadValues(self.threads, tuple(found))
+
+    def divided(self, axis: int, by: int) -> ThreadValues:
+        """The same where `by` neighbours along an axis are one point, which all of them hold."""
+        if by == 1:
+            return self
+        threads = [part for step in self.threads for part in _divided(step, axis, by)]
+        values = [part for step in self.values for part in _divided(step, axis, by)]
+        return ThreadValues(tuple(threads), tuple(v for v in values if v.axis != NOBODY))
+
+    def text(self, shape: tuple[int, int]) -> str:
+        """The layout in a tile of two axes, as text."""
+        modes = []
+        for steps in (self.threads, self.values):
+            strides = [step.stride * (shape[0] if step.axis == 1 else 1) for step in steps]
+            modes.append(Layout(tuple(step.size for step in steps), tuple(strides)))
+        threads, values = modes
+        return str(Layout((threads.shape, values.shape), (threads.stride, values.stride)))
+
+
+def _divided(step: Step, axis: int, by: int) -> Iterator[Step]:
+    if step.axis != axis:
+        yield step
+        return
+    wide = upcast(Layout(step.size, step.stride), by)
+    if wide.size < step.size:
+        yield Step(NOBODY, step.size // wide.size, 0)
+    yield from (Step(axis, size, stride) for size, stride in wide.flat() if size > 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A register tile whose two axes are sides of a kernel."""
+
+    digits: ThreadValues
+    sides: tuple[Side, Side]
+
+
+@lru_cache(maxsize=1024)
+def thread_values(layout: str, shape: tuple[int, ...]) -> ThreadValues:
+    """The digits of a layout (thread, value) -> index in a tile of two axes, given as text."""
+    threads, values = (_steps(mode, shape) for mode in Layout.parse(layout).modes)
+    return ThreadValues(tuple(threads), tuple(_joined(values)))
+
+
+def _steps(layout: Layout, shape: Sequence[int]) -> Iterator[Step]:
+    """A layout composed with where an index of the tile lies along each of its axes."""
+    sides = [Layout(tuple(shape), strides) for strides in ((1, 0), (0, 1))]
+    for mode in layout.flat():
+        rows, columns = (composition(side, Layout(*mode)).flat() for side in sides)
+        for (size, down), (_, across) in zip(rows, columns, strict=True):
+            if size > 1:
+                yield Step(0 if down else 1 if across else NOBODY, size, down or across)
+
+
+def _joined(steps: Iterator[Step]) -> Iterator[Step]:
+    """Digits that go on where the one before ends as one."""
+    last: Step | None = None
+    for step in steps:
+        if last and (step.axis, step.stride) == (last.axis, last.size * last.stride):
+            last = Step(last.axis, last.size * step.size, last.stride)
+            continue
+        if last:
+            yield last
+        last = step
+    if last:
+        yield last
+
+
+def framed(tiles: Sequence[Placed], outer: Sequence[ThreadDigit] = ()) -> Frame:
+    """The frame in which all the tiles lie as they are. They have the same first side.
+
+    `outer` are the digits of the threads beyond those of the tiles.
+    Refusal "layouts" where threads hold other points of the first side in one than in another.
+    """
+    rows = tiles[0].sides[0]
+    registers: list[Digit] = []
+    for step, along in _merged([tile.digits.values for tile in tiles]):
+        sides = [rows] if step.axis == 0 else [tiles[number].sides[1] for number in along]
+        for one in sides:
+            registers += one.digits(step.size, step.stride)
+    threads: list[ThreadDigit] = []
+    for step, along in _merged([tile.digits.threads for tile in tiles]):
+        if step.axis == NOBODY:
+            threads.append(ThreadDigit(step.size))
+        elif step.axis == 0:
+            threads += rows.threads(step.size, step.stride)
+        else:
+            columns = [tiles[number].sides[1].threads(step.size, step.stride) for number in along]
+            threads += _together(columns)
+    every = (*threads, *outer)
+    return Frame(tuple(registers), tuple(digit for digit in every if digit.size > 1))
+
+
+def _merged(lists: Sequence[Sequence[Step]]) -> Iterator[tuple[Step, tuple[int, ...]]]:
+    """Steps of several tiles in one order, each with the tiles that it is of: steps along the first
+    side are of all of them."""
+    left = [list(steps) for steps in lists]
+    while any(left):
+        own = [number for number, steps in enumerate(left) if steps and steps[0].axis == 1]
+        if own:
+            heads = [left[number].pop(0) for number in own]
+            for head in dict.fromkeys(heads):
+                yield head, tuple(n for n, other in zip(own, heads, strict=True) if other == head)
+            continue
+        heads = [steps.pop(0) for steps in left if steps]
+        if len(set(heads)) > 1 or len(heads) < len(left):
+            raise Refusal("layouts", f"chained products lie differently in threads: {heads}")
+        yield heads[0], tuple(range(len(left)))
+
+
+def _together(columns: Sequence[Sequence[ThreadDigit]]) -> list[ThreadDigit]:
+    """Digits of the same threads, along an axis of each tile."""
+    found = []
+    for digits in zip(*columns, strict=True):
+        strides = tuple(stride for digit in digits for stride in digit.strides)
+        found.append(ThreadDigit(digits[0].size, strides))
+    return found

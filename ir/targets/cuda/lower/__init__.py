@@ -1,0 +1,1 @@
+"""The texts of kernels, by what multiplies in them."""

@@ -1,0 +1,156 @@
+"""The text of one plain kernel: its arrays, its points handed to threads or blocks, its body."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ir.plain.code import Array
+from ir.plain.pieces import parts_in
+from ir.program import Program
+from ir.targets.cuda.build.plain_step import RESIDENT, PlainStep, Settings, array_bytes
+from ir.targets.cuda.grid.merging import ARRIVALS
+from ir.targets.cuda.grid.overlap import await_kernel_before
+from ir.targets.cuda.launch import Launch, Parameter, Room
+from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.lower.plain_fold import scratch_bytes
+from ir.targets.cuda.lower.plain_text import MOST_I32, Group, PlainText
+from ir.targets.cuda.space.plain_cuts import spec_bytes
+from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.writer import Writer
+
+
+class PlainLowering:
+    """One schedule of a plain kernel on its way to text."""
+
+    def __init__(self, step: PlainStep, program: Program, settings: Settings, name: str) -> None:
+        self.step, self.program, self.name, self.w = step, program, name, Writer()
+        self.threads, self.grouped, self.team = settings.threads, settings.grouped, settings.team
+        self.grid = step.grid(self.threads, self.grouped, self.team)
+        self.early = settings.early and self.team == 1  # the driver takes one or the other
+        group = Group(self.threads, settings.run, self.team) if self.grouped else None
+        self.text = PlainText(step.plain, self.w, group)
+        self.tensors = [self.text.names[spec.name] for spec in step.plain.tensors]
+
+    def run(self) -> Launch:
+        w = self.w
+        if self.team > 1:
+            w.line(f"const i32 thread = tw_block_x() % {self.team} * {self.threads} + tw_thread();")
+            w.line(f"const i32 point = tw_block_x() / {self.team};")
+            w.line("u32 met = 0;")
+        else:
+            w.line("const i32 thread = tw_thread();")
+        shared, room = self._arrays()
+        await_kernel_before(w, self.early)
+        if self.grouped:
+            self._blocks()
+        else:
+            self._threads()
+        parts = {spec.name: spec for spec in parts_in(self.program, (self.step.plain,))}
+        names = [
+            f"{self.program.name}.{spec.name}" if spec.name in parts else spec.name
+            for spec in self.step.plain.tensors
+        ]
+        rooms = [
+            Room(f"{self.program.name}.{spec.name}", spec_bytes(spec))
+            for spec in parts.values()
+            if spec.role == "output"
+        ]
+        if room:
+            rooms.append(Room(f"{self.name}.room", room * (self.grid // self.team)))
+            names.append(rooms[-1].argument)
+        if self.team > 1:
+            rooms.append(Room(f"{self.name}.{ARRIVALS}", 4 * self.step.points, clean=True))
+            names.append(rooms[-1].argument)
+        text = f"{self._head(bool(room))} {{\n{w.text}}}\n"
+        return Launch(
+            self.name, text, self.grid, self.threads, shared, tuple(map(Parameter, names)),
+            rooms=tuple(rooms), early=self.early, cooperative=self.team > 1,
+        )  # fmt: skip
+
+    def _head(self, room: bool) -> str:
+        parameters = []
+        for spec, name in zip(self.step.plain.tensors, self.tensors, strict=True):
+            constness = "const " if spec.role == "input" else ""
+            parameters.append(f"{constness}{scalars.STORAGE[spec.dtype]}* __restrict__ {name}")
+        parameters += ["u8* room"] if room else []
+        bounds = f"__launch_bounds__({self.threads})"
+        if self.team > 1:
+            parameters.append(f"u32* {ARRIVALS}")
+            bounds = f"__launch_bounds__({self.threads}, {RESIDENT // self.threads})"
+        return f"TW_KERNEL {bounds} {self.name}({', '.join(parameters)})"
+
+    # -- memory
+
+    def _arrays(self) -> tuple[int, int]:
+        """Declare arrays that are no tensors; bytes of shared memory, and of a block's room."""
+        kernel = self.step
+        if not self.grouped:
+            for array in (*kernel.shared, *kernel.spilled, *kernel.local):
+                self._declare_local(array)
+            return 0, 0
+        if self.team > 1:
+            room = sum(map(array_bytes, (*kernel.shared, *kernel.spilled)))
+            self._declare((*kernel.shared, *kernel.spilled), f"room + (i64)point * {room}", 0)
+            for array in kernel.local:
+                self._declare_local(array)
+            return 0, room
+        start = scratch_bytes(kernel.folds, self.threads)
+        shared = self._declare(kernel.shared, "tw_shared_base()", start)
+        room = sum(map(array_bytes, kernel.spilled))
+        self._declare(kernel.spilled, f"room + (i64)tw_block_x() * {room}", 0)
+        for array in kernel.local:
+            self._declare_local(array)
+        return shared, room
+
+    def _declare(self, arrays: Sequence[Array], base: str, start: int) -> int:
+        """Arrays one behind the other; where the last one ends."""
+        for array in arrays:
+            kind, name = scalars.STORAGE[array.dtype], self.text.names[array.name]
+            self.w.line(f"{kind}* {name} = ({kind}*)({base} + {start});")
+            start += array_bytes(array)
+        return start
+
+    def _declare_local(self, array: Array) -> None:
+        kind, name = scalars.STORAGE[array.dtype], self.text.names[array.name]
+        self.w.line(f"{kind} {name}[{array.size}];")
+
+    # -- points
+
+    def _blocks(self) -> None:
+        """A block for each point, or for several, one after the other; or several for each."""
+        w, points = self.w, self.step.points
+        if self.team > 1:
+            self._point()
+            last = f"tw_count({ARRIVALS} + point) == met + {self.team - 1}"
+            w.line(f"if (tw_thread() == 0 && {last}) {ARRIVALS}[point] = 0;")
+            return
+        if self.step.folds:
+            w.line(f"const i32 lane = thread % {WARP}, warp = thread / {WARP};")
+            w.line("i32 slot = 0;" if self.threads > WARP else "")
+        if self.grid == points:
+            w.line("const i32 point = tw_block_x();")
+            self._point()
+            return
+        kind = "i32" if points + self.grid <= MOST_I32 else "i64"
+        self.text.begin_again()
+        with w.block(f"for ({kind} point = tw_block_x(); point < {points}; point += {self.grid})"):
+            self._point()
+
+    def _threads(self) -> None:
+        """A thread for each point, or for several."""
+        points, together = self.step.points, self.grid * self.threads
+        kind = "i32" if points + together <= MOST_I32 else "i64"
+        start = f"tw_block_x() * {self.threads} + thread"
+        start = f"(i64){start}" if kind == "i64" else start
+        if together >= points:
+            self.w.line(f"const {kind} point = {start};")
+            with self.w.block(f"if (point < {points})"):
+                self._point()
+            return
+        head = f"for ({kind} point = {start}; point < {points}; point += {together})"
+        with self.w.block(head):
+            self._point()
+
+    def _point(self) -> None:
+        self.text.coordinates(self.step.plain.points, "point")
+        self.text.run(self.step.plain.body)

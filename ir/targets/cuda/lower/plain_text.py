@@ -1,0 +1,255 @@
+"""Statements of a plain kernel as text: of a thread that has a point to itself, or of a group.
+
+A group's threads run alike what stands outside `Spread`. There one thread writes for all, and they
+meet wherever one could still read what another one writes. Folds that threads can share are
+written by `plain_fold`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+
+from ir.plain.accesses import arrays_in, every, nested, scalars_of
+from ir.plain.code import (
+    THREAD,
+    Accumulate,
+    Assign,
+    Combine,
+    If,
+    Let,
+    Loop,
+    Name,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Statement,
+    Write,
+)
+from ir.plain.scalars import merged
+from ir.targets.cuda.build.plain_shape import changing, folds_of
+from ir.targets.cuda.grid.merging import ARRIVALS
+from ir.targets.cuda.lower.plain_fold import SharedFold
+from ir.targets.cuda.lower.plain_scalars import Names, PlainScalars
+from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.writer import Writer
+
+MOST_I32 = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The threads that share a point, how many neighbours along a fold each of them takes, and of
+    how many blocks they are."""
+
+    block: int
+    run: int
+    team: int = 1
+
+    @property
+    def threads(self) -> int:
+        return self.block * self.team
+
+
+class PlainText:
+    """Writes a kernel's body; `group` is None where every thread has points of its own."""
+
+    def __init__(self, kernel: PlainKernel, w: Writer, group: Group | None) -> None:
+        self.kernel, self.w, self.group = kernel, w, group
+        self.names = Names()
+        self.scalars = PlainScalars(kernel.arrays, self.names)
+        self.own = frozenset(a.name for a in kernel.arrays if a.place == THREAD)
+        self.changing = changing(kernel.body) - self.own
+        self.folds = folds_of(kernel) if group else ()
+        self.late = False  # whether a thread may still be at what another one would overwrite
+
+    def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:
+        """Write a block. `together`: by all threads of a group alike, as a kernel's body is."""
+        together = self.group is not None if together is None else together
+        for statement in statements:
+            self._statement(statement, together)
+
+    def _statement(self, statement: Statement, together: bool) -> None:
+        if together and self.changing & set(arrays_in(scalars_of(statement))):
+            self.late = True
+        match statement:
+            case Let():
+                text = self.scalars.given(statement.value, statement.name.dtype)
+                self.declare(statement.name, text)
+            case Assign():
+                text = self.scalars.given(statement.value, statement.name.dtype)
+                self.w.line(f"{self.names[statement.name.name]} = {text};")
+            case Write():
+                self._write(statement, together)
+            case Combine():
+                self._combine(statement, together)
+            case If():
+                self._if(statement, together)
+            case Loop():
+                with self._loop(statement, together):
+                    self.run(statement.body, together)
+            case Spread():
+                self._spread(statement, together)
+            case Accumulate():
+                self._fold(statement, together)
+
+    def declare(self, name: Name, text: str, constant: bool = False) -> None:
+        kind = scalars.register_type(name.dtype)
+        self.w.line(f"{'const ' * constant}{kind} {self.names[name.name]} = {text};")
+
+    def fresh(self, stem: str, like: Sequence[Name]) -> list[Name]:
+        """New variables of the same types."""
+        return [Name(self.names.new(stem), name.dtype) for name in like]
+
+    # -- meetings
+
+    def meet(self) -> None:
+        """All threads have come here; what each wrote is there for the others."""
+        self.w.line("tw_sync();")
+        if self.group and self.group.team > 1:
+            place = f"{ARRIVALS} + point"
+            with self.w.block("if (tw_thread() == 0)"):
+                self.w.line(f"met += {self.group.team};")
+                self.w.line(f"tw_count({place});")
+                self.w.line(f"tw_await({place}, met);")
+            self.w.line("tw_sync();")
+        self.late = False
+
+    def meet_if_late(self) -> None:
+        if self.late:
+            self.meet()
+
+    def begin_again(self) -> None:
+        """What is written next runs several times."""
+        self.late = self.group is not None and self._goes_late(self.kernel.body)
+
+    def _goes_late(self, statements: Sequence[Statement]) -> bool:
+        """Whether the end of a loop's body may leave threads behind at its beginning."""
+        found = [s for s in every(statements) if self.changing & set(arrays_in(scalars_of(s)))]
+        return bool(found) or any(isinstance(s, Write) for s in every(statements))
+
+    # -- statements
+
+    def _write(self, write: Write, together: bool) -> None:
+        place = f"{self.names[write.array]}[{self.scalars.text(write.index)}]"
+        value = self.scalars.stored(write.array, write.value)
+        if not together or write.array in self.own:
+            self.w.line(f"{place} = {value};")
+            return
+        if write.array not in self.changing:
+            self.w.line(f"if (thread == 0) {place} = {value};")
+            self.late = True
+            return
+        with self.w.block(""):
+            storage = scalars.STORAGE[self.scalars.dtypes[write.array]]
+            here, found = self.names.fresh("here"), self.names.fresh("value")
+            self.w.line(f"const i64 {here} = {self.scalars.text(write.index)};")
+            self.w.line(f"const {storage} {found} = {value};")
+            self.meet_if_late()
+            self.w.line(f"if (thread == 0) {self.names[write.array]}[{here}] = {found};")
+            self.meet()
+
+    def _combine(self, combine: Combine, together: bool) -> None:
+        place = f"&{self.names[combine.array]}[{self.scalars.text(combine.index)}]"
+        value = self.scalars.stored(combine.array, combine.value)
+        one = "if (thread == 0) " if together else ""
+        dtype = self.scalars.dtypes[combine.array]
+        self.w.line(f"{one}tw_combine_{combine.kind}_{dtype}({place}, {value});")
+
+    def _if(self, statement: If, together: bool) -> None:
+        late = self.late
+        with self.w.block(f"if ({self.scalars.text(statement.condition)})"):
+            self.run(statement.body, together)
+        behind, self.late = self.late, late
+        if statement.other:
+            with self.w.block("else"):
+                self.run(statement.other, together)
+        self.late = self.late or behind
+
+    @contextmanager
+    def _loop(self, loop: Loop | Accumulate, together: bool) -> Iterator[None]:
+        """Iterations one after the other."""
+        if together and any(self._goes_late(block) for block in nested(loop)):
+            self.late = True
+        name = self.names[loop.variable.name]
+        last = loop.extent - 1
+        head = f"for (i64 {name} = 0; {name} < {loop.extent}; {name}++)"
+        if loop.backward:
+            head = f"for (i64 {name} = {last}; {name} >= 0; {name}--)"
+        with self.w.block(head):
+            yield
+
+    def _spread(self, spread: Spread, together: bool) -> None:
+        total = prod(extent for _, extent in spread.variables)
+        if together:
+            self.meet_if_late()
+        step = self.names.fresh("at")
+        threads = self.group.threads if together and self.group else 1
+        kind = "i32" if total + threads <= MOST_I32 else "i64"
+        start = "thread" if together else "0"
+        head = f"for ({kind} {step} = {start}; {step} < {total}; {step} += {threads})"
+        with self.w.block(head):
+            self.coordinates(spread.variables, step)
+            self.run(spread.body, False)
+        if together:
+            self.meet()
+
+    def coordinates(self, variables: Sequence[tuple[Name, int]], number: str) -> None:
+        """Declare the coordinates of a flattened point, the last one fastest."""
+        inner = prod(extent for _, extent in variables)
+        for place, (name, extent) in enumerate(variables):
+            inner //= extent
+            rest = f"{number} / {inner}" if inner > 1 else number
+            if extent == 1:
+                rest = "0"
+            elif place:
+                rest = f"({rest}) % {extent}" if inner > 1 else f"{number} % {extent}"
+            self.w.line(f"const i64 {self.names[name.name]} = {rest};")
+
+    def _fold(self, fold: Accumulate, together: bool) -> None:
+        for state in fold.states:
+            self.declare(state, scalars.literal(0, state.dtype))
+        if together and self.group and any(fold is one for one in self.folds):
+            SharedFold(self, fold, self.group.threads, self.group.run).write()
+            return
+        first = fold.extent - 1 if fold.backward else 0
+        with self._loop(fold, together):
+            self.run(fold.body, together)
+            if together and self.changing & set(arrays_in(fold.values)):
+                self.late = True
+            values = self.values(fold)
+            at = self.names[fold.variable.name]
+            with self.w.block(f"if ({at} == {first})"):
+                self.assign(fold.states, values)
+            with self.w.block("else"):
+                self.merge(fold, fold.states, fold.states, values)
+            self.run(fold.keep, together)
+
+    # -- states of a fold
+
+    def values(self, fold: Accumulate) -> list[Name]:
+        """Declare what an iteration brings to a fold."""
+        found = self.fresh("x", fold.states)
+        for name, value in zip(found, fold.values, strict=True):
+            self.declare(name, self.scalars.given(value, name.dtype), constant=True)
+        return found
+
+    def assign(self, targets: Sequence[Name], values: Sequence[Scalar]) -> None:
+        for target, value in zip(targets, values, strict=True):
+            text = self.scalars.given(value, target.dtype)
+            self.w.line(f"{self.names[target.name]} = {text};")
+
+    def merge(
+        self, fold: Accumulate, targets: Sequence[Name], left: Sequence[Name],
+        right: Sequence[Name],
+    ) -> None:  # fmt: skip
+        """Targets become what comes before and what comes after together."""
+        found = merged(fold.merge, left, right)
+        if len(found) > 1:  # one may be read for the next after it is written
+            held = self.fresh("m", targets)
+            for name, value in zip(held, found, strict=True):
+                self.declare(name, self.scalars.given(value, name.dtype), constant=True)
+            found = list(held)
+        self.assign(targets, found)

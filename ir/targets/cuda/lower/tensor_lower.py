@@ -1,0 +1,447 @@
+"""Text of a kernel on tensor cores: a producer that copies tiles, consumers that multiply them.
+
+Persistent and warp-specialised: the producer walks the same tiles and blocks as the consumers and
+keeps rings of slots full by TMA; consumers wait, multiply by wgmma, release, and write the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from math import prod
+
+from ir.program import Program
+from ir.targets.cuda.build.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
+from ir.targets.cuda.build.tensor_rings import HELD
+from ir.targets.cuda.grid.merging import Meeting
+from ir.targets.cuda.grid.multicast import first_block, first_line, peer_mask, peer_rank
+from ir.targets.cuda.grid.overlap import await_kernel_before
+from ir.targets.cuda.grid.tensor_exchange import Exchange
+from ir.targets.cuda.grid.tensor_grid import TensorGrid
+from ir.targets.cuda.grid.tensor_merge import hand_over_of, meeting_of, rooms_of
+from ir.targets.cuda.launch import Launch, Parameter
+from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.layouts.operands import OperandTile
+from ir.targets.cuda.lower.tensor_ahead import ask_ahead
+from ir.targets.cuda.lower.tensor_consumer import TensorBody, TensorEvaluator
+from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.bounds import blocks_along, loop_bounds
+from ir.targets.cuda.text.evaluate import Evaluator
+from ir.targets.cuda.text.lookups import declare_lookups, looks_along
+from ir.targets.cuda.text.naming import text_name
+from ir.targets.cuda.text.passes import find_passes
+from ir.targets.cuda.text.registers import Team
+from ir.targets.cuda.text.writer import Writer
+
+TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
+ORDER_BARRIER = 9
+
+
+class TensorLowering:
+    """Lowers one plan."""
+
+    def __init__(self, plan: Plan, program: Program, name: str) -> None:
+        self.plan, self.program, self.name = plan, program, name
+        self.looped = frozenset(plan.roles.walked)
+        self.passes = find_passes(program, self.looped, frozenset(plan.roles.folded))
+        self.maps: dict[str, Parameter] = {}
+        self.uses: list[list[Ring]] = [[] for _ in self.passes.passes]
+        self.grid = TensorGrid(plan, program.axes, name)
+        self.stream = self.grid.stream
+
+    def run(self) -> Launch:
+        consumer = self._consumer()
+        producer = self._producer()
+        w = Writer()
+        self._prologue(w)
+        with w.block("if (group == 0)"):
+            w.lines += producer.lines
+        with w.block("else"):
+            w.lines += consumer.lines
+        if self.plan.cluster_blocks > 1:
+            w.line("tw_cluster_sync();")
+        tensors = [s for s in self.program.tensors if self._pointed(text_name(s.name), w.text)]
+        parameters = [*self.maps.values(), *(Parameter(spec.name) for spec in tensors)]
+        words = [f"const __grid_constant__ tw_tensor_map {name}" for name in self.maps]
+        for spec in tensors:
+            constness = "const " if spec.role == "input" else ""
+            storage = scalars.STORAGE[spec.dtype]
+            words.append(f"{constness}{storage}* __restrict__ {text_name(spec.name)}")
+        places = self.grid.total() // self.plan.parts * self.plan.cluster_size
+        rooms = rooms_of(self.plan, self.grid.blocks() if self.stream else places, self.name)
+        parameters += [Parameter(room.argument) for room in rooms]
+        words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
+        cluster = self.plan.cluster_blocks
+        extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
+        bounds = f"__launch_bounds__({self.plan.threads}, 1)"
+        head = f"TW_KERNEL {bounds} {extra}{self.name}({', '.join(words)})"
+        table = f"static __device__ const u32 {self.name}_order[] = {{{self.grid.order}}};\n"
+        text = f"{table if self.grid.order else ''}{head} {{\n{w.text}}}\n"
+        return Launch(
+            self.name,
+            text,
+            self.grid.blocks(),
+            self.plan.threads,
+            self.shared,
+            tuple(parameters),
+            cluster,
+            rooms=rooms,
+            early=self.plan.early,
+        )
+
+    def _pointed(self, tensor: str, text: str) -> bool:
+        """Whether the text reads or writes a tensor through its pointer."""
+        return f"= {tensor};" in text or f"= {tensor} +" in text or f"{tensor}[" in text
+
+    # -- tiles of the grid
+
+    def meeting(self) -> Meeting:
+        """Where the parts of the present tile meet."""
+        size = self.plan.cluster_size
+        if self.stream is not None:
+            return hand_over_of(
+                self.plan, self.stream, self.whole, self.first_block, self._team_sync()
+            )
+        tile = f"({self.whole} * {size} + rank)" if size > 1 else self.whole
+        return meeting_of(self.plan, tile, self.part, self._team_sync())
+
+    # -- what both roles share
+
+    def _prologue(self, w: Writer) -> None:
+        plan = self.plan
+        w.line("const u32 smem = tw_shared_address(tw_shared_base());")
+        w.line(f"const i32 group = tw_uniform(tw_thread() / {GROUP});")
+        if plan.exchanges:
+            Exchange(plan).declare_part(w)
+        elif plan.cluster_size > 1:
+            w.line("const i32 rank = tw_cluster_rank();")
+        with w.block("if (tw_thread() == 0)"):
+            for name in self.maps:
+                w.line(f"tw_prefetch_map(&{name});")
+            groups = plan.consumers if plan.cooperative else 1
+            readers = groups * plan.cluster_size * plan.releases
+            for ring in plan.rings:
+                with w.block(f"for (i32 slot = 0; slot < {ring.stages}; slot++)"):
+                    w.line(f"tw_barrier_init({self.full(ring, 'slot')}, 1);")
+                    w.line(f"tw_barrier_init({self.empty(ring, 'slot')}, {readers});")
+            if plan.exchanges:
+                Exchange(plan).make_barriers(w)
+            w.line("tw_fence_barrier_init();")
+        w.line("tw_cluster_sync();" if plan.cluster_blocks > 1 else "tw_sync();")
+
+    def _ring_start(self, ring: Ring) -> int:
+        at = self.plan.offsets["barriers"]
+        for other in self.plan.rings:
+            if other is ring:
+                break
+            at += 16 * other.stages
+        return at
+
+    def full(self, ring: Ring, stage: str) -> str:
+        return f"smem + {self._ring_start(ring)} + 8 * {stage}"
+
+    def empty(self, ring: Ring, stage: str) -> str:
+        return f"smem + {self._ring_start(ring) + 8 * ring.stages} + 8 * {stage}"
+
+    def slot(self, ring: Ring, operand: OperandTile, stage: str) -> str:
+        at = self.plan.offsets[f"{ring.name}.{operand.position}"]
+        if ring.stages == 1:
+            return f"smem + {at}"
+        return f"smem + {at} + {stage} * {operand.pitch}"
+
+    def first_and_step(self) -> tuple[str, str]:
+        """This cluster's first tile, and the way to its next."""
+        size = self.plan.cluster_blocks
+        if size == 1:
+            return "tw_block_x()", "tw_grid_x()"
+        return f"tw_block_x() / {size}", f"tw_grid_x() / {size}"
+
+    @contextmanager
+    def tiles(self, w: Writer, evaluator: Evaluator) -> Iterator[None]:
+        """The loop over this cluster's tiles, with their origins declared."""
+        if not self.plan.cooperative:
+            w.line("i32 turn = -1;")
+        if self.stream is not None:
+            turns, cluster = not self.plan.cooperative, self.first_and_step()[0]
+            pieces = self.stream.pieces(w, cluster, turns)
+            with pieces as (self.whole, self.first_block):
+                evaluator.origins |= self.grid.decode(w, self.whole)
+                evaluator.looped, self.walk_from = self.looped, "0"
+                yield
+            return
+        total = self.grid.total()
+        start, step = self.first_and_step()
+        tile = w.name("tile")
+        with w.block(f"for (i32 {tile} = {start}; {tile} < {total}; {tile} += {step})"):
+            if not self.plan.cooperative:
+                w.line(f"const bool more = {tile} + {step} < {total};")
+            self.enter(w, evaluator, tile)
+            yield
+
+    def enter(self, w: Writer, evaluator: Evaluator, tile: str) -> None:
+        """Declare the origins of a tile and the blocks of its walk."""
+        self.whole, self.part = tile, "0"
+        if self.plan.exchanges:
+            self.part = "own_part"
+        elif self.plan.parts > 1:
+            self.whole, self.part = w.name("whole"), w.name("part")
+            w.line(f"const i32 {self.whole} = {tile} / {self.plan.parts};")
+            w.line(f"const i32 {self.part} = {tile} % {self.plan.parts};")
+        evaluator.origins |= self.grid.decode(w, self.whole)
+        self._walk_bounds(w, evaluator)
+
+    def _walk_bounds(self, w: Writer, evaluator: Evaluator) -> None:
+        """Declare the number of blocks to walk, and where a narrowed walk begins."""
+        walked, axes = self.plan.roles.walked, self.program.axes
+        if len(walked) > 1:
+            count = prod(-(-axes[axis] // self.plan.tiles[axis]) for axis in walked)
+            evaluator.looped = self.looped
+            self._declare_blocks(w, blocks_along(evaluator, walked) or str(count))
+            return
+        axis = walked[0]
+        tile = self.plan.tiles[axis]
+        evaluator.looped = self.looped
+        low, high = loop_bounds(evaluator, axis)
+        self.walk_from = "0"
+        if low != "0":
+            self.walk_from = f"{axis}_from"
+            w.line(f"const i32 {self.walk_from} = {low};")
+        self._declare_blocks(w, f"(max({high} - {self.walk_from}, 0) + {tile - 1}) / {tile}")
+
+    def _declare_blocks(self, w: Writer, blocks: str) -> None:
+        """The blocks that are walked, all of them or this part's share."""
+        if self.plan.parts == 1:
+            w.line(f"const i32 blocks = {blocks};")
+            return
+        every, self.first_block = w.name("all_blocks"), w.name("first_block")
+        w.line(f"const i32 {every} = {blocks};")
+        if self.plan.exchanges:  # neighbours read neighbouring blocks, at about the same time
+            last = self.plan.parts - 1
+            w.line(f"const i32 blocks = ({every} - {self.part} + {last}) / {self.plan.parts};")
+            return
+        share = f"{every} * {{}} / {self.plan.parts}"
+        w.line(f"const i32 {self.first_block} = {share.format(self.part)};")
+        end = share.format(f"({self.part} + 1)")
+        w.line(f"const i32 blocks = {end} - {self.first_block};")
+
+    def walk_origins(self, w: Writer, block: str) -> dict[str, str]:
+        """Origins along the walked axes of one block."""
+        walked, axes = self.plan.roles.walked, self.program.axes
+        if self.plan.exchanges:
+            block = f"(({block}) * {self.plan.parts} + {self.part})"
+        elif self.plan.shared_sums:
+            block = f"({self.first_block} + {block})"
+        if len(walked) == 1:
+            axis = walked[0]
+            name = w.name(f"{axis}_at")
+            start = "" if self.walk_from == "0" else f"{self.walk_from} + "
+            w.line(f"const i32 {name} = {start}{block} * {self.plan.tiles[axis]};")
+            return {axis: name}
+        origins, rest = {}, block
+        for axis in reversed(walked):
+            count = -(-axes[axis] // self.plan.tiles[axis])
+            name = w.name(f"{axis}_at")
+            w.line(f"const i32 {name} = ({rest}) % {count} * {self.plan.tiles[axis]};")
+            rest = f"({rest}) / {count}"
+            origins[axis] = name
+        return origins
+
+    def present(self, ring: Ring) -> str:
+        """The slot that is used, as text."""
+        return f"{ring.name}_slot" if ring.stages > 1 else "0"
+
+    def state(self, w: Writer) -> None:
+        for ring in self.plan.rings:
+            w.line(f"i32 {ring.name}_slot = 0; u32 {ring.name}_phase = 0;")
+
+    def advance_ring(self, w: Writer, ring: Ring) -> None:
+        if ring.stages == 1:
+            w.line(f"{ring.name}_phase ^= 1;")
+            return
+        with w.block(f"if (++{ring.name}_slot == {ring.stages})"):
+            w.line(f"{ring.name}_slot = 0; {ring.name}_phase ^= 1;")
+
+    # -- the producer
+
+    def _producer(self) -> Writer:
+        w, plan = Writer(2), self.plan
+        down, _ = REGISTER_SPLITS[plan.registers]
+        if down:
+            w.line(f"tw_registers_down<{down}>();")
+        evaluator = self._evaluator(w)
+        with w.block("if (tw_thread() == 0)"):
+            self.state(w)
+            if any(plan.passing(operand) for ring in plan.rings for operand in ring.operands):
+                w.line("const u64 passing = tw_evict_first();")
+            if plan.prefetch:
+                ask_ahead(self, w, evaluator)
+            await_kernel_before(w, plan.early)
+            with self.tiles(w, evaluator):
+                copied = [operand for ring in plan.rings for operand in ring.operands]
+                origins = evaluator.origins
+                fixed = [one for one in copied if not looks_along(self.program, one, self.looped)]
+                origins |= declare_lookups(w, self.program, fixed, origins)
+                held = [ring for ring in plan.rings if ring.name == HELD]
+                for ring in held:
+                    self._fill(w, ring, evaluator.origins)
+                for rings in self.uses:
+                    if not rings:
+                        continue
+                    with w.block("for (i32 block = 0; block < blocks; block++)"):
+                        origins = evaluator.origins | self.walk_origins(w, "block")
+                        read = [operand for ring in rings for operand in ring.operands]
+                        read = [operand for operand in read if operand not in fixed]
+                        origins |= declare_lookups(w, self.program, read, origins)
+                        for ring in rings:
+                            self._fill(w, ring, origins)
+        return w
+
+    def _fill(self, w: Writer, ring: Ring, origins: Mapping[str, str]) -> None:
+        """Wait for a slot, expect its bytes, start the copies."""
+        stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
+        cluster = "_cluster" if self.plan.cluster_size > 1 else ""
+        w.line(f"tw_barrier_wait{cluster}({self.empty(ring, stage)}, {phase} ^ 1);")
+        w.line(f"tw_barrier_expect({self.full(ring, stage)}, {ring.slot_bytes});")
+        for operand in ring.operands:
+            self._copy(w, ring, operand, origins)
+        self.advance_ring(w, ring)
+
+    def _copy(
+        self, w: Writer, ring: Ring, operand: OperandTile, origins: Mapping[str, str]
+    ) -> None:
+        plan, stage = self.plan, f"{ring.name}_slot"
+        peers = plan.peers(operand)
+        place = ""
+        if peers > 1:
+            place = f" + {peer_rank(plan, operand)} * {operand.panel_bytes // peers}"
+        for panel, (name, where) in enumerate(self.boxes(operand, origins)):
+            address = f"{self.slot(ring, operand, stage)}{place}"
+            if panel:
+                address += f" + {panel * operand.panel_bytes}"
+            form, words = self._form(operand, peers)
+            arguments = [address, f"&{name}", self.full(ring, stage), *words, *where]
+            w.line(f"tw_tma_load_{len(where)}d{form}({', '.join(arguments)});")
+
+    def boxes(
+        self, operand: OperandTile, origins: Mapping[str, str]
+    ) -> Iterator[tuple[str, list[str]]]:
+        """Tensor map and coordinates of this block's share of every panel of a tile."""
+        parameter = operand.parameter(self.plan.peers(operand), self.plan.promotion)
+        name = self.map_name(operand.spec.name, parameter)
+        for panel in range(operand.panels):
+            yield name, operand.coordinates(origins, panel, first_line(self.plan, operand))
+
+    def _form(self, operand: OperandTile, peers: int) -> tuple[str, list[str]]:
+        """The end of the wrapper's name that copies an operand, and what it takes more."""
+        form, words = "", []
+        if peers > 1:
+            form, words = "_multicast", [peer_mask(self.plan, operand)]
+        if self.plan.passing(operand):
+            form, words = f"{form}_hint", [*words, "passing"]
+        return form, words
+
+    def map_name(self, tensor: str, parameter: Parameter) -> str:
+        """The kernel's parameter for a tensor map; equal maps are passed once."""
+        for name, known in self.maps.items():
+            if known == parameter:
+                return name
+        name = f"{tensor}_map"
+        if name in self.maps:
+            name = f"{name}_{len(self.maps)}"
+        self.maps[name] = parameter
+        return name
+
+    # -- the consumers
+
+    def _evaluator(self, w: Writer) -> TensorEvaluator:
+        plan = self.plan
+        team = Team("thread", plan.frame.team, self._team_sync(), self._scratch())
+        return TensorEvaluator(self, w, team)
+
+    def _team_sync(self) -> str:
+        if self.plan.cooperative:
+            return f"tw_group_sync({TEAM_BARRIER}, {GROUP * self.plan.consumers});"
+        return f"tw_group_sync({TEAM_BARRIER} + member, {GROUP});"
+
+    def _scratch(self) -> str:
+        at = self.plan.offsets["scratch"]
+        if self.plan.cooperative:
+            return f"tw_shared_base() + {at}"
+        return f"tw_shared_base() + {at} + member * SCRATCH_BYTES"
+
+    def _consumer(self) -> Writer:
+        w, plan = Writer(2), self.plan
+        _, up = REGISTER_SPLITS[plan.registers]
+        if up:
+            w.line(f"tw_registers_up<{up}>();")
+        w.line("const i32 member = group - 1;")
+        w.line(f"const i32 thread = tw_thread() - {GROUP}{'' if plan.cooperative else ' * group'};")
+        w.line(f"const i32 lane = thread % {GROUP};")
+        evaluator = self._evaluator(w)
+        evaluator.declare_threads()
+        self.state(w)
+        await_kernel_before(w, plan.early)
+        if plan.epilogue == "tma" and plan.epilogue_slots > 1:
+            w.line("u32 store_turn = 0;")
+        if plan.exchanges:
+            w.line("u32 exchange_phase = 0;")
+        body = TensorBody(self, evaluator)
+        with self.tiles(w, evaluator):
+            if not plan.cooperative:
+                self._skip_others(w)
+                self._take_turn(w)
+            for ring in plan.rings:
+                if ring.name == HELD:
+                    slot = self.present(ring)
+                    w.line(f"tw_barrier_wait({self.full(ring, slot)}, held_phase);")
+            body.emit(lambda number: body.walk(number))
+        if body.store_used:
+            with w.block("if (lane == 0)"):
+                w.line("tw_store_wait<0>();")
+        self.shared = plan.offsets["scratch"] + plan.scratch_bytes(evaluator.scratch_registers)
+        own = evaluator.scratch_registers * plan.frame.team * 8
+        w.lines = [line.replace("SCRATCH_BYTES", str(own)) for line in w.lines]
+        for ring in plan.rings:
+            many = sum(used.count(ring) for used in self.uses)
+            w.lines = [line.replace(f"USES_{ring.name}", str(many)) for line in w.lines]
+        return w
+
+    def _skip_others(self, w: Writer) -> None:
+        """Tiles go round the consumers; the rings move on by what the others use."""
+        with w.block(f"if (++turn % {self.plan.consumers} != member)"):
+            for ring in self.plan.rings:
+                many = "1" if ring.name == HELD else f"blocks * {self._passes_using(ring)}"
+                w.line(f"{ring.name}_slot += {many};")
+                w.line(f"{ring.name}_phase ^= ({ring.name}_slot / {ring.stages}) & 1;")
+                w.line(f"{ring.name}_slot %= {ring.stages};")
+            w.line("continue;")
+
+    def _take_turn(self, w: Writer) -> None:
+        """Wait until the consumer before has read its last block.
+
+        Parities tell only neighbouring uses of a slot apart, so blocks are waited for in order.
+        """
+        with w.block("if (turn > 0)"):
+            w.line(f"tw_group_sync({ORDER_BARRIER} + member, {2 * GROUP});")
+
+    def pass_turn(self, w: Writer) -> None:
+        with w.block("if (more)"):
+            following = f"(member + 1) % {self.plan.consumers}"
+            w.line(f"tw_group_arrive({ORDER_BARRIER} + {following}, {2 * GROUP});")
+
+    def _passes_using(self, ring: Ring) -> str:
+        return f"USES_{ring.name}"
+
+    def release(self, w: Writer, ring: Ring, stage: str) -> None:
+        """Tell the producers that fill it that this group is done with a slot.
+
+        Where threads read tiles themselves, every warp tells it for itself.
+        """
+        size = self.plan.cluster_size
+        lane = "lane" if self.plan.releases == 1 else f"lane % {WARP}"
+        if size == 1:
+            w.line(f"if ({lane} == 0) tw_barrier_arrive({self.empty(ring, stage)});")
+        else:
+            first = f" + {first_block(self.plan)}" if self.plan.exchanges else ""
+            target = f"{self.empty(ring, stage)}, {lane}{first}"
+            w.line(f"if ({lane} < {size}) tw_barrier_arrive_at({target});")

@@ -1,0 +1,1 @@
+"""Facts of cards and of their instructions, as rows of data."""

@@ -1,0 +1,1 @@
+"""Schedules to start from."""

@@ -1,0 +1,236 @@
+"""Schedules to start from: tiles and rings that do well on many shapes, fitted to a program."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from ir.schedule import Value
+from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.build.products import volume
+from ir.targets.cuda.build.tensor_plan import LINE, ROWS, fixed_tiles
+from ir.targets.cuda.build.tensor_rings import HELD, extra_names
+from ir.targets.cuda.seeds.tensor_waves import Grid, best_tiles
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.space.tensor import TensorKernel
+
+WIDE = 256  # points that a chain holds of each row, beyond which blocks of few keys fit
+IN_EVERY_ORDER = 12  # seeds of computed operands, the first ones, that are tried in every order
+RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
+
+
+class Seeds:
+    """Seeds of one kernel; what does not fit is repaired or left out by the space."""
+
+    def __init__(self, kernel: TensorKernel) -> None:
+        self.kernel = kernel
+
+    def all(self) -> list[dict[str, Value]]:
+        """Configurations that do well on many shapes, fitted to this program."""
+        if self.kernel.roles.inner:
+            shapes: tuple[tuple[int, int, int], ...] = (
+                (128, 2, 128), (128, 2, 176), (128, 2, 64), (192, 3, 128), (64, 1, 64),
+                (192, 3, 64),
+            )  # fmt: skip
+            held = {frozenset(product.over): product.over for product in self.kernel.roles.inner}
+            if sum(volume(self.kernel.program, over) for over in held.values()) > WIDE:
+                shapes = ((64, 1, 32), (64, 1, 16), (128, 2, 16), *shapes)
+            elif len(held) > 1:
+                shapes = ((128, 2, 96), *shapes)
+            rows = [self._chained(*shape) for shape in shapes]
+            rows = [values | order for values in rows for order in self._orders()]
+            rows += [values | more for values in rows[:2] for more in self._rings()]
+        elif self.kernel.roles.computed:
+            rows = self._computed()
+            first = [values | order for values in rows[:IN_EVERY_ORDER] for order in self._orders()]
+            rows = first + rows[IN_EVERY_ORDER:]
+        else:
+            rows = [
+                self.plain(128, 256, 2, 4, "1x1", "rows8"),
+                self.plain(128, 256, 2, 4, "2x1", "rows8"),
+                self.plain(256, 128, 2, 4, "1x2", "columns8"),
+                *self._waves(False),
+                *self._waves(True),
+                self.plain(128, 128, 2, 6, "1x1", "rows8", partition="whole"),
+                self.plain(128, 128, 2, 6, "1x1", "columns8", partition="whole"),
+                self.plain(128, 192, 2, 4, "2x1", "rows8", partition="whole"),
+                self.plain(256, 128, 2, 4, "1x1", "columns8"),
+                self.plain(128, 192, 2, 4, "1x1", "rows8"),
+                self.plain(128, 128, 2, 5, "1x1", "rows8"),
+                self.plain(128, 128, 2, 5, "2x1", "rows8", partition="whole"),
+                self.plain(64, 256, 1, 5, "1x1", "rows"),
+                self.plain(64, 64, 1, 10, "1x1", "rows"),
+                self.plain(64, 64, 1, 6, "1x1", "rows", lines=2),
+                self.plain(64, 128, 1, 7, "1x1", "rows"),
+                self.plain(64, 128, 1, 9, "2x1", "rows"),
+                self.plain(64, 128, 1, 4, "2x1", "rows", lines=2),
+                self.plain(128, 64, 2, 8, "1x2", "rows"),
+                self.plain(64, 32, 1, 12, "1x1", "rows"),
+                self.plain(128, 128, 1, 4, "1x1", "columns"),
+                self.plain(64, 16, 1, 12, "1x1", "rows"),
+                self.plain(64, 8, 1, 12, "1x1", "rows"),
+                self.plain(128, 256, 2, 4, "2x1", "patch16x8"),
+                self.plain(256, 128, 2, 4, "1x1", "patch8x16"),
+            ]
+            if self.kernel.turned is not None:
+                rows += [
+                    self.plain(64, n, 1, 12 // lines, "1x1", "rows", True, lines=lines)
+                    for n in (8, 16, 32, 64)
+                    for lines in (1, 2, 4)
+                ]
+                rows += [
+                    self.plain(64, n, 1, 8, cluster, "rows", True)
+                    for n in (64, 128)
+                    for cluster in ("1x1", "2x1", "4x1")
+                ]
+            if self.kernel.roles.folded:
+                rows = self._folded(rows)
+        return [row for row in rows if row]
+
+    def _folded(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Tiles are narrower than others', so what blocks share counts more; in every order."""
+        shared = [self.plain(128, 128, 2, 6, c, "rows8") for c in ("2x1", "1x2", "2x2")]
+        shared += [self.plain(256, 128, 2, 4, c, "columns8") for c in ("2x1", "1x2")]
+        return [values | order for values in shared + rows for order in self._orders()]
+
+    def _waves(self, swap: bool) -> list[dict[str, Value]]:
+        """Tiles that fill whole waves of this card's processors, where the usual ones do not."""
+        roles = self.kernel.turned if swap else self.kernel.roles
+        if roles is None or len(roles.rows) > 1 or len(roles.columns) > 1:
+            return []
+        volumes = (roles.rows, roles.columns, roles.walked, roles.batch)
+        rows, columns, depth, batches = (volume(self.kernel.program, axes) for axes in volumes)
+        grid = Grid(rows, columns, depth, batches, len(roles.outer), self.kernel.size)
+        sms = int(self.kernel.hardware["sms"])
+        found = []
+        for partition in ("whole", "rows"):
+            for tile in best_tiles(grid, sms, whole=partition == "whole"):
+                wide = tile.columns * grid.products
+                clusters = ("1x1", "2x1") if tile.columns % 16 == 0 else ("1x1",)
+                found += [
+                    self.plain(
+                        tile.rows, wide, tile.consumers, 6, cluster, "rows8", swap, partition
+                    )
+                    for cluster in clusters
+                ]
+        return found
+
+    def _computed(self) -> list[dict[str, Value]]:
+        """Rows are what is computed, so few columns are few points of the other operand.
+
+        Wide tiles compute a row once for many columns; narrow ones, several to a processor, hide
+        in each other what they wait for.
+        """
+        axes = self.kernel.program.axes
+        columns = prod(axes[axis] for axis in self.kernel.roles.columns)
+        found = []
+        for wide in sorted({min(-(-columns // 8) * 8, most) for most in (32, 64, 128)}):
+            found += [
+                self.plain(64, wide, 1, 12 // lines, "1x1", "rows", lines=lines)
+                for lines in (2, 1, 4)
+            ]
+            found.append(self.plain(128, wide, 2, 8, "1x1", "rows"))
+            found.append(self.plain(128, wide, 2, 4, "1x1", "rows", lines=2))
+            found.append(self.plain(128, wide, 1, 6, "1x1", "rows"))
+        every, read = self.kernel.name("processors"), self.kernel.name("read")
+        found += [{**one, every: 0} for one in found]
+        steps = self.kernel.name("steps")
+        walk = self.kernel.name(f"tile.{self.kernel.roles.main_walk}")
+        inside = prod(axes[axis] for axis in self.kernel.roles.whole)
+        for one in found:
+            one[steps] = max(1, int(one[walk]) * inside * self.kernel.size // LINE * 2)
+        if self.kernel.roles.raw:
+            found += [{**one, steps: 1, read: "block"} for one in found]
+        large = [self.plain(128, 256, 2, 4, cluster, "rows8") for cluster in ("1x1", "2x1", "1x2")]
+        large += [self.plain(128, 192, 2, 4, "2x1", "rows8", partition="whole")]
+        large += [self.plain(256, 128, 2, 4, cluster, "columns8") for cluster in ("1x1", "1x2")]
+        large += [self.plain(128, 128, 2, 5, "2x1", "rows8", partition="whole")]
+        return large + found if columns > 128 else found + large
+
+    def _split_tile(self, axes: tuple[str, ...], wanted: int) -> dict[str, Value] | None:
+        """A tile of `wanted` points over axes, the last one first."""
+        values: dict[str, Value] = {}
+        for number, axis in enumerate(reversed(axes)):
+            extent = self.kernel.program.axes[axis]
+            last = number == len(axes) - 1
+            part = wanted
+            if not last and extent < wanted:
+                part = 1 << (extent.bit_length() - 1)
+                part = min(part, wanted)
+            values[self.kernel.name(f"tile.{axis}")] = part
+            wanted //= part
+        return values
+
+    def plain(
+        self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
+        swap: bool = False, partition: str = "rows", lines: int = 1,
+    ) -> dict[str, Value]:  # fmt: skip
+        roles = self.kernel.turned if swap else self.kernel.roles
+        assert roles is not None
+        values: dict[str, Value] = {}
+        values |= self._split_tile(roles.rows, rows) or {}
+        values |= {self.kernel.name(f"tile.{axis}"): 1 for axis in roles.columns}
+        values[self.kernel.name(f"tile.{roles.columns[-1]}")] = max(
+            8, columns // len(roles.outer) // 8 * 8
+        )
+        walk = roles.main_walk
+        extent = self.kernel.program.axes[walk]
+        inside = prod(self.kernel.program.axes[axis] for axis in roles.whole)
+        tile = LINE // self.kernel.size
+        while tile > 32 // self.kernel.size and tile >= 2 * extent * inside:
+            tile //= 2
+        most = extent * inside + (1 if roles.computed else 0)
+        if tile * self.kernel.size == LINE and lines * tile < most:
+            tile *= lines
+        if roles.at_once:
+            tile = fixed_tiles(roles)[walk]
+        else:
+            values[self.kernel.name(f"tile.{walk}")] = tile // inside
+        slot = (rows + max(columns, 64)) * max(LINE, tile * self.kernel.size)
+        buffers = 1 if rows * columns > 128 * 192 else 2
+        room = self.kernel.hardware["shared_bytes"] - RESERVED - buffers * consumers * ROWS * LINE
+        stages = max(2, min(stages, room // slot))
+        split = {1: "none", 2: "40/232", 3: "32/160"}[consumers]
+        direct = "tma" if self.kernel.store_by_tma() else "direct"
+        found = values | self._rest(swap, consumers, stages, split, cluster, raster, direct)
+        found[self.kernel.name("partition")] = partition
+        found[self.kernel.name("promotion")] = 128 if min(rows, columns) <= ROWS else 256
+        found[self.kernel.name("epilogue_slots")] = buffers if direct == "tma" else 1
+        return found
+
+    def _rest(
+        self, swap: bool, consumers: int, stages: int, split: str, cluster: str, raster: str,
+        epilogue: str,
+    ) -> dict[str, Value]:  # fmt: skip
+        roles = self.kernel.roles
+        processors = self.kernel.processors()[2 if cluster != "1x1" else 1]
+        pairs: dict[str, Value] = {
+            "swap": swap, "consumers": consumers, "partition": "rows", "stages": stages,
+            "wait": int(not (roles.inner or roles.computed or roles.folded)),
+            "registers": split, "cluster": cluster,
+            "raster": raster, "processors": processors, "epilogue": epilogue,
+            "epilogue_slots": 2 if epilogue == "tma" else 1, "promotion": 256, "stream": "none",
+        }  # fmt: skip
+        return {self.kernel.name(name): value for name, value in pairs.items()}
+
+    def _rings(self) -> list[dict[str, Value]]:
+        """Other depths of rings: what a tile holds twice, so that the next tile's comes while this
+        one ends; and a shorter ring behind it.
+        """
+        found: list[dict[str, Value]] = []
+        for name, stem in extra_names(self.kernel.program, self.kernel.roles):
+            choice = {self.kernel.name(stem): 1 if name == HELD else -1}
+            found += [{**one, **choice} for one in ({}, *found)]
+        return found
+
+    def _orders(self) -> list[dict[str, Value]]:
+        """Orders of the loop: those first that overlap blocks."""
+        return [{self.kernel.name(ORDER): order} for order in reversed(self.kernel.orders)] or [{}]
+
+    def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
+        values = self._split_tile(self.kernel.roles.rows, rows) or {}
+        values[self.kernel.name(f"tile.{self.kernel.roles.main_walk}")] = block
+        split = {1: "none", 2: "24/240", 3: "32/160"}[consumers]
+        direct = "tma" if self.kernel.store_by_tma() else "direct"
+        return values | self._rest(False, consumers, 2, split, "1x1", "rows", direct)

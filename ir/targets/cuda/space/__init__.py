@@ -1,0 +1,1 @@
+"""Decisions and rules: what may be chosen of a kernel, and what each choice needs."""

@@ -1,0 +1,420 @@
+"""Kernels without tensor cores: every value in registers, operands straight from memory.
+
+Each axis has a tile, and a number of its points that one thread owns; what a tile of a reduced
+axis does not cover is walked. That covers maps, reductions, normalisations, gathers and small or
+exact products alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import combinations
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ir.columns import Columns, Decision
+from ir.dtypes import dtype_of
+from ir.errors import Refusal
+from ir.ops.load import Load
+from ir.ops.store import Store
+from ir.program import Program
+from ir.rewrite.walking import walked
+from ir.schedule import Value
+from ir.space import Constraint, Space
+from ir.stages import is_reduction, reduced_axes
+from ir.target import Hardware
+from ir.targets.cuda.grid.overlap import PREFETCH
+from ir.targets.cuda.launch import Launch
+from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.lower.block_lower import BlockLowering
+from ir.targets.cuda.lower.block_parts import shared_loops
+from ir.targets.cuda.seeds.block_seeds import legal_seeds, whole_seeds
+from ir.targets.cuda.space.block_options import (
+    AHEAD,
+    KEEP,
+    LOADS,
+    NEEDED,
+    PARTS,
+    REGISTERS,
+    WAITS,
+    WALKERS,
+    chosen,
+    option_decisions,
+)
+from ir.targets.cuda.space.block_rules import OptionRules
+from ir.targets.cuda.text.passes import find_passes
+
+MAX_THREADS = 1024
+MAX_REGISTERS = 128  # of one value in one thread
+MAX_ALL = 192  # of all values that a thread may hold at a time, roughly
+MAX_TILE = 1 << 15
+
+
+def power_above(extent: int) -> int:
+    return 1 << max(0, extent - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class BlockShape:
+    """What the space of one block kernel is made from."""
+
+    program: Program
+
+    @cached_property
+    def reduced(self) -> tuple[str, ...]:
+        """Axes that some reduction combines over."""
+        gone = {a for n in self.program.nodes if is_reduction(n) for a in reduced_axes(n)}
+        return tuple(axis for axis in self.program.axes if axis in gone)
+
+    @cached_property
+    def lanes(self) -> tuple[str, ...]:
+        """Axes along which some tensor is contiguous, the largest tensor first."""
+        found: dict[str, int] = {}
+        for node in self.program.nodes:
+            if not isinstance(node.op, (Load, Store)):
+                continue
+            spec = self.program.scope.tensors[node.op.tensor]
+            if not spec.shape:
+                continue
+            last = node.op.axes[-1:] if isinstance(node.op, Store) else tuple(
+                axis for axis, coefficient in node.op.index[-1].terms if coefficient == 1
+            )  # fmt: skip
+            for axis in last:
+                found[axis] = max(found.get(axis, 0), prod(spec.shape))
+        ranked = sorted(found, key=lambda axis: -found[axis])
+        return tuple(ranked) or tuple(self.program.axes)[:1]
+
+    @cached_property
+    def loops(self) -> tuple[frozenset[str], ...]:
+        """Sets of reduced axes that may be walked together."""
+        found = []
+        for count in range(len(self.reduced) + 1):
+            for axes in combinations(self.reduced, count):
+                looped = frozenset(axes)
+                try:
+                    find_passes(self.streamed(looped), looped)
+                except Refusal:
+                    continue
+                found.append(looped)
+        return tuple(found)
+
+    def streamed(self, looped: frozenset[str]) -> Program:
+        """The program with chains of reductions over `looped` axes made single-pass."""
+        return walked(self.program, looped)
+
+    @cached_property
+    def domains(self) -> tuple[frozenset[str], ...]:
+        """Axes of the values that live in registers."""
+        found = set()
+        for node in self.program.nodes:
+            if isinstance(node.op, (Load, Store)) or is_reduction(node):
+                found.add(frozenset(node.axes))
+        return tuple(sorted(found, key=sorted))
+
+    @cached_property
+    def bodies(self) -> tuple[frozenset[str], ...]:
+        """Axes over which some loop of instructions is unrolled."""
+        found = set()
+        for node in self.program.nodes:
+            if is_reduction(node):
+                found.add(frozenset(a for arg in node.args for a in self.program.nodes[arg].axes))
+        return tuple(sorted(found, key=sorted))
+
+
+class BlockKernel:
+    """Decisions, constraints, seeds and lowering of one block kernel. `mark` ends its names."""
+
+    kind = "block"
+
+    def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
+        if not program.axes:  # threads have something to share
+            program = replace(program, extents=(("point", 1),))
+        self.program, self.mark, self.hardware = program, mark, hardware
+        self.shape = BlockShape(program)
+        if not self.shape.loops:
+            raise Refusal("loops", "its reductions cannot share one kernel")
+
+    # -- the space
+
+    def name(self, stem: str) -> str:
+        return f"{stem}{self.mark}"
+
+    def decisions(self) -> list[Decision]:
+        found = []
+        for axis, extent in self.program.axes.items():
+            top = min(self.reach(axis, extent), MAX_TILE)
+            tiles = tuple(1 << i for i in range(top.bit_length()))
+            own = tuple(1 << i for i in range(min(top, 128).bit_length()))
+            found += [
+                Decision(self.name(f"tile.{axis}"), tiles, "tile", axis,
+                         "points of the axis in one block; what is left of a sum is walked"),
+                Decision(self.name(f"own.{axis}"), own, "binding", axis,
+                         "points of the axis in one thread"),
+            ]  # fmt: skip
+        widest = max(16 // dtype_of(spec.dtype).bytes for spec in self.program.tensors)
+        vectors = tuple(1 << i for i in range(widest.bit_length()))
+        found.append(
+            Decision(self.name("lanes"), self.shape.lanes, "layout", self.shape.lanes[0],
+                     "the axis along which neighbouring threads lie"))  # fmt: skip
+        found.append(
+            Decision(self.name("vector"), vectors, "layout", self.shape.lanes[0],
+                     "neighbours along it in one access of a thread"))  # fmt: skip
+        return found + list(self.options)
+
+    @cached_property
+    def options(self) -> tuple[Decision, ...]:
+        """Choices beside the tile; none means nothing to this program."""
+        found = option_decisions(self.program, self.hardware, self.name, self.shape.lanes[0])
+        return tuple(found)
+
+    def reach(self, axis: str, extent: int) -> int:
+        """The largest tile of an axis: the whole of it, or more where all axes are tiny."""
+        points = prod(power_above(extent) for extent in self.program.axes.values())
+        short = -(-WARP // points) if axis == self.shape.lanes[0] else 1
+        return power_above(extent) * short
+
+    def constraints(self) -> list[Constraint]:
+        owning = "a thread owns no more of an axis than its tile has"
+        rules = (
+            *((f"own.{axis}", owning, self._own_fits(axis)) for axis in self.program.axes),
+            ("vector", "a vector lies within what a thread owns", self._vector_fits),
+            ("threads", f"{WARP} to {MAX_THREADS} threads", self._threads_fit),
+            ("registers", f"at most {MAX_REGISTERS} registers a value", self._registers_fit),
+            ("walk", "axes that are walked belong to one chain of sums", self._loops_fit),
+            ("grid", "less than 2^31 blocks", self._grid_fits),
+        )
+        return [
+            Constraint(self.name(name), needs, check, self._explain(name))
+            for name, needs, check in rules
+        ] + OptionRules(self).constraints()
+
+    def _explain(self, name: str) -> Any:
+        def explain(values: Mapping[str, Value]) -> str:
+            axes = self.program.axes
+            shares = ", ".join(
+                f"{a} {values[self.name(f'tile.{a}')]}/{values[self.name(f'own.{a}')]}"
+                for a in axes
+            )
+            threads = self.threads(values)
+            return f"{self.program.name}: tile/own {shares}; {threads} threads"
+
+        return explain
+
+    def _tile(self, columns: Any, axis: str) -> Any:
+        return columns[self.name(f"tile.{axis}")]
+
+    def _own(self, columns: Any, axis: str) -> Any:
+        return columns[self.name(f"own.{axis}")]
+
+    def threads(self, columns: Any) -> Any:
+        """Threads of a block."""
+        if isinstance(columns, Columns):
+            return columns.derived(("threads", self.mark), self._threads)
+        return self._threads(columns)
+
+    def _threads(self, columns: Any) -> Any:
+        total: Any = 1
+        for axis in self.program.axes:
+            total = total * (self._tile(columns, axis) // self._own(columns, axis))
+        return total
+
+    def _own_fits(self, axis: str) -> Callable[[Columns], Any]:
+        """A rule for each axis: what is broken is mended where it is."""
+        return lambda columns: self._own(columns, axis) <= self._tile(columns, axis)
+
+    def _vector_fits(self, columns: Columns) -> Any:
+        passed: Any = np.zeros(columns.rows, dtype=bool)
+        for axis in self.shape.lanes:
+            chosen = columns.is_(self.name("lanes"), axis)
+            passed |= chosen & (columns[self.name("vector")] <= self._own(columns, axis))
+        return passed
+
+    def _threads_fit(self, columns: Columns) -> Any:
+        threads = self.threads(columns)
+        return (threads >= WARP) & (threads <= MAX_THREADS)
+
+    def count(self, columns: Columns, axes: Iterable[str]) -> Any:
+        """Registers of a value over `axes` in one thread."""
+        chosen = tuple(sorted(axes))
+
+        def product_of(columns: Columns) -> Any:
+            found: Any = np.ones(columns.rows, dtype=np.int64)
+            for axis in chosen:
+                found = found * self._own(columns, axis)
+            return found
+
+        return columns.derived(("count", self.mark, chosen), product_of)
+
+    def held(self, columns: Columns) -> Any:
+        """Registers of all values that a thread may hold at a time, roughly."""
+        return columns.derived(("held", self.mark), self._held)
+
+    def _held(self, columns: Columns) -> Any:
+        return sum(self.count(columns, domain) for domain in self.shape.domains)
+
+    def _registers_fit(self, columns: Columns) -> Any:
+        passed: Any = True
+        for domain in self.shape.domains:
+            passed = passed & (self.count(columns, domain) <= MAX_REGISTERS)
+        for body in self.shape.bodies:
+            passed = passed & (self.count(columns, body) <= 8 * MAX_REGISTERS)
+        threads = self.threads(columns)
+        budget = np.minimum(MAX_ALL, 49152 // np.maximum(1, threads))
+        return passed & (self.held(columns) <= budget)
+
+    def _loops_fit(self, columns: Columns) -> Any:
+        passed: Any = np.zeros(columns.rows, dtype=bool)
+        for looped in self.shape.loops:
+            here: Any = np.ones(columns.rows, dtype=bool)
+            for axis in self.shape.reduced:
+                short = self._tile(columns, axis) < self.program.axes[axis]
+                here &= short if axis in looped else ~short
+            passed |= here
+        return passed
+
+    def _grid_fits(self, columns: Columns) -> Any:
+        blocks: Any = np.ones(columns.rows)
+        for axis, extent in self.program.axes.items():
+            if axis not in self.shape.reduced:
+                blocks = blocks * np.ceil(extent / self._tile(columns, axis))
+        return blocks < 2**31
+
+    # -- seeds
+
+    def seeds(self) -> list[dict[str, Value]]:
+        """Columns where sums run across lanes; then rows spread over a block or a warp, whole where
+        they fit, and walked; tiles walked."""
+        deep: dict[str, Value] = {AHEAD: 3}
+        near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
+        found: list[tuple[dict[str, Value], Mapping[str, Value]]] = [
+            (self._columns(across, threads, own), changed)
+            for across, threads, own, changed in (
+                (4, 1024, 2, near), (4, 512, 8, near), (16, 512, 4, near | {PARTS: 8}),
+                (8, 512, 4, near | {PARTS: 4}), (16, 512, 4, deep | {PARTS: 4}),
+            )
+            if self._sums_across
+        ]  # fmt: skip
+        found += [
+            (self._wide_seed(threads, own, whole), changed)
+            for threads, own, whole, changed in (
+                (128, 8, True, {}), (256, 16, True, {}), (128, 32, True, {}),
+                (256, 32, True, {LOADS: NEEDED}), (512, 16, True, {}),
+                (128, 32, True, {WALKERS: 4, AHEAD: 3}),
+                (256, 16, True, {WALKERS: 4, AHEAD: 2}), (128, 8, False, {}),
+                (256, 16, False, deep), (512, 32, False, near), (1024, 16, False, near),
+                (512, 32, False, near | {PARTS: 4}), (256, 32, False, near | {PARTS: 8}),
+                (32, 8, True, {}), (1024, 32, True, {}),
+            )
+        ]  # fmt: skip
+        return self._with_options(found + self._shared(found))
+
+    @property
+    def _parts(self) -> tuple[int, ...]:
+        """Of how many parts a sum may be."""
+        name = self.name(PARTS)
+        domains = (decision.domain for decision in self.options if decision.name == name)
+        return tuple(map(int, next(domains, (1,))))
+
+    def _shared(
+        self, found: Sequence[tuple[dict[str, Value], Mapping[str, Value]]]
+    ) -> list[tuple[dict[str, Value], Mapping[str, Value]]]:
+        """The same, with so many parts of sums that there is a block for every processor."""
+        shared: list[tuple[dict[str, Value], Mapping[str, Value]]] = []
+        loops, room = shared_loops(self.program), int(self.hardware["sms"])
+        for values, changed in found:
+            tiles = {axis: int(values[self.name(f"tile.{axis}")]) for axis in self.program.axes}
+            counts = {axis: -(-extent // tiles[axis]) for axis, extent in self.program.axes.items()}
+            blocks = prod(n for axis, n in counts.items() if axis not in self.shape.reduced)
+            steps = max((n for axis, n in counts.items() if axis in loops), default=1)
+            parts = [n for n in self._parts if n * blocks <= room and n <= steps]
+            if parts and parts[-1] > 1:
+                shared.append((values, {**changed, WALKERS: 0, PARTS: parts[-1]}))
+        return shared
+
+    @property
+    def _sums_across(self) -> bool:
+        """Whether what is reduced does not lie along the lanes."""
+        return bool(self.shape.reduced) and self.shape.lanes[0] not in self.shape.reduced
+
+    @cached_property
+    def widest(self) -> int:
+        """Elements of the largest tensor in one access."""
+        largest = max(self.program.tensors, key=lambda spec: prod(spec.shape))
+        return 16 // dtype_of(largest.dtype).bytes
+
+    def _columns(self, across: int, threads: int, own: int) -> dict[str, Value]:
+        """`across` threads side by side along the lanes, the others below one another."""
+        axes, lane = self.program.axes, self.shape.lanes[0]
+        below = max(self.shape.reduced, key=lambda axis: axes[axis])
+        vector = min(self.widest, power_above(axes[lane]))
+        across = max(1, min(across, power_above(axes[lane]) // vector))
+        values: dict[str, Value] = {self.name("lanes"): lane, self.name("vector"): vector}
+        for axis in axes:
+            tile, mine = 1, 1
+            if axis == lane:
+                tile, mine = across * vector, vector
+            elif axis == below:
+                mine = min(own, power_above(axes[axis]))
+                tile = min(mine * (threads // across), power_above(axes[axis]), MAX_TILE)
+            values[self.name(f"tile.{axis}")] = tile
+            values[self.name(f"own.{axis}")] = mine
+        return values
+
+    def _with_options(
+        self, wanted: Sequence[tuple[dict[str, Value], Mapping[str, Value]]]
+    ) -> list[dict[str, Value]]:
+        """Values, each with what is said of the choices, or as much of it as is legal."""
+        space = Space("cuda", tuple(self.decisions()), tuple(self.constraints()))
+        never: dict[str, Value] = {KEEP: False, LOADS: NEEDED}
+        tries = [
+            [
+                values | chosen(self.options, self.name, more)
+                for more in (changed, {**changed, **never}, {}, never)
+            ]
+            for values, changed in wanted
+        ]
+        fits = legal_seeds(space, [found for ways in tries for found in ways])
+        fits = fits.reshape(len(tries), -1)
+        if not fits.any():
+            own = [values | chosen(self.options, self.name, {}) for values in whole_seeds(self)]
+            mine = [v for v, fit in zip(own, legal_seeds(space, own), strict=True) if fit]
+            return mine or tries[0][-1:]
+        fits[:, -1] = True  # what is left when nothing fits
+        return [ways[first] for ways, first in zip(tries, fits.argmax(axis=1), strict=True)]
+
+    def _wide_seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
+        """A seed of at least a warp: of small tiles each thread owns less."""
+        values = self._seed(threads, own, whole)
+        while own > 1 and self.threads(values) < WARP:
+            own //= 2
+            values = self._seed(threads, own, whole)
+        return values
+
+    def _seed(self, threads: int, own: int, whole: bool) -> dict[str, Value]:
+        lane = self.shape.lanes[0]
+        axes = self.program.axes
+        values: dict[str, Value] = {self.name("lanes"): lane}
+        vector = min(self.widest, power_above(axes[lane]), own)
+        values[self.name("vector")] = vector
+        left_threads, left_own = threads, own
+        order = [lane, *(axis for axis in axes if axis != lane)]
+        for axis in order:
+            top = self.reach(axis, axes[axis])
+            mine = min(left_own, top) if axis == lane else min(max(1, left_own // 2), top)
+            across = min(left_threads, max(1, top // mine))
+            if axis in self.shape.reduced and axis != lane and not whole:
+                across = 1
+            tile = mine * across
+            values[self.name(f"tile.{axis}")] = min(tile, MAX_TILE)
+            values[self.name(f"own.{axis}")] = mine
+            left_threads, left_own = left_threads // across, max(1, left_own // mine)
+        return values
+
+    # -- lowering
+
+    def lower(self, values: Mapping[str, Value], name: str) -> Launch:
+        return BlockLowering(self, values, name).run()

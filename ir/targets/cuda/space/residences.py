@@ -1,0 +1,263 @@
+"""Which values go through memory on a card beyond what an engine asks for: `residence`.
+
+As it is usually cut, a program has as few kernels as each engine allows: what is reduced is
+computed again by every block that needs it, and products that no kernel holds together are left to
+plain units. Where points are few or products many, more kernels with less to do each are faster:
+every reduction in one of its own, and in memory what all of its readers read. Knows no decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from functools import lru_cache
+
+from ir.errors import ProgramError, UsageError
+from ir.ops.load import Load
+from ir.ops.reduce import Carry
+from ir.ops.store import Store
+from ir.phases import Phase, phases_of
+from ir.program import Program
+from ir.rewrite.domain import live_range
+from ir.rewrite.joining import joined_axes
+from ir.rewrite.parting import cut, parted
+from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.build.cut import (
+    boundary_of,
+    has_stores_beside,
+    is_for_tensor_cores,
+    parted_at,
+    stored_at,
+)
+from ir.targets.cuda.build.products import depends_on_reduction, product_of, volume
+from ir.targets.cuda.build.roles import WIDEST
+
+USUAL = "usual"
+SUMS, PRODUCTS, STORED = "sums-stored", "products-stored", "all-stored"
+"""Reductions that are no products for tensor cores, those that are, and both."""
+OPERANDS = "operands-stored"
+"""Factors of products for tensor cores that are computed of nothing reduced."""
+JOINED = "axes-joined"
+"""Nothing more than usually; axes that always go together are one, and what a chain of products has
+too many columns of is in parts that blocks of their own have, as in all but the usual one."""
+BESIDE = "outputs-beside"
+"""Nothing more than usually; what is reduced is an output beside one over all of its points, in the
+same kernel: what both are made of is read once, and blocks are as many as sums."""
+PARTS = "parts-"
+"""Results of a long chain of reductions, or of those across products, for each of so many parts of
+their axis, which are merged."""
+SHORTEST = 128  # points of a part
+BLOCK = 64  # rows of a product that one block has at least
+
+
+@lru_cache(maxsize=512)
+def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
+    """The phases of a program, those with reductions cut where the residence has values in memory;
+    raises KeyError for a residence that there is none of."""
+    phases = phases_of(program)
+    if residence == USUAL:
+        return phases
+    found: list[Phase] = []
+    taken = {spec.name for phase in phases for spec in phase.program.tensors}
+    for phase in phases:
+        if phase.plain:
+            found.append(phase)
+            continue
+        if residence.startswith(PARTS):
+            parts = _in_parts(phase.program, int(residence.removeprefix(PARTS)), frozenset(taken))
+        elif residence == BESIDE:
+            parts = (phase.program,)
+        else:
+            parts = stored_at(phase.program, _stored(phase.program, residence), frozenset(taken))
+        taken |= {spec.name for part in parts for spec in part.tensors}
+        found += [Phase(_narrowed(joined_axes(part)), False) for part in parts]
+    return tuple(found)
+
+
+@lru_cache(maxsize=256)
+def residences(program: Program, processors: int) -> tuple[str, ...]:
+    """Those that differ on a card of so many processors, the usual one first."""
+    found = {pieces_of(program, USUAL): USUAL}
+    for name in (*_part_names(program, processors), JOINED, OPERANDS, SUMS, PRODUCTS, STORED):
+        found.setdefault(pieces_of(program, name), name)
+    beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
+    return (*found.values(), *([BESIDE] if beside else []))
+
+
+def _part_names(program: Program, processors: int) -> list[str]:
+    """In as many parts as give every processor a block, in half and in twice as many, more where
+    they are uneven: what parts leave for each other may be more than what there is to read."""
+    phases = [_narrowed(phase.program) for phase in pieces_of(program, USUAL) if not phase.plain]
+    found: list[str] = []
+    for phase in phases:
+        axis = _parted_axis(phase)
+        if axis is None:
+            continue
+        counts = []
+        wanted = -(-processors // _blocks(phase, axis))
+        if axis == _chained(phase) and wanted > 1:
+            fewest = 1 << (wanted - 1).bit_length()
+            counts = [fewest // 2, fewest, 2 * fewest]
+            counts += [4 * fewest] if _uneven(phase, axis) else []
+        if axis == _across(phase):
+            counts += _whole_parts(phase.axes[axis])
+        found += [f"{PARTS}{parts}" for parts in counts if _parts(phase, axis, parts)]
+    return list(dict.fromkeys(found))
+
+
+def _uneven(program: Program, axis: str) -> bool:
+    """Whether lengths that are read say how far the axis goes: many parts even it out."""
+    return any(condition.reads for condition in live_range(program, axis))
+
+
+def _whole_parts(extent: int) -> list[int]:
+    """The fewest parts that a tile of a product holds one of, and the next more."""
+    sizes = [size for size in range(WIDEST, SHORTEST - 1, -1) if extent % size == 0]
+    return [extent // size for size in sizes[:1] + [s for s in sizes[1:] if s <= WIDEST // 2][:1]]
+
+
+def _in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Program, ...]:
+    """A kernel of every part and one that merges them; the program where it has no such parts."""
+    axis = _parted_axis(program)
+    made = _parts(program, axis, parts) if axis is not None else None
+    if made is None:
+        return (program,)
+    inner = {n for n in _reductions(made) if f"{axis}_in" in reduced_axes(made.nodes[n])}
+    return parted_at(made, inner, taken)
+
+
+@lru_cache(maxsize=256)
+def _parts(program: Program, axis: str, parts: int) -> Program | None:
+    """The program in equal parts of an axis; None where they are too short or cannot be merged."""
+    extent = program.axes[axis]
+    if parts < 2 or extent % parts or extent // parts < SHORTEST:
+        return None
+    with suppress(UsageError):
+        return parted(program, axis, parts)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _chained(program: Program) -> str | None:
+    """The longest axis along which a reduction depends on another, if no output has it."""
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    stored = {axis for _, store in program.stores() for axis in store.axes}
+    sums = {n: set(reduced_axes(program.nodes[n])) - stored for n in _reductions(program)}
+    found = {
+        axis
+        for position, axes in sums.items()
+        for before in _before(program, position)
+        for axis in axes & sums[before]
+    }
+    return max(found, key=lambda axis: program.axes[axis], default=None)
+
+
+@lru_cache(maxsize=256)
+def _across(program: Program) -> str | None:
+    """The longest axis of products along which what is made of them is reduced, by no product, so
+    that a block of its own has each part: without parts the products would go through memory."""
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return None
+    stored = {axis for _, store in program.stores() for axis in store.axes}
+    found, walked = set[str](), set[str]()
+    for position in _reductions(program):
+        axes = {*reduced_axes(program.nodes[position])}
+        if is_for_tensor_cores(program, position):
+            walked |= axes
+            continue
+        for before in _before(program, position):
+            if is_for_tensor_cores(program, before):
+                found |= axes & {*program.nodes[before].axes}
+    longer = {axis for axis in found - walked - stored if program.axes[axis] > WIDEST}
+    return max(longer, key=lambda axis: program.axes[axis], default=None)
+
+
+def _parted_axis(program: Program) -> str | None:
+    """The axis of which parts are made: across products, else along a chain of reductions."""
+    return _across(program) or _chained(program)
+
+
+def _before(program: Program, position: int) -> set[int]:
+    """Reductions that one is made of."""
+    found: set[int] = set()
+    for arg in program.nodes[position].args:
+        found.update(depends_on_reduction(program, arg))
+    return found
+
+
+def _blocks(program: Program, axis: str) -> int:
+    """Blocks that a kernel of the program has at least, without parts."""
+    along = [n for n in _reductions(program) if axis in reduced_axes(program.nodes[n])]
+    products = [product_of(program, n) for n in along if is_for_tensor_cores(program, n)]
+    if not any(products):
+        return min(volume(program, program.nodes[position].axes) for position in along)
+    return min(
+        volume(program, product.batch) * -(-volume(program, product.rows) // BLOCK)
+        for product in products
+        if product is not None
+    )
+
+
+def _narrowed(program: Program) -> Program:
+    """The program with the columns of a chain's last product in as few equal parts as registers
+    hold one of."""
+    for axis in _chain_columns(program):
+        extent = program.axes[axis]
+        parts = next(
+            (n for n in range(2, extent) if extent % n == 0 and extent // n <= WIDEST), extent
+        )
+        if extent > WIDEST and extent // parts >= BLOCK:
+            with suppress(ProgramError):
+                return cut(program, axis, parts)
+    return program
+
+
+def _chain_columns(program: Program) -> Iterable[str]:
+    """Axes of products' plain operands where the other one is made of a product."""
+    for position in _reductions(program):
+        product = product_of(program, position)
+        if product is None or not is_for_tensor_cores(program, position):
+            continue
+        sides = ((product.a, product.columns), (product.b, product.rows))
+        for operand, axes in sides:
+            before = depends_on_reduction(program, operand)
+            if any(is_for_tensor_cores(program, source) for source in before):
+                yield from axes
+
+
+def _stored(program: Program, residence: str) -> set[int]:
+    """Where values of reductions end that go through memory, but for those that are outputs."""
+    if residence == JOINED:
+        return set()
+    if any(isinstance(node.op, Carry) for node in program.nodes):
+        return set()  # what is streamed is whole in no place
+    if residence == OPERANDS:
+        return set(_computed_factors(program))
+    wanted = {SUMS: (False,), PRODUCTS: (True,), STORED: (False, True)}[residence]
+    ends = (
+        boundary_of(program, position)
+        for position in _reductions(program)
+        if is_for_tensor_cores(program, position) in wanted
+    )
+    return {end for end in ends if not _is_output(program, end)}
+
+
+def _computed_factors(program: Program) -> Iterable[int]:
+    for position in _reductions(program):
+        product = product_of(program, position)
+        if product is None or not is_for_tensor_cores(program, position):
+            continue
+        for factor in (product.a, product.b):
+            computed = not isinstance(program.nodes[factor].op, Load)
+            if computed and not depends_on_reduction(program, factor):
+                yield factor
+
+
+def _reductions(program: Program) -> Iterable[int]:
+    return (position for position, node in enumerate(program.nodes) if is_reduction(node))
+
+
+def _is_output(program: Program, position: int) -> bool:
+    """Whether nothing reads a value but what stores it."""
+    return all(isinstance(program.nodes[user].op, Store) for user in program.users(position))

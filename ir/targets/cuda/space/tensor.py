@@ -1,0 +1,254 @@
+"""Kernels on tensor cores: their decisions, constraints and seeds; lowering is tensor_lower's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from math import prod
+from typing import Any
+
+from ir.columns import Columns, Decision
+from ir.dtypes import dtype_of
+from ir.errors import Refusal
+from ir.ops.store import Store
+from ir.program import Program
+from ir.rewrite.walking import walked
+from ir.schedule import Value
+from ir.space import Constraint
+from ir.target import Hardware
+from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.bodies.tensor_order import order_choices, order_decision
+from ir.targets.cuda.build.computed import TYPES
+from ir.targets.cuda.build.roles import Roles, find_roles
+from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS, ROWS, Plan, make_plan
+from ir.targets.cuda.build.tensor_rings import extra_decision, extra_names
+from ir.targets.cuda.grid.raster import BANDS, PATCHES
+from ir.targets.cuda.launch import Launch
+from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
+from ir.targets.cuda.lower.tensor_lower import TensorLowering
+from ir.targets.cuda.seeds.tensor_seeds import Seeds
+from ir.targets.cuda.space.tensor_rules import CLUSTERS
+from ir.targets.cuda.space.tensor_streams import LARGE, TensorStreams
+
+RASTERS = (*BANDS, "hilbert", *PATCHES)
+STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write
+
+
+class TensorKernel(TensorStreams):
+    """One kernel. `mark` ends the names of its decisions."""
+
+    kind = "tensor"
+    computes = False  # whether operands along the rows may be computed in registers
+
+    def __init__(self, program: Program, mark: str, hardware: Hardware) -> None:
+        if hardware["major"] != 9:
+            raise Refusal("wgmma", f"{hardware.name} has no wgmma")
+        self.program, self.mark, self.hardware = program, mark, hardware
+        self.roles = find_roles(program, False, self.computes)
+        self.turned = self._turned()
+        self.streamed = walked(program, frozenset(self.roles.walked))
+        if not self.seeds():
+            raise Refusal("seeds", "no schedule fits")
+        problems = []
+        for seed in self.seeds():
+            try:
+                self.lower(self.complete(seed), "probe")
+                return
+            except Refusal as refusal:
+                problems.append(str(refusal))
+        raise Refusal("probe", problems[0])
+
+    def _turned(self) -> Roles | None:
+        """Roles with operands exchanged, where they may be."""
+        try:
+            return find_roles(self.program, True, self.computes)
+        except Refusal:
+            return None
+
+    # -- the space
+
+    @cached_property
+    def orders(self) -> dict[str, str]:
+        """Orders of the main loop, with what each does."""
+        return order_choices(find_roles(self.streamed, False, self.computes))
+
+    def _tile_domain(self, axis: str) -> tuple[int, ...]:
+        if axis == self.roles.main_walk and not self.roles.inner:
+            inside = prod(self.program.axes[a] for a in self.roles.whole)
+            tiles = (lines * 32 // self.size // inside for lines in (1, 2, 4, 8, 16))
+            return tuple(tile for tile in tiles if tile)
+        if axis == self.roles.main_walk:
+            return tuple(range(16, 257, 16))
+        others = len(self.roles.rows) > 1 or len(self.roles.columns) > 1
+        small = (1, 2, 4) if others else ()
+        return (*small, *range(8, 257, 8), 320, 384, 512)
+
+    def decisions(self) -> list[Decision]:
+        found = [
+            Decision(self.name(f"tile.{axis}"), self._tile_domain(axis), "tile", axis,
+                     "points of the axis in one tile")
+            for axis in self.free_axes
+        ]  # fmt: skip
+        swaps = (False, True) if self.turned is not None else (False,)
+        stores = ("tma", "direct") if self.store_by_tma() else ("direct",)
+        owner = self.roles.walked[0]
+        sources = ("shared", "registers") if self.may_use_registers() else ()
+        rows = (
+            ("swap", swaps, "tensorize", "which operand's axis lies along the instruction's rows"),
+            ("consumers", (1, 2, 3), "binding", "warp groups that multiply"),
+            ("partition", ("rows", "columns", "whole"), "binding",
+             "how they share a tile: its rows, its columns, or whole tiles in turn"),
+            ("stages", tuple(range(2, 13)), "pipeline", "slots of the ring of operand tiles"),
+            ("wait", (0,) if self.roles.computed or self.roles.folded else (0, 1), "pipeline",
+             "blocks whose products may still run at a release"),
+            ("registers", tuple(REGISTER_SPLITS), "binding",
+             "registers a thread of the producer and of the consumers"),
+            ("cluster", CLUSTERS, "binding", "blocks that share operands, along rows x columns"),
+            ("raster", RASTERS, "order", "the order of the tiles"),
+            ("processors", self.processors(), "order",
+             "blocks that walk all tiles; 0 gives every tile a block of its own"),
+            ("promotion", (256, 128), "pipeline", "bytes that the L2 cache fetches at a time"),
+            ("stream", ("none", "rows", "columns"), "pipeline",
+             "the side whose operands are the first to leave the L2 cache"),
+            ("epilogue", stores, "epilogue", "outputs by TMA through shared memory, or direct"),
+            ("epilogue_slots", (1, 2, 4), "epilogue", "buffers of outputs on their way"),
+        )  # fmt: skip
+        found += [
+            Decision(self.name(name), domain, group, owner, why)
+            for name, domain, group, why in rows
+        ]
+        found += [
+            extra_decision(name, stem, self.mark, owner)
+            for name, stem in extra_names(self.program, self.roles)
+        ]
+        if sources:
+            why = "where operands along the rows are when they are multiplied"
+            source = Decision(
+                self.name("source"), sources, "layout", owner, why, "shared", unsaid="shared"
+            )  # fmt: skip
+            found.append(source)
+        found += self.layout_decisions(owner)
+        if not self.roles.inner:
+            found.append(prefetch_decision(self.mark, owner))
+        if self.orders:
+            found.append(order_decision(self.name(ORDER), owner, self.orders))
+        if self.roles.raw:
+            why = "when raw tiles are read: step by step, or at the start of their block"
+            found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
+        if self.roles.computed:
+            why = "steps of the instruction whose operands are computed together"
+            found.append(Decision(self.name("steps"), (1, 2, 4), "pipeline", owner, why))
+        return found + self.stream_decisions()
+
+    def may_use_registers(self) -> bool:
+        """Whether the operands along the rows are plain, and may be loaded to registers."""
+        roles = self.roles
+        return roles.dtype in TYPES and not (roles.inner or roles.computed or roles.folded)
+
+    def processors(self) -> tuple[int, ...]:
+        """All of them, or as many as whole clusters can surely have at a time."""
+        count = self.hardware["sms"]
+        return tuple(dict.fromkeys((0, count, count // 8 * 8, count // 8 * 8 - 8)))
+
+    def store_by_tma(self) -> bool:
+        """Whether the outputs' types and strides allow TMA."""
+        for node in self.program.nodes:
+            if not isinstance(node.op, Store):
+                continue
+            spec = self.program.scope.tensors[node.op.tensor]
+            size = dtype_of(spec.dtype).bytes
+            if size not in (2, 4) or len(spec.shape) > 5 or len(spec.shape) < 2:
+                return False
+            if spec.shape[-1] * size % 16:
+                return False
+            sides = {*self.roles.rows, *self.roles.columns}
+            if node.op.axes[-1] not in sides or node.dtype not in STORED:
+                return False
+        return True
+
+    def constraints(self) -> list[Constraint]:
+        rules = (
+            ("rows", f"whole groups of {ROWS} rows for every consumer", self._rows_fit),
+            ("columns", "columns that the instruction has", self._columns_fit),
+            (
+                "beside",
+                "tiles contiguous along rows or columns have the sum alone beside these",
+                self._beside_lines_fit,
+            ),
+            ("walk", "lines of 32, 64 or 128 bytes", self._walk_fits),
+            ("whole", "a tile holds the axes that results are combined over", self._holds_whole),
+            ("accumulators", "accumulators fit the registers", self._registers_fit),
+            (
+                "source",
+                "operands in registers come step by step, all done by the end of a block",
+                self._source_fits,
+            ),
+            ("layout", "operand tiles have so many layouts", self._layout_fits),
+            ("split", "registers of all warp groups fit the processor's", self._split_fits),
+            ("shared", "rings and buffers fit shared memory", self._shared_fits),
+            ("cluster", "operands split evenly over a cluster", self._cluster_fits),
+            ("partition", "consumers share what can be shared", self._partition_fits),
+            (
+                "prefetch",
+                "kernels that ask before their turn start early, with whole tiles",
+                self._asks_early,
+            ),
+            ("once", "choices without effect have one value", self._once),
+        )
+        return [
+            Constraint(self.name(name), needs, check, self._explain(name))
+            for name, needs, check in rules
+        ] + self.stream_constraints()
+
+    def _asks_early(self, columns: Columns) -> Any:
+        return prefetch_fits(columns, self.mark)
+
+    # -- seeds
+
+    def complete(self, seed: Mapping[str, Value]) -> dict[str, Value]:
+        """A seed with first values where it is silent."""
+        values = {d.name: d.domain[0] for d in self.decisions()}
+        return {**values, **seed}
+
+    def seeds(self) -> list[dict[str, Value]]:
+        """Configurations that do well on many shapes, fitted to this program."""
+        domains = {decision.name: decision.domain for decision in self.decisions()}
+        found = [
+            seed
+            for seed in Seeds(self).all()
+            if all(value in domains[name] for name, value in seed.items())
+        ]
+        return found[:LARGE] + self.stream_seeds(found) + found[LARGE:]
+
+    # -- lowering
+
+    def adapted(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """A schedule made for narrower outputs: wide ones along the rows are stored directly."""
+        roles = self.turned if values[self.name("swap")] and self.turned else self.roles
+        narrow = all(
+            dtype_of(n.dtype).bytes == 2 for n in self.program.nodes if isinstance(n.op, Store)
+        )
+        if narrow or not self._output_turned(roles):
+            return dict(values)
+        return {**values, self.name("epilogue"): "direct", self.name("epilogue_slots"): 1}
+
+    def lower(self, values: Mapping[str, Value], name: str) -> Launch:
+        """The kernel of a schedule; Refusal if there is none."""
+        plan = self.plan(values)
+        plan.check(self.hardware["shared_bytes"])
+        launch = TensorLowering(plan, self.streamed, name).run()
+        if launch.shared > self.hardware["shared_bytes"]:
+            raise Refusal("shared", f"{launch.shared} bytes of shared memory")
+        return launch
+
+    def plan(self, values: Mapping[str, Value]) -> Plan:
+        """All numbers of a schedule."""
+        swap = bool(values[self.name("swap")])
+        roles = find_roles(self.streamed, swap, self.computes)
+        return make_plan(self.streamed, roles, values, self.mark)
+
+
+class RegisterKernel(TensorKernel):
+    """One kernel of the engine that computes an operand in the registers of its threads."""
+
+    computes = True

@@ -1,0 +1,1 @@
+"""What all kernels' texts are made of: values in registers, loads, stores, scalars, loops."""

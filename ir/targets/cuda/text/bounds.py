@@ -1,0 +1,147 @@
+"""Loop bounds narrowed to the points that matter: what masks leave of a main loop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ir.dtypes import dtype_of
+from ir.ops.load import Load
+from ir.ops.map import Map
+from ir.program import Program
+from ir.rewrite.domain import Condition, live_range, sufficient
+from ir.targets.cuda.text.evaluate import Evaluator
+
+_FAR = 1 << 30  # of what is read: what is added to it does not overflow
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Blocks in which all `masks` (conditions) hold: from the largest of `low` on, below the least
+    of `high`, as texts."""
+
+    masks: frozenset[int]
+    low: tuple[str, ...]
+    high: tuple[str, ...]
+
+
+def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
+    """First point (a multiple of the tile) and end of the main loop along `axis`, as text."""
+    extent, tile = evaluator.program.axes[axis], evaluator.tiles[axis]
+    low, high = "0", str(extent)
+    for condition in live_range(evaluator.program, axis):
+        terms = dict(condition.terms)
+        coefficient = terms.get(axis, 0)
+        rest = _largest(evaluator, condition, axis)
+        if abs(coefficient) != 1 or rest is None:
+            continue
+        if coefficient < 0:
+            high = f"min({high}, {rest} + 1)"
+        else:
+            low = f"max({low}, (-({rest})) / {tile} * {tile})"
+    return low, high
+
+
+def ends_early(program: Program, axis: str) -> bool:
+    """Whether a mask, or what is read, may end a main loop along an axis before the axis does."""
+    return any(dict(one.terms).get(axis) == -1 for one in live_range(program, axis))
+
+
+def blocks_along(evaluator: Evaluator, walked: tuple[str, ...]) -> str | None:
+    """Blocks of a main loop along several axes that go as far as masks leave of the outermost one,
+    from its beginning, as text; None where none ends it."""
+    program, tiles = evaluator.program, evaluator.tiles
+    outer = walked[0]
+    if not ends_early(program, outer):
+        return None
+    _, high = loop_bounds(evaluator, outer)
+    inner = prod(-(-program.axes[axis] // tiles[axis]) for axis in walked[1:])
+    around = f"(max({high}, 0) + {tiles[outer] - 1}) / {tiles[outer]}"
+    return f"{around} * {inner}" if inner > 1 else around
+
+
+def free_blocks(evaluator: Evaluator, axis: str, start: str) -> Free | None:
+    """Which blocks of a main loop that begins at `start` no mask touches; None if that is not told.
+
+    That is where every bound of a mask holds for the least that its other terms can be in the tile,
+    and where the whole block lies inside the axis.
+    """
+    program, tile = evaluator.program, evaluator.tiles[axis]
+    masks: dict[int, tuple[Condition, ...]] = {}
+    for node in program.nodes:
+        if isinstance(node.op, Map) and node.op.function == "where":
+            bounds = sufficient(program, node.args[0])
+            if bounds and any(axis in dict(bound.terms) for bound in bounds):
+                masks[node.args[0]] = bounds
+    low, high = [], []
+    for condition in (bound for bounds in masks.values() for bound in bounds):
+        rest = _extreme(evaluator, condition, axis, least=True)
+        coefficient = dict(condition.terms).get(axis, 0)
+        if abs(coefficient) != 1 or rest is None:
+            return None
+        if coefficient < 0:
+            high.append(f"max({rest} + 1 - {start}, 0) / {tile}")
+        else:
+            low.append(f"(max(-({rest}) - {start}, 0) + {tile - 1}) / {tile}")
+    if evaluator.ragged(axis):
+        high.append(f"({program.axes[axis]} - {start}) / {tile}")
+    return Free(frozenset(masks), tuple(low), tuple(high)) if low or high else None
+
+
+def _largest(evaluator: Evaluator, condition: Condition, axis: str) -> str | None:
+    """The most that a condition's other terms can be within the tile."""
+    return _extreme(evaluator, condition, axis, least=False)
+
+
+def _extreme(evaluator: Evaluator, condition: Condition, axis: str, least: bool) -> str | None:
+    """The most or the least that a condition's other terms can be within the tile."""
+    parts = [str(condition.constant)]
+    for name, coefficient in condition.terms:
+        if name == axis:
+            continue
+        if name in evaluator.looped:
+            return None
+        extent, tile = (
+            evaluator.program.axes[name],
+            min(evaluator.tiles[name], evaluator.program.axes[name]),
+        )
+        origin = evaluator.origins.get(name, "0")
+        reach = tile - 1 if (coefficient > 0) != least else 0
+        point = f"min({origin} + {reach}, {extent - 1})" if reach else origin
+        parts.append(f"{point} * {coefficient}")
+    for position, coefficient in condition.reads:
+        value = _read(evaluator, position)
+        if value is None or abs(coefficient) != 1:
+            return None
+        parts.append(f"min(max({value}, {-_FAR}), {_FAR}) * {coefficient}")
+    return f"({' + '.join(parts)})"
+
+
+def _read(evaluator: Evaluator, position: int) -> str | None:
+    """The whole number that a load reads, where it is the same in all of a tile."""
+    node, program = evaluator.nodes[position], evaluator.program
+    assert isinstance(node.op, Load)
+    if node.op.fill is not None:
+        return None
+    for axis in node.axes:
+        if axis in evaluator.looped or min(evaluator.tiles[axis], program.axes[axis]) > 1:
+            return None
+    parts = []
+    access = evaluator.access(position)
+    for dimension in access.dimensions:
+        at = [f"{evaluator.origins.get(axis, '0')} * {c}" for axis, c in dimension.terms]
+        at.append(str(dimension.constant))
+        if dimension.gather is not None:
+            found = _index(evaluator, node.args[dimension.gather])
+            if found is None:
+                return None
+            at.append(found)
+        parts.append(f"(i64)({' + '.join(at)}) * {dimension.stride}")
+    return f"(i32){access.tensor}[{' + '.join(parts) or '0'}]"
+
+
+def _index(evaluator: Evaluator, position: int) -> str | None:
+    """A place that is itself read."""
+    node = evaluator.nodes[position]
+    whole = dtype_of(node.dtype).kind in ("int", "uint") and dtype_of(node.dtype).bits >= 8
+    return _read(evaluator, position) if isinstance(node.op, Load) and whole else None

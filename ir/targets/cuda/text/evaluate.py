@@ -1,0 +1,383 @@
+"""Evaluates tiles of a program in registers, as text: loads, maps, reductions, stores.
+
+Demand-driven: a value is formed where it is needed, in the frame that all values share. Elementwise
+chains become one loop; what is reduced, multiplied or read over fewer axes is kept in registers.
+Knows neither tensor cores nor how tiles are handed to blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from ir.errors import Refusal
+from ir.layout.expressions import quotient, remainder, variable
+from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
+from ir.ranges import shifts_inside
+from ir.scalar import COMBINES, running_bound
+from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.build.readers import behind_decisions, gelu_of, only_stored
+from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.exponents import exponent_text, shifted_exponent
+from ir.targets.cuda.text.naming import value_name
+from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Point, number_of
+from ir.targets.cuda.text.transfers import Transfers
+
+
+class Evaluator(Transfers):
+    """State of one kernel body; see the module's text.
+
+    `values[~position]` are the reciprocals of a value, where quotients are formed by them.
+    """
+
+    kept: frozenset[int] = frozenset()  # elementwise values that are held for their later readers
+    room = 0  # bytes of shared memory in which reductions across warps need not share a place
+
+    alone = False  # whether results that are only stored are combined by those who store them
+
+    @cached_property
+    def only_stored(self) -> frozenset[int]:
+        return only_stored(self.program)
+
+    @cached_property
+    def delicate(self) -> frozenset[int]:
+        """Values of which the last bit decides, as something whole is made of them."""
+        return behind_decisions(self.program)
+
+    # -- values
+
+    def label(self, position: int) -> str:
+        """A readable stem for the registers of a node."""
+        return value_name(self.program, position)
+
+    def fragment(self, position: int) -> Fragment:
+        """The node's value in registers."""
+        if position not in self.values:
+            self.values[position] = self._form(position)
+        return self.values[position]
+
+    def _form(self, position: int) -> Fragment:
+        node = self.nodes[position]
+        if isinstance(node.op, Load):
+            return self._load(position)
+        if is_reduction(node):
+            return self._reduced(position)
+        if isinstance(node.op, (Now, Prior)):
+            raise Refusal("carried", f"node {position} is read outside its loop")
+        self.prepare(position)
+        fragment = self.new(self.label(position), node.axes, node.dtype)
+        with self.each(fragment.digits) as point:
+            value = self.scalar(position, point, {}, top=True)
+            self.w.line(f"{self.element(fragment, point)} = {value};")
+        return fragment
+
+    def prepare(self, position: int) -> None:
+        """Form what the elementwise expression of `position` ends at."""
+        for arg in self.nodes[position].args:
+            self.ready(arg, self.nodes[position].axes)
+        self._ready_reciprocal(position, self.nodes[position].axes)
+
+    def ready(self, position: int, axes: Sequence[str]) -> None:
+        """Form what an elementwise expression over `axes` ends at, or varies less than it does."""
+        node = self.nodes[position]
+        if position in self.values or isinstance(node.op, (Constant, Iota)):
+            return
+        leaf = isinstance(node.op, (Load, Now, Prior)) or is_reduction(node)
+        narrower = self.own(node.axes) != self.own(axes) and not self.trivial(position)
+        if leaf or narrower or position in self.kept:
+            self.fragment(position)
+            return
+        for arg in node.args:
+            self.ready(arg, axes)
+        self._ready_reciprocal(position, axes)
+
+    def _ready_reciprocal(self, position: int, axes: Sequence[str]) -> None:
+        """Form 1 / divisor where one divisor serves many quotients: a product is 8 times faster."""
+        node = self.nodes[position]
+        if not isinstance(node.op, Map) or node.op.function != "div" or position in self.delicate:
+            return
+        divisor = self.values.get(node.args[1])
+        types = [self.nodes[arg].dtype for arg in node.args]
+        if divisor is None or ~node.args[1] in self.values:
+            return
+        if set(map(scalars.register_type, types)) != {"f32"} or divisor.digits == self.own(axes):
+            return
+        inverse = self.new("inverse", self.nodes[node.args[1]].axes, "f32")
+        with self.each(inverse.digits) as point:
+            self.w.line(f"{self.element(inverse, point)} = 1.0f / {self.element(divisor, point)};")
+        self.values[~node.args[1]] = inverse
+
+    def form_without(self, position: int, axes: Sequence[str]) -> None:
+        """Form what `position` is made of and does not vary along `axes`, ahead of loops there.
+
+        Reductions too: inside the loops they would see a part of their points.
+        """
+        pending, seen = list(self.nodes[position].args), set[int]()
+        while pending:
+            here = pending.pop()
+            node = self.nodes[here]
+            if here in seen or here in self.values or isinstance(node.op, (Constant, Iota)):
+                continue
+            seen.add(here)
+            if is_reduction(node) or not set(axes) & set(node.axes):
+                if not self.trivial(here):
+                    self.fragment(here)
+            elif not isinstance(node.op, Load):
+                pending.extend(node.args)
+
+    def trivial(self, position: int) -> bool:
+        """Made of coordinates and constants: cheaper to repeat than to keep."""
+        node = self.nodes[position]
+        if isinstance(node.op, (Constant, Iota)):
+            return True
+        return isinstance(node.op, (Map, Cast)) and all(self.trivial(a) for a in node.args)
+
+    def scalar(self, position: int, point: Point, memo: dict[int, str], top: bool = False) -> str:
+        """The node's value at one point; what it ends at has been prepared."""
+        if position in memo:
+            return memo[position]
+        node = self.nodes[position]
+        if position in self.values and not top:
+            return self.element(self.values[position], point)
+        if isinstance(node.op, Constant):
+            return scalars.literal(node.op.value, node.dtype)
+        if isinstance(node.op, Iota):
+            return self.coordinate(node.op.axis, point)
+        if isinstance(node.op, Cast):
+            inner = self.scalar(node.args[0], point, memo)
+            return scalars.convert(inner, self.nodes[node.args[0]].dtype, node.dtype)
+        assert isinstance(node.op, Map), node.op
+        if node.op.function == "where" and node.args[0] in self.assumed:
+            return self.scalar(node.args[1], point, memo)
+        text = self._quotient(position, point, memo) or self._gelu(position, point, memo)
+        text = text or self._exponential(position, point, memo)
+        if not text:
+            text = self._applied(position, [self.scalar(arg, point, memo) for arg in node.args])
+        name = self.w.name("v")
+        self.w.line(f"const {scalars.register_type(node.dtype)} {name} = {text};")
+        memo[position] = name
+        return name
+
+    def _quotient(self, position: int, point: Point, memo: dict[int, str]) -> str:
+        """A quotient by its divisor's reciprocal, if that was formed."""
+        node = self.nodes[position]
+        assert isinstance(node.op, Map)
+        if node.op.function != "div" or position in self.delicate:
+            return ""
+        inverse = self.values.get(~node.args[1])
+        if inverse is None:
+            return ""
+        dividend = self.scalar(node.args[0], point, memo)
+        return f"({dividend} * {self.element(inverse, point)})"
+
+    def _gelu(self, position: int, point: Point, memo: dict[int, str]) -> str:
+        """GELU as one function, a third of the instructions of its formula."""
+        inner = gelu_of(self.program, position)
+        if inner is None or position in self.delicate:
+            return ""
+        return f"tw_gelu({self.scalar(inner, point, memo)})"
+
+    def _exponential(self, position: int, point: Point, memo: dict[int, str]) -> str:
+        """An exponential of a difference with a running extreme, as one multiply-add."""
+        found = shifted_exponent(self.program, position, self.assumed)
+        if found is None or position in self.delicate:
+            return ""
+        value = self.scalar(found.value, point, memo)
+        return exponent_text(value, found.factor, self.scalar(found.shift, point, memo))
+
+    def _applied(self, position: int, arguments: list[str]) -> str:
+        node = self.nodes[position]
+        op = node.op
+        assert isinstance(op, Map)
+        types = [self.nodes[arg].dtype for arg in node.args]
+        operand = op.operand(types)
+        logic = op.function in ("and", "or", "not")
+        for i, dtype in enumerate(types):
+            if not logic and not (op.function == "where" and i == 0):
+                arguments[i] = scalars.convert(arguments[i], dtype, operand)
+        if op.function == "lookup":
+            table = scalars.table_name(op.entries, node.dtype)
+            return f"{table}[tw_inside({arguments[0]}, {len(op.entries)})]"
+        if op.function == "bitcast":
+            return scalars.bitcast(arguments[0], operand, node.dtype)
+        if op.function in ("shl", "shr"):
+            inside = shifts_inside(self.program, node.args[1], operand)
+            return scalars.shift(op.function, arguments[0], arguments[1], inside)
+        return scalars.apply(op.function, node.dtype, arguments, operand)
+
+    # -- reductions
+
+    def combine(self, kind: str, left: str, right: str, dtype: str) -> str:
+        return scalars.apply(COMBINES[kind].function, dtype, [left, right], dtype)
+
+    def identity(self, position: int) -> str:
+        """What a reduction starts from."""
+        return scalars.literal(COMBINES[self.kind(position)].identity, self.nodes[position].dtype)
+
+    def running(self, position: int, state: str) -> str:
+        """A carry's state as others read it."""
+        dtype = self.nodes[position].dtype
+        bound = running_bound(self.kind(position), dtype)
+        if bound is None:
+            return state
+        return scalars.apply(bound[0], dtype, [state, scalars.literal(bound[1], dtype)], dtype)
+
+    def kind(self, position: int) -> str:
+        op = self.nodes[position].op
+        return op.kind if isinstance(op, (Reduce, Carry)) else "sum"
+
+    def body(self, position: int) -> tuple[int, ...]:
+        """The tiles whose product (or the one tile that) is combined."""
+        node = self.nodes[position]
+        return node.args if isinstance(node.op, Contract) else node.args[:1]
+
+    def _reduced(self, position: int) -> Fragment:
+        """A reduction over axes that the tile holds whole."""
+        over = reduced_axes(self.nodes[position])
+        if self.looped & set(over):
+            raise Refusal("loops", f"node {position} reduces over a loop that has not run")
+        partial = self.partial(position)
+        self.accumulate(position, partial)
+        self.all_reduce(position, partial)
+        return partial
+
+    def partial(self, position: int) -> Fragment:
+        node = self.nodes[position]
+        return self.new(self.label(position), node.axes, node.dtype, self.identity(position))
+
+    def accumulate(
+        self, position: int, partial: Fragment, roots: tuple[int, ...] | None = None
+    ) -> None:
+        """Combine this tile's points into each thread's partial results; `roots` are the tiles, if
+        not the reduction's own."""
+        node, roots = self.nodes[position], roots or self.body(position)
+        axes = dict.fromkeys(axis for root in roots for axis in self.nodes[root].axes)
+        gone = self.gone(position)
+        summed = [axis for axis in axes if axis in gone]
+        for root in roots:
+            self.ready(root, tuple(axes))
+        with self.each(self.own(axes)) as point:
+            memo: dict[int, str] = {}
+            parts = [
+                scalars.convert(self.scalar(r, point, memo), self.nodes[r].dtype, node.dtype)
+                for r in roots
+            ]
+            value = " * ".join(parts)
+            if len(parts) == 2 and node.dtype == "i64":
+                value = scalars.apply("mul", node.dtype, parts, node.dtype)
+            inside = self.inside(summed, point)  # other points are not stored
+            if inside:
+                value = f"({inside} ? {value} : {self.identity(position)})"
+            target = self.element(partial, point)
+            if len(parts) == 2 and node.dtype == "f32" and not inside:
+                self.w.line(f"{target} = fmaf({parts[0]}, {parts[1]}, {target});")
+                return
+            combined = self.combine(self.kind(position), target, value, node.dtype)
+            self.w.line(f"{target} = {combined};")
+
+    def gone(self, position: int) -> frozenset[str]:
+        """Axes of a reduction's body that its result lacks."""
+        body = {a for root in self.body(position) for a in self.nodes[root].axes}
+        return frozenset(body - set(self.nodes[position].axes))
+
+    def all_reduce(self, position: int, partial: Fragment) -> None:
+        """Combine the partial results of the threads that share a point."""
+        gone = self.gone(position)
+        for weight, digit in self.frame.weights():
+            if not any(digit.stride(axis) for axis in gone):
+                continue
+            if weight < WARP:
+                self._shuffle(position, partial, weight, digit.size)
+            else:
+                self._exchange(position, partial, weight, digit.size)
+
+    def _shuffle(self, position: int, partial: Fragment, weight: int, size: int) -> None:
+        kind = scalars.register_type(self.nodes[position].dtype)
+        kind = "i32" if kind == "bool" else kind
+        with self.each(partial.digits) as point:
+            target, mask = self.element(partial, point), weight
+            while mask < weight * size:
+                other = self.w.name("other")
+                self.w.line(f"const {kind} {other} = tw_shuffle_{kind}({target}, {mask});")
+                dtype = self.nodes[position].dtype
+                text = self.combine(self.kind(position), target, other, dtype)
+                self.w.line(f"{target} = {text};")
+                mask *= 2
+
+    def _exchange(self, position: int, partial: Fragment, weight: int, size: int) -> None:
+        """Across warps, through shared memory."""
+        kind = scalars.register_type(self.nodes[position].dtype)
+        start, fresh = self._place(partial.count)
+        team, thread = self.team, self.team.thread
+        with self.w.block(""):
+            scratch = self.w.name("scratch")
+            where = f"{team.scratch} + {start}" if start else team.scratch
+            self.w.line(f"{kind}* {scratch} = ({kind}*)({where});")
+            if not fresh:
+                self.w.line(team.sync)
+            with self.each(partial.digits) as point:
+                place = f"({number_of(partial.digits, point)}) * {team.size} + {thread}"
+                self.w.line(f"{scratch}[{place}] = {self.element(partial, point)};")
+            self.w.line(team.sync)
+            own = self.w.name("own")
+            first = self.w.name("first")
+            number = variable(thread, self.frame.team)
+            self.w.line(f"const i32 {own} = {remainder(quotient(number, weight), size)};")
+            self.w.line(f"const i32 {first} = {thread} - {own} * {weight};")
+            if not (self.alone and position in self.only_stored):
+                self._gather_parts(position, partial, scratch, first, weight, size)
+                return
+            if partial.count > 1:
+                self._share_rows(position, partial, scratch, (own, first), weight, size)
+            with self.w.block(f"if ({own} == 0)"):
+                parts = 1 if partial.count > 1 else size
+                self._gather_parts(position, partial, scratch, first, weight, parts)
+
+    def _share_rows(
+        self, position: int, partial: Fragment, scratch: str, names: tuple[str, str],
+        weight: int, size: int,
+    ) -> None:  # fmt: skip
+        """Combine what the threads that share a point wrote, each of them other registers."""
+        own, first = names
+        kind, dtype, team = self.kind(position), self.nodes[position].dtype, self.team.size
+        head = f"for (i32 row = {own}; row < {partial.count}; row += {size})"
+        with self.w.block(head):
+            place = f"{scratch}[row * {team} + {first}]"
+            self.w.line(f"{scalars.register_type(dtype)} sum = {place};")
+            with self.w.unrolled("step", size - 1):
+                other = f"{scratch}[row * {team} + {first} + (step + 1) * {weight}]"
+                self.w.line(f"sum = {self.combine(kind, 'sum', other, dtype)};")
+            self.w.line(f"{place} = sum;")
+        self.w.line(self.team.sync)
+
+    def _gather_parts(
+        self, position: int, partial: Fragment, scratch: str, first: str, weight: int, size: int
+    ) -> None:
+        """Combine what the threads that share a point wrote, in the order of their numbers."""
+        kind, dtype = self.kind(position), self.nodes[position].dtype
+        with self.each(partial.digits) as point:
+            target = self.element(partial, point)
+            place = f"({number_of(partial.digits, point)}) * {self.team.size} + {first}"
+            values = [f"{scratch}[{place} + {step * weight}]" for step in range(size)]
+            text = values[0]
+            for value in values[1:]:
+                text = self.combine(kind, text, value, dtype)
+            self.w.line(f"{target} = {text};")
+
+    def _place(self, count: int) -> tuple[int, bool]:
+        """First byte of a scratch place of `count` registers; whether nobody may still read there.
+
+        Places are only as many as there is room for.
+        """
+        self.exchanges += 1
+        size = self.team.size * SCRATCH_BYTES
+        start = self.scratch_registers * size
+        if start + count * size > self.room:
+            self.scratch_registers = max(self.scratch_registers, count)
+            self.shared_place = True
+            return 0, False
+        self.scratch_registers += count
+        return start, not self.looping

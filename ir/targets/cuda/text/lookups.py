@@ -1,0 +1,51 @@
+"""Indices of operands that other tensors hold: read once for a tile, coordinates of its copies.
+
+Knows origins as texts; no ring and no role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ir.ops.load import Load
+from ir.program import Program
+from ir.targets.cuda.build.products import index_load
+from ir.targets.cuda.layouts.access import load_access
+from ir.targets.cuda.layouts.operands import OperandTile, looked_up
+from ir.targets.cuda.text.writer import Writer
+
+
+def declare_lookups(
+    w: Writer, program: Program, operands: Iterable[OperandTile], origins: Mapping[str, str]
+) -> dict[str, str]:
+    """Declare the indices of a tile at `origins`; their names, as `coordinates` asks for them."""
+    found = {}
+    for operand in operands:
+        own = program.nodes[operand.position].op
+        assert isinstance(own, Load)
+        for gather, extent in operand.gathers:
+            index = _index(program, operand.position, gather, origins)
+            # as the meaning has it; what is beyond a tensor, by one or by more, is read as zero
+            least, most = (0, extent - 1) if own.fill is None else (-1, extent)
+            name = w.name(f"{operand.spec.name}_index")
+            w.line(f"const i32 {name} = (i32)min(max({index}, (i64){least}), (i64){most});")
+            found[looked_up(operand.position, gather)] = name
+    return found
+
+
+def looks_along(program: Program, operand: OperandTile, axes: Iterable[str]) -> bool:
+    """Whether an index of an operand varies along one of the axes."""
+    loads = [index_load(program, operand.position, gather) for gather, _ in operand.gathers]
+    return any({*axes} & {*program.nodes[load].axes} for load in loads if load is not None)
+
+
+def _index(program: Program, position: int, gather: int, origins: Mapping[str, str]) -> str:
+    load = index_load(program, position, gather)
+    op = program.nodes[load].op if load is not None else None
+    assert isinstance(op, Load)
+    access = load_access(op, program.scope.tensors[op.tensor])
+    axes = dict.fromkeys(axis for d in access.dimensions for axis, _ in d.terms)
+    parts = [f"{origins[axis]} * {access.stride(axis)}" for axis in axes]
+    if access.constant or not parts:
+        parts.append(str(access.constant))
+    return f"(i64){access.tensor}[{' + '.join(parts)}]"

@@ -1,0 +1,202 @@
+"""The body of a kernel over one tile: passes over the looped axes, carries, stores.
+
+Knows how values are formed (`evaluate`), not where loops get their bounds or operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+from ir.ops.load import Load
+from ir.ops.reduce import Carry, Now, Prior
+from ir.scalar import running_bound
+from ir.stages import is_reduction
+from ir.targets.cuda.build.readers import loaded_late
+from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.evaluate import Evaluator
+from ir.targets.cuda.text.exponents import scaled_extreme
+from ir.targets.cuda.text.passes import Pass, Passes, needed
+from ir.targets.cuda.text.registers import Fragment
+
+Loop = Callable[[int], AbstractContextManager[None]]
+
+
+class TileBody:
+    """Emits passes and stores with an evaluator. `loop(number)` opens the loop of one pass."""
+
+    def __init__(self, evaluator: Evaluator, passes: Passes, looped: frozenset[str]) -> None:
+        self.e, self.passes, self.looped = evaluator, passes, looped
+        self.program, self.nodes = evaluator.program, evaluator.program.nodes
+        evaluator.looped = looped
+        self.stream = False  # whether what is stored is the first to leave the L2 cache
+        self.later = (
+            "true"  # whether this is not the first block of a main loop: nothing to correct
+        )
+
+    def emit(self, loop: Loop) -> None:
+        self.run_passes(loop)
+        self.finish()
+
+    def run_passes(self, loop: Loop) -> None:
+        """All passes over the looped axes."""
+        for number, one in enumerate(self.passes.passes):
+            self._pass(number, one, loop)
+
+    def finish(self) -> None:
+        """The stores of what the passes left."""
+        for store in self.passes.after:
+            self.store(store)
+
+    def load_first(self) -> None:
+        """Form the loads that no loop changes ahead of everything, those of reductions first."""
+        late = loaded_late(self.program)
+        loads = [p for p, node in enumerate(self.nodes) if isinstance(node.op, Load)]
+        for position in sorted(loads, key=lambda p: p in late):
+            node = self.nodes[position]
+            if not node.args and not self.looped & set(node.axes):
+                self.e.fragment(position)
+
+    def store(self, position: int) -> None:
+        self.e.store(position, self.stream)
+
+    def _pass(self, number: int, one: Pass, loop: Loop) -> None:
+        self._hoist(one)
+        states = {position: self.open(position) for position in one.reductions}
+        with loop(number), self.e.scope(), self.e.repeating(bool(self.looped)):
+            for position in one.reductions:
+                self.advance(position, states[position])
+            for store in one.stores:
+                self.store(store)
+        for position in one.reductions:
+            self.close(position, states[position])
+
+    def _hoist(self, one: Pass) -> None:
+        """Form what the loop needs and does not change, ahead of it."""
+        done = frozenset(self.e.values)
+        roots = tuple(r for p in one.reductions for r in self.nodes[p].args) + one.stores
+        for position in needed(self.program, roots, done | frozenset(one.reductions)):
+            node = self.nodes[position]
+            leaf = isinstance(node.op, Load) or is_reduction(node)
+            fixed = not self.looped & set(node.axes) and position not in one.reductions
+            if leaf and fixed and self.hoistable(position):
+                self.e.fragment(position)
+
+    def hoistable(self, position: int) -> bool:
+        """Whether a load or a reduction that does not vary is formed in registers."""
+        return not self._running(position, set())
+
+    def _running(self, position: int, seen: set[int]) -> bool:
+        if position in seen:
+            return False
+        seen.add(position)
+        node = self.nodes[position]
+        if isinstance(node.op, (Now, Prior)):
+            return True
+        return any(self._running(arg, seen) for arg in node.args)
+
+    # -- one reduction over the looped axes
+
+    def open(self, position: int) -> Fragment:
+        """Its state before the loop."""
+        return self.e.partial(position)
+
+    def advance(self, position: int, state: Fragment) -> None:
+        """Combine one block in."""
+        node = self.nodes[position]
+        readers = [
+            (p, n.op) for p, n in enumerate(self.nodes)
+            if isinstance(n.op, (Now, Prior)) and n.args[0] == position
+        ]  # fmt: skip
+        prior = [p for p, op in readers if isinstance(op, Prior)]
+        now = [p for p, op in readers if not isinstance(op, Prior)]
+        if prior:
+            self._remember(prior, state)
+        self.rescale(position, state)
+        if not readers:
+            self.e.accumulate(position, state)
+            return
+        block = self._of_block(position)
+        with self.e.each(state.digits) as point:
+            target = self.e.element(state, point)
+            other = self.e.element(block, point)
+            text = self.e.combine(self.e.kind(position), target, other, node.dtype)
+            self.e.w.line(f"{target} = {text};")
+        if now:
+            self._show(now, state)
+
+    def _of_block(self, position: int) -> Fragment:
+        """What one block comes to: an extreme is scaled when it is known."""
+        block, scaled = (
+            self.e.partial(position),
+            scaled_extreme(self.program, position, self.e.assumed),
+        )
+        self.e.accumulate(position, block, None if scaled is None else scaled[:1])
+        self.e.all_reduce(position, block)
+        if scaled is not None:
+            with self.e.each(block.digits) as point:
+                factor = scalars.literal(scaled[1], self.nodes[position].dtype)
+                self.e.w.line(f"{self.e.element(block, point)} *= {factor};")
+        return block
+
+    def _show(self, readers: list[int], state: Fragment) -> None:
+        """Now is the state itself, unless it has to be made finite."""
+        carry = self.nodes[readers[0]].args[0]
+        if running_bound(self.e.kind(carry), self.nodes[carry].dtype):
+            self._remember(readers, state, "now")
+            return
+        for reader in readers:
+            self.e.values[reader] = state
+
+    def _remember(self, readers: list[int], state: Fragment, word: str = "prior") -> None:
+        position = readers[0]
+        node = self.nodes[position]
+        copy = self.e.new(f"{word}_{node.args[0]}", node.axes, node.dtype)
+        with self.e.each(copy.digits) as point:
+            value = self.e.running(node.args[0], self.e.element(state, point))
+            self.e.w.line(f"{self.e.element(copy, point)} = {value};")
+        for reader in readers:
+            self.e.values[reader] = copy
+
+    def rescale(self, position: int, state: Fragment) -> None:
+        """Correct a carry's state for what moved: state * factor + addend.
+
+        A state that is still spread over threads takes the factor in each, the addend in one.
+        """
+        node = self.nodes[position]
+        if not isinstance(node.op, Carry) or not (node.op.factor or node.op.addend):
+            return
+        extra = list(node.args[1:])
+        factor = extra.pop(0) if node.op.factor else None
+        addend = extra.pop(0) if node.op.addend else None
+        for part in (factor, addend):
+            if part is not None:
+                self.e.fragment(part)
+        once = self._holds_sum(position) if addend is not None else ""
+        with self.e.w.block(f"if ({self.later})"), self.e.each(state.digits) as point:
+            target = self.e.element(state, point)
+            text = target
+            if factor is not None:
+                text = f"{self.e.running(position, text)} * {self.e.scalar(factor, point, {})}"
+            if addend is not None:
+                more = self.e.scalar(addend, point, {})
+                text += f" + ({once} ? {more} : 0)" if once else f" + {more}"
+            self.e.w.line(f"{target} = {text};")
+
+    def _holds_sum(self, position: int) -> str:
+        """The threads to which an addend is given, where a state is spread over several."""
+        spread = not any(
+            isinstance(n.op, (Now, Prior)) and n.args[0] == position for n in self.nodes
+        )
+        if not spread:
+            return ""
+        return self.e.first_holder(self.nodes[position].axes, self.e.gone(position))
+
+    def close(self, position: int, state: Fragment) -> None:
+        """The final value after the loop."""
+        spread = not any(
+            isinstance(n.op, (Now, Prior)) and n.args[0] == position for n in self.nodes
+        )
+        if spread:
+            self.e.all_reduce(position, state)
+        self.e.values[position] = state

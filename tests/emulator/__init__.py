@@ -1,0 +1,1 @@
+"""Runs the text of CUDA kernels on the host: a machine of threads, barriers and late copies."""
