@@ -265,7 +265,7 @@ class TensorBody(TileBody):
         held = [r for r in self.plan.rings if r.name == HELD]
         pending = self._pending(number)
         if number == self.last_pass and not self.plan.cooperative:
-            self.lowering.pass_turn(w)
+            self.lowering.pass_tile(w)
         if pending:
             w.line("tw_wgmma_wait<0>();")
             for ring in pending:
