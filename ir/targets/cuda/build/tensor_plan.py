@@ -20,6 +20,7 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.grid import stream_k
+from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.layouts.frame import GROUP as GROUP
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.layouts.operands import OperandTile, operand_tile
@@ -99,6 +100,7 @@ class Plan:
     prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
     order: Order | None = None  # of chained products
     turns: str = FREE  # of the groups that compute these
+    deal: int = 0  # batches whose longest tiles come first together
     overlapped: bool = False  # whether blocks of products with operands in registers are
     paired: bool = False  # whether products that are folded run two at a time
 
@@ -552,6 +554,6 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(values.get(f"layout{mark}", 0)),
         int(values.get(f"{PREFETCH}{mark}", 0)),
         order_of(roles, order) if is_chained(roles) else None,
-        str(values.get(f"{TURNS}{mark}", FREE)),
+        str(values.get(f"{TURNS}{mark}", FREE)), int(values.get(f"{DEAL}{mark}", 0)),
         source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
     )  # fmt: skip

@@ -28,6 +28,8 @@ from ir.targets.cuda.build.computed import TYPES
 from ir.targets.cuda.build.roles import Roles, find_roles
 from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS, ROWS, Plan, make_plan
 from ir.targets.cuda.build.tensor_rings import extra_decision, extra_names
+from ir.targets.cuda.grid.dealing import NAME as DEAL
+from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.grid.raster import BANDS, PATCHES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
@@ -140,6 +142,8 @@ class TensorKernel(TensorStreams):
             found.append(order_decision(self.name(ORDER), owner, self.orders))
         if is_chained(self.roles):
             found.append(turns_decision(self.name(TURNS), owner))
+        deal = deal_decision(self.name(DEAL), owner, self.streamed, self.roles)
+        found += [deal] if deal is not None else []
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))

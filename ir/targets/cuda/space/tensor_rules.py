@@ -29,6 +29,8 @@ from ir.targets.cuda.build.tensor_plan import (
     ROWS,
 )
 from ir.targets.cuda.build.tensor_rings import HELD, extra_names, rings_of
+from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
+from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.hilbert import LONGEST
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS, TensorLayouts
@@ -428,6 +430,10 @@ class TensorRules(TensorLayouts):
         passed &= ~(lone_row | lone_column) | self._is(columns, "raster", "rows")
         rows, across = self._cluster_tiles(columns)
         passed &= patches_fit(partial(self._is, columns, "raster"), rows, across)
+        if growth(self.streamed, self.roles):
+            grows = self._by_swap(columns, lambda roles: bool(growth(self.streamed, roles)))
+            dealt = self._value(columns, DEAL) != AS_THEY_COME
+            passed &= ~dealt | (grows & self._is(columns, "raster", "rows"))
         for name, stem in extra_names(self.program, self.roles):
             if name == HELD:
                 batches = prod(self.program.axes[axis] for axis in self.roles.batch)
