@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ _FP4 = [0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6]
 _TERNARY = [0, 1, -2, -1]  # two's complement of two bits
 
 
-def _decoded(octets: Array, values: list[float], bits: int) -> Array:
+def _decoded(octets: Array, values: Sequence[float], bits: int) -> Array:
     """Rows of numbers of the codes in rows of bytes."""
     rows = octets.reshape(len(octets), -1)
     each = 8 // bits
