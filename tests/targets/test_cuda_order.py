@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract, silu
+from ir import Graph, cast, contract, exp, reduce, silu
 from ir.inputs import random_inputs
 from ir.kernel.body import Body
 from ir.kernel.modulo import orders
@@ -46,6 +46,17 @@ def _plain() -> Program:
     return g.program()
 
 
+def _normalised() -> Program:
+    """Weights that are divided before they are rounded: a pass for their sums comes first."""
+    g = Graph("normalised")
+    h, q, k, e, v = g.axes(h=2, q=70, k=200, e=80, v=80)
+    scores = contract(g.input("Q", (h, q, e), "f16"), g.input("K", (h, k, e), "f16"), over=e)
+    p = exp((scores - reduce("max", scores, over=k)) * 0.1)
+    p = cast(p / reduce("sum", p, over=k), "f16")
+    g.output("O", contract(p, g.input("V", (h, k, v), "f16"), over=k), "f16", (h, q, v))
+    return g.program()
+
+
 ORDERS = ("straight", "outer:1")
 PROGRAMS = {
     "attention": built(
@@ -60,6 +71,7 @@ PROGRAMS = {
     ),
     "gated": _gated(),
     "plain": _plain(),
+    "normalised": _normalised(),
 }
 
 

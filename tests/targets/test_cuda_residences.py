@@ -18,7 +18,7 @@ from ir.registry import load_operator
 from ir.schedule import Schedule
 from ir.targets.cuda.build.kernels import kernels_of, lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
-from ir.targets.cuda.space.residences import USUAL, residences
+from ir.targets.cuda.space.residences import OPERANDS, USUAL, residences
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -123,8 +123,18 @@ def quantised() -> Program:
     return load_operator("quantise_rows").build(m=7, n=333, dtype="bf16")
 
 
+def codes() -> Program:
+    """Both operands two codes to a byte, with scales of groups."""
+    return load_operator("mx_matmul").build(m=40, n=72, k=96, dtype="e2m1")
+
+
+def table() -> Program:
+    """Codes of a table, in rows that no copy takes as they are."""
+    return load_operator("nf4_matmul").build(m=40, n=24, k=60, group=20)
+
+
 CHAINS = (divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
-PROGRAMS = (scaled_by_all, two_products, normal, images, updated, quantised, *CHAINS)
+PROGRAMS = (scaled_by_all, two_products, normal, images, updated, quantised, codes, table, *CHAINS)
 SLOW = (wide_values, rotated)  # many kernels each
 FEW = 8  # processors, so that small programs have parts for all of them
 
@@ -147,6 +157,15 @@ def test_every_residence_is_right(make: Any) -> None:
             values = route.own(space.schedule(row).as_dict())
             kernel = lower_all(program, values, HARDWARE, route.engine, name)
             assert not problems(program, kernel, inputs, bounds, 0), (name, route.engine)
+
+
+def test_codes_are_unpacked_into_rows_that_copies_take() -> None:
+    """Once, without a gap between those of one byte and those of the next."""
+    program = load_operator("w2a8_matmul").build(m=512, n=1024, k=2048)
+    first, second = kernels_of(program, HARDWARE, "wgmma", OPERANDS)
+    assert [spec.shape for spec in first.program.outputs] == [(1024 * 512, 4)]
+    assert second.kind == "tensor"
+    assert {(512, 2048), (1024, 2048)} <= {spec.shape for spec in second.program.inputs}
 
 
 def test_what_is_reduced_to_little_goes_through_memory() -> None:

@@ -12,7 +12,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 
+from ir.dtypes import dtype_of
 from ir.errors import ProgramError, UsageError
+from ir.ops.base import TensorSpec
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
 from ir.ops.store import Store
@@ -29,7 +31,7 @@ from ir.targets.cuda.build.cut import (
     parted_at,
     stored_at,
 )
-from ir.targets.cuda.build.products import depends_on_reduction, product_of, volume
+from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of, volume
 from ir.targets.cuda.build.roles import WIDEST
 
 USUAL = "usual"
@@ -68,10 +70,26 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
         elif residence == BESIDE:
             parts = (phase.program,)
         else:
-            parts = stored_at(phase.program, _stored(phase.program, residence), frozenset(taken))
+            parts = _at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
         found += [Phase(_narrowed(joined_axes(part)), False) for part in parts]
     return tuple(found)
+
+
+def _at(program: Program, nodes: set[int], taken: frozenset[str]) -> tuple[Program, ...]:
+    """What computes the values of `nodes` into memory, and the rest, axes joined. Values lie one
+    behind the other where who reads them has rows of them that begin where copies may, though an
+    axis is short (the two codes of a byte); else their last axis is padded."""
+    dense = tuple(map(joined_axes, stored_at(program, nodes, taken, padded=False)))
+    own = {spec.name for spec in program.tensors}
+    if all(spec.name in own or _in_rows(spec) for part in dense for spec in part.inputs):
+        return dense
+    return tuple(map(joined_axes, stored_at(program, nodes, taken)))
+
+
+def _in_rows(spec: TensorSpec) -> bool:
+    row = spec.shape[-1] if spec.shape else 0
+    return row * dtype_of(spec.dtype).bytes % STRIDE_UNIT == 0
 
 
 @lru_cache(maxsize=256)
