@@ -141,7 +141,27 @@ def _in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Prog
     if made is None:
         return (program,)
     inner = {n for n in _reductions(made) if f"{axis}_in" in reduced_axes(made.nodes[n])}
-    return parted_at(made, inner, taken)
+    first, merge = parted_at(made, inner, taken)
+    beside = set(_beside_products(first))
+    if not beside:
+        return first, merge
+    taken |= {spec.name for part in (first, merge) for spec in part.tensors}
+    return (*stored_at(first, beside, taken), merge)
+
+
+def _beside_products(program: Program) -> Iterable[int]:
+    """Where reductions end that are met by products for tensor cores and made of none: in the
+    products' kernel (norms of both sides of a similarity) they would be computed for every tile."""
+    made = {n for n in _reductions(program) if is_for_tensor_cores(program, n)}
+    for position in _reductions(program) if made else ():
+        if position in made:
+            continue
+        if _before(program, position) & made:
+            made.add(position)  # of products, through others
+        else:
+            end = boundary_of(program, position)
+            if not _is_output(program, end):
+                yield end
 
 
 @lru_cache(maxsize=256)
