@@ -178,10 +178,14 @@ class _Phases:
                     yield Phase(self._program(kept, stored, frozenset(group)), True)
 
     def _direct(self, group: tuple[int, ...]) -> list[int]:
-        """Outputs that a plain kernel writes itself: its values as they are, or converted."""
+        """Outputs that a plain kernel writes itself: its values as they are, or converted; of
+        folds, what is elementwise made of them too."""
         found = []
         for position, store in self.program.stores():
             source = self.nodes[position].args[0]
+            if self._is_made_of(source, group):
+                found.append(position)
+                continue
             if isinstance(self.nodes[source].op, Cast) and not self._is_scatter(group):
                 source = self.nodes[source].args[0]
             alike = set(store.axes) == set(self.nodes[source].axes)
@@ -193,22 +197,40 @@ class _Phases:
             return []  # a scatter is stored once; the rest is copied from there
         return found
 
+    def _is_made_of(self, position: int, group: tuple[int, ...]) -> bool:
+        """Whether a value at each point of folds' results is elementwise made of these, and of
+        what is in memory before them."""
+        if not isinstance(self.nodes[group[0]].op, Fold) or group[0] in self._loop:
+            return False
+        level, axes = self.level(group[0]), set(self.nodes[group[0]].axes)
+        if self.level(position) < level or set(self.nodes[position].axes) != axes:
+            return False
+        pending, seen = [position], set[int]()
+        while pending:
+            here = pending.pop()
+            if here in seen or here in group or self.level(here) < level:
+                continue
+            seen.add(here)
+            if self.is_plain(here) or not isinstance(self.nodes[here].op, Map | Cast):
+                return False
+            pending.extend(self.nodes[here].args)
+        return True
+
     def _is_scatter(self, group: tuple[int, ...]) -> bool:
         return isinstance(self.nodes[group[0]].op, Scatter)
 
     def _is_read(self, position: int, group: set[int], stored: list[int]) -> bool:
-        """Whether anything but its own kernel reads a plain value."""
-        own = group | set(stored) | {self.nodes[store].args[0] for store in stored}
-        for user in self.program.users(position):
-            if user not in own or (user not in group and self._is_read_on(user, stored)):
-                return True
+        """Whether anything but its own kernel reads a plain value, as it is or made into more."""
+        pending, seen = [position], set[int]()
+        while pending:
+            for user in self.program.users(pending.pop()):
+                if user in seen or user in group or user in stored:
+                    continue
+                seen.add(user)
+                if not isinstance(self.nodes[user].op, Map | Cast):
+                    return True
+                pending.append(user)
         return False
-
-    def _is_read_on(self, position: int, stored: list[int]) -> bool:
-        """Whether a conversion on the way to an output has other readers."""
-        if isinstance(self.nodes[position].op, Store):
-            return False
-        return any(user not in stored for user in self.program.users(position))
 
     def _program(
         self, kept: Iterable[int], stores: Iterable[int], own: frozenset[int] = frozenset()
