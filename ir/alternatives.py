@@ -31,11 +31,15 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Alternatives:
-    """Spaces of one target by the values of the decision `name`; `owner` is what owns that."""
+    """Spaces of one target by the values of the decision `name`; `owner` is what owns that.
+
+    `best`: the value whose seeds come first, if it is not the first one.
+    """
 
     name: str
     spaces: Mapping[str, Space]
     owner: str
+    best: str | None = None
 
     @cached_property
     def prefixes(self) -> dict[str, str]:
@@ -89,7 +93,7 @@ class Alternatives:
                 {self.name: value, **{self.prefixes[value] + n: v for n, v in seed.items()}}
                 for seed in (space.seeds or ({},))
             ]
-            for value, space in self.spaces.items()
+            for value, space in sorted(self.spaces.items(), key=lambda one: one[0] != self.best)
         ]
         longest = max(map(len, lists))
         return tuple(one[n] for n in range(longest) for one in lists if n < len(one))

@@ -8,7 +8,7 @@ with what is elementwise before it, which a plain kernel computes. Knows no targ
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -26,6 +26,7 @@ from ir.ops.recur import Before, Recur
 from ir.ops.scatter import Scatter
 from ir.ops.store import Store
 from ir.ops.top import Top
+from ir.plain.chains import chain_of
 from ir.program import LONGEST_NAME, Node, Program
 from ir.tiles import Tile
 
@@ -38,8 +39,8 @@ class Phase:
     """One program of several, run in order.
 
     Its outputs are the whole program's outputs, or tensors that later phases have as inputs.
-    `plain`: it holds folds, tops or scatters of one argument list, or the states of one loop, and a
-    plain kernel (`ir.plain.build`) computes it.
+    `plain`: it holds folds, tops or scatters of one argument list, the states of one loop, or a
+    chain of reads, and a plain kernel (`ir.plain.build`) computes it.
     """
 
     program: Program
@@ -47,19 +48,23 @@ class Phase:
 
 
 @lru_cache(maxsize=256)
-def phases_of(program: Program) -> tuple[Phase, ...]:
-    """The phases of a program in order; of most there is one, which is the program itself."""
+def phases_of(program: Program, room: int = 0) -> tuple[Phase, ...]:
+    """The phases of a program in order; of most there is one, which is the program itself.
+
+    `room`: bytes that a group of threads has to itself. Phases in a row, each of what is elementwise
+    in values of the one before at other points of the same rows, are one where a row's values fit.
+    """
     if not any(isinstance(node.op, (Read, *PLAIN)) for node in program.nodes):
         return (Phase(program, False),)
-    return tuple(_Phases(program).run())
+    return tuple(_Phases(program, room).run())
 
 
 class _Phases:
     """Levels: a value that is read elsewhere, or that a plain kernel computes, is one level above
     what it is made of. Of each level what is not plain is one phase; what is plain follows."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, room: int) -> None:
+        self.program, self.room = program, room
         self.nodes = program.nodes
         self.loops = loops_of(program)
         self._loop = {position: loop for loop in self.loops for position in loop.nodes}
@@ -166,9 +171,14 @@ class _Phases:
         direct = {group: self._direct(group) for group in self.groups}
         plain = {store for stores in direct.values() for store in stores}
         stores = [p for p, _ in self.program.stores() if p not in plain]
-        for level in range(max(self.level(p) for p in range(len(self.nodes))) + 1):
-            kept = [p for p in sorted(self.kept) if self.level(p) == level]
-            here = [p for p in stores if self.level(p) == level]
+        done = -1  # the level up to which phases are joined
+        for level in range(self._top() + 1):
+            chain = self._chain(level, stores) if level > done else None
+            if chain is not None:
+                done = chain[0]
+                yield chain[1]
+            kept = [p for p in sorted(self.kept) if self.level(p) == level > done]
+            here = [p for p in stores if self.level(p) == level > done]
             if kept or here:
                 yield Phase(self._program(kept, here), False)
             for group in self.groups:
@@ -177,11 +187,68 @@ class _Phases:
                     kept = [p for p in group if self._is_read(p, set(group), stored)]
                     yield Phase(self._program(kept, stored, frozenset(group)), True)
 
+    def _top(self) -> int:
+        return max(self.level(p) for p in range(len(self.nodes)))
+
+    # --- chains of reads --------------------------------------------------------------------------
+
+    def _chain(self, first: int, stores: Sequence[int]) -> tuple[int, Phase] | None:
+        """As many levels from `first` on as are one phase, and that phase."""
+        plain = {self.level(group[0]) for group in self.groups}
+        last = first
+        while last < self._top() and last + 1 not in plain:
+            last += 1
+        while self.room and last > first:
+            phase = self._joined(first, last, stores)
+            if phase is not None:
+                return last, phase
+            last -= 1
+        return None
+
+    def _joined(self, first: int, last: int, stores: Sequence[int]) -> Phase | None:
+        """Levels as one phase: of reads and what is elementwise alone, in rows that have room."""
+        here = [p for p in stores if first <= self.level(p) <= last]
+        own = [p for p in sorted(self.kept) if first <= self.level(p) <= last]
+        kept = self._needed(own, last, stores)
+        if len({self.level(p) for p in (*own, *here)}) < 2:
+            return None
+        nothing = frozenset[int]()
+        for p in self._used([*kept, *(self.nodes[store].args[0] for store in here)], nothing):
+            if not self._cut(p, nothing) and not isinstance(self.nodes[p].op, (Read, *_LIGHT)):
+                return None
+        before, count = dict(self.temps), self._count
+        program = self._program(kept, here)
+        chain = chain_of(program) if self._has_reads(program) else None
+        if chain is None or not chain.points or chain.bytes > self.room:
+            self.temps, self._count = before, count
+            return None
+        return Phase(program, True)
+
+    @staticmethod
+    def _has_reads(program: Program) -> bool:
+        return any(isinstance(node.op, Read) for node in program.nodes)
+
+    def _needed(self, own: Sequence[int], last: int, stores: Sequence[int]) -> list[int]:
+        """Which values of a chain are read behind it."""
+        later = [p for p in (*self.kept, *stores) if self.level(p) > last]
+        later += [p for group in self.groups for p in group if self.level(p) > last]
+        pending, seen = later, set[int]()
+        while pending:
+            here = pending.pop()
+            if here not in seen:
+                seen.add(here)
+                pending.extend(self.nodes[here].args if here not in own else ())
+        return [p for p in own if p in seen]
+
     def _direct(self, group: tuple[int, ...]) -> list[int]:
-        """Outputs that a plain kernel writes itself: its values as they are, or converted."""
+        """Outputs that a plain kernel writes itself: its values as they are, or converted; of
+        folds, what is elementwise made of them too."""
         found = []
         for position, store in self.program.stores():
             source = self.nodes[position].args[0]
+            if self._is_made_of(source, group):
+                found.append(position)
+                continue
             if isinstance(self.nodes[source].op, Cast) and not self._is_scatter(group):
                 source = self.nodes[source].args[0]
             alike = set(store.axes) == set(self.nodes[source].axes)
@@ -193,22 +260,40 @@ class _Phases:
             return []  # a scatter is stored once; the rest is copied from there
         return found
 
+    def _is_made_of(self, position: int, group: tuple[int, ...]) -> bool:
+        """Whether a value at each point of folds' results is elementwise made of these, and of
+        what is in memory before them."""
+        if not isinstance(self.nodes[group[0]].op, Fold) or group[0] in self._loop:
+            return False
+        level, axes = self.level(group[0]), set(self.nodes[group[0]].axes)
+        if self.level(position) < level or set(self.nodes[position].axes) != axes:
+            return False
+        pending, seen = [position], set[int]()
+        while pending:
+            here = pending.pop()
+            if here in seen or here in group or self.level(here) < level:
+                continue
+            seen.add(here)
+            if self.is_plain(here) or not isinstance(self.nodes[here].op, Map | Cast):
+                return False
+            pending.extend(self.nodes[here].args)
+        return True
+
     def _is_scatter(self, group: tuple[int, ...]) -> bool:
         return isinstance(self.nodes[group[0]].op, Scatter)
 
     def _is_read(self, position: int, group: set[int], stored: list[int]) -> bool:
-        """Whether anything but its own kernel reads a plain value."""
-        own = group | set(stored) | {self.nodes[store].args[0] for store in stored}
-        for user in self.program.users(position):
-            if user not in own or (user not in group and self._is_read_on(user, stored)):
-                return True
+        """Whether anything but its own kernel reads a plain value, as it is or made into more."""
+        pending, seen = [position], set[int]()
+        while pending:
+            for user in self.program.users(pending.pop()):
+                if user in seen or user in group or user in stored:
+                    continue
+                seen.add(user)
+                if not isinstance(self.nodes[user].op, Map | Cast):
+                    return True
+                pending.append(user)
         return False
-
-    def _is_read_on(self, position: int, stored: list[int]) -> bool:
-        """Whether a conversion on the way to an output has other readers."""
-        if isinstance(self.nodes[position].op, Store):
-            return False
-        return any(user not in stored for user in self.program.users(position))
 
     def _program(
         self, kept: Iterable[int], stores: Iterable[int], own: frozenset[int] = frozenset()

@@ -1,4 +1,5 @@
-"""Plain kernels of programs that hold folds, the top of an axis, a scatter or the states of a loop.
+"""Plain kernels of programs that hold folds, the top of an axis, a scatter or the states of a loop;
+or nothing but tiles read at other points.
 
 What is elementwise before these is computed where it is read, what is elementwise behind them where
 it is stored.
@@ -11,9 +12,11 @@ from collections.abc import Callable
 from ir.errors import ProgramError
 from ir.ops.base import Op
 from ir.ops.fold import Fold
+from ir.ops.read import Read
 from ir.ops.recur import Before
 from ir.ops.scatter import Scatter
 from ir.ops.top import Top
+from ir.plain.chains import chain_kernel
 from ir.plain.code import PlainKernel
 from ir.plain.folds import fold_choices, fold_kernels
 from ir.plain.pieces import WHOLE, Choices, Ways
@@ -30,12 +33,14 @@ _MAKERS: dict[type[Op], Maker] = {
     Fold: fold_kernels,
     Top: top_kernels,
     Scatter: scatter_kernels,
+    Read: lambda values, group, ways: (chain_kernel(values),),
 }
 _CHOICES: dict[type[Op], Chooser] = {
     Before: lambda program, group: Choices(),
     Fold: fold_choices,
     Top: top_choices,
     Scatter: scatter_choices,
+    Read: lambda program, group: Choices(),
 }
 
 
@@ -67,6 +72,8 @@ def group_of(program: Program) -> tuple[type[Op], list[int]]:
     found = [kind for kind, places in kinds.items() if places]
     if Before in found:
         found = [Before]  # whose steps may hold others
+    if len(found) > 1:
+        found = [kind for kind in found if kind is not Read]
     if len(found) != 1:
         named = " and ".join(kind.name for kind in found) or "none"
         raise ProgramError(
@@ -74,6 +81,6 @@ def group_of(program: Program) -> tuple[type[Op], list[int]]:
             f"one of these; here are {named}"
         )
     (kind,) = found
-    if kind is not Before:
+    if kind not in (Before, Read):
         refuse_behind(program, kinds[kind])
     return kind, kinds[kind]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ir.dtypes import compute_dtype, is_float, promote
 from ir.merges import CAST, Merge
@@ -77,7 +78,63 @@ def merged(merge: Merge, left: Sequence[Scalar], right: Sequence[Scalar]) -> lis
         return number(value, "i32" if type(value) is int else "f32")
 
     found = merge.merged(left, right, apply, constant)
-    return [convert(new, old.dtype) for new, old in zip(found, left, strict=True)]
+    pairs = _Pairs(found)
+    return [convert(pairs.once(new), old.dtype) for new, old in zip(found, left, strict=True)]
+
+
+class _Pairs:
+    """exp(x - max(x, y)) and exp(y - max(x, y)), of which one is the exponential of 0 (or of NaN):
+    one exponential for both, to the very bits.
+
+    Where x < y, the second is 1 + (y - max(x, y)), else the first is 1 + (x - max(x, y)): what is
+    added is 0, or NaN where the exponential is.
+    """
+
+    def __init__(self, scalars: Sequence[Scalar]) -> None:
+        self._made: dict[Scalar, Scalar] = {}
+        self._known: dict[Scalar, Scalar] = {}
+        found = list(dict.fromkeys(call for scalar in scalars for call in self._calls(scalar)))
+        exps = {one for one in found if one.function == "exp"}
+        for largest in found:
+            if largest.function == "max" and is_float(largest.dtype):
+                self._pair(largest, exps)
+
+    def _calls(self, scalar: Scalar) -> Iterator[Call]:
+        if isinstance(scalar, Call):
+            yield scalar
+            for arg in scalar.args:
+                yield from self._calls(arg)
+        elif isinstance(scalar, Convert):
+            yield from self._calls(scalar.arg)
+
+    def _pair(self, largest: Call, exps: set[Call]) -> None:
+        left, right = largest.args
+        dtype = largest.dtype
+        apart = [Call("sub", (one, largest), dtype) for one in (left, right)]
+        first, second = (Call("exp", (one,), dtype) for one in apart)
+        if first == second or not {first, second} <= exps:
+            return
+        less = Call("lt", (left, right), "bool")
+        one = number(1.0, dtype)
+        small = Call("exp", (Call("where", (less, *apart), dtype),), dtype)
+        near = [Call("add", (one, distance), dtype) for distance in apart]
+        self._known[first] = Call("where", (less, small, near[0]), dtype)
+        self._known[second] = Call("where", (less, near[1], small), dtype)
+
+    def once(self, scalar: Scalar) -> Scalar:
+        """The scalar, with what there is for its exponentials."""
+        if not self._known:
+            return scalar
+        if scalar not in self._made:
+            self._made[scalar] = self._replaced(scalar)
+        return self._made[scalar]
+
+    def _replaced(self, scalar: Scalar) -> Scalar:
+        if scalar in self._known:
+            return self._known[scalar]
+        if isinstance(scalar, Call):
+            return replace(scalar, args=tuple(self.once(arg) for arg in scalar.args))
+        return replace(scalar, arg=self.once(scalar.arg)) if isinstance(scalar, Convert) else scalar
 
 
 def index(value: int) -> Number:

@@ -151,6 +151,41 @@ def test_states_of_one_fold_share_a_kernel() -> None:
     assert sum(kinds) == 3
 
 
+def behind_a_fold(other: str = "") -> Program:
+    """What is made of prefixes, and `other`: of a fold beside, or where the prefixes go on."""
+    g = Graph("behind")
+    i, j = g.axes(i=3, j=7)
+    x = g.input("X", (i, j), "f32")
+    running = cumulative("sum", x, j)
+    scale = reduce("max", x, over=j)
+    made = running * scale + g.iota(j)
+    if other == "level":
+        made = made - cumulative("max", x, j)
+    g.output("Y", made, "f16", (i, j))
+    if other == "read":
+        g.output("Z", reduce("sum", made, over=j), "f32", (i,))
+    return g.program()
+
+
+@pytest.mark.parametrize(
+    ("other", "plain"), [("", [False, True]), ("read", [False, True, False]),
+                         ("level", [False, True, True, False])],
+)  # fmt: skip
+def test_what_is_elementwise_behind_a_fold_is_its_kernels(other: str, plain: list[bool]) -> None:
+    program = behind_a_fold(other)
+    phases = phases_of(program)
+    assert [phase.plain for phase in phases] == plain
+    memory = dict(random_inputs(program, np.random.default_rng(3)))
+    wanted = evaluate(program, memory)
+    for phase in phases:
+        part = phase.program
+        found = evaluate(part, {spec.name: memory[spec.name] for spec in part.inputs})
+        memory |= {s.name: from_float(found[s.name], s.dtype) for s in part.outputs}
+    for key, expected in wanted.items():
+        dtype = program.scope.tensors[key].dtype
+        np.testing.assert_allclose(to_float(memory[key], dtype), expected, rtol=2e-3, atol=2e-3)
+
+
 def test_a_step_that_needs_the_end_is_refused() -> None:
     g = Graph("round")
     t, c = g.axes(t=4, c=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -14,10 +15,12 @@ from ir.axes import Axis
 from ir.dtypes import is_float, to_float
 from ir.errors import ProgramError
 from ir.folding import Merging, argmax, argmin, fold, recurrence, scan, top
+from ir.merges import merge_of
 from ir.ops.base import Array
 from ir.plain.build import plain_kernel
-from ir.plain.code import Accumulate
+from ir.plain.code import Accumulate, Name
 from ir.plain.meaning import meaning
+from ir.plain.scalars import merged
 from tests.plain.judge import judge
 
 EXTENTS = st.sampled_from((1, 2, 3, 5, 8))
@@ -186,3 +189,29 @@ def test_what_one_kernel_does_not_compute(kind: str) -> None:
         wanted = "here are fold and top"
     with pytest.raises(ProgramError, match=wanted):
         plain_kernel(g.program())
+
+
+# --- one exponential for two ----------------------------------------------------------------------
+
+
+def test_two_exponentials_of_which_one_is_of_zero_are_one() -> None:
+    """Of every pair, infinities and NaN among them, to the bit."""
+    apart = [f"exp(sub({state}, max(a0, b0)))" for state in ("a0", "b0")]
+    merge = f"(max(a0, b0), add(mul(a1, {apart[0]}), mul(b1, {apart[1]})))"
+    left, right = ([Name(f"{side}{n}", "f32") for n in range(2)] for side in "ab")
+    text = repr(merged(merge_of(merge), left, right)[1])
+    assert set(re.findall(r"'exp', args=\(Call\(function='(\w+)'", text)) == {"where"}
+    special = np.array([0.0, -0.0, 1.5, -3.0, 88.0, -110.0, np.inf, -np.inf, np.nan], np.float32)
+    g = Graph("pairs")
+    i, j = g.axes(i=len(special) ** 2, j=2)
+    x, s = (g.input(name, (i, j), "f32") for name in "xs")
+    for n, state in enumerate(fold(merge, (x, s), j)):
+        g.output(f"y{n}", state, "f32", (i,))
+    first, second = (axis.reshape(-1) for axis in np.meshgrid(special, special))
+    pairs = np.stack([first, second], axis=1)
+    weights = np.stack([np.full(81, 3, np.float32), np.full(81, 5, np.float32)], axis=1)
+    found = meaning(plain_kernel(g.program()), {"x": pairs, "s": weights})["y1"]
+    with np.errstate(all="ignore"):
+        most = np.maximum(first, second)
+        wanted = weights[:, 0] * np.exp(first - most) + weights[:, 1] * np.exp(second - most)
+    assert np.array_equal(found, wanted, equal_nan=True)

@@ -12,11 +12,14 @@ from math import prod
 
 from ir.dtypes import dtype_of
 from ir.plain.accesses import every
-from ir.plain.code import GROUP, TENSOR, Accumulate, Array, PlainKernel, Spread
-from ir.plain.strides import extent_of
+from ir.plain.code import GROUP, TENSOR, Accumulate, Array, Let, PlainKernel, Spread
+from ir.plain.strides import Walk, extent_of
 from ir.target import Hardware
-from ir.targets.cuda.lower.plain_fold import scratch_bytes
+from ir.targets.cuda.build.plain_ring import Ring
 from ir.targets.cuda.build.plain_shape import folds_of
+from ir.targets.cuda.build.plain_stream import Streams, streams_of
+from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.lower.plain_fold import scratch_bytes
 
 _UNIT = 16  # bytes that arrays of a group begin at multiples of
 _GROUPS = 32  # blocks for each processor, over which a group's points are spread
@@ -30,13 +33,15 @@ RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each ot
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a schedule says of a step: threads of a block, whether they share points, how many
-    neighbours along a fold each takes, and how many blocks share a point."""
+    neighbours along a fold each takes, how many blocks share a point, and how many tiles of a fold
+    a warp asks for ahead."""
 
     threads: int
     grouped: bool
     run: int
     early: bool = False
     team: int = 1
+    ahead: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class PlainStep:
     def better_grouped(self) -> bool:
         """Whether a point is better a block's, where nothing is said of it."""
         few = self.points < _FEW_POINTS * int(self.hardware["sms"])
-        return self.plain.cooperative or (bool(self.folds) and few)
+        return self.plain.cooperative or (bool(self.folds) and few and not self.beside)
 
     @cached_property
     def teams(self) -> tuple[int, ...]:
@@ -79,6 +84,37 @@ class PlainStep:
     def most_scratch(self) -> int:
         """Shared memory that folds take with the most threads."""
         return scratch_bytes(self.folds, 512)
+
+    @cached_property
+    def streams(self) -> tuple[Streams, ...]:
+        """What those folds read and write in a row."""
+        return tuple(streams_of(self.plain, fold) for fold in self.folds)
+
+    def ring_bytes(self, threads: int, run: int, ahead: int) -> int:
+        """Shared memory in which tiles of folds wait."""
+        rings = (Ring(streams, run, ahead).bytes for streams in self.streams)
+        return threads // WARP * max(rings, default=0)
+
+    def ahead(self, threads: int, run: int, wanted: int) -> int:
+        """Up to `wanted` tiles ahead, as there is room for."""
+        room = int(self.hardware["shared_bytes"]) - self.ring_start(threads)
+        fits = (n for n in range(wanted, 0, -1) if self.ring_bytes(threads, run, n) <= room)
+        return next(fits, 0)
+
+    def ring_start(self, threads: int) -> int:
+        """Where the tiles begin in shared memory: behind all else."""
+        return scratch_bytes(self.folds, threads) + sum(map(array_bytes, self.shared))
+
+    @cached_property
+    def beside(self) -> bool:
+        """Whether neighbouring points read and write elements that lie side by side."""
+        if not self.plain.points or not self.folds:
+            return False
+        name, extent = self.plain.points[-1]
+        lets = {s.name.name: s.value for s in every(self.plain.body) if isinstance(s, Let)}
+        walk = Walk(name.name, lets)
+        found = {walk.stride(stream.place) for one in self.streams for stream in one.reads}
+        return extent >= WARP and bool(found) and found <= {0, 1}
 
     @cached_property
     def shared(self) -> tuple[Array, ...]:

@@ -1,8 +1,9 @@
 """A fold along a loop by all threads of a block, in one pass over what it reads.
 
-A chunk of the loop at a time, each thread takes neighbouring iterations of it. Threads of a warp
-combine theirs by shuffles, warps through shared memory, always in the order of the loop: a merge
-need not commute. What came out of the chunks before goes on to the next.
+Each lane of a warp takes neighbouring iterations at a time. Lanes combine theirs by shuffles, warps
+through shared memory, always in the order of the loop: a merge need not commute. If something is
+done at each iteration, warps take turns, and meet once a chunk of all of them; if the end alone
+matters, each warp has a part of the loop to itself, and they meet at its end.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from ir.plain.accesses import read, written
 from ir.plain.code import Accumulate, Name
+from ir.targets.cuda.build.plain_stream import streams_of
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.lower.plain_tiles import FoldTiles
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
-    from ir.targets.cuda.lower.plain_text import PlainText
+    from ir.targets.cuda.lower.plain_text import Group, PlainText
 
 PLACE = 8  # bytes of a state in shared memory
 
@@ -35,9 +38,13 @@ def _slot_bytes(folds: Sequence[Accumulate], threads: int) -> int:
 class SharedFold:
     """Writes one fold. The states are declared; behind it all threads have them alike."""
 
-    def __init__(self, text: PlainText, fold: Accumulate, threads: int, run: int) -> None:
+    def __init__(self, text: PlainText, fold: Accumulate, group: Group) -> None:
         self.text, self.w, self.names, self.fold = text, text.w, text.names, fold
-        self.threads, self.run, self.warps = threads, run, threads // WARP
+        self.threads, self.run, self.warps = group.threads, group.run, group.threads // WARP
+        streams = streams_of(text.kernel, fold)
+        self.tiles = FoldTiles(text, fold, streams, group.run, group.ahead, group.ring)
+        room = (group.ahead + 3) * self.threads * self.run
+        self.kind = "i32" if fold.extent + room < 2**31 else "i64"
         self.keeps = bool(fold.keep)
         self.states = fold.states
         self.total = self._fresh("t")  # of a thread, then of its warp
@@ -61,60 +68,116 @@ class SharedFold:
         return [f"{self.names[name.name]}{end}" for name in names]
 
     def write(self) -> None:
-        w, chunk = self.w, self.threads * self.run
+        """A block of its own, which begins and ends with all threads."""
         if self.keeps:
             self.text.meet_if_late()
-        with w.block(f"for (i64 first = 0; first < {self.fold.extent}; first += {chunk})"):
-            w.line(f"const i64 mine = first + thread * {self.run};")
-            w.line(f"const i64 left = {self.fold.extent} - first;")
-            share = f"(left + {self.run - 1}) / {self.run}" if self.run > 1 else "left"
-            w.line(f"const i32 live = (i32)min({share}, (i64){self.threads});")
-            self._own()
-            self._across_lanes()
-            self._across_warps()
+        with self.w.block(""):
             if self.keeps:
-                self._keep()
+                self._in_turns()
+            else:
+                self._in_parts()
         if self.text.changing & written(self.fold.keep):
             self.text.meet()
         elif self.text.changing & read((self.fold,)):
             self.text.late = True
 
+    def _in_turns(self) -> None:
+        """Every warp has its tile of each chunk."""
+        w, chunk = self.w, self.threads * self.run
+        w.line(f"{self.kind} start = warp * {WARP * self.run};")
+        w.line(f"const {self.kind} limit = {self.fold.extent};")
+        self.tiles.begin(chunk)
+        head = f"for ({self.kind} first = 0; first < limit; first += {chunk}, start += {chunk})"
+        with w.block(head):
+            self.tiles.next(chunk)
+            w.line(f"const {self.kind} mine = start + lane * {self.run};")
+            self._declare_zeros(self.total)
+            self._declare_zeros(self.before)
+            for name, text in zip(self.prefix, self._texts(self.prefix), strict=True):
+                w.line(f"{scalars.register_type(name.dtype)} {text}[{self.run}];")
+            self._tile()
+            self._live()
+            self._across_lanes()
+            self._across_warps()
+            with w.block(f"if ({self._whole()})"):
+                self.tiles.declare_out()
+                self._keep(True)
+                self.tiles.store()
+            with w.block("else"):
+                self._keep(False)
+            self.tiles.turn()
+        self.tiles.end()
+
+    def _in_parts(self) -> None:
+        """Every warp has a part of the loop."""
+        w, tile = self.w, WARP * self.run
+        share = -(-self.fold.extent // (self.warps * tile)) * tile
+        w.line(f"{self.kind} start = ({self.kind})warp * {share};")
+        w.line(f"const {self.kind} limit = min(({self.kind}){self.fold.extent}, start + {share});")
+        w.line("bool some = false;")
+        self.tiles.begin(tile)
+        with w.block(f"for (; start < limit; start += {tile})"):
+            self.tiles.next(tile)
+            w.line(f"const {self.kind} mine = start + lane * {self.run};")
+            self._declare_zeros(self.total)
+            self._tile()
+            self._live()
+            self._across_lanes()
+            with w.block("if (some)"):
+                self._merge(self.states, self.states, self.total)
+            with w.block("else"):
+                self.text.assign(self.states, self.total)
+            w.line("some = true;")
+            self.tiles.turn()
+        self.tiles.end()
+        self._of_parts(share)
+
+    def _whole(self) -> str:
+        return f"start + {WARP * self.run} <= limit"
+
+    def _tile(self) -> None:
+        """A lane's own iterations become its total."""
+        with self.w.block(f"if ({self._whole()})"):
+            self._own(True)
+        with self.w.block("else"):
+            self._own(False)
+
+    def _live(self) -> None:
+        """How many lanes have iterations: none, or more than there are, too."""
+        more = f" + {self.run - 1}) / {self.run}" if self.run > 1 else ")"
+        self.w.line(f"const {self.kind} live = (limit - start{more};")
+
     @contextmanager
-    def _iteration(self, step: str) -> Iterator[None]:
+    def _iteration(self, step: str, whole: bool) -> Iterator[None]:
         """What is written inside is about an iteration of the thread, if there is one."""
-        with self.w.block(f"if (mine + {step} < {self.fold.extent})"):
-            at = f"mine + {step}"
+        at = f"mine + {step}"
+        with self.w.block("" if whole else f"if ({at} < limit)"):
             if self.fold.backward:
                 at = f"{self.fold.extent - 1} - ({at})"
             self.w.line(f"const i64 {self.names[self.fold.variable.name]} = {at};")
             yield
 
-    def _own(self) -> None:
+    def _own(self, whole: bool) -> None:
         """Fold a thread's own iterations."""
-        w = self.w
-        self._declare_zeros(self.total)
-        if self.keeps:
-            for name, text in zip(self.prefix, self._texts(self.prefix), strict=True):
-                w.line(f"{scalars.register_type(name.dtype)} {text}[{self.run}];")
-        with w.unrolled("step", self.run):
-            with self._iteration("step"):
-                self.text.run(self.fold.body, False)
-                values = self.text.values(self.fold)
-                with w.block("if (step == 0)"):
+        w, step = self.w, self.tiles.number
+        self.tiles.take(whole)
+        with w.unrolled(step, self.run):
+            with self._iteration(step, whole):
+                self.text.run(self.tiles.body(), False)
+                values = self.tiles.values()
+                with w.block(f"if ({step} == 0)"):
                     self.text.assign(self.total, values)
                 if self.run > 1:
                     with w.block("else"):
                         self._merge(self.total, self.total, values)
             if self.keeps:
-                held, totals = self._texts(self.prefix, "[step]"), self._texts(self.total)
+                held, totals = self._texts(self.prefix, f"[{step}]"), self._texts(self.total)
                 for place, total in zip(held, totals, strict=True):
                     w.line(f"{place} = {total};")
 
     def _across_lanes(self) -> None:
         """Every thread gets its warp's total, and what is before it in the warp."""
         w = self.w
-        if self.keeps:
-            self._declare_zeros(self.before)
         w.line("#pragma unroll")
         with w.block(f"for (i32 turn = 1; turn < {WARP}; turn *= 2)"):
             other, left, right = self._fresh("o"), self._fresh("l"), self._fresh("r")
@@ -130,7 +193,7 @@ class SharedFold:
             self._declare(left, [f"upper ? {o} : {t}" for o, t in pairs], constant=True)
             self._declare(right, [f"upper ? {t} : {o}" for o, t in pairs], constant=True)
             self.text.assign(self.total, left)
-            with w.block("if (((thread & ~(turn - 1)) | turn) < live)"):
+            with w.block("if (((lane & ~(turn - 1)) | turn) < live)"):
                 self._merge(self.total, left, right)
 
     def _shuffled(self, state: Name) -> str:
@@ -139,24 +202,44 @@ class SharedFold:
             return f"tw_shuffle_i32({text}, turn) != 0"
         return f"tw_shuffle_{kind}({text}, turn)"
 
-    def _across_warps(self) -> None:
-        """The states become those of all up to the end of the chunk."""
-        w = self.w
-        if self.warps == 1:
-            self._next_warp("0", self.total)
-            return
-        size = _slot_bytes(self.text.folds, self.threads)
+    def _leave(self) -> None:
+        """What a warp's first lane knows of it, for all warps."""
+        w, size = self.w, _slot_bytes(self.text.folds, self.threads)
         w.line(f"u8* scratch = tw_shared_base() + slot * {size};")
         w.line("slot ^= 1;")
         with w.block("if (lane == 0)"):
             for place, total in zip(self._places("warp"), self._texts(self.total), strict=True):
                 w.line(f"{place} = {total};")
         w.line("tw_sync();")
+
+    def _across_warps(self) -> None:
+        """The states become those of all up to the end of the chunk."""
+        w = self.w
+        if self.warps == 1:
+            self._next_warp("0", self.total)
+            return
+        self._leave()
         with w.unrolled("turn", self.warps):
-            w.line(f"if (turn * {WARP} >= live) break;")
+            w.line(f"if (first + turn * {WARP * self.run} >= limit) break;")
             found = self._fresh("y")
             self._declare(found, self._places("turn"), constant=True)
             self._next_warp("turn", found)
+
+    def _of_parts(self, share: int) -> None:
+        """The states become those of all warps' parts."""
+        w = self.w
+        if self.warps == 1:
+            return
+        self._declare(self.total, self._texts(self.states))
+        self._leave()
+        with w.unrolled("turn", self.warps):
+            w.line(f"if (turn * ({self.kind}){share} >= {self.fold.extent}) break;")
+            found = self._fresh("y")
+            self._declare(found, self._places("turn"), constant=True)
+            with w.block("if (turn == 0)"):
+                self.text.assign(self.states, found)
+            with w.block("else"):
+                self._merge(self.states, self.states, found)
 
     def _places(self, warp: str) -> list[str]:
         """Where a warp leaves its states."""
@@ -177,12 +260,13 @@ class SharedFold:
         with w.block("else"):
             self.text.assign(self.states, found)
 
-    def _keep(self) -> None:
+    def _keep(self, whole: bool) -> None:
         """What is done with the states up to each iteration."""
-        with self.w.unrolled("step", self.run), self._iteration("step"):
+        step = self.tiles.number
+        with self.w.unrolled(step, self.run), self._iteration(step, whole):
             held = self._fresh("k")
-            self._declare(held, self._texts(self.prefix, "[step]"))
+            self._declare(held, self._texts(self.prefix, f"[{step}]"))
             with self.w.block("if (mine > 0)"):
                 self._merge(held, self.before, held)
             self._declare(self.states, self._texts(held), constant=True)
-            self.text.run(self.fold.keep, False)
+            self.text.run(self.tiles.keep(whole), False)

@@ -27,8 +27,13 @@ class PlainLowering:
         self.threads, self.grouped, self.team = settings.threads, settings.grouped, settings.team
         self.grid = step.grid(self.threads, self.grouped, self.team)
         self.early = settings.early and self.team == 1  # the driver takes one or the other
-        group = Group(self.threads, settings.run, self.team) if self.grouped else None
-        self.text = PlainText(step.plain, self.w, group)
+        group = None
+        self.ring = step.ring_start(self.threads)
+        self.ahead = step.ahead(self.threads, settings.run, settings.ahead) if self.grouped else 0
+        if self.grouped:
+            group = Group(self.threads, settings.run, self.team, self.ahead, self.ring)
+        self.text = PlainText(step.plain, self.w, group, settings.run)
+        self.run_length = settings.run
         self.tensors = [self.text.names[spec.name] for spec in step.plain.tensors]
 
     def run(self) -> Launch:
@@ -100,7 +105,7 @@ class PlainLowering:
         self._declare(kernel.spilled, f"room + (i64)tw_block_x() * {room}", 0)
         for array in kernel.local:
             self._declare_local(array)
-        return shared, room
+        return shared + kernel.ring_bytes(self.threads, self.run_length, self.ahead), room
 
     def _declare(self, arrays: Sequence[Array], base: str, start: int) -> int:
         """Arrays one behind the other; where the last one ends."""

@@ -5,7 +5,7 @@ where they are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ir.dtypes import NARROW
 from ir.ops.map import Map
@@ -14,7 +14,8 @@ from ir.targets.cuda.text import scalars
 
 # what the text around means something else by
 _TAKEN = ("thread", "point", "step", "turn", "upper", "lane", "warp", "first", "mine", "left",
-          "live", "slot", "scratch", "room", "min", "max", "abs", "exp", "log", "sqrt")  # fmt: skip
+          "live", "slot", "scratch", "room", "start", "limit", "some", "place", "unit", "word",
+          "min", "max", "abs", "exp", "log", "sqrt")  # fmt: skip
 
 
 class Names:
@@ -61,7 +62,7 @@ class PlainScalars:
 
     def __init__(self, arrays: Sequence[Array], names: Names) -> None:
         self.names = names
-        self.dtypes: Mapping[str, str] = {array.name: array.dtype for array in arrays}
+        self.dtypes: dict[str, str] = {array.name: array.dtype for array in arrays}
 
     def text(self, scalar: Scalar) -> str:
         """A C++ expression for a scalar."""

@@ -7,7 +7,7 @@ written by `plain_fold`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -30,8 +30,10 @@ from ir.plain.code import (
 )
 from ir.plain.scalars import merged
 from ir.targets.cuda.build.plain_shape import changing, folds_of
+from ir.targets.cuda.build.plain_stream import replaced
 from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.lower.plain_fold import SharedFold
+from ir.targets.cuda.lower.plain_own import OwnFold
 from ir.targets.cuda.lower.plain_scalars import Names, PlainScalars
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
@@ -41,12 +43,15 @@ MOST_I32 = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The threads that share a point, how many neighbours along a fold each of them takes, and of
-    how many blocks they are."""
+    """The threads that share a point, how many neighbours along a fold each of them takes, of how
+    many blocks they are, and how many tiles of a fold a warp asks for ahead, in a ring that begins
+    at a byte of shared memory."""
 
     block: int
     run: int
     team: int = 1
+    ahead: int = 0
+    ring: int = 0
 
     @property
     def threads(self) -> int:
@@ -56,13 +61,14 @@ class Group:
 class PlainText:
     """Writes a kernel's body; `group` is None where every thread has points of its own."""
 
-    def __init__(self, kernel: PlainKernel, w: Writer, group: Group | None) -> None:
+    def __init__(self, kernel: PlainKernel, w: Writer, group: Group | None, run: int = 1) -> None:
         self.kernel, self.w, self.group = kernel, w, group
         self.names = Names()
         self.scalars = PlainScalars(kernel.arrays, self.names)
         self.own = frozenset(a.name for a in kernel.arrays if a.place == THREAD)
         self.changing = changing(kernel.body) - self.own
         self.folds = folds_of(kernel) if group else ()
+        self.run_length = run  # iterations of a fold of its own that a thread loads at a time
         self.late = False  # whether a thread may still be at what another one would overwrite
 
     def run(self, statements: Sequence[Statement], together: bool | None = None) -> None:
@@ -212,7 +218,10 @@ class PlainText:
         for state in fold.states:
             self.declare(state, scalars.literal(0, state.dtype))
         if together and self.group and any(fold is one for one in self.folds):
-            SharedFold(self, fold, self.group.threads, self.group.run).write()
+            SharedFold(self, fold, self.group).write()
+            return
+        if not together and self.run_length > 1:
+            OwnFold(self, fold, self.run_length).write()
             return
         first = fold.extent - 1 if fold.backward else 0
         with self._loop(fold, together):
@@ -229,11 +238,12 @@ class PlainText:
 
     # -- states of a fold
 
-    def values(self, fold: Accumulate) -> list[Name]:
-        """Declare what an iteration brings to a fold."""
+    def values(self, fold: Accumulate, held: Mapping[Scalar, Scalar] | None = None) -> list[Name]:
+        """Declare what an iteration brings to a fold; `held`: where there is what it reads."""
         found = self.fresh("x", fold.states)
         for name, value in zip(found, fold.values, strict=True):
-            self.declare(name, self.scalars.given(value, name.dtype), constant=True)
+            text = self.scalars.given(replaced(value, held or {}), name.dtype)
+            self.declare(name, text, constant=True)
         return found
 
     def assign(self, targets: Sequence[Name], values: Sequence[Scalar]) -> None:

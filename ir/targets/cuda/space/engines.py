@@ -40,7 +40,7 @@ from ir.targets.cuda.build.kernels import (
 )
 from ir.targets.cuda.cost.features import EngineFeatures, Features
 from ir.targets.cuda.rows.hardware import stated_peaks
-from ir.targets.cuda.space.residences import JOINED, PARTS, USUAL, pieces_of, residences
+from ir.targets.cuda.space.residences import JOINED, PARTS, ROWS, USUAL, pieces_of, residences
 
 ENGINE = "engine"
 ESTIMATE = "total.estimate"  # the feature that says how long a schedule takes, in powers of two
@@ -178,7 +178,8 @@ def space_of(
         or estimates[residence] <= least + FAR
         or (estimates[residence] <= least + LEAN and LEANER * _between(program, residence) < left)
     }
-    return Alternatives(RESIDENCE, offered, next(iter(program.axes), program.name)).space()
+    owner = next(iter(program.axes), program.name)
+    return Alternatives(RESIDENCE, offered, owner, ROWS if best == ROWS else None).space()
 
 
 def _between(program: Program, residence: str) -> int:

@@ -21,12 +21,15 @@ from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.build.plain_step import RESIDENT, PlainStep, Settings
+from ir.targets.cuda.build.plain_stream import WIDEST
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.space.plain_cuts import PlainCuts, spec_bytes
 
-THREADS, FOLD, RUN, TEAM = "threads", "fold", "run", "team"
+THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
 THREAD, BLOCK = "thread", "block"
+_RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
+_BESIDE = ((128, 8, 0, THREAD), (64, 16, 0, THREAD), (256, 8, 0, THREAD), (128, 4, 0, THREAD))
 _CUTS = 6  # ways to cut among the seeds
 _LONG = 512  # iterations of a fold from which blocks come first among seeds
 
@@ -70,6 +73,17 @@ class PlainCudaKernel:
         """Whether a point may be a thread's or a block's."""
         return bool(self.folds) and not self.plain.cooperative
 
+    @property
+    def waits(self) -> bool:
+        """Whether what folds read may wait in shared memory."""
+        reads = [one for streams in self.whole.streams for one in streams.reads]
+        return self.chooses and any(stream.beside for stream in reads)
+
+    @property
+    def _runs(self) -> tuple[int, ...]:
+        """Where prefixes are kept, so many states are in registers."""
+        return _RUNS[:-1] if any(fold.keep for fold in self.folds) else _RUNS
+
     def decisions(self) -> list[Decision]:
         owner = next(iter(self.program.axes), "")
         found = [Decision(self.name(THREADS), (32, 64, 128, 256, 512), "binding", owner,
@@ -78,8 +92,11 @@ class PlainCudaKernel:
             why = "who goes along the axis: a thread for each point, or a block in chunks"
             found.append(Decision(self.name(FOLD), (THREAD, BLOCK), "binding", owner, why))
         if self.folds:
-            why = "neighbours along the axis that a thread of a block takes at a time"
-            found.append(Decision(self.name(RUN), (1, 2, 4, 8), "binding", owner, why))
+            why = "neighbours along the axis that a thread loads at a time"
+            found.append(Decision(self.name(RUN), self._runs, "binding", owner, why))
+        if self.waits:
+            why = "tiles along the axis that a warp of a block asks for ahead"
+            found.append(Decision(self.name(AHEAD), _AHEAD, "pipeline", owner, why, 0, unsaid=0))
         if len(self.whole.teams) > 1:
             why = "blocks that share a point and meet in memory, where points are few"
             found.append(Decision(self.name(TEAM), self.whole.teams, "binding", owner, why, 1,
@@ -88,7 +105,7 @@ class PlainCudaKernel:
 
     def constraints(self) -> list[Constraint]:
         found = self.cuts.constraints(self._room)
-        found += [self._neighbours()] if self.chooses else []
+        found += [self._waiting()] if self.waits else []
         return found + ([self._resident()] if len(self.whole.teams) > 1 else [])
 
     def _resident(self) -> Constraint:
@@ -111,17 +128,27 @@ class PlainCudaKernel:
         steps = self.steps(Ways(pieces=pieces))
         return sum(map(spec_bytes, parts_in(self.program, (step.plain for step in steps))))
 
-    def _neighbours(self) -> Constraint:
-        fold, run = self.name(FOLD), self.name(RUN)
+    def _waiting(self) -> Constraint:
+        """What waits belongs to a block, and has room."""
+        fold, ahead, run, threads = map(self.name, (FOLD, AHEAD, RUN, THREADS))
+        most = int(self.hardware["shared_bytes"])
+
+        def bytes_of(count: int, neighbours: int, tiles: int) -> int:
+            return self.whole.ring_start(count) + self.whole.ring_bytes(count, neighbours, tiles)
 
         def check(columns: Columns) -> Any:
-            return columns.is_(fold, BLOCK) | (columns[run] == 1)
+            keys = zip(columns[threads], columns[run], columns[ahead], strict=True)
+            taken = np.array([bytes_of(int(t), int(r), int(a)) for t, r, a in keys], dtype=np.int64)
+            return (columns[ahead] == 0) | (columns.is_(fold, BLOCK) & (taken <= most))
 
         def explain(values: Mapping[str, Value]) -> str:
-            return f"{run}={values[run]} with {fold}={values[fold]}"
+            if values[fold] != BLOCK:
+                return f"{ahead}={values[ahead]} with {fold}={values[fold]}"
+            taken = bytes_of(int(values[threads]), int(values[run]), int(values[ahead]))
+            return f"shared memory: {taken:,} B needed, {most:,} B there"
 
-        needs = "only threads of a block take neighbours of each other"
-        return Constraint(run, needs, check, explain, reads=(fold, run))
+        needs = "tiles that wait are a block's, and have room"
+        return Constraint(ahead, needs, check, explain, reads=(fold, ahead, run, threads))
 
     def seeds(self) -> list[dict[str, Value]]:
         """What a thread or a block does, with the ways to cut that look fastest."""
@@ -143,13 +170,28 @@ class PlainCudaKernel:
                 {self.name(THREADS): threads} for threads in (128, 256, 64, 512)
             ]
             return self._team_seeds() + plain
-        blocks = [self._seed(*one) for one in ((256, 4), (128, 8), (256, 1), (64, 4), (512, 4))]
+        blocks = [self._seed(*one) for one in self._block_seeds()]
         if not self.chooses:
             return blocks
-        alone = [self._seed(threads, 1, THREAD) for threads in (128, 64, 256)]
+        if self.whole.beside:
+            return [self._seed(*one) for one in _BESIDE] + blocks[:2]
+        alone = [self._seed(threads, run, 0, THREAD) for threads, run in ((128, 4), (64, 1))]
         longest = max(fold.extent for fold in self.folds)
         few = self.points < 64 * int(self.hardware["sms"])
         return blocks + alone if few or longest >= _LONG else alone + blocks
+
+    def _block_seeds(self) -> tuple[tuple[int, int, int], ...]:
+        """Threads, neighbours, tiles ahead: of lanes that have a few words each at a time."""
+        if not self.waits:
+            return ((256, 4, 0), (128, 8, 0), (256, 1, 0), (64, 4, 0))
+        reads = [s for streams in self.whole.streams for s in streams.reads if s.beside]
+        word = min(8, max(WIDEST // stream.size for stream in reads))
+        if any(fold.keep for fold in self.folds):
+            return ((256, 2 * word, 1), (128, 2 * word, 2), (256, word, 0), (32, 16, 2),
+                    (512, word, 1), (256, word, 2))  # fmt: skip
+        longer = min(4 * word, 32)
+        return ((128, longer, 2), (256, longer, 1), (256, word, 0), (128, 2 * word, 2),
+                (64, longer, 2), (512, 2 * word, 1))  # fmt: skip
 
     def _team_seeds(self) -> list[dict[str, Value]]:
         """The largest teams that all run."""
@@ -160,8 +202,10 @@ class PlainCudaKernel:
             found.append({self.name(THREADS): threads, self.name(TEAM): team})
         return found
 
-    def _seed(self, threads: int, run: int, way: str = BLOCK) -> dict[str, Value]:
+    def _seed(self, threads: int, run: int, ahead: int, way: str = BLOCK) -> dict[str, Value]:
         found: dict[str, Value] = {self.name(THREADS): threads, self.name(RUN): run}
+        if self.waits:
+            found[self.name(AHEAD)] = ahead
         return found | ({self.name(FOLD): way} if self.chooses else {})
 
     def settings(self, step: PlainStep, values: Mapping[str, Value]) -> Settings:
@@ -172,7 +216,8 @@ class PlainCudaKernel:
             grouped = values[self.name(FOLD)] == BLOCK
         threads, run = values[self.name(THREADS)], values.get(self.name(RUN), 1)
         team = int(values.get(self.name(TEAM), 1)) if step is self.whole else 1
-        return Settings(int(threads), grouped, int(run), starts_early(values), team)
+        ahead = int(values.get(self.name(AHEAD), 0)) if grouped else 0
+        return Settings(int(threads), grouped, int(run), starts_early(values), team, ahead)
 
     def grouped(self, step: PlainStep, columns: Columns) -> NDArray[np.bool_]:
         """Where a point of a step is a block's."""

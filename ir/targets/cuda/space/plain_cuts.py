@@ -19,6 +19,7 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
+from ir.targets.cuda.build.plain_step import PlainStep
 
 OWNERS, PIECES, ATOMIC = "owners", "pieces", "atomic"
 _OWNERS = (1 << 12, 1 << 15, 1 << 18)
@@ -27,6 +28,7 @@ _MORE = 4  # times as many points, as are worth a choice
 _LEAST = 16  # coordinates of a piece of what is sent
 _LEAST_FOLDED = 64  # coordinates of a piece of a fold
 _FEW = 8  # points for each processor, below which folds leave it without work
+_FEW_THREADS = 1024  # the same where each is a thread's
 MOST_PARTS = 8 << 30
 """Bytes that the parts of pieces may take; a share of the card's memory where it has less."""
 
@@ -38,7 +40,7 @@ class PlainCuts:
     def __init__(
         self, program: Program, mark: str, hardware: Hardware, choices: Choices | None = None
     ) -> None:
-        self.program, self.mark = program, mark
+        self.program, self.mark, self.hardware = program, mark, hardware
         self.choices = choices_of(program) if choices is None else choices
         self.most = min(MOST_PARTS, int(hardware["memory_bytes"]) // 8)
         self.sms = int(hardware["sms"])
@@ -61,8 +63,14 @@ class PlainCuts:
             yield OWNERS, tuple(counts)
         least = _LEAST if self.choices.owners else _LEAST_FOLDED
         pieces = tuple(count for count in _PIECES if count * least <= self.choices.longest)
-        if pieces and (self.choices.owners or self._points(WHOLE) < _FEW * self.sms):
+        if pieces and (self.choices.owners or self._points(WHOLE) < self._enough()):
             yield PIECES, (1, *pieces)
+
+    def _enough(self) -> int:
+        """Points of a fold from which on all processors have work: threads, where neighbours read
+        what lies side by side, else blocks."""
+        (whole,) = plain_kernels(self.program, WHOLE)
+        return (_FEW_THREADS if PlainStep(whole, self.hardware).beside else _FEW) * self.sms
 
     def _points(self, ways: Ways) -> int:
         return max(

@@ -48,6 +48,10 @@ same kernel: what both are made of is read once, and blocks are as many as sums.
 PARTS = "parts-"
 """Results of a long chain of reductions, or of those across products, for each of so many parts of
 their axis, which are merged."""
+ROWS = "rows-in-blocks"
+"""Nothing that is read at other points of its own row alone: a block has rows to itself, and what
+is computed of them, one step after the other, in shared memory."""
+ROOM = 96 << 10  # bytes of a row's values: every card has that much, most have it twice
 SHORTEST = 128  # points of a part
 BLOCK = 64  # rows of a product that one block has at least
 
@@ -56,6 +60,8 @@ BLOCK = 64  # rows of a product that one block has at least
 def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
     """The phases of a program, those with reductions cut where the residence has values in memory;
     raises KeyError for a residence that there is none of."""
+    if residence == ROWS:
+        return phases_of(program, ROOM)
     phases = phases_of(program)
     if residence == USUAL:
         return phases
@@ -96,7 +102,7 @@ def _in_rows(spec: TensorSpec) -> bool:
 def residences(program: Program, processors: int) -> tuple[str, ...]:
     """Those that differ on a card of so many processors, the usual one first."""
     found = {pieces_of(program, USUAL): USUAL}
-    for name in (*_part_names(program, processors), JOINED, OPERANDS, SUMS, PRODUCTS, STORED):
+    for name in (ROWS, *_part_names(program, processors), JOINED, OPERANDS, SUMS, PRODUCTS, STORED):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     return (*found.values(), *([BESIDE] if beside else []))
