@@ -27,6 +27,7 @@ from ir.plain.code import (
     Write,
     is_free,
 )
+from ir.plain.ordered import Ordered, plan_of
 from ir.plain.pieces import Choices, Piece, Ways, step
 from ir.plain.scalars import both, call, convert, flat, inside, number, plus, times
 from ir.plain.values import Point, Values
@@ -50,10 +51,13 @@ class _Share:
 def scatter_kernels(values: Values, group: list[int], ways: Ways) -> tuple[PlainKernel, ...]:
     """Fills what is owned with what nothing sent makes, and sends element after element.
 
-    In pieces, each of these fills and sends to a part of its own, and what the parts hold is merged
-    in order, by a kernel behind. Atomic, all elements are sent at once, behind a kernel that fills.
+    Ordered, elements are sorted by where they go before. In pieces, each fills and sends to a part
+    of its own, and what the parts hold is merged in order, by a kernel behind. Atomic, all elements
+    are sent at once, behind a kernel that fills.
     """
     op, output = _checked(values, group)
+    if ways.ordered and plan_of(values.program, group[0]) is not None:
+        return Ordered(values, group[0], op, output).kernels()
     args = values.program.nodes[group[0]].args
     sources = op.sources([values.program.nodes[arg].type for arg in args])
     maker = _Scattering(values, group[0], op, output, _pieces(values, op, sources, ways))
@@ -89,7 +93,9 @@ def scatter_choices(program: Program, group: list[int]) -> Choices:
         return Choices()
     behind = sources[sources.index(axis) :]
     inner = any(other in op.owned and extents[other] > 1 for other in behind)
-    return Choices(extents[axis], True, is_free(op.kind, compute_dtype(node.dtype)), inner)
+    ordered = plan_of(program, group[0]) is not None
+    free = is_free(op.kind, compute_dtype(node.dtype))
+    return Choices(extents[axis], True, free, inner, ordered)
 
 
 def cut_axis(program: Program, op: Scatter, sources: Sequence[str]) -> str | None:

@@ -48,7 +48,11 @@ SEGMENTS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
      ({"atomic": True, "pieces": 8},)),
     ({"m": 150, "d": 1, "rows": 3, "kind": "or"}, ({"atomic": True, "pieces": 1},)),
     ({"m": 150, "d": 2, "rows": 3, "kind": "min", "dtype": "f64"}, ({"atomic": True},)),
-    ({"m": 131, "d": 2, "rows": 5000}, ({"owners": 4096, "pieces": 8},)),
+    ({"m": 131, "d": 2, "rows": 5000}, ({"owners": 4096, "pieces": 8}, {"ordered": True})),
+    ({"m": 301, "d": 67, "rows": 40}, ({"ordered": True, "threads": 64},)),
+    ({"m": 300, "d": 1, "rows": 2}, ({"ordered": True}, {"ordered": True, "early": False})),
+    ({"m": 150, "d": 1, "rows": 3, "kind": "or"}, ({"ordered": True},)),
+    ({"m": 150, "d": 2, "rows": 3, "kind": "max", "dtype": "f64"}, ({"ordered": True},)),
 )  # fmt: skip
 
 
@@ -104,7 +108,8 @@ def test_few_points_are_estimated_to_be_slow() -> None:
     program = built("segments", m=1 << 20, d=4, rows=1000)
     space = BACKEND.space(program, HARDWARE)
     assert space.features is not None
-    rows = [space.pin({"owners": 1, "pieces": count, "threads": 128, "early": True})
+    rows = [space.pin({"owners": 1, "pieces": count, "threads": 128, "early": True,
+                       "ordered": False})
             .sample(np.random.default_rng(0), 1)[0] for count in (1, 32, 2048)]  # fmt: skip
     names, found = space.features(space.columns(np.stack(rows)))
     estimate = found[:, names.index("total.estimate")]
@@ -112,10 +117,43 @@ def test_few_points_are_estimated_to_be_slow() -> None:
     assert list(np.argsort(-estimate)) == [0, 1, 2]
     parts = found[:, names.index("kernel0.block.parts")]
     assert list(parts) == [0, 5, 11]
-    assert int(space.schedule(space.seed_rows(np.random.default_rng(0))[0])["pieces"]) > 32
+    seeds = [space.schedule(row) for row in space.seed_rows(np.random.default_rng(0))]
+    assert any(seed["ordered"] for seed in seeds)
+    assert max(int(seed["pieces"]) for seed in seeds) > 32
 
 
-@pytest.mark.parametrize("pins", [{"pieces": 128, "atomic": False}, {"atomic": True}])
+@needs_compiler
+def test_what_is_in_order_stays_where_it_is() -> None:
+    """Of ascending places nothing is moved, and the same comes out."""
+    program = built("segments", m=301, d=3, rows=7)
+    inputs = dict(random_inputs(program, np.random.default_rng(1)))
+    inputs["I"] = np.sort(inputs["I"])
+    check(program, inputs, {"ordered": True}, {"ordered": True, "threads": 32})
+
+
+def test_what_is_in_order_is_cut_no_further() -> None:
+    space = BACKEND.space(built("segments", m=1 << 16, d=1, rows=9999), HARDWARE)
+    columns = space.columns(space.sample(np.random.default_rng(0), 200))
+    here = columns.is_("ordered", True)
+    assert set(columns["owners"][here]) == {1} == set(columns["pieces"][here])
+    rule = next(rule for rule in space.constraints if rule.name == "ordered")
+    assert "owners=4096" in rule.explain({"ordered": True, "owners": 4096, "pieces": 8})
+
+
+def test_what_goes_to_many_places_is_put_in_order_first() -> None:
+    """Whatever anybody owns, it would have to go through all that is sent."""
+    for arguments in (
+        {"m": 2449029, "d": 100, "rows": 61859},
+        {"m": 8192, "d": 4096, "rows": 128256},
+    ):
+        space = BACKEND.space(built("segments", **arguments), HARDWARE)
+        schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+        assert schedule["ordered"] is True
+
+
+@pytest.mark.parametrize(
+    "pins", [{"pieces": 128, "atomic": False}, {"atomic": True}, {"ordered": True}]
+)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
 def test_pieces_compile(pins: dict[str, Any], dtype: str) -> None:
     try:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ir.columns import Columns
 from ir.plain.accesses import arrays_in, every, nested
-from ir.plain.code import Accumulate, Combine, If, Loop, Spread, Statement, Write
+from ir.plain.code import THREAD, Accumulate, Between, Combine, If, Loop, Spread, Statement, Write
 from ir.plain.pieces import Ways
 from ir.plain.strides import extent_of, steps_of
 from ir.schedule import Value
@@ -91,7 +91,7 @@ class PlainCosts:
         waves = blocks / resident / sms
         serial = _Serial(step, threads * team, run, grouped, self._rare(step, ways), team)
         busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
-        moved = float(sum(map(spec_bytes, step.plain.tensors)))
+        moved = _share(step) * sum(map(spec_bytes, step.plain.tensors))
         traffic = np.full(len(run), moved / MEMORY_BYTES_PER_CLOCK / sms)
         here, most = _iterations(step), max(map(_iterations, self.kernel.steps(ways)))
         issued = max(self.program.flops * here / most, here * STEP_INSTRUCTIONS)
@@ -117,9 +117,14 @@ class PlainCosts:
 
     def _crowd(self, step: PlainStep) -> float:
         """Clocks in which elements meet in the same places, one after the other."""
-        met = [s for s in every(step.plain.body) if isinstance(s, Combine)]
+        met = [s for s in every(step.plain.body) if isinstance(s, Combine) and s.kind != "or"]
         sizes = {array.name: array.size for array in step.plain.arrays}
         return max((MET_CLOCKS * step.points / sizes[s.array] for s in met), default=0.0)
+
+
+def _share(step: PlainStep) -> float:
+    """How often a step does what it is there for, as far as it says so."""
+    return min((s.often for s in step.plain.body if isinstance(s, If)), default=1.0)
 
 
 def _iterations(step: PlainStep) -> float:
@@ -137,16 +142,17 @@ class _Serial:
         self.meeting = np.where(team > 1, TEAM_CLOCKS, MEET_CLOCKS)
         self.chunk, self.run, self.grouped, self.rare = threads * run, run, grouped, rare
         self.shared = {id(fold) for fold in step.folds}
+        self.own = {array.name for array in step.plain.arrays if array.place == THREAD}
 
     def trips(self, statements: Iterable[Statement]) -> Array:
         """Iterations, or chunks of them, one after the other."""
         found = np.ones(len(self.run))
         for statement in every(statements):
-            if isinstance(statement, Loop | Accumulate | Spread):
+            if isinstance(statement, Loop | Between | Accumulate | Spread):
                 found = found + self._trips(statement)
         return np.asarray(found, dtype=np.float64)
 
-    def _trips(self, statement: Loop | Accumulate | Spread) -> Array:
+    def _trips(self, statement: Loop | Between | Accumulate | Spread) -> Array:
         long = np.full(len(self.run), float(extent_of(statement)))
         if isinstance(statement, Spread) or id(statement) in self.shared:
             return np.where(self.grouped, np.ceil(long / self.chunk), long)
@@ -156,13 +162,13 @@ class _Serial:
         found = np.zeros(len(self.run))
         for s in statements:
             if isinstance(s, If):
-                often = 1.0 if s.other else self.rare
+                often = s.often if s.other or s.often < 1.0 else self.rare
                 found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
-            elif isinstance(s, Loop | Accumulate | Spread):
+            elif isinstance(s, Loop | Between | Accumulate | Spread):
                 each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
                 meets = np.where(self.grouped, self.meeting + self.run, STEP_CLOCKS)
-                each = each + (STEP_CLOCKS if isinstance(s, Loop) else meets)
+                each = each + (STEP_CLOCKS if isinstance(s, Loop | Between) else meets)
                 found = found + self._trips(s) * each
             elif isinstance(s, Write) and s.array in arrays_in((s.value,)):
-                found = found + AGAIN_CLOCKS
+                found = found + (STEP_CLOCKS if s.array in self.own else AGAIN_CLOCKS)
         return np.asarray(found, dtype=np.float64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
@@ -14,13 +15,15 @@ from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.ops.base import TensorSpec
 from ir.plain.build import choices_of, plain_kernels
-from ir.plain.pieces import WHOLE, Choices, Ways
+from ir.plain.code import PlainKernel
+from ir.plain.pieces import WHOLE, Choices, Ways, parts_in
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
 
 OWNERS, PIECES, ATOMIC = "owners", "pieces", "atomic"
+ORDERED, SHARED = "ordered", "shared"
 _OWNERS = (1 << 12, 1 << 15, 1 << 18)
 _PIECES = (8, 32, 128, 512, 2048, 8192, 32768)
 _MORE = 4  # times as many points, as are worth a choice
@@ -52,6 +55,10 @@ class PlainCuts:
             return
         if self.choices.atomic:
             yield ATOMIC, (False, True)
+        if self.choices.ordered:
+            yield ORDERED, (False, True)
+        if self.choices.shared:
+            yield SHARED, (False, True)
         counts = [1]
         for owners in _OWNERS if self.choices.owners else ():
             before = self._points(Ways(owners=counts[-1]))
@@ -72,6 +79,8 @@ class PlainCuts:
     def decisions(self) -> list[Decision]:
         whys = {
             ATOMIC: "elements are combined in memory at once, not by who owns the place",
+            ORDERED: "what is sent is put in the order of where it goes before it is combined",
+            SHARED: "threads of a block share the search of a row",
             OWNERS: "points among which the output is shared out: each goes through all",
             PIECES: "parts of the longest axis, each by itself, merged in order",
         }
@@ -87,7 +96,7 @@ class PlainCuts:
         names = [self.name(name) for name in self.domains]
         for values in product(*self.domains.values()):
             cut = dict(zip(names, values, strict=True))
-            if not (self.ways(cut).atomic and self.ways(cut).owners > 1):
+            if _is_one(self.ways(cut)):
                 yield cut
 
     def rows(self, columns: Columns) -> Iterator[tuple[NDArray[np.bool_], Ways]]:
@@ -109,6 +118,8 @@ class PlainCuts:
             owners=int(values.get(self.name(OWNERS), 1)),
             pieces=int(values.get(self.name(PIECES), 1)),
             atomic=bool(values.get(self.name(ATOMIC), False)),
+            ordered=bool(values.get(self.name(ORDERED), False)),
+            shared=bool(values.get(self.name(SHARED), False)),
         )
 
     def constraints(self, room: Callable[[int], int]) -> list[Constraint]:
@@ -117,6 +128,10 @@ class PlainCuts:
             found.append(self._bounded(room))
         if ATOMIC in self.domains and OWNERS in self.domains:
             found.append(self._no_owners())
+        if ORDERED in self.domains:
+            found.append(self._nothing_else())
+            if self.room_ordered > self.most:
+                found.append(self._too_much())
         return found
 
     def _bounded(self, room: Callable[[int], int]) -> Constraint:
@@ -144,6 +159,54 @@ class PlainCuts:
 
         needs = "nobody owns a part of what elements are combined in at once"
         return Constraint(owners, needs, check, explain, reads=(owners, atomic))
+
+    @cached_property
+    def room_ordered(self) -> int:
+        """Bytes that putting in order takes."""
+        return room_of(self.program, plain_kernels(self.program, Ways(ordered=True)))
+
+    def _too_much(self) -> Constraint:
+        name, room = self.name(ORDERED), self.room_ordered
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"the order takes {room:,} bytes, {self.most:,} at most"
+
+        needs = "what is put in order has room"
+        return Constraint(
+            f"{name}.room", needs, lambda columns: columns.is_(name, False), explain, reads=(name,)
+        )
+
+    def _nothing_else(self) -> Constraint:
+        """What is in order is cut no further."""
+        name = self.name(ORDERED)
+        first = {ATOMIC: False, OWNERS: 1, PIECES: 1}
+        others = {self.name(n): value for n, value in first.items() if n in self.domains}
+
+        def check(columns: Columns) -> Any:
+            found = columns.is_(name, False)
+            alone = np.ones(columns.rows, dtype=bool)
+            for other, value in others.items():
+                alone = alone & columns.is_(other, value)
+            return found | alone
+
+        def explain(values: Mapping[str, Value]) -> str:
+            said = ", ".join(f"{other}={values[other]}" for other in others)
+            return f"{name}={values[name]} with {said}"
+
+        needs = "what is put in order is not shared out, cut or combined at once"
+        return Constraint(name, needs, check, explain, reads=(name, *others))
+
+
+def _is_one(ways: Ways) -> bool:
+    """Whether ways to cut go together."""
+    if ways.ordered:
+        return ways == Ways(ordered=True)
+    return not (ways.atomic and ways.owners > 1)
+
+
+def room_of(program: Program, kernels: Iterable[PlainKernel]) -> int:
+    """Bytes of the tensors between kernels."""
+    return sum(map(spec_bytes, parts_in(program, kernels)))
 
 
 def spec_bytes(spec: TensorSpec) -> int:
