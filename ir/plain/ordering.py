@@ -261,14 +261,18 @@ def first_not(block: Block, most: int, precedes: Callable[[Block, Scalar], Scala
     """
     found = block.let(index(0), "found")
     steps = [1 << n for n in reversed(range(most.bit_length()))]
-    if most & (most - 1) == 0 and most > 1:
-        steps = [*steps[1:], 1]  # which reach as far
+    whole = most & (most - 1) == 0
+    if whole:
+        steps = [*steps[1:], 1]  # which reach as far, and no further
     for length in steps:
         end = plus(found, index(length))
         inner = block.inner()
         deeper = inner.inner()
         deeper.add(Assign(found, end))
         inner.branch(precedes(inner, plus(found, index(length - 1))), deeper)
+        if whole and limit is None:
+            block.statements.extend(inner.statements)
+            continue
         bound = index(most) if limit is None else limit
         block.branch(Call("le", (end, bound), "bool"), inner)
     return found

@@ -91,6 +91,21 @@ def steps_of(statements: Iterable[Statement]) -> float:
     return found
 
 
+def statements_of(statements: Iterable[Statement]) -> float:
+    """Statements as often as they are run."""
+    found = 0.0
+    for statement in statements:
+        if isinstance(statement, If):
+            most = max(statements_of(block) for block in nested(statement))
+            found += 1.0 + statement.often * most
+        elif isinstance(statement, Loop | Between | Spread | Accumulate):
+            inner = sum(statements_of(block) for block in nested(statement))
+            found += extent_of(statement) * (1.0 + inner)
+        else:
+            found += 1.0
+    return found
+
+
 def extent_of(statement: Loop | Between | Spread | Accumulate) -> int:
     """Iterations of a loop, or how many there are thought to be."""
     if isinstance(statement, Between):

@@ -207,4 +207,53 @@ def test_a_row_of_millions_has_blocks_for_all_processors() -> None:
 @needs_compiler
 def test_the_top_of_a_long_row_in_pieces() -> None:
     program = load_operator("top_k").build(m=2, n=1031, k=5)
-    check(program, None, {"pieces": 8}, {"pieces": 1})
+    check(program, None, {"pieces": 8, "shared": False}, {"pieces": 1, "shared": False})
+
+
+TOPS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
+    ({"m": 2, "n": 1031, "k": 5},
+     ({"shared": True, "pieces": 8, "threads": 64}, {"shared": True, "pieces": 1, "threads": 128})),
+    ({"m": 3, "n": 2600, "k": 7, "least": True}, ({"shared": True, "pieces": 1, "threads": 256},)),
+    ({"m": 2, "n": 300, "k": 300, "dtype": "i32"}, ({"shared": True, "threads": 32},)),
+    ({"m": 3, "n": 128, "k": 128, "least": True}, ({"shared": True, "threads": 64},)),
+    ({"m": 2, "n": 37, "k": 3, "dtype": "bf16"}, ({"shared": True, "threads": 512},)),
+    ({"m": 2, "n": 1, "k": 1}, ({"shared": True},)),
+)  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize(("arguments", "ways"), TOPS, ids=lambda value: str(value)[:60])
+def test_rows_that_blocks_search(
+    arguments: dict[str, Any], ways: tuple[dict[str, Any], ...]
+) -> None:
+    check(load_operator("top_k").build(**arguments), None, *ways)
+
+
+@needs_compiler
+def test_equals_and_what_is_no_number_in_blocks() -> None:
+    program = load_operator("top_k").build(m=2, n=1500, k=600)
+    inputs = dict(random_inputs(program, np.random.default_rng(0)))
+    inputs["X"] = np.round(inputs["X"])
+    inputs["X"][0, ::7] = np.nan
+    inputs["X"][1, ::5] = np.inf
+    check(program, inputs, {"shared": True, "threads": 128})
+
+
+def test_long_rows_are_searched_by_blocks_first() -> None:
+    for m, n, k in ((4096, 4096, 4096), (256, 128256, 50), (320, 128, 6), (32768, 65536, 1024)):
+        space = BACKEND.space(load_operator("top_k").build(m=m, n=n, k=k), HARDWARE)
+        assert space.schedule(space.seed_rows(np.random.default_rng(0))[0])["shared"] is True
+    many = BACKEND.space(load_operator("top_k").build(m=1 << 20, n=16, k=2), HARDWARE)
+    assert many.schedule(many.seed_rows(np.random.default_rng(0))[0])["shared"] is False
+
+
+@pytest.mark.parametrize(("n", "k"), [(4096, 4096), (128256, 50)])
+def test_searches_compile(n: int, k: int) -> None:
+    try:
+        nvrtc.version()
+    except MissingTarget as missing:
+        pytest.skip(str(missing))
+    program = load_operator("top_k").build(m=64, n=n, k=k)
+    kernel = BACKEND.lower(program, pinned(program, {"shared": True, "threads": 256}), HARDWARE)
+    code, _ = nvrtc.compile_text(dict(kernel.texts)["cuda"], "sm_90a", ())
+    assert code

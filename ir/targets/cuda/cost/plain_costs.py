@@ -12,9 +12,9 @@ from ir.columns import Columns
 from ir.plain.accesses import arrays_in, every, nested
 from ir.plain.code import THREAD, Accumulate, Between, Combine, If, Loop, Spread, Statement, Write
 from ir.plain.pieces import Ways
-from ir.plain.strides import extent_of, steps_of
+from ir.plain.strides import extent_of, statements_of, steps_of
 from ir.schedule import Value
-from ir.targets.cuda.build.plain_step import PlainStep
+from ir.targets.cuda.build.plain_step import PlainStep, array_bytes
 from ir.targets.cuda.space.plain import RUN, TEAM, THREADS, PlainCudaKernel
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 
@@ -24,6 +24,7 @@ LANES_PER_CLOCK = 128.0
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0
 STEP_INSTRUCTIONS = 10.0  # of an iteration, each of a warp at a time
+STATEMENT_INSTRUCTIONS = 2.0
 STEP_CLOCKS = 40.0  # of an iteration that waits for the one before
 MEET_CLOCKS = 300.0  # of a chunk's shuffles and its meeting
 TEAM_CLOCKS = 2000.0  # of a meeting of several blocks
@@ -87,14 +88,15 @@ class PlainCosts:
     ) -> Table:  # fmt: skip
         sms = float(self.hardware["sms"])
         blocks = np.where(grouped, step.points * team, np.ceil(step.points / threads))
-        resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, 32.0)
+        resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, _fitting(step))
         waves = blocks / resident / sms
         serial = _Serial(step, threads * team, run, grouped, self._rare(step, ways), team)
         busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
         moved = _share(step) * sum(map(spec_bytes, step.plain.tensors))
         traffic = np.full(len(run), moved / MEMORY_BYTES_PER_CLOCK / sms)
         here, most = _iterations(step), max(map(_iterations, self.kernel.steps(ways)))
-        issued = max(self.program.flops * here / most, here * STEP_INSTRUCTIONS)
+        made = step.points * statements_of(step.plain.body) * STATEMENT_INSTRUCTIONS
+        issued = max(self.program.flops * here / most, here * STEP_INSTRUCTIONS, made)
         work = issued / LANES_PER_CLOCK / sms / busy
         steps = np.ceil(waves) * serial.clocks(step.plain.body)
         steps = np.maximum(steps, self._crowd(step))
@@ -120,6 +122,12 @@ class PlainCosts:
         met = [s for s in every(step.plain.body) if isinstance(s, Combine) and s.kind != "or"]
         sizes = {array.name: array.size for array in step.plain.arrays}
         return max((MET_CLOCKS * step.points / sizes[s.array] for s in met), default=0.0)
+
+
+def _fitting(step: PlainStep) -> float:
+    """Blocks that fit a processor with what they have in shared memory."""
+    used = sum(map(array_bytes, step.shared))
+    return min(32.0, int(step.hardware["shared_bytes"]) // used) if used else 32.0
 
 
 def _share(step: PlainStep) -> float:
