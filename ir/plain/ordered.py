@@ -34,8 +34,9 @@ from ir.plain.values import Point, Values
 from ir.program import Program
 from ir.scalar import COMBINES
 
-_COLUMNS = 4  # of a row that a point combines at a time, so that several loads are under way
-_LEAST_COLUMNS = 16  # for each, from which that is worth it
+_COLUMNS = ((8, 512), (4, 64))
+"""Columns of a row that a point combines at a time, and of how many at least: several loads are
+under way, and what a point is there for is more than finding its rows."""
 _SHORTEST, _LONGEST = 64, 1024  # rows of a run
 
 
@@ -82,9 +83,10 @@ def plan_of(program: Program, position: int) -> Plan | None:
 class Ordered:
     """The kernels of one scatter in order."""
 
-    def __init__(self, values: Values, position: int, op: Scatter, output: Store) -> None:
+    def __init__(self, values: Values, position: int, op: Scatter, output: Store | None) -> None:
         self.values, self.position, self.op, self.output = values, position, op, output
         self.program = program = values.program
+        self.axes = next(store.axes for _, store in program.stores())
         self.dtype = values.dtype(position)
         plan = plan_of(program, position)
         assert plan is not None
@@ -196,17 +198,16 @@ class Ordered:
         extents, block = self.program.axes, Block(self.values.names)
         at = self.values.points(self.op.axes)
         points = {axis: (name, extents[axis]) for axis, name in at.items()}
-        axis = next(
-            (axis for axis in reversed(self.output.axes) if axis in self.plan.columns), None
-        )
+        axis = next((axis for axis in reversed(self.axes) if axis in self.plan.columns), None)
         own: dict[str, Scalar] = {axis: at[axis] for axis in self.plan.columns}
         columns = [own]
-        if axis is not None and extents[axis] >= _COLUMNS * _LEAST_COLUMNS:
-            apart = -(-extents[axis] // _COLUMNS)
+        together = 1 if axis is None else self._together(axis)
+        if axis is not None and together > 1:
+            apart = -(-extents[axis] // together)
             points[axis] = (at[axis], apart)
             columns = [
                 {**own, axis: block.named(plus(at[axis], index(n * apart)), "p")}
-                for n in range(_COLUMNS)
+                for n in range(together)
             ]
         read = [self._clamped(block, some, axis) for some in columns]
         place = flat([at[name] for name in self.plan.places],
@@ -224,9 +225,12 @@ class Ordered:
         inner = block.let(Call("min", (columns[axis], last), "i64"), "p")
         return {**columns, axis: inner}
 
-    def _fits(self, axis: str) -> bool:
+    def _together(self, axis: str) -> int:
         extent = self.program.axes[axis]
-        return extent < _COLUMNS * _LEAST_COLUMNS or extent % _COLUMNS == 0
+        return next((count for count, least in _COLUMNS if extent >= least), 1)
+
+    def _fits(self, axis: str) -> bool:
+        return self.program.axes[axis] % self._together(axis) == 0
 
     def _walked(
         self, block: Block, place: Scalar, read: list[dict[str, Scalar]],
@@ -249,17 +253,25 @@ class Ordered:
             self._rows(block, first, head, read, totals, often)
             self._runs(block, begin, stop, read, totals)
             self._rows(block, tail, end, read, totals, 1)
-        shape = self.program.scope.tensors[self.output.tensor].shape
         for some_columns, total in zip(columns, totals, strict=True):
             here = {**at, **some_columns}
-            where = flat([here[name] for name in self.output.axes], shape)
             inner = block.inner()
-            inner.add(Write(self.output.tensor, where, total))
+            self._stored(inner, here, total)
             if axis is None or self._fits(axis):
                 block.statements.extend(inner.statements)
                 continue
             last = index(self.program.axes[axis])
             block.branch(Call("lt", (some_columns[axis], last), "bool"), inner)
+
+    def _stored(self, block: Block, at: Point, total: Name) -> None:
+        """What a place has, or what is made of it."""
+        if self.output is not None:
+            where = flat([at[axis] for axis in self.axes], self.program.scope.shape(self.axes))
+            block.add(Write(self.output.tensor, where, total))
+            return
+        self.values.given[self.position] = lambda inner, there: total
+        for position, _ in self.program.stores():
+            self.values.write(block, position, at)
 
     def _whole_runs(self, block: Block, first: Name, end: Name) -> tuple[Name, Name]:
         """The first run that begins behind `first`, and the first that ends behind `end`."""

@@ -58,6 +58,30 @@ def scatter_kernels(values: Values, group: list[int], ways: Ways) -> tuple[Plain
     op, output = _checked(values, group)
     if ways.ordered and plan_of(values.program, group[0]) is not None:
         return Ordered(values, group[0], op, output).kernels()
+    if output is None:
+        return _behind(values, group[0], op, ways)
+    return _kernels(values, group, op, output, ways)
+
+
+def _behind(values: Values, position: int, op: Scatter, ways: Ways) -> tuple[PlainKernel, ...]:
+    """The kernels of a scatter to a tensor of its own, and of what is elementwise behind it."""
+    program, dtype = values.program, values.dtype(position)
+    axes = next(store.axes for _, store in program.stores())
+    sums = values.part(1, program.scope.shape(axes), dtype, "sums")
+    kernels = _kernels(values, [position], op, Store(sums.name, axes), ways)
+    block, at = Block(values.names), values.points(axes)
+    where = flat([at[axis] for axis in axes], sums.shape[1:])
+    values.given[position] = lambda inner, there: Element(sums.name, where, dtype)
+    for store, _ in program.stores():
+        values.write(block, store, at)
+    points = [(name, program.axes[axis]) for axis, name in at.items()]
+    return (*kernels, step(values, block, points))
+
+
+def _kernels(
+    values: Values, group: list[int], op: Scatter, output: Store, ways: Ways
+) -> tuple[PlainKernel, ...]:
+    """The kernels of a scatter that is stored as it is."""
     args = values.program.nodes[group[0]].args
     sources = op.sources([values.program.nodes[arg].type for arg in args])
     maker = _Scattering(values, group[0], op, output, _pieces(values, op, sources, ways))
@@ -76,10 +100,12 @@ def scatter_kernels(values: Values, group: list[int], ways: Ways) -> tuple[Plain
     maker.sent(block, [axis for axis in sources if axis not in own], points, inner)
     if maker.piece is None:
         more = () if maker.share is None else (maker.share.point,)
-        return (values.kernel(points, block, more=more),)
+        if not values.parts:
+            return (values.kernel(points, block, more=more),)
     axes = ((name, values.program.axes[axis]) for axis, name in points.items())
     more = () if maker.share is None else (maker.share.point,)
-    return (step(values, block, (maker.piece.point, *axes, *more)), *maker.merged())
+    piece = () if maker.piece is None else (maker.piece.point,)
+    return (step(values, block, (*piece, *axes, *more)), *maker.merged())
 
 
 def scatter_choices(program: Program, group: list[int]) -> Choices:
@@ -125,7 +151,7 @@ class _Scattering:
     ) -> None:
         self.values, self.position, self.op, self.output = values, position, op, output
         self.dtype = values.dtype(position)
-        self.shape = values.program.scope.tensors[output.tensor].shape
+        self.shape = values.program.scope.shape(output.axes)
         self.piece = piece
         self.target = output.tensor
         if piece is not None:
@@ -337,8 +363,8 @@ def _start(kind: str, dtype: str) -> Number:
     return number(nothing_sent(kind, dtype), dtype)
 
 
-def _checked(values: Values, group: list[int]) -> tuple[Scatter, Store]:
-    """The scatter and where it is stored: at once, in the type that it is combined in."""
+def _checked(values: Values, group: list[int]) -> tuple[Scatter, Store | None]:
+    """The scatter, and where it is stored as it is; None: what is made of it is stored."""
     program = values.program
     ops = [program.nodes[position].op for position in group]
     op = ops[0]
@@ -346,15 +372,14 @@ def _checked(values: Values, group: list[int]) -> tuple[Scatter, Store]:
     what = f"{program.name}: scatter {op.kind} to {', '.join(op.axes)}"
     if len(group) > 1:
         raise ProgramError(f"{what}: a plain kernel computes one scatter, here are {len(group)}")
+    stores = [store for _, store in program.stores()]
+    if any(set(store.axes) != set(op.axes) for store in stores):
+        raise ProgramError(f"{what}: a plain kernel stores what has its axes, and nothing else")
     users = [program.nodes[user].op for user in program.users(group[0])]
-    stores = [op for _, op in program.stores()]
-    store = stores[0]
-    if len(stores) > 1 or users != stores or len(op.axes) != len(store.axes):
-        raise ProgramError(f"{what}: a plain kernel stores the scatter, once, and nothing else")
-    spec = program.scope.tensors[store.tensor]
-    if spec.dtype != program.nodes[group[0]].dtype:
-        raise ProgramError(
-            f"{what}: combined in {program.nodes[group[0]].dtype}, stored as {spec.dtype}: each "
-            "element sent would be rounded; store it wide, and cast what is stored"
-        )
-    return op, store
+    spec = program.scope.tensors[stores[0].tensor]
+    if users == stores and len(stores) == 1 and spec.dtype == program.nodes[group[0]].dtype:
+        return op, stores[0]
+    behind = set(values.behind(group))
+    if {position for position, _ in program.stores()} != behind:
+        raise ProgramError(f"{what}: a plain kernel stores what is made of it, and nothing else")
+    return op, None

@@ -48,7 +48,7 @@ class PlainCudaKernel:
         self._steps: dict[Ways, tuple[PlainStep, ...]] = {}
         if plain is not None:
             self._steps[WHOLE] = (PlainStep(plain, hardware),)
-        (self.whole,) = self.steps(WHOLE)
+        self.whole = self.steps(WHOLE)[0]
         self.plain, self.folds, self.points = (
             self.whole.plain, self.whole.folds, self.whole.points
         )  # fmt: skip

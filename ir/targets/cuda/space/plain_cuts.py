@@ -72,9 +72,9 @@ class PlainCuts:
             yield PIECES, (1, *pieces)
 
     def _points(self, ways: Ways) -> int:
-        return max(
-            prod(extent for _, extent in one.points) for one in plain_kernels(self.program, ways)
-        )
+        """Points that share what is sent, folded or searched, behind which others may follow."""
+        first = plain_kernels(self.program, ways)[0]
+        return prod(extent for _, extent in first.points)
 
     def decisions(self) -> list[Decision]:
         whys = {

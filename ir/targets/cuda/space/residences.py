@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 
+from ir.behind import behind_scatters
 from ir.errors import ProgramError, UsageError
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
@@ -54,7 +55,7 @@ BLOCK = 64  # rows of a product that one block has at least
 def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
     """The phases of a program, those with reductions cut where the residence has values in memory;
     raises KeyError for a residence that there is none of."""
-    phases = phases_of(program)
+    phases = behind_scatters(phases_of(program))
     if residence == USUAL:
         return phases
     found: list[Phase] = []
