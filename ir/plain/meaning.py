@@ -138,7 +138,7 @@ class _Shared:
     def _alone(self, array: str, place: int, others: set[int]) -> None:
         touched = (array, place) in self._writes or (array, place) in self._reads
         if (array, place) in self._claimed and touched:
-            raise ProgramError(f"{array}: element {place} is claimed and used in one Spread")
+            raise ProgramError(f"{array}: element {place} is combined and used in one Spread")
         if others - {self.iteration}:
             raise ProgramError(f"{array}: iterations of a Spread meet in element {place}")
 
@@ -257,11 +257,14 @@ class _Run:
         value = self.value(statement.value)
         if statement.value.dtype != memory.array.dtype:
             raise ProgramError(f"{statement.array} is {memory.array.dtype}, not {value.dtype}")
-        if memory.given or memory.owner[place] not in (_BEFORE, _COMBINED):
+        own = memory.array.place != TENSOR and memory.owner[place] == self.point
+        if memory.given or not (own or memory.owner[place] in (_BEFORE, _COMBINED)):
             raise ProgramError(f"{statement.array}: element {place} is combined with nothing")
+        if own and self.shared is not None:
+            self.shared.claim(statement.array, place)
         kind = statement.kind
         function = np.logical_or if kind == "or" else COMBINES[kind].meaning
-        memory.owner[place] = _COMBINED
+        memory.owner[place] = self.point if own else _COMBINED
         memory.values[place] = function(memory.values[place], value)
 
     def _claim(self, statement: Claim) -> None:

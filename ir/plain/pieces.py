@@ -28,8 +28,9 @@ class Ways:
     `pieces`: parts of a long axis that are scattered, folded or searched by themselves, and merged
     in order. `atomic`: elements of a scatter are combined in memory, in any order. `ordered`: what
     a scatter sends is first put in the order of where it goes. `shared`: a group of threads
-    searches a row for its top. `inner`: axes whose points have nothing to do with each other are
-    loops within, not points of the kernel.
+    searches a row for its top, or combines what is sent in an array of its own before it does so
+    in memory. `inner`: axes whose points have nothing to do with each other are loops within, not
+    points of the kernel.
     """
 
     owners: int = 1

@@ -49,6 +49,10 @@ SEGMENTS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
     ({"m": 150, "d": 1, "rows": 3, "kind": "or"}, ({"atomic": True, "pieces": 1},)),
     ({"m": 150, "d": 2, "rows": 3, "kind": "min", "dtype": "f64"}, ({"atomic": True},)),
     ({"m": 131, "d": 2, "rows": 5000}, ({"owners": 4096, "pieces": 8}, {"ordered": True})),
+    ({"m": 301, "d": 2, "rows": 3, "kind": "max"},
+     ({"atomic": True, "shared": True, "pieces": 8}, {"atomic": True, "shared": True})),
+    ({"m": 150, "d": 3, "rows": 3, "kind": "min", "dtype": "i64"},
+     ({"atomic": True, "shared": True, "threads": 32},)),
     ({"m": 301, "d": 67, "rows": 40}, ({"ordered": True, "threads": 64},)),
     ({"m": 300, "d": 1, "rows": 2}, ({"ordered": True}, {"ordered": True, "early": False})),
     ({"m": 150, "d": 1, "rows": 3, "kind": "or"}, ({"ordered": True},)),
@@ -85,7 +89,17 @@ def test_nan_stays_whatever_comes_after() -> None:
 @needs_compiler
 def test_counts_and_what_is_made_of_them() -> None:
     program = built("counted", n=1031, bins=9)
-    check(program, None, {"atomic.0": True, "pieces.0": 32}, {"atomic.0": False, "pieces.0": 8})
+    check(program, None, {"atomic.0": True, "pieces.0": 32}, {"atomic.0": False, "pieces.0": 8},
+          {"atomic.0": True, "shared.0": True, "pieces.0": 8})  # fmt: skip
+
+
+def test_blocks_combine_before_where_many_meet() -> None:
+    program = load_operator("histogram").build(m=256, n=150528, bins=256, dtype="u8")
+    space = BACKEND.space(program, HARDWARE)
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    assert (schedule["atomic"], schedule["shared"]) == (True, True)
+    rule = next(rule for rule in space.constraints if rule.name == "shared")
+    assert rule.explain({"shared": True, "atomic": False}) == "shared=True with atomic=False"
 
 
 def test_parts_have_room() -> None:
@@ -152,7 +166,13 @@ def test_what_goes_to_many_places_is_put_in_order_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "pins", [{"pieces": 128, "atomic": False}, {"atomic": True}, {"ordered": True}]
+    "pins",
+    [
+        {"pieces": 128, "atomic": False},
+        {"atomic": True},
+        {"ordered": True},
+        {"atomic": True, "shared": True},
+    ],
 )
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
 def test_pieces_compile(pins: dict[str, Any], dtype: str) -> None:

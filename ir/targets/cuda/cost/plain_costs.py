@@ -10,7 +10,18 @@ from numpy.typing import NDArray
 
 from ir.columns import Columns
 from ir.plain.accesses import arrays_in, every, nested
-from ir.plain.code import THREAD, Accumulate, Between, Combine, If, Loop, Spread, Statement, Write
+from ir.plain.code import (
+    TENSOR,
+    THREAD,
+    Accumulate,
+    Between,
+    Combine,
+    If,
+    Loop,
+    Spread,
+    Statement,
+    Write,
+)
 from ir.plain.pieces import Ways
 from ir.plain.strides import extent_of, statements_of, steps_of
 from ir.schedule import Value
@@ -30,6 +41,7 @@ MEET_CLOCKS = 300.0  # of a chunk's shuffles and its meeting
 TEAM_CLOCKS = 2000.0  # of a meeting of several blocks
 AGAIN_CLOCKS = 600.0  # of an element that is read and written again
 MET_CLOCKS = 4.0  # of an element that is combined where others are
+MET_PER_CLOCK = 80.0  # elements that memory combines, of all
 THREADS_PER_PROCESSOR = 2048.0
 
 
@@ -119,9 +131,26 @@ class PlainCosts:
 
     def _crowd(self, step: PlainStep) -> float:
         """Clocks in which elements meet in the same places, one after the other."""
-        met = [s for s in every(step.plain.body) if isinstance(s, Combine) and s.kind != "or"]
-        sizes = {array.name: array.size for array in step.plain.arrays}
-        return max((MET_CLOCKS * step.points / sizes[s.array] for s in met), default=0.0)
+        sizes = {a.name: a.size for a in step.plain.arrays if a.place == TENSOR}
+        combined = _combined(step.plain.body, frozenset(sizes))
+        most = max((step.points * n / sizes[name] for name, n in combined.items()), default=0.0)
+        total = step.points * sum(combined.values()) / MET_PER_CLOCK
+        return max(MET_CLOCKS * most, total)
+
+
+def _combined(statements: Iterable[Statement], tensors: frozenset[str]) -> dict[str, float]:
+    """How often a point combines in each tensor; what is stored alike by all is no trouble."""
+    found: dict[str, float] = {}
+    for s in statements:
+        if isinstance(s, Combine) and s.array in tensors and s.kind != "or":
+            found[s.array] = found.get(s.array, 0.0) + 1.0
+        often = s.often if isinstance(s, If) else 1.0
+        if isinstance(s, Loop | Between | Accumulate | Spread):
+            often = float(extent_of(s))
+        for block in nested(s):
+            for name, count in _combined(block, tensors).items():
+                found[name] = found.get(name, 0.0) + often * count
+    return found
 
 
 def _fitting(step: PlainStep) -> float:

@@ -80,7 +80,7 @@ class PlainCuts:
         whys = {
             ATOMIC: "elements are combined in memory at once, not by who owns the place",
             ORDERED: "what is sent is put in the order of where it goes before it is combined",
-            SHARED: "threads of a block share the search of a row",
+            SHARED: "a block searches a row, or combines in memory of its own before",
             OWNERS: "points among which the output is shared out: each goes through all",
             PIECES: "parts of the longest axis, each by itself, merged in order",
         }
@@ -96,7 +96,7 @@ class PlainCuts:
         names = [self.name(name) for name in self.domains]
         for values in product(*self.domains.values()):
             cut = dict(zip(names, values, strict=True))
-            if _is_one(self.ways(cut)):
+            if _is_one(self.ways(cut)) and _is_whole(self.choices, self.ways(cut)):
                 yield cut
 
     def rows(self, columns: Columns) -> Iterator[tuple[NDArray[np.bool_], Ways]]:
@@ -128,6 +128,8 @@ class PlainCuts:
             found.append(self._bounded(room))
         if ATOMIC in self.domains and OWNERS in self.domains:
             found.append(self._no_owners())
+        if SHARED in self.domains and self.choices.owners:
+            found.append(self._at_once())
         if ORDERED in self.domains:
             found.append(self._nothing_else())
             if self.room_ordered > self.most:
@@ -176,10 +178,22 @@ class PlainCuts:
             f"{name}.room", needs, lambda columns: columns.is_(name, False), explain, reads=(name,)
         )
 
+    def _at_once(self) -> Constraint:
+        shared, atomic = self.name(SHARED), self.name(ATOMIC)
+
+        def check(columns: Columns) -> Any:
+            return columns.is_(shared, False) | columns.is_(atomic, True)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"{shared}={values[shared]} with {atomic}={values[atomic]}"
+
+        needs = "what blocks combine by themselves is combined in any order"
+        return Constraint(shared, needs, check, explain, reads=(shared, atomic))
+
     def _nothing_else(self) -> Constraint:
         """What is in order is cut no further."""
         name = self.name(ORDERED)
-        first = {ATOMIC: False, OWNERS: 1, PIECES: 1}
+        first = {ATOMIC: False, SHARED: False, OWNERS: 1, PIECES: 1}
         others = {self.name(n): value for n, value in first.items() if n in self.domains}
 
         def check(columns: Columns) -> Any:
@@ -202,6 +216,11 @@ def _is_one(ways: Ways) -> bool:
     if ways.ordered:
         return ways == Ways(ordered=True)
     return not (ways.atomic and ways.owners > 1)
+
+
+def _is_whole(choices: Choices, ways: Ways) -> bool:
+    """Whether a group that combines does so in any order."""
+    return ways.atomic or not (ways.shared and choices.owners)
 
 
 def room_of(program: Program, kernels: Iterable[PlainKernel]) -> int:
