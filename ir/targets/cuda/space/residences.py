@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 
+from ir.behind import behind_scatters
 from ir.dtypes import dtype_of
 from ir.errors import ProgramError, UsageError
 from ir.ops.base import TensorSpec
@@ -61,8 +62,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
     """The phases of a program, those with reductions cut where the residence has values in memory;
     raises KeyError for a residence that there is none of."""
     if residence == ROWS:
-        return phases_of(program, ROOM)
-    phases = phases_of(program)
+        return behind_scatters(phases_of(program, ROOM))
+    phases = behind_scatters(phases_of(program))
     if residence == USUAL:
         return phases
     found: list[Phase] = []
