@@ -13,6 +13,7 @@ from ir.plain.code import (
     THREAD,
     Accumulate,
     Assign,
+    Between,
     Claim,
     If,
     Let,
@@ -20,7 +21,6 @@ from ir.plain.code import (
     PlainKernel,
     Spread,
     Statement,
-    Between,
     Write,
 )
 
