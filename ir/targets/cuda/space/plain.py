@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import Columns, Decision
+from ir.plain.accesses import every
 from ir.plain.build import plain_kernels
-from ir.plain.code import PlainKernel
+from ir.plain.code import PlainKernel, Spread
 from ir.plain.pieces import WHOLE, Choices, Ways, parts_in
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
+from ir.targets.cuda.build.plain_shape import in_groups
 from ir.targets.cuda.build.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.build.plain_stream import WIDEST
 from ir.targets.cuda.grid.overlap import starts_early
@@ -80,6 +82,12 @@ class PlainCudaKernel:
         return self.chooses and any(stream.beside for stream in reads)
 
     @property
+    def groups(self) -> bool:
+        """Whether there are loops of which a thread may compute several iterations at a time."""
+        loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
+        return self.plain.cooperative and any(map(in_groups, loops))
+
+    @property
     def _runs(self) -> tuple[int, ...]:
         """Where prefixes are kept, so many states are in registers."""
         return _RUNS[:-1] if any(fold.keep for fold in self.folds) else _RUNS
@@ -94,6 +102,10 @@ class PlainCudaKernel:
         if self.folds:
             why = "neighbours along the axis that a thread loads at a time"
             found.append(Decision(self.name(RUN), self._runs, "binding", owner, why))
+        elif self.groups:
+            why = "iterations of a shared loop that a thread computes before it writes one"
+            runs = _RUNS[:4]
+            found.append(Decision(self.name(RUN), runs, "binding", owner, why, 1, unsaid=1))
         if self.waits:
             why = "tiles along the axis that a warp of a block asks for ahead"
             found.append(Decision(self.name(AHEAD), _AHEAD, "pipeline", owner, why, 0, unsaid=0))
@@ -169,6 +181,8 @@ class PlainCudaKernel:
             plain: list[dict[str, Value]] = [
                 {self.name(THREADS): threads} for threads in (128, 256, 64, 512)
             ]
+            if self.groups:
+                plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
             return self._team_seeds() + plain
         blocks = [self._seed(*one) for one in self._block_seeds()]
         if not self.chooses:
@@ -199,7 +213,8 @@ class PlainCudaKernel:
         found: list[dict[str, Value]] = []
         for threads in (256, 512, 128) if len(self.whole.teams) > 1 else ():
             team = max(team for team in self.whole.teams if team * threads <= most)
-            found.append({self.name(THREADS): threads, self.name(TEAM): team})
+            more = {self.name(RUN): 1} if self.groups else {}
+            found.append({self.name(THREADS): threads, self.name(TEAM): team, **more})
         return found
 
     def _seed(self, threads: int, run: int, ahead: int, way: str = BLOCK) -> dict[str, Value]:
