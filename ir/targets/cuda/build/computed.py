@@ -17,9 +17,9 @@ from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry
 from ir.program import Program
 from ir.stages import is_reduction
+from ir.targets.cuda.build.products import Product, copy_problem, loads_of, volume
 from ir.targets.cuda.layouts.access import load_access
 from ir.targets.cuda.layouts.operands import Joined, joined
-from ir.targets.cuda.build.products import Product, copy_problem, loads_of, volume
 
 TYPES = ("bf16", "f16")  # of operands that registers hold
 SMALL = 16  # points of an operand for each of a load that threads may read from memory

@@ -21,18 +21,17 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.target import Hardware
+from ir.targets.cuda.build.cut import FMA, MMA, RS, WGMMA, cut_program, has_products, part_name
+from ir.targets.cuda.build.products import HELD
+from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
+from ir.targets.cuda.launch import Launch, placed, plan_json
+from ir.targets.cuda.prelude import prelude_text
+from ir.targets.cuda.seeds.few_rows import few_rows_seeds
 from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.cluster_rules import exchange_fits
-from ir.targets.cuda.build.cut import FMA, MMA, RS, WGMMA, cut_program, has_products, part_name
-from ir.targets.cuda.seeds.few_rows import few_rows_seeds
-from ir.targets.cuda.launch import Launch, placed, plan_json
 from ir.targets.cuda.space.mma import MmaKernel
-from ir.targets.cuda.grid.overlap import NAME, PREFETCH, early_decision, starts_early
 from ir.targets.cuda.space.plain import PlainCudaKernel
-from ir.targets.cuda.prelude import prelude_text
-from ir.targets.cuda.build.products import HELD
 from ir.targets.cuda.space.residences import BESIDE, USUAL, pieces_of
-from ir.targets.cuda.text.scalars import table_text
 from ir.targets.cuda.space.splits import (
     ATOMICS,
     KERNEL,
@@ -48,6 +47,7 @@ from ir.targets.cuda.space.splits import (
 )
 from ir.targets.cuda.space.tensor import RegisterKernel, TensorKernel
 from ir.targets.cuda.space.tensor_rules import CLUSTERS
+from ir.targets.cuda.text.scalars import table_text
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel
 KINDS: Mapping[str, type[TensorKernel] | type[MmaKernel]] = {

@@ -18,18 +18,21 @@ from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
 from ir.schedule import Value
+from ir.targets.cuda.bodies.tensor_bodies import BUFFERS as BUFFERS
+from ir.targets.cuda.bodies.tensor_bodies import body_of, is_chained
+from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.bodies.tensor_order import goes_through, order_of
+from ir.targets.cuda.build.products import Product
+from ir.targets.cuda.build.roles import Roles
+from ir.targets.cuda.build.sides import Side, side
+from ir.targets.cuda.build.tensor_rings import HELD, extra_names, fetched_of, rings_of
 from ir.targets.cuda.grid import stream_k
+from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
 from ir.targets.cuda.layouts.frame import GROUP as GROUP
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.layouts.operands import OperandTile, operand_tile
-from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
 from ir.targets.cuda.layouts.placed import Placed, ThreadValues, framed
-from ir.targets.cuda.prelude.families import WGMMA_KINDS
-from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.layouts.raw_reads import RawRead, raw_read
-from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.build.sides import Side, side
-from ir.targets.cuda.space.splits import CLUSTER, merge_of, parts_of
 from ir.targets.cuda.layouts.staging import Staging, staging_of
 from ir.targets.cuda.layouts.synthesised import (
     ACCUMULATOR,
@@ -40,11 +43,8 @@ from ir.targets.cuda.layouts.synthesised import (
     product_block,
 )
 from ir.targets.cuda.layouts.synthesised import ROWS as ROWS
-from ir.targets.cuda.bodies.tensor_bodies import BUFFERS as BUFFERS
-from ir.targets.cuda.bodies.tensor_bodies import body_of, is_chained
-from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
-from ir.targets.cuda.bodies.tensor_order import goes_through, order_of
-from ir.targets.cuda.build.tensor_rings import HELD, extra_names, fetched_of, rings_of
+from ir.targets.cuda.prelude.families import WGMMA_KINDS
+from ir.targets.cuda.space.splits import CLUSTER, merge_of, parts_of
 
 ALIGN = 1024
 LINE = 128

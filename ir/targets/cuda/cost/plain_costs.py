@@ -12,6 +12,7 @@ from ir.columns import Columns
 from ir.plain.accesses import arrays_in, every, nested
 from ir.plain.code import Accumulate, Combine, If, Loop, Spread, Statement, Write
 from ir.plain.pieces import Ways
+from ir.plain.scaled import scaled_of
 from ir.plain.strides import extent_of, steps_of
 from ir.schedule import Value
 from ir.targets.cuda.build.plain_step import PlainStep
@@ -29,6 +30,7 @@ STEP_CLOCKS = 40.0  # of an iteration that waits for the one before
 OWN_CLOCKS = 6.0  # the same where what it reads is under way before
 LOAD_CLOCKS = 680.0  # from asking memory to having
 OVERHEAD = 4.0  # instructions of an iteration beside its merge
+MANY = 3.0  # instructions for each state where many are merged at once
 LANE_TURNS = 5.0  # merges of a warp's lanes
 MEET_CLOCKS = 300.0  # of a chunk's shuffles and its meeting
 TEAM_CLOCKS = 2000.0  # of a meeting of several blocks
@@ -114,13 +116,9 @@ class PlainCosts:
     def _rings(self, step: PlainStep, how: _How, grouped: NDArray[np.bool_]) -> Array:
         """Blocks for which a processor has room in shared memory."""
         room = float(self.hardware["shared_bytes"])
-        taken = [
-            step.ring_bytes(int(threads), int(run), int(ahead)) if one else 0
-            for threads, run, ahead, one in zip(
-                how.threads, how.run, how.ahead, grouped, strict=True
-            )
-        ]
-        return np.maximum(np.floor(room / np.maximum(np.array(taken), 1.0)), 1.0)
+        taken = np.where(grouped, step.rings(how.threads, how.run, how.ahead), 0)
+        found = np.maximum(np.floor(room / np.maximum(taken, 1.0)), 1.0)
+        return np.asarray(found, dtype=np.float64)
 
     def _issued(self, step: PlainStep, ways: Ways, how: _How, grouped: NDArray[np.bool_]) -> Array:
         """Instructions of all threads: of a shared fold those of a lane's own merges, of its
@@ -133,6 +131,8 @@ class PlainCosts:
         merge, found = flops / here + 2.0, np.zeros(len(how.run))
         for fold, streams in zip(step.folds, step.streams, strict=True):
             own = merge * (2.0 if fold.keep else 1.0) + OVERHEAD
+            if not fold.keep and scaled_of(fold.merge) is not None:
+                own = min(own, MANY * len(fold.states) + OVERHEAD)
             turns = how.threads / 32.0 + 5.0 if fold.keep else 1.0
             beside = (LANE_TURNS * (merge + 3.0) + turns * merge) / how.run
             loads = sum(_loads(one, how) for one in (*streams.reads, *streams.writes))

@@ -30,6 +30,7 @@ from ir.targets.cuda.space.plain_cuts import PlainCuts, spec_bytes
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
 THREAD, BLOCK = "thread", "block"
+_THREADS = (32, 64, 128, 256, 512)
 _RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
 _BESIDE = ((128, 8, 0, THREAD), (64, 16, 0, THREAD), (256, 8, 0, THREAD), (128, 4, 0, THREAD))
 _CUTS = 6  # ways to cut among the seeds
@@ -94,7 +95,7 @@ class PlainCudaKernel:
 
     def decisions(self) -> list[Decision]:
         owner = next(iter(self.program.axes), "")
-        found = [Decision(self.name(THREADS), (32, 64, 128, 256, 512), "binding", owner,
+        found = [Decision(self.name(THREADS), _THREADS, "binding", owner,
                           "threads of a block", 128)]  # fmt: skip
         if self.chooses:
             why = "who goes along the axis: a thread for each point, or a block in chunks"
@@ -144,13 +145,14 @@ class PlainCudaKernel:
         """What waits belongs to a block, and has room."""
         fold, ahead, run, threads = map(self.name, (FOLD, AHEAD, RUN, THREADS))
         most = int(self.hardware["shared_bytes"])
+        starts = {count: self.whole.ring_start(count) for count in _THREADS}
 
         def bytes_of(count: int, neighbours: int, tiles: int) -> int:
             return self.whole.ring_start(count) + self.whole.ring_bytes(count, neighbours, tiles)
 
         def check(columns: Columns) -> Any:
-            keys = zip(columns[threads], columns[run], columns[ahead], strict=True)
-            taken = np.array([bytes_of(int(t), int(r), int(a)) for t, r, a in keys], dtype=np.int64)
+            taken = self.whole.rings(columns[threads], columns[run], columns[ahead])
+            taken = taken + columns.lookup(threads, starts)
             return (columns[ahead] == 0) | (columns.is_(fold, BLOCK) & (taken <= most))
 
         def explain(values: Mapping[str, Value]) -> str:
