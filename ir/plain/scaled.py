@@ -49,7 +49,7 @@ def _is_scaled(merge: Merge, number: int, scaled: Scaled) -> bool:
         return False
     wanted = []
     for side in _SIDES:
-        apart = (State(side, scaled.extreme), extreme)
+        apart: tuple[Term, ...] = (State(side, scaled.extreme), extreme)
         apart = apart if scaled.function == "max" else apart[::-1]
         factor = Apply("exp", (Apply("sub", apart),))
         wanted.append({Apply("mul", pair) for pair in _both_ways(State(side, number), factor)})

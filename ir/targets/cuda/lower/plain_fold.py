@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ir.dtypes import is_float
 from ir.plain.accesses import read, written
-from ir.plain.code import Accumulate, Call, Element, Name
+from ir.plain.code import Accumulate, Call, Element, Name, Scalar
 from ir.plain.scalars import index
 from ir.plain.scaled import Scaled, scaled_of
 from ir.targets.cuda.build.plain_stream import streams_of
@@ -202,15 +202,15 @@ class SharedFold:
         most = Call(scaled.function, (total, here[scaled.extreme]), dtype)
         with w.unrolled(step, self.run):
             self.text.assign((total,), (most,))
-        apart = (here[scaled.extreme], total)
+        apart: tuple[Scalar, ...] = (here[scaled.extreme], total)
         apart = apart if scaled.function == "max" else apart[::-1]
         factor = Call("exp", (Call("sub", apart, dtype),), dtype)
         with w.unrolled(step, self.run):
             known = Name(self.names.new("f"), dtype)
             self.text.declare(known, self.text.scalars.text(factor), constant=True)
-            for number, (state, value) in enumerate(zip(self.total, here, strict=True)):
+            for number, (state, element) in enumerate(zip(self.total, here, strict=True)):
                 if number != scaled.extreme:
-                    more = Call("mul", (value, known), dtype)
+                    more = Call("mul", (element, known), dtype)
                     self.text.assign((state,), (Call("add", (state, more), dtype),))
 
     def _across_lanes(self) -> None:

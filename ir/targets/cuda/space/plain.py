@@ -151,8 +151,8 @@ class PlainCudaKernel:
             return self.whole.ring_start(count) + self.whole.ring_bytes(count, neighbours, tiles)
 
         def check(columns: Columns) -> Any:
-            taken = self.whole.rings(columns[threads], columns[run], columns[ahead])
-            taken = taken + columns.lookup(threads, starts)
+            rings = self.whole.rings(columns[threads], columns[run], columns[ahead])
+            taken = rings + columns.lookup(threads, starts)
             return (columns[ahead] == 0) | (columns.is_(fold, BLOCK) & (taken <= most))
 
         def explain(values: Mapping[str, Value]) -> str:
