@@ -7,12 +7,13 @@ tensor is one of bytes: a read of it loads a byte, and shifts and casts it. Know
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ir.axes import IndexExpression
-from ir.dtypes import compute_dtype, dtype_of
+from ir.dtypes import compute_dtype, dtype_of, to_float
 from ir.errors import ProgramError, UsageError
 from ir.ops.base import Array, TensorSpec
 from ir.ops.load import Index, Load
@@ -186,13 +187,12 @@ class _Read:
         """The number in the low bits."""
         if self.row.kind != "float":
             return self.graph.add(Cast(self.row.name), bits)
-        # twice the size is c, 2 c - 4 or 4 c - 16, whichever is largest
-        size = self._apply("bitand", bits, 7)
-        double = self._apply("sub", self._apply("mul", size, 2), 4)
-        fourfold = self._apply("sub", self._apply("mul", size, 4), 16)
-        twice = self._apply("max", self._apply("max", size, double), fourfold)
-        sign = self._apply("bitand", self._apply("shr", bits, 2), 2)
-        one = self.graph.constant(1, "i32")
-        signed = self._apply("mul", twice, self._apply("sub", one, sign))
-        half = self.graph.constant(0.5, "f32")
-        return self.graph.add(Map("mul"), self.graph.add(Cast("f32"), signed), half)
+        code = self._apply("bitand", bits, (1 << self.row.bits) - 1)
+        return self.graph.add(Map("lookup", "f32", _numbers(self.row.name)), code)
+
+
+@cache
+def _numbers(dtype: str) -> tuple[float, ...]:
+    """What the patterns of a float that shares bytes stand for; both zeros are one."""
+    patterns = np.arange(1 << dtype_of(dtype).bits, dtype=np.uint8)
+    return tuple(float(number) + 0.0 for number in to_float(patterns, dtype))

@@ -51,9 +51,8 @@ class Phase:
 def phases_of(program: Program, room: int = 0) -> tuple[Phase, ...]:
     """The phases of a program in order; of most there is one, which is the program itself.
 
-    `room`: bytes that a group of threads has to itself. Phases one behind the other, each of what
-    is elementwise in values of the one before at other points of the same rows, are one where a
-    row's values fit.
+    `room`: bytes a group of threads has to itself. Phases in a row, each of what is elementwise
+    in values of the one before at other points of the same rows, are one where a row's values fit.
     """
     if not any(isinstance(node.op, (Read, *PLAIN)) for node in program.nodes):
         return (Phase(program, False),)

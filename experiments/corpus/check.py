@@ -33,6 +33,7 @@ from tests.operators.contract import Case, prepared  # noqa: E402
 
 WRONG = {"f32": 2e-4, "f16": 4e-3, "bf16": 2e-2, "e4m3": 6e-2, "i8": 2e-2}
 WRONG_PLACES = 0.02  # share of indices that differ
+TABLED = {"fft"}  # read tables, which `known` has as they should be
 TIED = {"bf16", "f16", "i8"}  # of whose numbers several are equal: which comes first is open
 
 
@@ -83,7 +84,7 @@ def wrong(name: str, arguments: Mapping[str, Any], case: Case | None) -> list[st
     places = 1.0 if set(types) & TIED else WRONG_PLACES
     found = []
     for plan in plans(name, tensors, arguments):
-        if case is not None and not plan.checked:
+        if not plan.checked and (case is not None or name not in TABLED):
             continue
         outputs = outputs_of(plan.run(), shapes)
         for spec in program.outputs:

@@ -84,8 +84,8 @@ class Room:
 def listed(path: Path) -> dict[str, Row]:
     """Rows by label of a file: each with `operator`, `family` and `arguments`.
 
-    An operator of programs.py is written as its name behind a colon. `against` are texts in the
-    names of the peers that it is compared with.
+    An operator of programs.py is written as its name behind a colon, one of another file here with
+    the file's name in front. `against` are texts in the names of the peers to compare it with.
     """
     found = json.loads(path.read_text())
     for row in found.values():
@@ -96,7 +96,8 @@ def listed(path: Path) -> dict[str, Row]:
 def operator_of(name: str, case: Row) -> str:
     """The operator of a row, as `tune` wants it."""
     operator: str = case.get("operator", name)
-    return f"{HERE / 'programs.py'}{operator}" if operator.startswith(":") else operator
+    file, colon, function = operator.partition(":")
+    return f"{HERE / (file or 'programs.py')}:{function}" if colon else operator
 
 
 def cases(given: argparse.Namespace) -> dict[str, Row]:

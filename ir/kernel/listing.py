@@ -13,8 +13,10 @@ from ir.kernel.body import TENSOR, Body
 from ir.kernel.modulo import Order
 from ir.kernel.strip import Strip
 from ir.kernel.synchronise import Scheduled, Wait
+from ir.kernel.turns import FREE, Turn, turn_of
 
 BEHIND = " behind the last block"
+TAKE, GIVE = "take the turn", "pass the turn"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +49,8 @@ def _indented(lines: tuple[str, ...] | list[str]) -> list[str]:
     return [f"  {line}".rstrip() for line in lines]
 
 
-def steps_of(scheduled: Scheduled) -> tuple[str, ...]:
-    """A step of a scheduled loop, with its waits and the slots that are free behind each.
+def steps_of(scheduled: Scheduled, turns: str = FREE) -> tuple[str, ...]:
+    """A step of a scheduled loop, with its waits, the slots that are free behind each, and turns.
 
     >>> from ir.kernel.modulo import order_named
     >>> from ir.kernel.synchronise import synchronised
@@ -61,18 +63,24 @@ def steps_of(scheduled: Scheduled) -> tuple[str, ...]:
     wait until 0 products run; free r of j
     b of j
     """
-    return tuple(_steps(scheduled))
+    return tuple(_steps(scheduled, turn_of(scheduled, turns)))
 
 
-def _steps(scheduled: Scheduled) -> Iterator[str]:
+def _steps(scheduled: Scheduled, turn: Turn | None) -> Iterator[str]:
     order = scheduled.order
-    for step in scheduled.steps:
+    for place, step in enumerate(scheduled.steps):
         if step.wait is not None:
             yield _wait(step.wait.running, _freed(scheduled, step.wait))
+        if turn is not None and turn.ended and turn.give == place:
+            yield GIVE
         one = order.body.operations[step.operation]
         block = _block(order.stages[step.operation])
         yield from (f"wait for {ring} of {block}" for ring in one.takes)
+        if turn is not None and turn.take == place:
+            yield TAKE
         yield f"{one.name} of {block}"
+        if turn is not None and not turn.ended and turn.give == place:
+            yield GIVE
     if scheduled.left:
         yield _wait(0, _freed(scheduled, Wait(0, scheduled.left))) + BEHIND
 

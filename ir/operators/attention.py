@@ -16,6 +16,7 @@ from ir import (
     exp,
     log,
     operator,
+    philox_uniform,
     reduce,
     tanh,
     where,
@@ -28,7 +29,12 @@ _LONG: dict[str, object] = {"b": 1, "heads": 16, "sq": 16384, "d": 128, "dtype":
 _SMALL: dict[str, object] = {"b": 1, "heads": 4, "kv_heads": 2, "sq": 37, "d": 24, "causal": True}
 
 EXTENTS: dict[str, dict[str, dict[str, object]]] = {
-    "attention": {"small": _SMALL, "llama-3-8b": _LLAMA, "16k tokens": _LONG},
+    "attention": {
+        "small": _SMALL,
+        "llama-3-8b": _LLAMA,
+        "16k tokens": _LONG,
+        "starcoder, one head of keys": _LLAMA | {"heads": 48, "kv_heads": 1},
+    },
     "attention_lse": {"small": _SMALL, "llama-3-8b": _LLAMA, "16k tokens": _LONG},
     "attention_backward": {
         "small": _SMALL,
@@ -52,6 +58,11 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "document_attention": {
         "small": _SMALL | {"documents": 5},
         "llama-3-8b, packed": _LLAMA | {"sq": 8192, "documents": 8},
+    },
+    "dropout_attention": {
+        "small": _SMALL,
+        "gpt-2": {"b": 8, "heads": 12, "sq": 1024, "d": 64, "causal": True, "dtype": "bf16"},
+        "llama-3-8b": _LLAMA,
     },
 }
 
@@ -114,6 +125,14 @@ def masked(
     if window:
         scores = where(g.iota(keys) > queries + (ahead - window), scores, -math.inf)
     return scores
+
+
+def _numbered(g: Graph, axes: tuple[Axis, ...]) -> Tile:
+    """The number of a point of `axes` in their order, such as that of a row among all rows."""
+    row = axes[0] + 0
+    for axis in axes[1:]:
+        row = row * axis.extent + axis
+    return g.coordinate(row)
 
 
 def attended(scores: Tile, v: Tile, over: Axis | tuple[Axis, ...], dtype: str) -> Tile:
@@ -252,3 +271,26 @@ def document_attention(
     scores = contract(h.q, h.k, over=h.depth) * (1 / math.sqrt(d))
     scores = where(same, masked(g, scores, h.queries, h.keys, causal), -math.inf)
     g.output("O", attended(scores, h.v, h.keys, dtype), dtype, h.result)
+
+
+@operator
+def dropout_attention(
+    g: Graph, b: int, heads: int, sq: int, d: int, sk: int = 0, kv_heads: int = 0,
+    causal: bool = False, rate: float = 0.1, seed: int = 0, dtype: str = "f32",
+) -> None:  # fmt: skip
+    """O = (P / (1 - rate) where u >= rate, else 0) V for P = softmax(Q K^T / sqrt(d)).
+
+    Shapes as of `attention`. u, between 0 and 1, is the upper 24 bits of Philox 4x32-10 at the
+    counter (key, (batch * heads + head) * sq + query) under the key `seed`: the same everywhere, so
+    that a backward pass makes it again.
+    """
+    if not 0 <= rate < 1:
+        raise UsageError(f"{g.name}: rate={rate}; it is at least 0 and below 1")
+    h = heads_of(g, b, heads, sq, d, sk, 0, kv_heads, dtype)
+    scores = contract(h.q, h.k, over=h.depth) * (1 / math.sqrt(d))
+    scores = masked(g, scores, h.queries, h.keys, causal)
+    p = exp(scores - reduce("max", scores, over=h.keys))
+    u = philox_uniform(g.iota(h.keys), _numbered(g, h.result[:-1]), seed)
+    kept = cast(where(u >= rate, p, 0.0), dtype)
+    total = reduce("sum", p, over=h.keys) * (1 - rate)
+    g.output("O", contract(kept, h.v, over=h.keys) / total, dtype, h.result)

@@ -15,6 +15,8 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
         "small": {"b": 3, "heads": 6, "kv_heads": 2, "d": 24, "sk": 67},
         "llama-3-8b": {"b": 32, "heads": 32, "kv_heads": 8, "d": 128, "sk": 4096, "dtype": "bf16"},
         "llama-3-70b": {"b": 8, "heads": 64, "kv_heads": 8, "d": 128, "sk": 8192, "dtype": "bf16"},
+        "starcoder, one head of keys": {
+            "b": 32, "heads": 48, "kv_heads": 1, "d": 128, "sk": 4096, "dtype": "bf16"},
     },
     "paged_attention": {
         "small": {"b": 3, "heads": 4, "kv_heads": 2, "d": 24, "pages": 5, "page": 9, "slots": 17},

@@ -8,6 +8,10 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
     "conv1d": {
         "small": {"n": 2, "length": 33, "c": 10, "f": 12, "stride": 2, "padding": 1},
         "whisper": {"n": 8, "length": 3000, "c": 384, "f": 384, "padding": 1, "dtype": "f16"},
+        "whisper, strided": {"n": 8, "length": 3000, "c": 384, "f": 384, "padding": 1, "stride": 2,
+                             "dtype": "f16"},
+        "wavenet": {"n": 8, "length": 16384, "c": 64, "f": 128, "r": 2, "dilation": 512,
+                    "dtype": "f16"},
     },
     "conv2d": {
         "small": {"n": 1, "h": 11, "w": 9, "c": 6, "f": 10, "padding": 1, "dilation": 2},
@@ -16,6 +20,14 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
         },
         "resnet50-deep": {
             "n": 128, "h": 14, "w": 14, "c": 256, "f": 256, "padding": 1, "dtype": "f16",
+        },
+        "resnet50, strided": {
+            "n": 128, "h": 56, "w": 56, "c": 128, "f": 128, "padding": 1, "stride": 2,
+            "dtype": "f16",
+        },
+        "deeplab-v3": {
+            "n": 16, "h": 33, "w": 33, "c": 2048, "f": 256, "padding": 12, "dilation": 12,
+            "dtype": "f16",
         },
     },
     "conv3d": {
@@ -106,18 +118,18 @@ def conv1d(
 @operator
 def conv3d(
     g: Graph, n: int, t: int, h: int, w: int, c: int, f: int, taps: int = 3,
-    stride: int = 1, padding: int = 0, dtype: str = "f32", out: str = "",
+    stride: int = 1, padding: int = 0, dtype: str = "f32", out: str = "", dilation: int = 1,
 ) -> None:  # fmt: skip
-    """Y[n, o, p, q, f] = sum_krsc X[n, o*stride + k - padding, .., c] W[k, r, s, c, f].
+    """Y[n, o, p, q, f] = sum_krsc X[n, o*stride + k*dilation - padding, .., c] W[k, r, s, c, f].
 
     The 3-d convolution with a cube of `taps` in each direction; X is 0 outside.
     """
-    places = [_positions("conv3d", extent, taps, stride, padding) for extent in (t, h, w)]
+    places = [_positions("conv3d", extent, taps, stride, padding, dilation) for extent in (t, h, w)]
     nn, ff, cc = g.axes(n=n, f=f, c=c)
     outer = g.axes(o=places[0], p=places[1], q=places[2])
     inner = g.axes(k=taps, r=taps, s=taps)
     x = g.tensor("X", (n, t, h, w, c), dtype, fill=0 if padding else None)
-    at = (place * stride + tap - padding for place, tap in zip(outer, inner, strict=True))
+    at = (p * stride + tap * dilation - padding for p, tap in zip(outer, inner, strict=True))
     weights = g.input("W", (*inner, cc, ff), dtype)
     result = contract(x[nn, *at, cc], weights, over=(*inner, cc))
     _store(g, result, dtype, out, (nn, *outer, ff))
@@ -126,17 +138,18 @@ def conv3d(
 @operator
 def depthwise_conv2d(
     g: Graph, n: int, h: int, w: int, c: int, r: int = 3, s: int = 3,
-    stride: int = 1, padding: int = 0, dtype: str = "f32", out: str = "",
+    stride: int = 1, padding: int = 0, dtype: str = "f32", out: str = "", dilation: int = 1,
 ) -> None:  # fmt: skip
-    """Y[n, p, q, c] = sum_rs X[n, p*stride + r - padding, .., c] W[r, s, c].
+    """Y[n, p, q, c] = sum_rs X[n, p*stride + r*dilation - padding, .., c] W[r, s, c].
 
     Each channel is filtered by itself; X is 0 outside.
     """
-    rows = _positions("depthwise_conv2d", h, r, stride, padding)
-    columns = _positions("depthwise_conv2d", w, s, stride, padding)
+    rows = _positions("depthwise_conv2d", h, r, stride, padding, dilation)
+    columns = _positions("depthwise_conv2d", w, s, stride, padding, dilation)
     nn, p, q, cc, rr, ss = g.axes(n=n, p=rows, q=columns, c=c, r=r, s=s)
     x = g.tensor("X", (n, h, w, c), dtype, fill=0 if padding else None)
-    window = x[nn, p * stride + rr - padding, q * stride + ss - padding, cc]
+    at = (p * stride + rr * dilation - padding, q * stride + ss * dilation - padding)
+    window = x[nn, *at, cc]
     result = contract(window, g.input("W", (rr, ss, cc), dtype), over=(rr, ss))
     _store(g, result, dtype, out, (nn, p, q, cc))
 
@@ -144,21 +157,22 @@ def depthwise_conv2d(
 @operator
 def grouped_conv2d(
     g: Graph, n: int, h: int, w: int, c: int, f: int, groups: int, r: int = 3, s: int = 3,
-    stride: int = 1, padding: int = 0, dtype: str = "f32", out: str = "",
+    stride: int = 1, padding: int = 0, dtype: str = "f32", out: str = "", dilation: int = 1,
 ) -> None:  # fmt: skip
-    """Y[n, p, q, g, f] = sum_rsc X[n, p*stride + r - padding, .., g, c] W[g, r, s, c, f].
+    """Y[n, p, q, g, f] = sum_rsc X[n, p*stride + r*dilation - padding, .., g, c] W[g, r, s, c, f].
 
     Each of `groups` sees its share of the channels c and gives its share of f; in memory X is
     (n, h, w, c) and Y (n, p, q, f).
     """
     if groups < 1 or c % groups or f % groups:
         raise UsageError(f"grouped_conv2d: c={c} and f={f} are no multiples of groups={groups}")
-    rows = _positions("grouped_conv2d", h, r, stride, padding)
-    columns = _positions("grouped_conv2d", w, s, stride, padding)
+    rows = _positions("grouped_conv2d", h, r, stride, padding, dilation)
+    columns = _positions("grouped_conv2d", w, s, stride, padding, dilation)
     nn, p, q, gg, ff = g.axes(n=n, p=rows, q=columns, g=groups, f=f // groups)
     rr, ss, cc = g.axes(r=r, s=s, c=c // groups)
     x = g.tensor("X", (n, h, w, groups, c // groups), dtype, fill=0 if padding else None)
-    window = x[nn, p * stride + rr - padding, q * stride + ss - padding, gg, cc]
+    at = (p * stride + rr * dilation - padding, q * stride + ss * dilation - padding)
+    window = x[nn, *at, gg, cc]
     weights = g.input("W", (gg, rr, ss, cc, ff), dtype)
     _store(g, contract(window, weights, over=(rr, ss, cc)), dtype, out, (nn, p, q, gg, ff))
 

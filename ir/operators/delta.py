@@ -34,6 +34,11 @@ EXTENTS: dict[str, dict[str, dict[str, object]]] = {
         "fla, 2048 tokens": {"b": 8, "t": 2048, "heads": 4, "d": 64, "dtype": "bf16"},
         "fla": {"b": 2, "t": 8192, "heads": 4, "d": 64, "dtype": "bf16"},
     },
+    "delta_rule_chunked": {
+        "small": _SMALL | {"chunk": 4},
+        "fla, 2048 tokens": {"b": 8, "t": 2048, "heads": 4, "d": 64, "chunk": 64, "dtype": "bf16"},
+        "fla": {"b": 2, "t": 8192, "heads": 4, "d": 64, "chunk": 64, "dtype": "bf16"},
+    },
     "gated_delta_net": {
         "small": _SMALL,
         "qwen3-next, 2048 tokens": _LARGE | {"b": 1, "t": 2048, "heads": 32},
@@ -85,6 +90,31 @@ def delta_rule(
     o = contract(q, after, over=dd) * (1 / math.sqrt(d))
     g.output("O", o, dtype, (bb, time, head, dvv))
     g.output("S", recur(before, after), "f32", (bb, head, dd, dvv))
+
+
+@operator
+def delta_rule_chunked(
+    g: Graph, b: int, t: int, heads: int, d: int, chunk: int, dv: int = 0, dtype: str = "f32"
+) -> None:
+    """O[t] = Q[t] S[t] / sqrt(d), S[t] = S[t - 1] + beta K (V - K^T S[t - 1])^T; chunked.
+
+    The corrections U of a chunk solve (I + L) U = beta (V - K S), L[i, j] = beta[i] K[i] . K[j] for
+    j < i, S the state before it; U = Y - W S with Y and W of all chunks at once. t = c * chunk + i:
+    the arrays are those of `delta_rule`, with (b, c, i) for (b, t).
+    """
+    bb, c, head = g.axes(b=b, c=chunks_of("delta_rule_chunked", t, chunk), h=heads)
+    i, j, step, dd, dvv = g.axes(i=chunk, j=chunk, step=chunk, d=d, dv=dv or d)
+    q, k, v, beta = _inputs(g, (bb, c, i, head), dd, dvv, dtype, min(1, 16 / max(t, 1)))
+    lower = contract(k, k.at(i=j), over=dd) * beta
+    y = solved(lower, v * beta, (bb, c, head, i, dvv), j, step)
+    w = solved(lower, k * beta, (bb, c, head, i, dd), j, step)
+    before = g.state(c, (bb, head, dd, dvv))
+    u = y - contract(w, before, over=dd)
+    last = recur(before, before + contract(k, u, over=i))
+    scores = where(g.iota(j) <= i, contract(q, k.at(i=j), over=dd), 0.0)
+    o = contract(scores, u.at(i=j), over=j) + contract(q, before, over=dd)
+    g.output("O", o * (1 / math.sqrt(d)), dtype, (bb, c, i, head, dvv))
+    g.output("S", last, "f32", (bb, head, dd, dvv))
 
 
 @operator

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from ir.plain.code import (
     Accumulate,
     Assign,
+    Between,
     Call,
+    Claim,
     Combine,
     Convert,
     Element,
@@ -25,7 +27,7 @@ def nested(statement: Statement) -> tuple[tuple[Statement, ...], ...]:
     """The blocks inside a statement."""
     if isinstance(statement, If):
         return statement.body, statement.other
-    if isinstance(statement, Loop | Spread):
+    if isinstance(statement, Loop | Between | Spread):
         return (statement.body,)
     if isinstance(statement, Accumulate):
         return statement.body, statement.keep
@@ -38,6 +40,10 @@ def scalars_of(statement: Statement) -> tuple[Scalar, ...]:
         return (statement.value,)
     if isinstance(statement, Write | Combine):
         return statement.index, statement.value
+    if isinstance(statement, Claim):
+        return (statement.index,)
+    if isinstance(statement, Between):
+        return statement.first, statement.end
     if isinstance(statement, If):
         return (statement.condition,)
     return statement.values if isinstance(statement, Accumulate) else ()
@@ -70,4 +76,4 @@ def read(statements: Iterable[Statement]) -> frozenset[str]:
 
 def written(statements: Iterable[Statement]) -> frozenset[str]:
     """Arrays that statements write anywhere."""
-    return frozenset(s.array for s in every(statements) if isinstance(s, Write | Combine))
+    return frozenset(s.array for s in every(statements) if isinstance(s, Write | Combine | Claim))

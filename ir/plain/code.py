@@ -113,12 +113,28 @@ class Combine:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """`name` becomes an element of a group's array of i32, which becomes one more.
+
+    Iterations of a `Spread` may meet in it: each gets a number of its own, in any order.
+    """
+
+    name: Name
+    array: str
+    index: Scalar
+
+
+@dataclass(frozen=True, slots=True)
 class If:
-    """`body` where the condition (bool) holds; its reads are not made elsewhere."""
+    """`body` where the condition (bool) holds; its reads are not made elsewhere.
+
+    `often` is how often it is thought to hold, for who estimates.
+    """
 
     condition: Scalar
     body: tuple[Statement, ...]
     other: tuple[Statement, ...] = ()
+    often: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +145,20 @@ class Loop:
     extent: int
     body: tuple[Statement, ...]
     backward: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """One iteration after the other, from `first` to before `end`, of which there may be none.
+
+    `often` is how many there are thought to be, for who estimates.
+    """
+
+    variable: Name
+    first: Scalar
+    end: Scalar
+    body: tuple[Statement, ...]
+    often: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +189,7 @@ class Accumulate:
     keep: tuple[Statement, ...] = ()
 
 
-Statement = Let | Assign | Write | Combine | If | Loop | Spread | Accumulate
+Statement = Let | Assign | Write | Combine | Claim | If | Loop | Between | Spread | Accumulate
 
 
 def is_free(kind: str, dtype: str) -> bool:
@@ -174,13 +204,15 @@ def is_free(kind: str, dtype: str) -> bool:
 class Array:
     """`size` elements: a tensor of the program, or memory of a group or of a thread.
 
-    What a group's or a thread's holds at the beginning is not known.
+    What a group's or a thread's holds at the beginning is not known. Of a tensor that is `partly`
+    written, elements that nobody wrote are anything.
     """
 
     name: str
     dtype: str
     size: int
     place: str = TENSOR
+    partly: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ from ir.plain.code import (
     Accumulate,
     Array,
     Assign,
+    Between,
     Call,
+    Claim,
     Combine,
     Convert,
     Element,
@@ -103,6 +105,9 @@ class _Memory:
 
     def stored(self) -> Numbers:
         missing = np.flatnonzero(self.owner == -1)
+        if self.array.partly:  # what is there before is as good as anything
+            self.values[missing] = 1 if self.values.dtype.kind == "b" else 119
+            missing = missing[:0]
         if missing.size:
             raise ProgramError(f"{self.array.name}: element {missing[0]} is never written")
         return from_float(self.values, self.array.dtype).astype(numpy_dtype(self.array.dtype))
@@ -116,6 +121,7 @@ class _Shared:
         self.names = names  # what was defined before
         self._writes: dict[tuple[str, int], int] = {}
         self._reads: dict[tuple[str, int], set[int]] = {}
+        self._claimed: set[tuple[str, int]] = set()
 
     def read(self, array: str, place: int) -> None:
         self._reads.setdefault((array, place), set()).add(self.iteration)
@@ -125,7 +131,14 @@ class _Shared:
         before = self._writes.setdefault((array, place), self.iteration)
         self._alone(array, place, {before} | self._reads.get((array, place), set()))
 
+    def claim(self, array: str, place: int) -> None:
+        self._claimed.add((array, place))
+        self._alone(array, place, set())
+
     def _alone(self, array: str, place: int, others: set[int]) -> None:
+        touched = (array, place) in self._writes or (array, place) in self._reads
+        if (array, place) in self._claimed and touched:
+            raise ProgramError(f"{array}: element {place} is combined and used in one Spread")
         if others - {self.iteration}:
             raise ProgramError(f"{array}: iterations of a Spread meet in element {place}")
 
@@ -192,6 +205,8 @@ class _Run:
             self._write(statement)
         elif isinstance(statement, Combine):
             self._combine(statement)
+        elif isinstance(statement, Claim):
+            self._claim(statement)
         elif isinstance(statement, If):
             chosen = statement.body if self.value(statement.condition) else statement.other
             self.block(chosen)
@@ -199,6 +214,12 @@ class _Run:
             for place in _order(statement.extent, statement.backward):
                 with self.scope():
                     self.names[statement.variable.name] = place
+                    self.block(statement.body)
+        elif isinstance(statement, Between):
+            first, end = (int(self.value(bound)) for bound in (statement.first, statement.end))
+            for number in range(first, end):
+                with self.scope():
+                    self.names[statement.variable.name] = np.int64(number)
                     self.block(statement.body)
         elif isinstance(statement, Spread):
             self._spread(statement)
@@ -221,7 +242,7 @@ class _Run:
             raise ProgramError(f"{statement.array} is {memory.array.dtype}, not {value.dtype}")
         if memory.given:
             raise ProgramError(f"{statement.array} is an input")
-        if memory.owner[place] not in (-1, self.point):
+        if memory.owner[place] not in (-1, _BEFORE, self.point):
             raise ProgramError(f"{statement.array}: points meet in element {place}")
         if self.shared is not None:
             self.shared.write(statement.array, place)
@@ -236,12 +257,28 @@ class _Run:
         value = self.value(statement.value)
         if statement.value.dtype != memory.array.dtype:
             raise ProgramError(f"{statement.array} is {memory.array.dtype}, not {value.dtype}")
-        if memory.given or memory.owner[place] not in (_BEFORE, _COMBINED):
+        own = memory.array.place != TENSOR and memory.owner[place] == self.point
+        if memory.given or not (own or memory.owner[place] in (_BEFORE, _COMBINED)):
             raise ProgramError(f"{statement.array}: element {place} is combined with nothing")
+        if own and self.shared is not None:
+            self.shared.claim(statement.array, place)
         kind = statement.kind
         function = np.logical_or if kind == "or" else COMBINES[kind].meaning
-        memory.owner[place] = _COMBINED
+        memory.owner[place] = self.point if own else _COMBINED
         memory.values[place] = function(memory.values[place], value)
+
+    def _claim(self, statement: Claim) -> None:
+        """Iterations come in an order of no meaning, and so do their numbers."""
+        memory = self.arrays[statement.array]
+        place = memory.place(int(self.value(statement.index)))
+        if memory.array.place == TENSOR or memory.array.dtype != "i32":
+            raise ProgramError(f"{statement.array}: numbers are a {GROUP}'s, and i32")
+        if memory.owner[place] != self.point:
+            raise ProgramError(f"{statement.array}: element {place} is claimed, not written")
+        if self.shared is not None:
+            self.shared.claim(statement.array, place)
+        self.names[statement.name.name] = memory.values[place]
+        memory.values[place] += 1
 
     def _spread(self, statement: Spread) -> None:
         if self.shared is not None:
@@ -309,8 +346,6 @@ class _Run:
             raise ProgramError(f"{scalar.array}: element {place} is read and was not written")
         if not memory.given and self.shared is not None:
             self.shared.read(scalar.array, place)
-        elif not memory.given and self.kernel.cooperative:
-            raise ProgramError(f"{scalar.array}, of a {GROUP}, is read outside a Spread")
         return memory.values[place]
 
 

@@ -26,14 +26,19 @@ class Ways:
 
     `owners`: points that a scatter makes at least, each of which goes through all that is sent.
     `pieces`: parts of a long axis that are scattered, folded or searched by themselves, and merged
-    in order. `atomic`: elements of a scatter are combined in memory, in any order. `inner`: axes
-    whose points have nothing to do with each other are loops within, not points of the kernel.
+    in order. `atomic`: elements of a scatter are combined in memory, in any order. `ordered`: what
+    a scatter sends is first put in the order of where it goes. `shared`: a group of threads
+    searches a row for its top, or combines what is sent in an array of its own before it does so
+    in memory. `inner`: axes whose points have nothing to do with each other are loops within, not
+    points of the kernel.
     """
 
     owners: int = 1
     pieces: int = 1
     atomic: bool = False
     inner: bool = False
+    ordered: bool = False
+    shared: bool = False
 
 
 WHOLE = Ways()
@@ -42,13 +47,15 @@ WHOLE = Ways()
 @dataclass(frozen=True, slots=True)
 class Choices:
     """What there is to choose: coordinates that may be cut into pieces, whether elements may be
-    combined in any order, whether an output may be shared out, and whether there are axes to be
-    loops within."""
+    combined in any order, whether an output may be shared out, whether there are axes to be loops
+    within, whether what is sent may be put in order, and whether a group may search a row."""
 
     longest: int = 0
     owners: bool = False
     atomic: bool = False
     inner: bool = False
+    ordered: bool = False
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

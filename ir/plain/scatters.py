@@ -6,14 +6,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ir.dtypes import compute_dtype
+from ir.dtypes import compute_dtype, dtype_of
 from ir.errors import ProgramError
 from ir.merges import NAMED, merge_of
+from ir.ops.base import Op
 from ir.ops.load import Index
 from ir.ops.scatter import Scatter, nothing_sent
 from ir.ops.store import Store
 from ir.plain.block import Block
 from ir.plain.code import (
+    GROUP,
     Accumulate,
     Call,
     Combine,
@@ -27,11 +29,14 @@ from ir.plain.code import (
     Write,
     is_free,
 )
+from ir.plain.ordered import Ordered, Plan, plan_of
 from ir.plain.pieces import Choices, Piece, Ways, step
 from ir.plain.scalars import both, call, convert, flat, inside, number, plus, times
 from ir.plain.values import Point, Values
 from ir.program import Program
 from ir.scalar import COMBINES
+
+_GROUP_BYTES = 32 << 10  # of what a group combines by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +55,49 @@ class _Share:
 def scatter_kernels(values: Values, group: list[int], ways: Ways) -> tuple[PlainKernel, ...]:
     """Fills what is owned with what nothing sent makes, and sends element after element.
 
-    In pieces, each of these fills and sends to a part of its own, and what the parts hold is merged
-    in order, by a kernel behind. Atomic, all elements are sent at once, behind a kernel that fills.
+    Ordered, elements are sorted by where they go before. In pieces, each fills and sends to a part
+    of its own, and what the parts hold is merged in order, by a kernel behind. Atomic, all elements
+    are sent at once, behind a kernel that fills; or shared, to what groups combine by themselves.
     """
     op, output = _checked(values, group)
+    if ways.ordered and plan_of(values.program, group[0]) is not None:
+        return Ordered(values, group[0], op, output).kernels()
+    if output is None:
+        return _behind(values, group[0], op, ways)
+    return _kernels(values, group, op, output, ways)
+
+
+def _behind(values: Values, position: int, op: Scatter, ways: Ways) -> tuple[PlainKernel, ...]:
+    """The kernels of a scatter to a tensor of its own, and of what is elementwise behind it."""
+    program, dtype = values.program, values.dtype(position)
+    axes = next(store.axes for _, store in program.stores())
+    sums = values.part(1, program.scope.shape(axes), dtype, "sums")
+    kernels = _kernels(values, [position], op, Store(sums.name, axes), ways)
+    block, at = Block(values.names), values.points(axes)
+    where = flat([at[axis] for axis in axes], sums.shape[1:])
+    values.given[position] = lambda inner, there: Element(sums.name, where, dtype)
+    for store, _ in program.stores():
+        values.write(block, store, at)
+    points = [(name, program.axes[axis]) for axis, name in at.items()]
+    return (*kernels, step(values, block, points))
+
+
+def _kernels(
+    values: Values, group: list[int], op: Scatter, output: Store, ways: Ways
+) -> tuple[PlainKernel, ...]:
+    """The kernels of a scatter that is stored as it is."""
     args = values.program.nodes[group[0]].args
     sources = op.sources([values.program.nodes[arg].type for arg in args])
-    maker = _Scattering(values, group[0], op, output, _pieces(values, op, sources, ways))
+    piece = None if ways.shared else _pieces(values, op, sources, ways)
+    maker = _Scattering(values, group[0], op, output, piece)
     if ways.atomic:
         if not is_free(op.kind, maker.dtype):
             raise ProgramError(
                 f"{values.program.name}: scatter {op.kind} of {maker.dtype}: what comes of it "
                 "depends on the order, so that it is not atomic"
             )
+        if ways.shared and fits_a_group(values.program, group[0]):
+            return (maker.filled(), maker.in_groups(_pieces(values, op, sources, ways)))
         return (maker.filled(), maker.combined(sources), *maker.merged())
     inner = _inner_axis(op, output, sources) if ways.inner else None
     own = [] if ways.inner else [axis for axis in op.axes if axis in op.owned]
@@ -72,10 +107,12 @@ def scatter_kernels(values: Values, group: list[int], ways: Ways) -> tuple[Plain
     maker.sent(block, [axis for axis in sources if axis not in own], points, inner)
     if maker.piece is None:
         more = () if maker.share is None else (maker.share.point,)
-        return (values.kernel(points, block, more=more),)
+        if not values.parts:
+            return (values.kernel(points, block, more=more),)
     axes = ((name, values.program.axes[axis]) for axis, name in points.items())
     more = () if maker.share is None else (maker.share.point,)
-    return (step(values, block, (maker.piece.point, *axes, *more)), *maker.merged())
+    parts = () if maker.piece is None else (maker.piece.point,)
+    return (step(values, block, (*parts, *axes, *more)), *maker.merged())
 
 
 def scatter_choices(program: Program, group: list[int]) -> Choices:
@@ -89,7 +126,27 @@ def scatter_choices(program: Program, group: list[int]) -> Choices:
         return Choices()
     behind = sources[sources.index(axis) :]
     inner = any(other in op.owned and extents[other] > 1 for other in behind)
-    return Choices(extents[axis], True, is_free(op.kind, compute_dtype(node.dtype)), inner)
+    ordered = plan_of(program, group[0]) is not None
+    free = is_free(op.kind, compute_dtype(node.dtype))
+    shared = free and fits_a_group(program, group[0])
+    return Choices(extents[axis], True, free, inner, ordered, shared)
+
+
+def fits_a_group(program: Program, position: int) -> bool:
+    """Whether a group may have all that is combined along the axes that are not its own."""
+    plan, node = plan_of(program, position), program.nodes[position]
+    if plan is None:
+        return False
+    axes = _group_axes(node.op, plan)
+    size = math.prod(program.axes[axis] for axis in axes)
+    return size * dtype_of(compute_dtype(node.dtype)).bytes <= _GROUP_BYTES
+
+
+def _group_axes(op: Op, plan: Plan) -> list[str]:
+    """The axes of the output that a group has all of."""
+    assert isinstance(op, Scatter)
+    own = [axis for axis in plan.places if axis in op.owned]
+    return [axis for axis in op.axes if axis not in own]
 
 
 def cut_axis(program: Program, op: Scatter, sources: Sequence[str]) -> str | None:
@@ -119,7 +176,7 @@ class _Scattering:
     ) -> None:
         self.values, self.position, self.op, self.output = values, position, op, output
         self.dtype = values.dtype(position)
-        self.shape = values.program.scope.tensors[output.tensor].shape
+        self.shape = values.program.scope.shape(output.axes)
         self.piece = piece
         self.target = output.tensor
         if piece is not None:
@@ -296,6 +353,59 @@ class _Scattering:
         _under(block, within, inner)
         return step(self.values, block, points)
 
+    def in_groups(self, piece: Piece | None) -> PlainKernel:
+        """Every piece is combined by a group in an array of its own, and this with the output."""
+        program, extents = self.values.program, self.values.program.axes
+        plan, block = plan_of(program, self.position), Block(self.values.names)
+        assert plan is not None
+        axes = _group_axes(self.op, plan)
+        shape = program.scope.shape(axes)
+        own = self.values.array("own", self.dtype, math.prod(shape), GROUP)
+        points = self.values.points([axis for axis in plan.places if axis not in axes])
+        place, fill = block.variable("place"), block.inner()
+        fill.add(Write(own.name, place, _start(self.op.kind, self.dtype)))
+        block.add(Spread(((place, own.size),), fill.body))
+        self._group_sends(block, plan, points, piece, (own.name, axes))
+        leave = block.inner()
+        there = {axis: leave.variable(axis) for axis in axes}
+        where = self._where({**points, **there})
+        held = Element(own.name, flat(list(there.values()), shape), self.dtype)
+        leave.add(Combine(self.op.kind, self.target, where, held))
+        block.add(Spread(tuple((n, extents[a]) for a, n in there.items()), leave.body))
+        parts = () if piece is None else (piece.point,)
+        return step(
+            self.values, block, [*((n, extents[a]) for a, n in points.items()), *parts], True
+        )
+
+    def _group_sends(
+        self, block: Block, plan: Plan, points: Point, piece: Piece | None,
+        own: tuple[str, list[str]],
+    ) -> None:  # fmt: skip
+        """A group's elements, to its own array."""
+        array, axes = own
+        extents, body = self.values.program.axes, block.inner()
+        found, places = dict[str, tuple[Name, int]](), dict[str, Scalar](points)
+        outside: Scalar | None = None
+        for axis in (*plan.rows, *plan.columns):
+            if axis in points:
+                continue
+            variable, extent = body.variable(axis), extents[axis]
+            places[axis], found[axis] = variable, (variable, extent)
+            if piece is not None and axis == piece.axis:
+                found[axis] = variable, piece.length
+                places[axis] = body.named(plus(piece.first, variable), "p")
+                outside = inside(places[axis], extent, False, piece.last < piece.length)
+        inner, send = body.inner(), body.inner()
+        aimed, within = self._aimed(inner, places, self.op.axes)
+        where = flat([aimed[axis] for axis in axes], self.values.program.scope.shape(axes))
+        (arg, *_) = self.values.program.nodes[self.position].args
+        send = inner.inner()
+        value = convert(self.values.value(send, arg, places), self.dtype)
+        send.add(Combine(self.op.kind, array, send.named(where, "p"), value))
+        _under(inner, within, send)
+        _under(body, outside, inner)
+        block.add(Spread(tuple(found.values()), body.body))
+
     def merged(self) -> tuple[PlainKernel, ...]:
         """The parts of all pieces, in order; nothing where there are none."""
         if self.piece is None:
@@ -331,8 +441,8 @@ def _start(kind: str, dtype: str) -> Number:
     return number(nothing_sent(kind, dtype), dtype)
 
 
-def _checked(values: Values, group: list[int]) -> tuple[Scatter, Store]:
-    """The scatter and where it is stored: at once, in the type that it is combined in."""
+def _checked(values: Values, group: list[int]) -> tuple[Scatter, Store | None]:
+    """The scatter, and where it is stored as it is; None: what is made of it is stored."""
     program = values.program
     ops = [program.nodes[position].op for position in group]
     op = ops[0]
@@ -340,15 +450,14 @@ def _checked(values: Values, group: list[int]) -> tuple[Scatter, Store]:
     what = f"{program.name}: scatter {op.kind} to {', '.join(op.axes)}"
     if len(group) > 1:
         raise ProgramError(f"{what}: a plain kernel computes one scatter, here are {len(group)}")
+    stores = [store for _, store in program.stores()]
+    if any(set(store.axes) != set(op.axes) for store in stores):
+        raise ProgramError(f"{what}: a plain kernel stores what has its axes, and nothing else")
     users = [program.nodes[user].op for user in program.users(group[0])]
-    stores = [op for _, op in program.stores()]
-    store = stores[0]
-    if len(stores) > 1 or users != stores or len(op.axes) != len(store.axes):
-        raise ProgramError(f"{what}: a plain kernel stores the scatter, once, and nothing else")
-    spec = program.scope.tensors[store.tensor]
-    if spec.dtype != program.nodes[group[0]].dtype:
-        raise ProgramError(
-            f"{what}: combined in {program.nodes[group[0]].dtype}, stored as {spec.dtype}: each "
-            "element sent would be rounded; store it wide, and cast what is stored"
-        )
-    return op, store
+    spec = program.scope.tensors[stores[0].tensor]
+    if users == stores and len(stores) == 1 and spec.dtype == program.nodes[group[0]].dtype:
+        return op, stores[0]
+    behind = set(values.behind(group))
+    if {position for position, _ in program.stores()} != behind:
+        raise ProgramError(f"{what}: a plain kernel stores what is made of it, and nothing else")
+    return op, None

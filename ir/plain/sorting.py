@@ -167,7 +167,8 @@ class Sorting:
             side.add(Write(places.name, at, run.place(cursor)))
             side.assign(cursor, plus(cursor, index(1)))
             sides.append(side.body)
-        block.add(If(takes, *sides))
+        then, other = sides
+        block.add(If(takes, then, other))
 
 
 def _least(left: Scalar, right: Scalar) -> Scalar:

@@ -15,6 +15,7 @@ from ir.plain.code import (
     TENSOR,
     Accumulate,
     Assign,
+    Between,
     Call,
     Combine,
     Convert,
@@ -83,15 +84,32 @@ def steps_of(statements: Iterable[Statement]) -> float:
     found = 0.0
     for statement in statements:
         if isinstance(statement, If):
-            found += max(steps_of(block) for block in nested(statement))
-        elif isinstance(statement, Loop | Spread | Accumulate):
+            found += statement.often * max(steps_of(block) for block in nested(statement))
+        elif isinstance(statement, Loop | Between | Spread | Accumulate):
             inner = sum(steps_of(block) for block in nested(statement))
             found += extent_of(statement) * (1.0 + inner)
     return found
 
 
-def extent_of(statement: Loop | Spread | Accumulate) -> int:
-    """Iterations of a loop."""
+def statements_of(statements: Iterable[Statement]) -> float:
+    """Statements as often as they are run."""
+    found = 0.0
+    for statement in statements:
+        if isinstance(statement, If):
+            most = max(statements_of(block) for block in nested(statement))
+            found += 1.0 + statement.often * most
+        elif isinstance(statement, Loop | Between | Spread | Accumulate):
+            inner = sum(statements_of(block) for block in nested(statement))
+            found += extent_of(statement) * (1.0 + inner)
+        else:
+            found += 1.0
+    return found
+
+
+def extent_of(statement: Loop | Between | Spread | Accumulate) -> int:
+    """Iterations of a loop, or how many there are thought to be."""
+    if isinstance(statement, Between):
+        return statement.often
     if isinstance(statement, Spread):
         return prod(extent for _, extent in statement.variables)
     return statement.extent
@@ -122,8 +140,9 @@ class _Moved:
             if isinstance(s, Let):
                 known[s.name.name] = s.value
             if isinstance(s, If):
-                found += max(self.block(block, variable, known) for block in nested(s))
-            elif isinstance(s, Loop | Spread | Accumulate):
+                most = max(self.block(block, variable, known) for block in nested(s))
+                found += s.often * most
+            elif isinstance(s, Loop | Between | Spread | Accumulate):
                 own = _fastest(s, variable)
                 inner = self._values(s, own, known) if isinstance(s, Accumulate) else 0.0
                 inner += sum(self.block(block, own, known) for block in nested(s))
@@ -155,7 +174,7 @@ def elements(scalars: Iterable[Scalar]) -> Iterator[Element]:
             yield from elements((scalar.arg,))
 
 
-def _fastest(s: Loop | Spread | Accumulate, outside: str) -> str:
+def _fastest(s: Loop | Between | Spread | Accumulate, outside: str) -> str:
     """The variable that changes with every iteration."""
     if isinstance(s, Spread):
         return s.variables[-1][0].name if s.variables else outside

@@ -67,11 +67,15 @@ class Values:
         self.arrays.append(found)
         return found
 
-    def part(self, count: int, shape: Sequence[int], dtype: str) -> TensorSpec:
-        """A new tensor of `count` parts of a shape."""
-        found = TensorSpec(self.names.fresh("parts"), (count, *shape), dtype, "output")
+    def part(
+        self, count: int, shape: Sequence[int], dtype: str, stem: str = "parts",
+        partly: bool = False,
+    ) -> TensorSpec:  # fmt: skip
+        """A new tensor of `count` parts of a shape; `partly`: not all of it is written."""
+        found = TensorSpec(self.names.fresh(stem), (count, *shape), dtype, "output")
         self.parts.append(found)
-        self.arrays.append(Array(found.name, dtype, math.prod(found.shape)))
+        size = math.prod(found.shape)
+        self.arrays.append(Array(found.name, dtype, size, partly=partly))
         return found
 
     def dtype(self, position: int) -> str:

@@ -117,8 +117,15 @@ class Rules:
     def weight(self, position: int) -> bool:
         """In [0, 1] at any running value, and no larger at a later one.
 
-        What a cast cannot tell from 0 was no larger before, and nothing exceeds its range.
+        What a cast cannot tell from 0 was no larger before, and nothing exceeds its range. A weight
+        that is kept or dropped, whatever it is, is one.
         """
+        node = self.nodes[position]
+        if node.op == Map("where") and self._masked(node, 0.0):
+            return self._under(node, self.weight)
+        return self._of_exponent(position)
+
+    def _of_exponent(self, position: int) -> bool:
         node = self.nodes[position]
         return node.op == Map("exp") and self._falls(node.args[0])
 
@@ -151,7 +158,8 @@ class Rules:
         if node.op != Map("log"):
             return False
         total = self.nodes[node.args[0]]
-        return total.op == Reduce("sum", (self.axis,)) and self.weight(total.args[0])
+        whole = total.op == Reduce("sum", (self.axis,))
+        return whole and self._of_exponent(total.args[0])
 
     def _under(self, node: Node, rule: Callable[[int], bool]) -> bool:
         """Whether `rule` holds for what a where chooses, its condition given."""

@@ -275,6 +275,8 @@ TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 2); }
 TW_INLINE void NAME(void* address, u32 v) { rt_store("NAME", address, &v, 1); }
 //@ tw_add_f32
 TW_INLINE void tw_add_f32(void* address, f32 v) { rt_add_f32(address, v); }
+//@ tw_claim
+TW_INLINE i32 tw_claim(i32* address) { return (*address)++; }
 //@ tw_combine_sum_i32
 TW_INLINE void tw_combine_sum_i32(i32* address, i32 v) { *address = (i32)((u32)*address + (u32)v); }
 //@ tw_combine_sum_i64

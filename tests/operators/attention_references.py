@@ -102,6 +102,28 @@ def _documents(x: Inputs, causal: bool = True, **_: Any) -> Array:
     return found.reshape(x["Q"].shape)
 
 
+def _words(counter: Array, stream: Array, seed: int) -> Array:
+    """The first of Philox 4x32-10's four words, round by round (Salmon et al., 2011)."""
+    mask, key = np.uint64(0xFFFFFFFF), [np.uint64(seed & 0xFFFFFFFF), np.uint64(seed >> 32)]
+    low, high = (np.asarray(part, np.uint64) for part in np.broadcast_arrays(counter, stream))
+    x = [low & mask, low >> np.uint64(32), high & mask, high >> np.uint64(32)]
+    for _ in range(10):
+        a, b = np.uint64(0xD2511F53) * x[0], np.uint64(0xCD9E8D57) * x[2]
+        x = [b >> np.uint64(32) ^ x[1] ^ key[0], b & mask,
+             a >> np.uint64(32) ^ x[3] ^ key[1], a & mask]  # fmt: skip
+        key = [key[0] + np.uint64(0x9E3779B9) & mask, key[1] + np.uint64(0xBB67AE85) & mask]
+    return x[0]
+
+
+def _dropped(x: Inputs, causal: bool = False, rate: float = 0.1, seed: int = 0, **_: Any) -> Array:
+    """Every probability by itself."""
+    weights = _softmax(_scores(x, causal))
+    row = np.arange(weights[..., 0].size).reshape(weights.shape[:-1])[..., None]
+    u = (_words(np.arange(weights.shape[-1]), row, seed) >> np.uint64(8)) / 2.0**24
+    kept = np.where(u >= np.float32(rate), weights / (1 - rate), 0.0)
+    return np.asarray(kept @ _heads(x)[2]).reshape(x["Q"].shape)
+
+
 def _turn(x: Array, cos: Array, sin: Array, paired: bool) -> Array:
     """By complex numbers, whose coordinates lie side by side or half a head apart."""
     half = x.shape[-1] // 2
@@ -210,6 +232,10 @@ CASES = (
     _narrow("softcap_attention", _SELF | {"cap": 2.0}, _softcap),
     _narrow("alibi_attention", _SELF, _alibi),
     Case("alibi_attention", _CROSS | {"causal": False}, _alibi),
+    *_both("dropout_attention", _SELF | {"rate": 0.3, "seed": 7}, _dropped),
+    Case("dropout_attention", _CROSS | {"d": 12, "rate": 0.5, "seed": 1 << 40}, _dropped),
+    Case("attention", {"b": 1, "heads": 3, "kv_heads": 1, "sq": 19, "d": 12, "causal": True},
+         _plain),
     _narrow("document_attention", _SELF | {"documents": 4}, _documents),
     Case("rotary", {"b": 2, "heads": 3, "s": 9, "d": 22}, _rotary),
     Case("rotary", {"b": 1, "heads": 3, "s": 9, "d": 16, "paired": True, "dtype": "f16"}, _rotary),

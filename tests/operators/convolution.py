@@ -41,16 +41,18 @@ def _conv(dims: int) -> Any:
     return reference
 
 
-def _depthwise(x: Inputs, stride: int = 1, padding: int = 0, **_: object) -> Array:
+def _depthwise(x: Inputs, stride: int = 1, padding: int = 0, dilation: int = 1,
+               **_: object) -> Array:  # fmt: skip
     """As the full convolution with a filter that is diagonal in its channels."""
     channels = x["W"].shape[-1]
     diagonal = x["W"][..., None] * np.eye(channels, dtype=x["W"].dtype)
-    return _convolved(x["X"], diagonal, 2, stride, padding)
+    return _convolved(x["X"], diagonal, 2, stride, padding, dilation)
 
 
-def _grouped(x: Inputs, stride: int = 1, padding: int = 0, groups: int = 1, **_: object) -> Array:
+def _grouped(x: Inputs, stride: int = 1, padding: int = 0, groups: int = 1, dilation: int = 1,
+             **_: object) -> Array:  # fmt: skip
     parts = [
-        _convolved(x["X"][..., group, :], x["W"][group], 2, stride, padding)
+        _convolved(x["X"][..., group, :], x["W"][group], 2, stride, padding, dilation)
         for group in range(groups)
     ]
     return np.stack(parts, axis=-2)
@@ -82,13 +84,20 @@ _IMAGE = {"n": 1, "h": 11, "w": 9, "c": 6, "f": 10}
 CASES = (
     Case("conv1d", {"n": 2, "length": 33, "c": 10, "f": 12, "stride": 2, "padding": 1}, _conv(1)),
     Case("conv2d", _IMAGE | {"padding": 1, "dilation": 2}, _conv(2)),
+    Case("conv2d", _IMAGE | {"padding": 2, "dilation": 2, "stride": 2}, _conv(2)),
     Case("conv2d", _IMAGE | {"stride": 2, "dtype": "bf16", "out": "f32"}, _conv(2)),
     Case("conv2d", _IMAGE | {"r": 1, "s": 5, "padding": 2, "dtype": "i8"}, _conv(2)),
     Case("conv3d", {"n": 1, "t": 5, "h": 6, "w": 7, "c": 4, "f": 6, "padding": 1}, _conv(3)),
+    Case("conv3d", {"n": 1, "t": 7, "h": 9, "w": 8, "c": 4, "f": 6, "padding": 2, "stride": 2,
+                    "dilation": 2}, _conv(3)),
     Case("depthwise_conv2d", {"n": 2, "h": 10, "w": 9, "c": 13, "padding": 1, "stride": 2},
          _depthwise),
+    Case("depthwise_conv2d", {"n": 1, "h": 10, "w": 9, "c": 7, "padding": 2, "stride": 2,
+                              "dilation": 2}, _depthwise),
     Case("grouped_conv2d", {"n": 1, "h": 8, "w": 9, "c": 12, "f": 18, "groups": 3, "padding": 1},
          _grouped),
+    Case("grouped_conv2d", {"n": 1, "h": 9, "w": 8, "c": 8, "f": 4, "groups": 2, "padding": 2,
+                            "dilation": 2}, _grouped),
     Case("transposed_conv2d", {"n": 1, "h": 5, "w": 6, "c": 7, "f": 5}, _transposed),
     Case("transposed_conv2d", {"n": 2, "h": 4, "w": 3, "c": 5, "f": 3, "taps": 3, "stride": 3,
                                "padding": 2}, _transposed),

@@ -38,6 +38,11 @@ def _chunked(x: Inputs, chunk: int, **extents: int) -> Array:
     return out.reshape(out.shape[0], -1, chunk, *out.shape[2:])
 
 
+def _chunked_whole(x: Inputs, chunk: int, **extents: int) -> Mapping[str, Array]:
+    out, states = _run(x, **extents)
+    return {"O": out.reshape(out.shape[0], -1, chunk, *out.shape[2:]), "S": states}
+
+
 def _decode(x: Inputs, b: int, heads: int, d: int, **_: object) -> Mapping[str, Array]:
     after, out = np.zeros_like(x["S"]), np.zeros_like(x["V"])
     for at in np.ndindex(b, heads):
@@ -52,6 +57,8 @@ _SMALL = {"b": 1, "t": 12, "heads": 2, "d": 5, "dv": 6}
 CASES = (
     Case("delta_rule", {"b": 2, "t": 7, "heads": 3, "d": 5}, _whole),
     Case("delta_rule", _SMALL | {"dtype": "bf16"}, _whole),
+    Case("delta_rule_chunked", _SMALL | {"chunk": 4}, _chunked_whole),
+    Case("delta_rule_chunked", _SMALL | {"chunk": 6, "dtype": "bf16"}, _chunked_whole),
     Case("gated_delta_net", _SMALL, _whole),
     Case("gated_delta_net", {"b": 1, "t": 7, "heads": 1, "d": 4, "dtype": "f16"}, _whole),
     Case("gated_delta_net_chunked", _SMALL | {"chunk": 4}, _chunked),

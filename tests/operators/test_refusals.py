@@ -10,6 +10,7 @@ import pytest
 from ir import UsageError, load_operator
 
 _IMAGE = {"n": 1, "h": 6, "w": 6, "c": 4, "f": 4}
+_HEADS = {"b": 1, "heads": 4, "sq": 5, "d": 4}
 _SPARSE = {"m": 16, "n": 8, "k": 24, "block": 8, "tiles": 2}
 
 
@@ -44,6 +45,17 @@ _SPARSE = {"m": 16, "n": 8, "k": 24, "block": 8, "tiles": 2}
         ("activation", {"m": 2, "n": 3, "kind": "swish"}, "activation: kind='swish'"),
         ("glu", {"m": 2, "n": 3, "gate": "gello"}, "glu: gate='gello'"),
         ("dropout", {"m": 2, "n": 3, "rate": 1.0}, "dropout: rate=1.0"),
+        ("nf4_matmul", {"m": 2, "n": 3, "k": 96}, "nf4_matmul: k=96: no multiple of group=64"),
+        ("mxfp4_matmul", {"m": 2, "n": 3, "k": 9, "group": 3}, "group=3, an even number"),
+        ("mx_matmul", {"m": 2, "n": 3, "k": 48}, "mx_matmul: k=48: no multiple of group=32"),
+        ("mx_matmul", {"m": 2, "n": 3, "k": 32, "dtype": "bf16"}, "dtype='bf16': A is of e4m3 or"),
+        ("w2a8_matmul", {"m": 2, "n": 3, "k": 6}, "w2a8_matmul: k=6: no multiple of 4"),
+        ("dropout_attention", _HEADS | {"rate": 1.0}, "dropout_attention: rate=1.0"),
+        ("dropout_attention", _HEADS | {"rate": -0.1}, "rate=-0.1; it is at least 0 and below 1"),
+        ("dropout_attention", _HEADS | {"kv_heads": 3}, "heads=4 is no multiple of kv_heads=3"),
+        ("dropout_attention", _HEADS | {"sk": 3, "causal": True}, "sq=5 > sk=3"),
+        ("delta_rule_chunked", {"b": 1, "t": 9, "heads": 1, "d": 4, "chunk": 4}, "chunk=4"),
+        ("grouped_conv2d", _IMAGE | {"groups": 2, "dilation": 3}, "3, 3 apart, does not fit 6"),
         ("rope", {"tokens": 2, "heads": 1, "d": 5}, "rope: d=5 is odd"),
     ],
 )  # fmt: skip

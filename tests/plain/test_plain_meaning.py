@@ -77,7 +77,6 @@ REFUSED: dict[str, tuple[Statement, ...]] = {
         COPY,
         Spread(((PLACE, 4),), (Write("a", PLACE, _x(NEXT, "a")),)),
     ),
-    "is read outside a Spread": (COPY, Let(Name("v", "f32"), _x(Number(0, "i64"), "a"))),
     "is written outside a Spread": (Write("a", Number(0, "i64"), _x(Number(0, "i64"))),),
     "element 1 is read and was not written": (
         Spread((), (Write("o", Number(0, "i64"), _x(Number(1, "i64"), "a")),)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -100,6 +102,29 @@ def test_all_at_once(
     if not choices_of(program).atomic:
         return
     same(program, ways, drawn(program, dtype, seed), seed % 5)
+    same(program, replace(ways, shared=True), drawn(program, dtype, seed), seed % 5)
+
+
+def test_groups_combine_in_arrays_of_their_own() -> None:
+    """A histogram of each row: what meets in memory are the bins, once for each piece."""
+    g = Graph("bins")
+    m, n, b = g.axes(m=3, n=50, b=4)
+    x = g.input("X", (m, n), "u8")
+    g.output("H", scatter("sum", g.constant(1, "i32"), {m: m, b: x}), "i32", (m, b))
+    program = g.program()
+    assert choices_of(program).shared
+    drawn_bins = np.random.default_rng(0).integers(0, 5, size=(3, 50)).astype(np.uint8)
+    for pieces, groups in ((1, 3), (3, 9)):
+        kernels = plain_kernels(program, Ways(atomic=True, shared=True, pieces=pieces))
+        assert np.prod([extent for _, extent in kernels[-1].points]) == groups
+        found = meanings(kernels, {"X": drawn_bins})["H"]
+        assert np.array_equal(found, [np.bincount(row, minlength=5)[:4] for row in drawn_bins])
+
+
+def test_only_small_outputs_are_combined_by_groups() -> None:
+    assert choices_of(sent("sum", "i32", (1, 99, 2, 4096), "d")).shared
+    assert not choices_of(sent("sum", "i32", (1, 99, 2, 4097), "d")).shared
+    assert not choices_of(sent("sum", "f32", (1, 99, 2, 3), "d")).shared
 
 
 def test_what_depends_on_the_order_is_not_atomic() -> None:

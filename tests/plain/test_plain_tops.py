@@ -14,8 +14,8 @@ from ir.axes import Axis
 from ir.dtypes import from_float, is_float, numpy_dtype, to_float
 from ir.errors import ProgramError
 from ir.folding import scatter, top
-from ir.plain.build import plain_kernel
-from ir.plain.meaning import meaning
+from ir.plain.build import plain_kernel, plain_kernels
+from ir.plain.meaning import meaning, meanings
 from ir.plain.pieces import Ways
 from ir.plain.sorting import is_worth_merging
 from ir.program import Program
@@ -220,9 +220,25 @@ def _rounded_each_time() -> Program:
     return g.program()
 
 
-def test_a_narrow_scatter_is_refused() -> None:
-    with pytest.raises(ProgramError, match="scatter sum to k"):
-        plain_kernel(_rounded_each_time())
+@pytest.mark.parametrize("ways", [Ways(), Ways(owners=3), Ways(pieces=2), Ways(ordered=True)])
+def test_a_narrow_scatter_is_rounded_once(ways: Ways) -> None:
+    """It has a wide tensor of its own, or is stored by who has all of an element."""
+    inputs = {
+        "x": from_float(np.array([256.0, 1.0, 1.0, 1.0]), "bf16"),
+        "w": np.array([1, 1, 1, 1], dtype=numpy_dtype("i32")),
+    }
+    found = meanings(plain_kernels(_rounded_each_time(), ways), inputs)["o"]
+    assert list(to_float(found, "bf16")) == [0.0, 260.0, 0.0]
+
+
+def test_only_what_is_made_of_a_scatter_is_stored_beside_it() -> None:
+    g = Graph("apart")
+    t, k = g.axes(t=4, k=3)
+    x, w = g.input("x", (t,), "f32"), g.input("w", (t,), "i32")
+    g.output("o", scatter("sum", x, {k: w}))
+    g.output("p", g.iota(k) * 2, "i32", (k,))
+    with pytest.raises(ProgramError, match="what is made of it, and nothing else"):
+        plain_kernels(g.program())
 
 
 def test_by_phases_a_narrow_scatter_is_rounded_once() -> None:

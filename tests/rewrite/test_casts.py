@@ -102,11 +102,22 @@ def weights(dtype: str) -> Body:
     return body
 
 
+def kept(dtype: str) -> Body:
+    """Weights of which every third is dropped, by what has nothing to do with their maximum."""
+
+    def body(g: Graph, x: Tile, w: Tile, k: Axis) -> Tile:
+        weight = exp(x - reduce("max", x, k))
+        return contract(cast(where(g.iota(k) % 3 != 0, weight, 0.0), dtype), w, k)
+
+    return body
+
+
+@pytest.mark.parametrize("make", [weights, kept])
 @pytest.mark.parametrize("dtype", ["e4m3", "f16", "bf16", "f32"])
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e2, 1e6])
-def test_weights_pass_any_cast(dtype: str, size: float) -> None:
+def test_weights_pass_any_cast(dtype: str, size: float, make: Callable[[str], Body]) -> None:
     """They are in [0, 1] and never grow, so what a cast is off stays below its last place."""
-    program = built(weights(dtype))
+    program = built(make(dtype))
     parted = split(program, "k", 5)
     assert not why_not(program)
     assert not why_not(parted)
@@ -126,9 +137,10 @@ def test_weights_pass_any_cast(dtype: str, size: float) -> None:
 def test_attention_of_any_type_is_streamed() -> None:
     for dtype in ("e4m3", "f16", "bf16", "f32"):
         arguments = {"b": 1, "heads": 1, "sq": 4, "sk": 7, "d": 4, "dtype": dtype}
-        program = load_operator("attention").build(**arguments)
-        assert not why_not(program)
-        assert not why_not(split(program, "sk", 2))
+        for name in ("attention", "dropout_attention"):
+            program = load_operator(name).build(**arguments)
+            assert not why_not(program)
+            assert not why_not(split(program, "sk", 2))
 
 
 def test_a_weight_must_be_masked_as_its_maximum_is() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ir import Graph, Program, cast, contract, reduce, relu, where
+from ir import Graph, Program, cast, contract, exp, reduce, relu, where
 from ir.dtypes import from_float, to_float
 from ir.inputs import random_inputs
 from tests.emulator.emulate import MODES, compiler, emulate
@@ -131,3 +132,18 @@ def test_the_outermost_of_several_walked_axes_ends_at_a_length(
             kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
             assert "const i32 blocks = (max(min(" in kernel.text("cuda")
             assert problems(program, kernel, inputs, bounds, (0, 15, 6, 9)[turn]) == []
+
+
+def test_what_is_stored_behind_a_mask_is_written() -> None:
+    """A sum ends where a mask does; weights that are an output are zeros from there on."""
+    g = Graph("masked_rows")
+    m, n = g.axes(m=40, n=72)
+    seen = where(g.iota(n) <= g.iota(m), g.input("X", (m, n), "f32"), -math.inf)
+    g.output("Y", exp(seen - reduce("max", seen, over=n)))
+    program = g.program()
+    inputs = random_inputs(program, np.random.default_rng(1))
+    bounds = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE)
+    for row in space.sample(np.random.default_rng(3), 12):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert problems(program, kernel, inputs, bounds, 0) == []

@@ -7,12 +7,14 @@ import re
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract, silu
+from ir import Graph, cast, contract, exp, reduce, silu
 from ir.inputs import random_inputs
 from ir.kernel.body import Body
 from ir.kernel.modulo import orders
+from ir.kernel.turns import DONE, ISSUED
 from ir.program import Program
 from ir.rewrite.walking import walked
+from ir.schedule import Schedule
 from ir.space import Space
 from ir.targets.cuda.bodies.tensor_bodies import body_of
 from ir.targets.cuda.bodies.tensor_order import is_compiled, order_choices
@@ -44,6 +46,17 @@ def _plain() -> Program:
     return g.program()
 
 
+def _normalised() -> Program:
+    """Weights that are divided before they are rounded: a pass for their sums comes first."""
+    g = Graph("normalised")
+    h, q, k, e, v = g.axes(h=2, q=70, k=200, e=80, v=80)
+    scores = contract(g.input("Q", (h, q, e), "f16"), g.input("K", (h, k, e), "f16"), over=e)
+    p = exp((scores - reduce("max", scores, over=k)) * 0.1)
+    p = cast(p / reduce("sum", p, over=k), "f16")
+    g.output("O", contract(p, g.input("V", (h, k, v), "f16"), over=k), "f16", (h, q, v))
+    return g.program()
+
+
 ORDERS = ("straight", "outer:1")
 PROGRAMS = {
     "attention": built(
@@ -58,6 +71,7 @@ PROGRAMS = {
     ),
     "gated": _gated(),
     "plain": _plain(),
+    "normalised": _normalised(),
 }
 
 
@@ -81,6 +95,42 @@ def test_every_order_means_the_program(name: str, order: str) -> None:
         kernel = BACKEND.lower(program, schedule, HARDWARE)
         for mode in ((0, 9), (6, 15))[turn]:
             assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("turns", [ISSUED, DONE])
+@pytest.mark.parametrize("name", ["attention", "window", "gated"])
+def test_groups_that_take_turns_mean_the_program(name: str, turns: str) -> None:
+    program = PROGRAMS[name]
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = bounds_of(program, inputs)
+    space = _pinned(program, "outer:1")
+    space = space.pin({next(n for n in space.names if n.split(".")[0] == "turns"): turns})
+    for number, row in enumerate(space.sample(np.random.default_rng(7), 2)):
+        schedule = space.schedule(row)
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        for mode in ((0, 9), (6, 15))[number]:
+            assert not problems(program, kernel, inputs, wanted, mode), schedule.to_json()
+
+
+def test_a_turn_is_taken_and_passed_once_a_step() -> None:
+    """Also in the steps ahead of the loop and behind it; the last group lets the first begin."""
+    space = _pinned(PROGRAMS["attention"], "outer:1").pin({"turns": ISSUED, "consumers": 2})
+    row = space.sample(np.random.default_rng(0), 1)[0]
+    text = BACKEND.lower(PROGRAMS["attention"], space.schedule(row), HARDWARE).text("cuda")
+    consumer = text[text.index("const i32 member") :]
+    assert consumer.count("tw_group_sync(9 + member, 256)") >= 3
+    taken, passed = (consumer.count(f"tw_group_{what}(9") for what in ("sync", "arrive"))
+    assert passed == taken + 1
+
+
+def test_turns_need_groups_that_share_a_tile() -> None:
+    space = _pinned(PROGRAMS["attention"], "outer:1")
+    row = space.sample(np.random.default_rng(0), 1)[0]
+    values = {**dict(space.schedule(row).values), "consumers": 1, "turns": ISSUED}
+    broken = space.violations(space.encode(Schedule.of("cuda", values))[None])[0]
+    refused = [rule.name for rule, bad in zip(space.constraints, broken, strict=True) if bad]
+    assert "turns" in refused
 
 
 def test_masks_touch_only_blocks_that_straddle() -> None:

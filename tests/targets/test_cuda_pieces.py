@@ -48,7 +48,15 @@ SEGMENTS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
      ({"atomic": True, "pieces": 8},)),
     ({"m": 150, "d": 1, "rows": 3, "kind": "or"}, ({"atomic": True, "pieces": 1},)),
     ({"m": 150, "d": 2, "rows": 3, "kind": "min", "dtype": "f64"}, ({"atomic": True},)),
-    ({"m": 131, "d": 2, "rows": 5000}, ({"owners": 4096, "pieces": 8},)),
+    ({"m": 131, "d": 2, "rows": 5000}, ({"owners": 4096, "pieces": 8}, {"ordered": True})),
+    ({"m": 301, "d": 2, "rows": 3, "kind": "max"},
+     ({"atomic": True, "shared": True, "pieces": 8}, {"atomic": True, "shared": True})),
+    ({"m": 150, "d": 3, "rows": 3, "kind": "min", "dtype": "i64"},
+     ({"atomic": True, "shared": True, "threads": 32},)),
+    ({"m": 301, "d": 67, "rows": 40}, ({"ordered": True, "threads": 64},)),
+    ({"m": 300, "d": 1, "rows": 2}, ({"ordered": True}, {"ordered": True, "early": False})),
+    ({"m": 150, "d": 1, "rows": 3, "kind": "or"}, ({"ordered": True},)),
+    ({"m": 150, "d": 2, "rows": 3, "kind": "max", "dtype": "f64"}, ({"ordered": True},)),
 )  # fmt: skip
 
 
@@ -81,7 +89,17 @@ def test_nan_stays_whatever_comes_after() -> None:
 @needs_compiler
 def test_counts_and_what_is_made_of_them() -> None:
     program = built("counted", n=1031, bins=9)
-    check(program, None, {"atomic.0": True, "pieces.0": 32}, {"atomic.0": False, "pieces.0": 8})
+    check(program, None, {"atomic.0": True, "pieces.0": 32}, {"atomic.0": False, "pieces.0": 8},
+          {"atomic.0": True, "shared.0": True, "pieces.0": 8})  # fmt: skip
+
+
+def test_blocks_combine_before_where_many_meet() -> None:
+    program = load_operator("histogram").build(m=256, n=150528, bins=256, dtype="u8")
+    space = BACKEND.space(program, HARDWARE)
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    assert (schedule["atomic"], schedule["shared"]) == (True, True)
+    rule = next(rule for rule in space.constraints if rule.name == "shared")
+    assert rule.explain({"shared": True, "atomic": False}) == "shared=True with atomic=False"
 
 
 def test_parts_have_room() -> None:
@@ -104,7 +122,8 @@ def test_few_points_are_estimated_to_be_slow() -> None:
     program = built("segments", m=1 << 20, d=4, rows=1000)
     space = BACKEND.space(program, HARDWARE)
     assert space.features is not None
-    rows = [space.pin({"owners": 1, "pieces": count, "threads": 128, "early": True})
+    rows = [space.pin({"owners": 1, "pieces": count, "threads": 128, "early": True,
+                       "ordered": False})
             .sample(np.random.default_rng(0), 1)[0] for count in (1, 32, 2048)]  # fmt: skip
     names, found = space.features(space.columns(np.stack(rows)))
     estimate = found[:, names.index("total.estimate")]
@@ -112,10 +131,49 @@ def test_few_points_are_estimated_to_be_slow() -> None:
     assert list(np.argsort(-estimate)) == [0, 1, 2]
     parts = found[:, names.index("kernel0.block.parts")]
     assert list(parts) == [0, 5, 11]
-    assert int(space.schedule(space.seed_rows(np.random.default_rng(0))[0])["pieces"]) > 32
+    seeds = [space.schedule(row) for row in space.seed_rows(np.random.default_rng(0))]
+    assert any(seed["ordered"] for seed in seeds)
+    assert max(int(seed["pieces"]) for seed in seeds) > 32
 
 
-@pytest.mark.parametrize("pins", [{"pieces": 128, "atomic": False}, {"atomic": True}])
+@needs_compiler
+def test_what_is_in_order_stays_where_it_is() -> None:
+    """Of ascending places nothing is moved, and the same comes out."""
+    program = built("segments", m=301, d=3, rows=7)
+    inputs = dict(random_inputs(program, np.random.default_rng(1)))
+    inputs["I"] = np.sort(inputs["I"])
+    check(program, inputs, {"ordered": True}, {"ordered": True, "threads": 32})
+
+
+def test_what_is_in_order_is_cut_no_further() -> None:
+    space = BACKEND.space(built("segments", m=1 << 16, d=1, rows=9999), HARDWARE)
+    columns = space.columns(space.sample(np.random.default_rng(0), 200))
+    here = columns.is_("ordered", True)
+    assert set(columns["owners"][here]) == {1} == set(columns["pieces"][here])
+    rule = next(rule for rule in space.constraints if rule.name == "ordered")
+    assert "owners=4096" in rule.explain({"ordered": True, "owners": 4096, "pieces": 8})
+
+
+def test_what_goes_to_many_places_is_put_in_order_first() -> None:
+    """Whatever anybody owns, it would have to go through all that is sent."""
+    for arguments in (
+        {"m": 2449029, "d": 100, "rows": 61859},
+        {"m": 8192, "d": 4096, "rows": 128256},
+    ):
+        space = BACKEND.space(built("segments", **arguments), HARDWARE)
+        schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+        assert schedule["ordered"] is True
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        {"pieces": 128, "atomic": False},
+        {"atomic": True},
+        {"ordered": True},
+        {"atomic": True, "shared": True},
+    ],
+)
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
 def test_pieces_compile(pins: dict[str, Any], dtype: str) -> None:
     try:
@@ -169,4 +227,53 @@ def test_a_row_of_millions_has_blocks_for_all_processors() -> None:
 @needs_compiler
 def test_the_top_of_a_long_row_in_pieces() -> None:
     program = load_operator("top_k").build(m=2, n=1031, k=5)
-    check(program, None, {"pieces": 8}, {"pieces": 1})
+    check(program, None, {"pieces": 8, "shared": False}, {"pieces": 1, "shared": False})
+
+
+TOPS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
+    ({"m": 2, "n": 1031, "k": 5},
+     ({"shared": True, "pieces": 8, "threads": 64}, {"shared": True, "pieces": 1, "threads": 128})),
+    ({"m": 3, "n": 2600, "k": 7, "least": True}, ({"shared": True, "pieces": 1, "threads": 256},)),
+    ({"m": 2, "n": 300, "k": 300, "dtype": "i32"}, ({"shared": True, "threads": 32},)),
+    ({"m": 3, "n": 128, "k": 128, "least": True}, ({"shared": True, "threads": 64},)),
+    ({"m": 2, "n": 37, "k": 3, "dtype": "bf16"}, ({"shared": True, "threads": 512},)),
+    ({"m": 2, "n": 1, "k": 1}, ({"shared": True},)),
+)  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize(("arguments", "ways"), TOPS, ids=lambda value: str(value)[:60])
+def test_rows_that_blocks_search(
+    arguments: dict[str, Any], ways: tuple[dict[str, Any], ...]
+) -> None:
+    check(load_operator("top_k").build(**arguments), None, *ways)
+
+
+@needs_compiler
+def test_equals_and_what_is_no_number_in_blocks() -> None:
+    program = load_operator("top_k").build(m=2, n=1500, k=600)
+    inputs = dict(random_inputs(program, np.random.default_rng(0)))
+    inputs["X"] = np.round(inputs["X"])
+    inputs["X"][0, ::7] = np.nan
+    inputs["X"][1, ::5] = np.inf
+    check(program, inputs, {"shared": True, "threads": 128})
+
+
+def test_long_rows_are_searched_by_blocks_first() -> None:
+    for m, n, k in ((4096, 4096, 4096), (256, 128256, 50), (320, 128, 6), (32768, 65536, 1024)):
+        space = BACKEND.space(load_operator("top_k").build(m=m, n=n, k=k), HARDWARE)
+        assert space.schedule(space.seed_rows(np.random.default_rng(0))[0])["shared"] is True
+    many = BACKEND.space(load_operator("top_k").build(m=1 << 20, n=16, k=2), HARDWARE)
+    assert many.schedule(many.seed_rows(np.random.default_rng(0))[0])["shared"] is False
+
+
+@pytest.mark.parametrize(("n", "k"), [(4096, 4096), (128256, 50)])
+def test_searches_compile(n: int, k: int) -> None:
+    try:
+        nvrtc.version()
+    except MissingTarget as missing:
+        pytest.skip(str(missing))
+    program = load_operator("top_k").build(m=64, n=n, k=k)
+    kernel = BACKEND.lower(program, pinned(program, {"shared": True, "threads": 256}), HARDWARE)
+    code, _ = nvrtc.compile_text(dict(kernel.texts)["cuda"], "sm_90a", ())
+    assert code

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from explorer.runtime import nvrtc
-from ir import Graph, cast, contract, exp, maximum, reduce, uniform
+from ir import Graph, cast, contract, exp, maximum, reduce, rsqrt, uniform
 from ir.errors import MissingTarget, UsageError
 from ir.inputs import random_inputs
 from ir.program import Program
@@ -18,7 +18,7 @@ from ir.registry import load_operator
 from ir.schedule import Schedule
 from ir.targets.cuda.build.kernels import kernels_of, lower_all
 from ir.targets.cuda.space.engines import residence_space, routes_of
-from ir.targets.cuda.space.residences import USUAL, residences
+from ir.targets.cuda.space.residences import OPERANDS, USUAL, residences
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -123,8 +123,32 @@ def quantised() -> Program:
     return load_operator("quantise_rows").build(m=7, n=333, dtype="bf16")
 
 
-CHAINS = (divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
-PROGRAMS = (scaled_by_all, two_products, normal, images, updated, quantised, *CHAINS)
+def codes() -> Program:
+    """Both operands two codes to a byte, with scales of groups."""
+    return load_operator("mx_matmul").build(m=40, n=72, k=96, dtype="e2m1")
+
+
+def table() -> Program:
+    """Codes of a table, in rows that no copy takes as they are."""
+    return load_operator("nf4_matmul").build(m=40, n=24, k=60, group=20)
+
+
+def similarities(n: int = 64, m: int = 512, d: int = 64) -> Program:
+    """How sharply each row meets one of the others: cosines, and what they come to together."""
+    g = Graph("similarities")
+    i, j, c = g.axes(i=n, j=m, c=d)
+    x, y = g.input("X", (i, c), "bf16"), g.input("Y", (j, c), "bf16")
+    lengths = (reduce("sum", cast(t, "f32") * t, over=c) for t in (x, y))
+    scores = contract(x, y, over=c)
+    for length in lengths:
+        scores = scores * rsqrt(length)
+    top = reduce("max", scores, over=j)
+    g.output("Z", reduce("sum", exp(scores - top), over=j), "f32", (i,))
+    return g.program()
+
+
+CHAINS = (similarities, divided, rotated, one_query, long_rows, two_scores, wide_values, gradients)
+PROGRAMS = (scaled_by_all, two_products, normal, images, updated, quantised, codes, table, *CHAINS)
 SLOW = (wide_values, rotated)  # many kernels each
 FEW = 8  # processors, so that small programs have parts for all of them
 
@@ -147,6 +171,25 @@ def test_every_residence_is_right(make: Any) -> None:
             values = route.own(space.schedule(row).as_dict())
             kernel = lower_all(program, values, HARDWARE, route.engine, name)
             assert not problems(program, kernel, inputs, bounds, 0), (name, route.engine)
+
+
+def test_codes_are_unpacked_into_rows_that_copies_take() -> None:
+    """Once, without a gap between those of one byte and those of the next."""
+    program = load_operator("w2a8_matmul").build(m=512, n=1024, k=2048)
+    first, second = kernels_of(program, HARDWARE, "wgmma", OPERANDS)
+    assert [spec.shape for spec in first.program.outputs] == [(1024 * 512, 4)]
+    assert second.kind == "tensor"
+    assert {(512, 2048), (1024, 2048)} <= {spec.shape for spec in second.program.inputs}
+
+
+def test_norms_beside_a_product_are_stored_where_it_is_in_parts() -> None:
+    """Cosines stay in the tiles of their product, on tensor cores: no matrix of them in memory."""
+    program = similarities(8192, 8192, 256)
+    assert "parts-32" in residences(program, 132)
+    kernels = kernels_of(program, HARDWARE, "wgmma", "parts-32")
+    assert [kernel.kind for kernel in kernels].count("tensor") == 1
+    stored = {spec.shape for kernel in kernels for spec in kernel.program.outputs}
+    assert max(map(np.prod, stored)) == 8192 * 32
 
 
 def test_what_is_reduced_to_little_goes_through_memory() -> None:

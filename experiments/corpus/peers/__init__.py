@@ -10,8 +10,8 @@ from importlib import import_module
 from .plan import PEERS, Arguments, Plan, Tensors, of_numpy, outputs_of, plans
 
 FILES = (
-    "attention", "cached", "convolution", "graphs", "grids", "linear", "maps", "places", "products",
-    "rows", "small",
+    "attention", "cached", "codes", "convolution", "graphs", "grids", "linear", "maps", "places",
+    "products", "rows", "small",
 )  # fmt: skip
 for _name in FILES:
     import_module(f"{__name__}.{_name}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -202,6 +203,17 @@ def alibi(x: Tensors, a: Arguments) -> Iterator[Plan]:
 
     mask = _causal(a, q.shape[-2], k.shape[-2])
     return flex(q, k, v, score, mask, "ALiBi", x["slope"].reshape(-1))
+
+
+@peer("dropout_attention")
+def dropout(x: Tensors, a: Arguments) -> Iterator[Plan]:
+    """Numbers of torch's own generator, so that the results are others where any are dropped."""
+    q, k, v = flat(x["Q"]), x["K"], x["V"]
+    how: dict[str, Any] = {"enable_gqa": q.shape[1] != k.shape[1], "dropout_p": a.rate}
+    mask = _window_mask(q.shape[-2], k.shape[-2], a, q.device)
+    tensors = (q, k, v) if mask is None else (q, k, v, mask)
+    for plan in sdpa(tensors, is_causal=a.causal and mask is None, **how):
+        yield replace(plan, checked=a.rate == 0)
 
 
 @peer("document_attention")

@@ -56,7 +56,7 @@ def conv2d(x: Tensors, a: Arguments) -> Iterator[Plan]:
 
 @peer("conv3d")
 def conv3d(x: Tensors, a: Arguments) -> Iterator[Plan]:
-    how = {"stride": a.stride, "padding": a.padding}
+    how = {"stride": a.stride, "padding": a.padding, "dilation": a.dilation}
     last, w = _channels_second(x["X"]), _weights(x["W"])
     yield from _plan("conv3d", last, w, a, **how)
     for plan in _plan("conv3d", last.contiguous(), w.contiguous(), a, **how):
@@ -65,14 +65,14 @@ def conv3d(x: Tensors, a: Arguments) -> Iterator[Plan]:
 
 @peer("depthwise_conv2d")
 def depthwise(x: Tensors, a: Arguments) -> Iterator[Plan]:
-    how = {"stride": a.stride, "padding": a.padding, "groups": a.c}
+    how = {"stride": a.stride, "padding": a.padding, "dilation": a.dilation, "groups": a.c}
     w = x["W"].permute(2, 0, 1)[:, None].contiguous(memory_format=torch.channels_last)
     return _plan("conv2d", _channels_second(x["X"]), w, a, **how)
 
 
 @peer("grouped_conv2d")
 def grouped(x: Tensors, a: Arguments) -> Iterator[Plan]:
-    how = {"stride": a.stride, "padding": a.padding, "groups": a.groups}
+    how = {"stride": a.stride, "padding": a.padding, "dilation": a.dilation, "groups": a.groups}
     given = _channels_second(x["X"].flatten(-2))
     w = x["W"].permute(0, 4, 3, 1, 2).flatten(0, 1).contiguous(memory_format=torch.channels_last)
     return _plan("conv2d", given, w, a, **how)

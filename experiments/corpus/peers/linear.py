@@ -124,7 +124,7 @@ def _delta(
     return {"O": found.movedim(1, 3).flatten(1, 2).to(kind), "S": state}
 
 
-@peer("delta_rule", "gated_delta_net", "gated_delta_net_chunked")
+@peer("delta_rule", "delta_rule_chunked", "gated_delta_net", "gated_delta_net_chunked")
 def delta(x: Tensors, a: Arguments) -> Plan:
     names = "Q K V beta G" if "G" in x else "Q K V beta"
 

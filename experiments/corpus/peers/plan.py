@@ -18,8 +18,8 @@ Result = torch.Tensor | Mapping[str, torch.Tensor]
 TYPES = {
     "bool": torch.bool, "u8": torch.uint8, "i8": torch.int8, "i16": torch.int16,
     "i32": torch.int32, "i64": torch.int64, "e4m3": torch.float8_e4m3fn,
-    "e5m2": torch.float8_e5m2, "bf16": torch.bfloat16, "f16": torch.float16,
-    "tf32": torch.float32, "f32": torch.float32, "f64": torch.float64,
+    "e5m2": torch.float8_e5m2, "e8m0": torch.float8_e8m0fnu, "bf16": torch.bfloat16,
+    "f16": torch.float16, "tf32": torch.float32, "f32": torch.float32, "f64": torch.float64,
 }  # fmt: skip
 
 

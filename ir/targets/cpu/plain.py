@@ -15,7 +15,9 @@ from ir.plain.code import (
     Accumulate,
     Array,
     Assign,
+    Between,
     Call,
+    Claim,
     Combine,
     Convert,
     Element,
@@ -137,10 +139,15 @@ class PlainLowering:
             self._write(s, variables)
         elif isinstance(s, Combine):
             raise Refusal("atomic", f"{self.kernel.name}: the cpu target combines in order only")
+        elif isinstance(s, Claim):
+            self._claim(s, variables)
         elif isinstance(s, If):
             self._if(s, variables)
         elif isinstance(s, Loop):
             self._loop(s, variables)
+        elif isinstance(s, Between):
+            first, end = (self.scalar(bound, variables) for bound in (s.first, s.end))
+            self._iterated(s, first, end, variables)
         elif isinstance(s, Spread):
             self._spread(s, variables)
         else:
@@ -177,13 +184,27 @@ class PlainLowering:
             here = {**variables, s.variable.name: 0}
             variables.update(zip(changed, self._inner(s.body, here, changed), strict=True))
             return
+        self._iterated(s, 0, s.extent, variables)
+
+    def _iterated(self, s: Loop | Between, first: Index, end: Index, variables: Variables) -> None:
+        """One iteration after the other, with what they change carried from one to the next."""
         changed = [name for name in assigned(s.body) if name in variables]
         initial = [variables[name] for name in changed]
-        with self.b.loop(s.variable.name, 0, s.extent, 1, initial) as loop:
+        with self.b.loop(s.variable.name, first, end, 1, initial, isinstance(s, Loop)) as loop:
             here = {**variables, **dict(zip(changed, loop.carried, strict=True))}
-            here[s.variable.name] = self._turned(loop.variable, s.extent, s.backward)
+            here[s.variable.name] = loop.variable
+            if isinstance(s, Loop):
+                here[s.variable.name] = self._turned(loop.variable, s.extent, s.backward)
             loop.block.yields = self._inner(s.body, here, changed)
         variables.update(zip(changed, loop.results, strict=True))
+
+    def _claim(self, s: Claim, variables: Variables) -> None:
+        """A group is one thread, so that nobody else is at the element."""
+        address = self.address(self.arrays[s.array], s.index, variables)
+        before = self.b.load(Type("i32"), address)
+        variables[s.name.name] = before
+        one = self.b.constant(1, before.type)
+        self.b.store(apply_function(self.arith, "add", [before, one]), address)
 
     def _spread(self, s: Spread, variables: Variables) -> None:
         """Vectors of what there are, and loops over the rest."""
@@ -330,7 +351,7 @@ def assigned(body: Iterable[Statement]) -> list[str]:
     found: dict[str, None] = {}
     own: set[str] = set()
     for s in body:
-        if isinstance(s, Let):
+        if isinstance(s, Let | Claim):
             own.add(s.name.name)
         elif isinstance(s, Assign):
             found |= {} if s.name.name in own else {s.name.name: None}
@@ -344,7 +365,7 @@ def assigned(body: Iterable[Statement]) -> list[str]:
 def _assigned_within(s: Statement) -> list[str]:
     if isinstance(s, If):
         return assigned(s.body) + assigned(s.other)
-    if isinstance(s, Loop | Spread):
+    if isinstance(s, Loop | Between | Spread):
         return assigned(s.body)
     return assigned((*s.body, *s.keep)) if isinstance(s, Accumulate) else []
 
@@ -352,4 +373,4 @@ def _assigned_within(s: Statement) -> list[str]:
 def _has_loops(s: Statement) -> bool:
     if isinstance(s, If):
         return any(map(_has_loops, (*s.body, *s.other)))
-    return isinstance(s, Loop | Spread | Accumulate)
+    return isinstance(s, Loop | Between | Spread | Accumulate)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from ir.kernel.listing import Listing, staged_steps, steps_of, strip_steps
 from ir.kernel.modulo import STRAIGHT
 from ir.kernel.synchronise import synchronised
+from ir.kernel.turns import WORDS
 from ir.program import Program
 from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule, Value
@@ -58,8 +59,9 @@ def _of_stages(plan: MmaPlan, name: str, text: str) -> Listing:
 def _of_plan(plan: Plan, name: str, text: str) -> Listing:
     loop = _loop(plan.roles.walked, plan.tiles[plan.roles.main_walk])
     if plan.order is not None:
-        chained, steps = plan.order, steps_of(synchronised(plan.order))
-        return Listing(name, loop, chained.body, str(chained), chained.words(), steps, text)
+        chained, steps = plan.order, steps_of(synchronised(plan.order), plan.turns)
+        words = f"{chained.words()}; {WORDS[plan.turns]}"
+        return Listing(name, loop, chained.body, str(chained), words, steps, text)
     if plan.fresh:
         order = PAIRS if plan.paired else STRAIGHT
         body, steps = folding_body(plan.roles), folding_steps(plan)

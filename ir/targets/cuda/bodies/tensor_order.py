@@ -12,12 +12,14 @@ from ir.kernel.body import Body
 from ir.kernel.modulo import STRAIGHT, Order, orders
 from ir.kernel.strip import strip_orders, strip_words
 from ir.kernel.synchronise import synchronised
+from ir.kernel.turns import FREE, WORDS
 from ir.kernel.verify import verify
 from ir.targets.cuda.bodies.tensor_bodies import body_of, is_chained, main_pass
 from ir.targets.cuda.build.roles import Roles
 
 NAME = "order"
 PAIRS = "pairs"
+TURNS = "turns"
 FOLDED = {
     STRAIGHT: "every product is folded before the next begins",
     PAIRS: "the second of two products runs while the first is folded",
@@ -72,3 +74,10 @@ def order_decision(name: str, owner: str, choices: dict[str, str]) -> Decision:
         f"{name}: {words}" for name, words in choices.items()
     )
     return Decision(name, tuple(choices), "pipeline", owner, why, STRAIGHT, unsaid=STRAIGHT)
+
+
+def turns_decision(name: str, owner: str) -> Decision:
+    """Whether warp groups that share a tile take turns at the tensor cores."""
+    why = "how warp groups meet at the tensor cores: "
+    why += "; ".join(f"{one}: {words}" for one, words in WORDS.items())
+    return Decision(name, tuple(WORDS), "pipeline", owner, why, FREE, unsaid=FREE)

@@ -73,11 +73,11 @@ def cut_program(
 
 
 def stored_at(
-    program: Program, nodes: set[int], taken: frozenset[str] = frozenset()
+    program: Program, nodes: set[int], taken: frozenset[str] = frozenset(), padded: bool = True
 ) -> tuple[Program, ...]:
     """Programs in order of execution, the values of `nodes` in memory between them, by names that
     are not `taken`; outputs that share a reduction stay together."""
-    cuts = [_cut(program, node, taken) for node in sorted(nodes)]
+    cuts = [_cut(program, node, taken, padded) for node in sorted(nodes)]
     return tuple(_kernels(program, cuts, joined=True))
 
 
@@ -322,7 +322,7 @@ def _alike(program: Program, reductions: tuple[int, ...]) -> bool:
     return len(sides) == 1
 
 
-def _cut(program: Program, position: int, taken: frozenset[str]) -> Cut:
+def _cut(program: Program, position: int, taken: frozenset[str], padded: bool = True) -> Cut:
     node = program.nodes[position]
     over: dict[str, None] = {}
     for user in program.users(position):
@@ -332,7 +332,7 @@ def _cut(program: Program, position: int, taken: frozenset[str]) -> Cut:
     axes = (*(a for a in node.axes if a not in over), *(a for a in over if a in node.axes))
     shape = [program.axes[axis] for axis in axes]
     dtype = node.dtype
-    if shape:
+    if shape and padded:
         unit = max(1, STRIDE_UNIT // dtype_of(dtype).bytes)
         shape[-1] = -(-shape[-1] // unit) * unit
     kept = _as_output(program, position, tuple(axes), tuple(shape))

@@ -201,10 +201,21 @@ def _tensor_kernel(part: Program, mark: str, hardware: Hardware, engine: str) ->
     return None
 
 
-@lru_cache(maxsize=512)
 def _block_kernel(part: Program, mark: str, hardware: Hardware) -> AnyKernel:
     """The kernel on plain units, which several engines may fall back to."""
-    return _with_schedules(BlockKernel(part, mark, hardware))
+    found = _block_or_why(part, mark, hardware)
+    if isinstance(found, Refusal):
+        raise found
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _block_or_why(part: Program, mark: str, hardware: Hardware) -> AnyKernel | Refusal:
+    """The kernel, or why there is none: that takes a search, and ways to cut share their parts."""
+    try:
+        return _with_schedules(BlockKernel(part, mark, hardware))
+    except Refusal as refusal:
+        return refusal.with_traceback(None)
 
 
 def _with_schedules(kernel: AnyKernel) -> AnyKernel:

@@ -13,6 +13,8 @@ from ir.plain.code import (
     THREAD,
     Accumulate,
     Assign,
+    Between,
+    Claim,
     If,
     Let,
     Loop,
@@ -29,6 +31,7 @@ SHORT = 64  # iterations up to which a fold is not worth a group's meetings
 def changing(statements: Sequence[Statement]) -> frozenset[str]:
     """Arrays of which the order of accesses shows: written at several places, or read too."""
     writes = Counter(s.array for s in every(statements) if isinstance(s, Write))
+    writes.update(2 * [s.array for s in every(statements) if isinstance(s, Claim)])
     several = {array for array, count in writes.items() if count > 1}
     return frozenset(several | (set(writes) & read(statements)))
 
@@ -36,7 +39,7 @@ def changing(statements: Sequence[Statement]) -> frozenset[str]:
 def _assigns_outside(statements: Iterable[Statement]) -> bool:
     """Whether a variable that is not defined here is changed."""
     found = tuple(every(statements))
-    own = {s.name.name for s in found if isinstance(s, Let)}
+    own = {s.name.name for s in found if isinstance(s, Let | Claim)}
     own |= {state.name for s in found if isinstance(s, Accumulate) for state in s.states}
     return any(isinstance(s, Assign) and s.name.name not in own for s in found)
 
@@ -85,7 +88,7 @@ def folds_of(kernel: PlainKernel) -> tuple[Accumulate, ...]:
             if isinstance(statement, Accumulate):
                 if statement.extent > SHORT and can_share(kernel, statement):
                     found.append(statement)
-            elif isinstance(statement, If | Loop):
+            elif isinstance(statement, If | Loop | Between):
                 for block in nested(statement):
                     look(block)
 

@@ -14,6 +14,7 @@ from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.kernel.modulo import STRAIGHT, Order
 from ir.kernel.strip import Strip
+from ir.kernel.turns import FREE
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
@@ -21,12 +22,13 @@ from ir.schedule import Value
 from ir.targets.cuda.bodies.tensor_bodies import BUFFERS as BUFFERS
 from ir.targets.cuda.bodies.tensor_bodies import body_of, is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
-from ir.targets.cuda.bodies.tensor_order import goes_through, order_of
+from ir.targets.cuda.bodies.tensor_order import TURNS, goes_through, order_of
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.build.sides import Side, side
 from ir.targets.cuda.build.tensor_rings import HELD, extra_names, fetched_of, rings_of
 from ir.targets.cuda.grid import stream_k
+from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
 from ir.targets.cuda.layouts.frame import GROUP as GROUP
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, ThreadDigit
@@ -97,6 +99,8 @@ class Plan:
     layout: int = 0  # which of the synthesised layouts
     prefetch: int = 0  # blocks that the L2 cache is asked for before the kernel before has ended
     order: Order | None = None  # of chained products
+    turns: str = FREE  # of the groups that compute these
+    deal: int = 0  # batches whose longest tiles come first together
     overlapped: bool = False  # whether blocks of products with operands in registers are
     paired: bool = False  # whether products that are folded run two at a time
 
@@ -550,5 +554,6 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         int(values.get(f"layout{mark}", 0)),
         int(values.get(f"{PREFETCH}{mark}", 0)),
         order_of(roles, order) if is_chained(roles) else None,
+        str(values.get(f"{TURNS}{mark}", FREE)), int(values.get(f"{DEAL}{mark}", 0)),
         source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
     )  # fmt: skip

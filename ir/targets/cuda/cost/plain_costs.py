@@ -10,12 +10,23 @@ from numpy.typing import NDArray
 
 from ir.columns import Columns
 from ir.plain.accesses import arrays_in, every, nested
-from ir.plain.code import Accumulate, Combine, If, Loop, Spread, Statement, Write
+from ir.plain.code import (
+    TENSOR,
+    THREAD,
+    Accumulate,
+    Between,
+    Combine,
+    If,
+    Loop,
+    Spread,
+    Statement,
+    Write,
+)
 from ir.plain.pieces import Ways
 from ir.plain.scaled import scaled_of
-from ir.plain.strides import extent_of, steps_of
+from ir.plain.strides import extent_of, statements_of, steps_of
 from ir.schedule import Value
-from ir.targets.cuda.build.plain_step import PlainStep
+from ir.targets.cuda.build.plain_step import PlainStep, array_bytes
 from ir.targets.cuda.build.plain_stream import Stream
 from ir.targets.cuda.space.plain import AHEAD, RUN, TEAM, THREADS, PlainCudaKernel
 from ir.targets.cuda.space.plain_cuts import spec_bytes
@@ -26,6 +37,7 @@ LANES_PER_CLOCK = 128.0
 MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0
 STEP_INSTRUCTIONS = 10.0  # of an iteration, each of a warp at a time
+STATEMENT_INSTRUCTIONS = 2.0
 STEP_CLOCKS = 40.0  # of an iteration that waits for the one before
 OWN_CLOCKS = 6.0  # the same where what it reads is under way before
 LOAD_CLOCKS = 680.0  # from asking memory to having
@@ -36,6 +48,7 @@ MEET_CLOCKS = 300.0  # of a chunk's shuffles and its meeting
 TEAM_CLOCKS = 2000.0  # of a meeting of several blocks
 AGAIN_CLOCKS = 600.0  # of an element that is read and written again
 MET_CLOCKS = 4.0  # of an element that is combined where others are
+MET_PER_CLOCK = 80.0  # elements that memory combines, of all
 THREADS_PER_PROCESSOR = 2048.0
 
 
@@ -93,12 +106,12 @@ class PlainCosts:
         sms = float(self.hardware["sms"])
         threads = how.threads
         blocks = np.where(grouped, step.points * how.team, np.ceil(step.points / threads))
-        resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, 32.0)
+        resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, _fitting(step))
         resident = np.minimum(resident, self._rings(step, how, grouped))
         waves = blocks / resident / sms
         serial = _Serial(step, how, grouped, self._rare(step, ways))
         busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
-        moved = float(sum(map(spec_bytes, step.plain.tensors)))
+        moved = _share(step) * sum(map(spec_bytes, step.plain.tensors))
         traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
         issued = self._issued(step, ways, how, grouped)
         work = issued / LANES_PER_CLOCK / sms / busy
@@ -125,7 +138,8 @@ class PlainCosts:
         warp's and of all warps', and of its loads."""
         here, most = _iterations(step), max(map(_iterations, self.kernel.steps(ways)))
         flops = self.program.flops * here / most
-        usual = np.full(len(how.run), max(flops, here * STEP_INSTRUCTIONS))
+        made = step.points * statements_of(step.plain.body) * STATEMENT_INSTRUCTIONS
+        usual = np.full(len(how.run), max(flops, here * STEP_INSTRUCTIONS, made))
         if not step.folds:
             return usual
         merge, found = flops / here + 2.0, np.zeros(len(how.run))
@@ -149,9 +163,37 @@ class PlainCosts:
 
     def _crowd(self, step: PlainStep) -> float:
         """Clocks in which elements meet in the same places, one after the other."""
-        met = [s for s in every(step.plain.body) if isinstance(s, Combine)]
-        sizes = {array.name: array.size for array in step.plain.arrays}
-        return max((MET_CLOCKS * step.points / sizes[s.array] for s in met), default=0.0)
+        sizes = {a.name: a.size for a in step.plain.arrays if a.place == TENSOR}
+        combined = _combined(step.plain.body, frozenset(sizes))
+        most = max((step.points * n / sizes[name] for name, n in combined.items()), default=0.0)
+        total = step.points * sum(combined.values()) / MET_PER_CLOCK
+        return max(MET_CLOCKS * most, total)
+
+
+def _combined(statements: Iterable[Statement], tensors: frozenset[str]) -> dict[str, float]:
+    """How often a point combines in each tensor; what is stored alike by all is no trouble."""
+    found: dict[str, float] = {}
+    for s in statements:
+        if isinstance(s, Combine) and s.array in tensors and s.kind != "or":
+            found[s.array] = found.get(s.array, 0.0) + 1.0
+        often = s.often if isinstance(s, If) else 1.0
+        if isinstance(s, Loop | Between | Accumulate | Spread):
+            often = float(extent_of(s))
+        for block in nested(s):
+            for name, count in _combined(block, tensors).items():
+                found[name] = found.get(name, 0.0) + often * count
+    return found
+
+
+def _fitting(step: PlainStep) -> float:
+    """Blocks that fit a processor with what they have in shared memory."""
+    used = sum(map(array_bytes, step.shared))
+    return min(32.0, int(step.hardware["shared_bytes"]) // used) if used else 32.0
+
+
+def _share(step: PlainStep) -> float:
+    """How often a step does what it is there for, as far as it says so."""
+    return min((s.often for s in step.plain.body if isinstance(s, If)), default=1.0)
 
 
 @dataclass(frozen=True)
@@ -190,18 +232,19 @@ class _Serial:
         self.chunk, self.run = how.threads * how.team * how.run, how.run
         self.grouped, self.rare = grouped, rare
         self.waits = LOAD_CLOCKS / (how.ahead + 1.0)
-        self.own = OWN_CLOCKS + LOAD_CLOCKS / 20.0 / how.run
+        self.alone = OWN_CLOCKS + LOAD_CLOCKS / 20.0 / how.run
         self.shared = {id(fold) for fold in step.folds}
+        self.own = {array.name for array in step.plain.arrays if array.place == THREAD}
 
     def trips(self, statements: Iterable[Statement]) -> Array:
         """Iterations, or chunks of them, one after the other."""
         found = np.ones(len(self.run))
         for statement in every(statements):
-            if isinstance(statement, Loop | Accumulate | Spread):
+            if isinstance(statement, Loop | Between | Accumulate | Spread):
                 found = found + self._trips(statement)
         return np.asarray(found, dtype=np.float64)
 
-    def _trips(self, statement: Loop | Accumulate | Spread) -> Array:
+    def _trips(self, statement: Loop | Between | Accumulate | Spread) -> Array:
         long = np.full(len(self.run), float(extent_of(statement)))
         if isinstance(statement, Spread) or id(statement) in self.shared:
             return np.where(self.grouped, np.ceil(long / self.chunk), long)
@@ -211,19 +254,19 @@ class _Serial:
         found = np.zeros(len(self.run))
         for s in statements:
             if isinstance(s, If):
-                often = 1.0 if s.other else self.rare
+                often = s.often if s.other or s.often < 1.0 else self.rare
                 found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
-            elif isinstance(s, Loop | Accumulate | Spread):
+            elif isinstance(s, Loop | Between | Accumulate | Spread):
                 each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
-                each = each + (STEP_CLOCKS if isinstance(s, Loop) else self._each(s))
+                each = each + (self._each(s) if isinstance(s, Accumulate | Spread) else STEP_CLOCKS)
                 found = found + self._trips(s) * each
             elif isinstance(s, Write) and s.array in arrays_in((s.value,)):
-                found = found + AGAIN_CLOCKS
+                found = found + (STEP_CLOCKS if s.array in self.own else AGAIN_CLOCKS)
         return np.asarray(found, dtype=np.float64)
 
     def _each(self, s: Accumulate | Spread) -> Array:
         """One chunk of a group, or one iteration of a thread."""
         if isinstance(s, Accumulate) and id(s) in self.shared:
             meets = self.meeting if s.keep else self.meeting / 3.0
-            return np.where(self.grouped, meets + self.waits + 4.0 * self.run, self.own)
-        return np.where(self.grouped, self.meeting + self.run, self.own)
+            return np.where(self.grouped, meets + self.waits + 4.0 * self.run, self.alone)
+        return np.where(self.grouped, self.meeting + self.run, self.alone)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from ir.targets.cuda.build.tensor_plan import Plan
+from ir.targets.cuda.grid.dealing import declare_dealt, growth
 from ir.targets.cuda.grid.hilbert import hilbert_order
 from ir.targets.cuda.grid.raster import declare_place
 from ir.targets.cuda.grid.stream_k import Stream
@@ -56,23 +58,35 @@ class TensorGrid:
     def decode(self, w: Writer, tile: str) -> dict[str, str]:
         """Declare the origins of a cluster tile's part that is this CTA's."""
         batches, rows, columns = self.counts()
+        number, row, column = self._place(w, tile, prod(n for _, n in batches), rows, columns)
         origins: dict[str, str] = {}
-        rest = tile
-        inner = rows * columns
-        if batches:
-            number = w.name("batch")
-            w.line(f"i32 {number} = {tile} / {inner};")
-            rest = w.name("rest")
-            w.line(f"const i32 {rest} = {tile} % {inner};")
-            for axis, extent in reversed(batches):
-                origin = w.name(f"{axis}_first")
-                w.line(f"const i32 {origin} = {number} % {extent};")
-                w.line(f"{number} /= {extent};")
-                origins[axis] = origin
-        row, column = self._raster(w, rest, rows, columns)
+        for axis, extent in reversed(batches):
+            origin = w.name(f"{axis}_first")
+            w.line(f"const i32 {origin} = {number} % {extent};")
+            w.line(f"{number} /= {extent};")
+            origins[axis] = origin
         self._split_rows(w, row, origins)
         self._split_columns(w, column, origins)
         return origins
+
+    def _place(
+        self, w: Writer, tile: str, batches: int, rows: int, columns: int
+    ) -> tuple[str, str, str]:
+        """A tile's batch, row and column: batch after batch by the raster, or dealt."""
+        plan = self.plan
+        if plan.deal:
+            last = plan.roles.rows[-1]
+            tiles = -(-self.axes[last] // plan.tiles[last])
+            steps = -(-tiles // plan.cluster[0])
+            grows = growth(plan.program, plan.roles) > 0
+            counts = (steps, rows // steps, columns)
+            return declare_dealt(w, tile, plan.deal, batches, counts, grows)
+        number, rest = "", tile
+        if plan.roles.batch:
+            number, rest = w.name("batch"), w.name("rest")
+            w.line(f"i32 {number} = {tile} / {rows * columns};")
+            w.line(f"const i32 {rest} = {tile} % {rows * columns};")
+        return number, *self._raster(w, rest, rows, columns)
 
     def _raster(self, w: Writer, tile: str, rows: int, columns: int) -> tuple[str, str]:
         if self.plan.raster != "hilbert" or columns == 1 or rows == 1:

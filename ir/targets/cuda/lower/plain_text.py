@@ -17,6 +17,8 @@ from ir.plain.code import (
     THREAD,
     Accumulate,
     Assign,
+    Between,
+    Claim,
     Combine,
     If,
     Let,
@@ -91,8 +93,14 @@ class PlainText:
                 self._write(statement, together)
             case Combine():
                 self._combine(statement, together)
+            case Claim():
+                place = f"{self.names[statement.array]}[{self.scalars.text(statement.index)}]"
+                self.declare(statement.name, f"tw_claim(&{place})", constant=True)
             case If():
                 self._if(statement, together)
+            case Between():
+                with self._walk(statement, together):
+                    self.run(statement.body, together)
             case Loop():
                 with self._loop(statement, together):
                     self.run(statement.body, together)
@@ -134,7 +142,7 @@ class PlainText:
     def _goes_late(self, statements: Sequence[Statement]) -> bool:
         """Whether the end of a loop's body may leave threads behind at its beginning."""
         found = [s for s in every(statements) if self.changing & set(arrays_in(scalars_of(s)))]
-        return bool(found) or any(isinstance(s, Write) for s in every(statements))
+        return bool(found) or any(isinstance(s, Write | Claim) for s in every(statements))
 
     # -- statements
 
@@ -173,6 +181,18 @@ class PlainText:
             with self.w.block("else"):
                 self.run(statement.other, together)
         self.late = self.late or behind
+
+    @contextmanager
+    def _walk(self, walk: Between, together: bool) -> Iterator[None]:
+        """Iterations between bounds that are known at run time."""
+        if together and self._goes_late(walk.body):
+            self.late = True
+        name, end = self.names[walk.variable.name], self.names.fresh("end")
+        self.w.line(f"const i64 {end} = {self.scalars.given(walk.end, 'i64')};")
+        self.w.line("#pragma unroll 4")
+        first = self.scalars.given(walk.first, "i64")
+        with self.w.block(f"for (i64 {name} = {first}; {name} < {end}; {name}++)"):
+            yield
 
     @contextmanager
     def _loop(self, loop: Loop | Accumulate, together: bool) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ir.kernel.body import TENSOR, THREADS
 from ir.kernel.synchronise import synchronised
+from ir.kernel.turns import turn_of
 from ir.targets.cuda.bodies.tensor_bodies import BETWEEN, INNER, OUTER, shared_values
 from ir.targets.cuda.build.tensor_plan import Ring
 from ir.targets.cuda.text.bounds import free_blocks
@@ -76,6 +77,7 @@ class ChainedPass:
         assert self.plan.order is not None
         self.order = self.plan.order
         self.scheduled = synchronised(self.order)
+        self.turn = turn_of(self.scheduled, self.plan.turns)
         self.products: dict[str, list[Product]] = {
             INNER: list(self.t.inner.values()), OUTER: list(self.t.outer.values()),
         }  # fmt: skip
@@ -146,25 +148,41 @@ class ChainedPass:
     def _step(self, section: Section) -> None:
         self.present = ""
         with self.body.e.scope(), self.body.e.repeating(True):
-            for entry in self.scheduled.steps:
-                operation = self.order.body.operations[entry.operation]
-                stage = self.order.stages[entry.operation]
-                if entry.wait is not None:
-                    self.w.line(f"tw_wgmma_wait<{entry.wait.running}>();")
-                    self._done(section, entry.wait.done)
-                if not section.has(stage):
-                    if operation.unit == TENSOR:  # so that waits count alike
-                        self.w.line("tw_wgmma_commit();")
-                elif operation.unit == TENSOR:
-                    self._issue(operation.name, section.later(stage))
-                else:
-                    self.body.later = section.later(stage)
-                    self._compute(operation.name, section.iteration(stage))
+            for place in range(len(self.scheduled.steps)):
+                self._one(section, place)
+
+    def _one(self, section: Section, place: int) -> None:
+        """One operation of a step, with what it waits for, and the turn that begins or ends."""
+        entry, turn = self.scheduled.steps[place], self.turn
+        operation = self.order.body.operations[entry.operation]
+        stage = self.order.stages[entry.operation]
+        if entry.wait is not None:
+            self.w.line(f"tw_wgmma_wait<{entry.wait.running}>();")
+            self._done(section, entry.wait.done)
+        if turn is not None and turn.ended and turn.give == place:
+            self.lowering.give_turn(self.w)
+        takes = turn is not None and turn.take == place
+        if section.has(stage) and operation.unit != TENSOR:
+            self.body.later = section.later(stage)
+            self._compute(operation.name, section.iteration(stage))
+        elif section.has(stage):
+            self._await(operation.name, takes)
+            self._issue(operation.name, section.later(stage))
+        elif operation.unit == TENSOR:  # so that waits and turns count alike
+            self._await("", takes)
+            self.w.line("tw_wgmma_commit();")
+        if turn is not None and not turn.ended and turn.give == place:
+            self.lowering.give_turn(self.w)
+
+    def _await(self, name: str, takes: bool) -> None:
+        """Wait for the tiles of products, if any, then for the group's turn."""
+        for ring in self._rings(name) if name else ():
+            self.t.wait_full(ring)
+        if takes:
+            self.lowering.take_turn(self.w)
 
     def _issue(self, name: str, later: str) -> None:
         products = self.products[name]
-        for ring in self._rings(name):
-            self.t.wait_full(ring)
         self.w.line("tw_wgmma_fence();")
         for product in products:
             keep = "0"

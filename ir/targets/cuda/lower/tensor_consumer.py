@@ -251,7 +251,6 @@ class TensorBody(TileBody):
     def walk(self, number: int) -> Iterator[None]:
         """The loop over the blocks of one pass."""
         w = self.e.w
-        self.t.used = []
         with w.block("for (i32 block = 0; block < blocks; block++)"):
             self.e.origins |= self.lowering.walk_origins(w, "block")
             self.later = "block > 0"
@@ -265,7 +264,7 @@ class TensorBody(TileBody):
         held = [r for r in self.plan.rings if r.name == HELD]
         pending = self._pending(number)
         if number == self.last_pass and not self.plan.cooperative:
-            self.lowering.pass_turn(w)
+            self.lowering.pass_tile(w)
         if pending:
             w.line("tw_wgmma_wait<0>();")
             for ring in pending:
@@ -339,6 +338,7 @@ class TensorBody(TileBody):
 
     def _pass(self, number: int, one: Pass, loop: Loop) -> None:
         """A pass; of chained products the one with the outer ones in the order that is decided."""
+        self.t.used = []  # one list for each pass: the producer fills what it says
         if self.plan.fresh:
             self._hoist(one)
             FoldingPass(self, number, one).run(loop)

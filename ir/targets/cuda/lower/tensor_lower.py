@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 
+from ir.kernel.turns import FREE
 from ir.program import Program
 from ir.targets.cuda.build.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
 from ir.targets.cuda.build.tensor_rings import HELD
@@ -386,10 +387,13 @@ class TensorLowering:
         if plan.exchanges:
             w.line("u32 exchange_phase = 0;")
         body = TensorBody(self, evaluator)
+        if plan.turns != FREE:
+            with w.block(f"if (member == {plan.consumers - 1})"):
+                self.give_turn(w)  # the first group begins
         with self.tiles(w, evaluator):
             if not plan.cooperative:
                 self._skip_others(w)
-                self._take_turn(w)
+                self._take_tile(w)
             for ring in plan.rings:
                 if ring.name == HELD:
                     slot = self.present(ring)
@@ -416,18 +420,25 @@ class TensorLowering:
                 w.line(f"{ring.name}_slot %= {ring.stages};")
             w.line("continue;")
 
-    def _take_turn(self, w: Writer) -> None:
+    def take_turn(self, w: Writer) -> None:
+        """Wait until the group before has passed the turn at the tensor cores."""
+        w.line(f"tw_group_sync({ORDER_BARRIER} + member, {2 * GROUP});")
+
+    def give_turn(self, w: Writer) -> None:
+        following = f"(member + 1) % {self.plan.consumers}"
+        w.line(f"tw_group_arrive({ORDER_BARRIER} + {following}, {2 * GROUP});")
+
+    def _take_tile(self, w: Writer) -> None:
         """Wait until the consumer before has read its last block.
 
         Parities tell only neighbouring uses of a slot apart, so blocks are waited for in order.
         """
         with w.block("if (turn > 0)"):
-            w.line(f"tw_group_sync({ORDER_BARRIER} + member, {2 * GROUP});")
+            self.take_turn(w)
 
-    def pass_turn(self, w: Writer) -> None:
+    def pass_tile(self, w: Writer) -> None:
         with w.block("if (more)"):
-            following = f"(member + 1) % {self.plan.consumers}"
-            w.line(f"tw_group_arrive({ORDER_BARRIER} + {following}, {2 * GROUP});")
+            self.give_turn(w)
 
     def _passes_using(self, ring: Ring) -> str:
         return f"USES_{ring.name}"

@@ -198,6 +198,9 @@ TW_INLINE f32 tw_float(u32 bits) { return __int_as_float((i32)bits); }
 TW_INLINE void tw_grid_wait() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 //@ tw_grid_launch
 TW_INLINE void tw_grid_launch() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+//@ tw_claim
+// The number that stands there, which is the caller's own; the next one gets one more.
+TW_INLINE i32 tw_claim(i32* address) { return atomicAdd(address, 1); }
 //@ tw_combine_sum_i32
 // Combinations with what is in memory, each atomic; the order does not show in the result.
 TW_INLINE void tw_combine_sum_i32(i32* address, i32 v) { atomicAdd(address, v); }

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
+from ir.kernel.turns import FREE, ISSUED
 from ir.schedule import Value
+from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.products import volume
 from ir.targets.cuda.build.tensor_plan import LINE, ROWS, fixed_tiles
 from ir.targets.cuda.build.tensor_rings import HELD, extra_names
+from ir.targets.cuda.grid.dealing import NAME as DEAL
+from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.seeds.tensor_waves import Grid, best_tiles
 
 if TYPE_CHECKING:
     from ir.targets.cuda.space.tensor import TensorKernel
 
 WIDE = 256  # points that a chain holds of each row, beyond which blocks of few keys fit
+NEAR = 16  # batches whose longest tiles seeds deal together
 IN_EVERY_ORDER = 12  # seeds of computed operands, the first ones, that are tried in every order
 RESERVED = 2048  # bytes of shared memory for barriers and what crosses warps
 
@@ -40,6 +47,8 @@ class Seeds:
                 shapes = ((128, 2, 96), *shapes)
             rows = [self._chained(*shape) for shape in shapes]
             rows = [values | order for values in rows for order in self._orders()]
+            rows = [values | turns for values in rows for turns in self._turns(values)]
+            rows = [values | self._dealt() for values in rows]
             rows += [values | more for values in rows[:2] for more in self._rings()]
         elif self.kernel.roles.computed:
             rows = self._computed()
@@ -227,6 +236,19 @@ class Seeds:
     def _orders(self) -> list[dict[str, Value]]:
         """Orders of the loop: those first that overlap blocks."""
         return [{self.kernel.name(ORDER): order} for order in reversed(self.kernel.orders)] or [{}]
+
+    def _dealt(self) -> dict[str, Value]:
+        """Tiles of unequal length: the longest first, of as many batches as share a cache."""
+        kernel = self.kernel
+        deal = deal_decision(kernel.name(DEAL), "", kernel.streamed, kernel.roles)
+        return {deal.name: min(deal.domain[-1], NEAR)} if deal is not None else {}
+
+    def _turns(self, values: Mapping[str, Value]) -> list[dict[str, Value]]:
+        """Whether the groups of a chain take turns: first as they come."""
+        if not is_chained(self.kernel.roles):
+            return [{}]
+        alone = values.get(self.kernel.name("consumers")) == 1
+        return [{self.kernel.name(TURNS): when} for when in ((FREE,) if alone else (FREE, ISSUED))]
 
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
         values = self._split_tile(self.kernel.roles.rows, rows) or {}

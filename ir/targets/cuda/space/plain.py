@@ -16,7 +16,7 @@ from ir.columns import Columns, Decision
 from ir.plain.accesses import every
 from ir.plain.build import plain_kernels
 from ir.plain.code import PlainKernel, Spread
-from ir.plain.pieces import WHOLE, Choices, Ways, parts_in
+from ir.plain.pieces import WHOLE, Choices, Ways
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
@@ -26,7 +26,7 @@ from ir.targets.cuda.build.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.build.plain_stream import WIDEST
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.launch import Launch
-from ir.targets.cuda.space.plain_cuts import PlainCuts, spec_bytes
+from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
 THREAD, BLOCK = "thread", "block"
@@ -54,7 +54,7 @@ class PlainCudaKernel:
         self._steps: dict[Ways, tuple[PlainStep, ...]] = {}
         if plain is not None:
             self._steps[WHOLE] = (PlainStep(plain, hardware),)
-        (self.whole,) = self.steps(WHOLE)
+        self.whole = self.steps(WHOLE)[0]
         self.plain, self.folds, self.points = (
             self.whole.plain, self.whole.folds, self.whole.points
         )  # fmt: skip
@@ -138,8 +138,7 @@ class PlainCudaKernel:
 
     def _room(self, pieces: int) -> int:
         """Bytes that the parts of so many pieces take."""
-        steps = self.steps(Ways(pieces=pieces))
-        return sum(map(spec_bytes, parts_in(self.program, (step.plain for step in steps))))
+        return room_of(self.program, (step.plain for step in self.steps(Ways(pieces=pieces))))
 
     def _waiting(self) -> Constraint:
         """What waits belongs to a block, and has room."""

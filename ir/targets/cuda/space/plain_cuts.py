@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
@@ -14,7 +15,8 @@ from ir.columns import Columns, Decision
 from ir.dtypes import dtype_of
 from ir.ops.base import TensorSpec
 from ir.plain.build import choices_of, plain_kernels
-from ir.plain.pieces import WHOLE, Choices, Ways
+from ir.plain.code import PlainKernel
+from ir.plain.pieces import WHOLE, Choices, Ways, parts_in
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
@@ -22,6 +24,7 @@ from ir.target import Hardware
 from ir.targets.cuda.build.plain_step import PlainStep
 
 OWNERS, PIECES, ATOMIC = "owners", "pieces", "atomic"
+ORDERED, SHARED = "ordered", "shared"
 _OWNERS = (1 << 12, 1 << 15, 1 << 18)
 _PIECES = (8, 32, 128, 512, 2048, 8192, 32768)
 _MORE = 4  # times as many points, as are worth a choice
@@ -54,6 +57,10 @@ class PlainCuts:
             return
         if self.choices.atomic:
             yield ATOMIC, (False, True)
+        if self.choices.ordered:
+            yield ORDERED, (False, True)
+        if self.choices.shared:
+            yield SHARED, (False, True)
         counts = [1]
         for owners in _OWNERS if self.choices.owners else ():
             before = self._points(Ways(owners=counts[-1]))
@@ -73,13 +80,15 @@ class PlainCuts:
         return (_FEW_THREADS if PlainStep(whole, self.hardware).beside else _FEW) * self.sms
 
     def _points(self, ways: Ways) -> int:
-        return max(
-            prod(extent for _, extent in one.points) for one in plain_kernels(self.program, ways)
-        )
+        """Points that share what is sent, folded or searched, behind which others may follow."""
+        first = plain_kernels(self.program, ways)[0]
+        return prod(extent for _, extent in first.points)
 
     def decisions(self) -> list[Decision]:
         whys = {
             ATOMIC: "elements are combined in memory at once, not by who owns the place",
+            ORDERED: "what is sent is put in the order of where it goes before it is combined",
+            SHARED: "a block searches a row, or combines in memory of its own before",
             OWNERS: "points among which the output is shared out: each goes through all",
             PIECES: "parts of the longest axis, each by itself, merged in order",
         }
@@ -95,7 +104,7 @@ class PlainCuts:
         names = [self.name(name) for name in self.domains]
         for values in product(*self.domains.values()):
             cut = dict(zip(names, values, strict=True))
-            if not (self.ways(cut).atomic and self.ways(cut).owners > 1):
+            if _is_one(self.ways(cut)) and _is_whole(self.choices, self.ways(cut)):
                 yield cut
 
     def rows(self, columns: Columns) -> Iterator[tuple[NDArray[np.bool_], Ways]]:
@@ -117,6 +126,8 @@ class PlainCuts:
             owners=int(values.get(self.name(OWNERS), 1)),
             pieces=int(values.get(self.name(PIECES), 1)),
             atomic=bool(values.get(self.name(ATOMIC), False)),
+            ordered=bool(values.get(self.name(ORDERED), False)),
+            shared=bool(values.get(self.name(SHARED), False)),
         )
 
     def constraints(self, room: Callable[[int], int]) -> list[Constraint]:
@@ -125,6 +136,12 @@ class PlainCuts:
             found.append(self._bounded(room))
         if ATOMIC in self.domains and OWNERS in self.domains:
             found.append(self._no_owners())
+        if SHARED in self.domains and self.choices.owners:
+            found.append(self._at_once())
+        if ORDERED in self.domains:
+            found.append(self._nothing_else())
+            if self.room_ordered > self.most:
+                found.append(self._too_much())
         return found
 
     def _bounded(self, room: Callable[[int], int]) -> Constraint:
@@ -152,6 +169,71 @@ class PlainCuts:
 
         needs = "nobody owns a part of what elements are combined in at once"
         return Constraint(owners, needs, check, explain, reads=(owners, atomic))
+
+    @cached_property
+    def room_ordered(self) -> int:
+        """Bytes that putting in order takes."""
+        return room_of(self.program, plain_kernels(self.program, Ways(ordered=True)))
+
+    def _too_much(self) -> Constraint:
+        name, room = self.name(ORDERED), self.room_ordered
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"the order takes {room:,} bytes, {self.most:,} at most"
+
+        needs = "what is put in order has room"
+        return Constraint(
+            f"{name}.room", needs, lambda columns: columns.is_(name, False), explain, reads=(name,)
+        )
+
+    def _at_once(self) -> Constraint:
+        shared, atomic = self.name(SHARED), self.name(ATOMIC)
+
+        def check(columns: Columns) -> Any:
+            return columns.is_(shared, False) | columns.is_(atomic, True)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"{shared}={values[shared]} with {atomic}={values[atomic]}"
+
+        needs = "what blocks combine by themselves is combined in any order"
+        return Constraint(shared, needs, check, explain, reads=(shared, atomic))
+
+    def _nothing_else(self) -> Constraint:
+        """What is in order is cut no further."""
+        name = self.name(ORDERED)
+        first = {ATOMIC: False, SHARED: False, OWNERS: 1, PIECES: 1}
+        others = {self.name(n): value for n, value in first.items() if n in self.domains}
+
+        def check(columns: Columns) -> Any:
+            found = columns.is_(name, False)
+            alone = np.ones(columns.rows, dtype=bool)
+            for other, value in others.items():
+                alone = alone & columns.is_(other, value)
+            return found | alone
+
+        def explain(values: Mapping[str, Value]) -> str:
+            said = ", ".join(f"{other}={values[other]}" for other in others)
+            return f"{name}={values[name]} with {said}"
+
+        needs = "what is put in order is not shared out, cut or combined at once"
+        return Constraint(name, needs, check, explain, reads=(name, *others))
+
+
+def _is_one(ways: Ways) -> bool:
+    """Whether ways to cut go together."""
+    if ways.ordered:
+        return ways == Ways(ordered=True)
+    return not (ways.atomic and ways.owners > 1)
+
+
+def _is_whole(choices: Choices, ways: Ways) -> bool:
+    """Whether a group that combines does so in any order."""
+    return ways.atomic or not (ways.shared and choices.owners)
+
+
+def room_of(program: Program, kernels: Iterable[PlainKernel]) -> int:
+    """Bytes of the tensors between kernels."""
+    return sum(map(spec_bytes, parts_in(program, kernels)))
 
 
 def spec_bytes(spec: TensorSpec) -> int:

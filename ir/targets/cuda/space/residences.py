@@ -12,7 +12,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import lru_cache
 
+from ir.behind import behind_scatters
+from ir.dtypes import dtype_of
 from ir.errors import ProgramError, UsageError
+from ir.ops.base import TensorSpec
 from ir.ops.load import Load
 from ir.ops.reduce import Carry
 from ir.ops.store import Store
@@ -29,7 +32,7 @@ from ir.targets.cuda.build.cut import (
     parted_at,
     stored_at,
 )
-from ir.targets.cuda.build.products import depends_on_reduction, product_of, volume
+from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of, volume
 from ir.targets.cuda.build.roles import WIDEST
 
 USUAL = "usual"
@@ -59,8 +62,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
     """The phases of a program, those with reductions cut where the residence has values in memory;
     raises KeyError for a residence that there is none of."""
     if residence == ROWS:
-        return phases_of(program, ROOM)
-    phases = phases_of(program)
+        return behind_scatters(phases_of(program, ROOM))
+    phases = behind_scatters(phases_of(program))
     if residence == USUAL:
         return phases
     found: list[Phase] = []
@@ -74,10 +77,26 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
         elif residence == BESIDE:
             parts = (phase.program,)
         else:
-            parts = stored_at(phase.program, _stored(phase.program, residence), frozenset(taken))
+            parts = _at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
         found += [Phase(_narrowed(joined_axes(part)), False) for part in parts]
     return tuple(found)
+
+
+def _at(program: Program, nodes: set[int], taken: frozenset[str]) -> tuple[Program, ...]:
+    """What computes the values of `nodes` into memory, and the rest, axes joined. Values lie one
+    behind the other where who reads them has rows of them that begin where copies may, though an
+    axis is short (the two codes of a byte); else their last axis is padded."""
+    dense = tuple(map(joined_axes, stored_at(program, nodes, taken, padded=False)))
+    own = {spec.name for spec in program.tensors}
+    if all(spec.name in own or _in_rows(spec) for part in dense for spec in part.inputs):
+        return dense
+    return tuple(map(joined_axes, stored_at(program, nodes, taken)))
+
+
+def _in_rows(spec: TensorSpec) -> bool:
+    row = spec.shape[-1] if spec.shape else 0
+    return row * dtype_of(spec.dtype).bytes % STRIDE_UNIT == 0
 
 
 @lru_cache(maxsize=256)
@@ -129,7 +148,27 @@ def _in_parts(program: Program, parts: int, taken: frozenset[str]) -> tuple[Prog
     if made is None:
         return (program,)
     inner = {n for n in _reductions(made) if f"{axis}_in" in reduced_axes(made.nodes[n])}
-    return parted_at(made, inner, taken)
+    first, merge = parted_at(made, inner, taken)
+    beside = set(_beside_products(first))
+    if not beside:
+        return first, merge
+    taken |= {spec.name for part in (first, merge) for spec in part.tensors}
+    return (*stored_at(first, beside, taken), merge)
+
+
+def _beside_products(program: Program) -> Iterable[int]:
+    """Where reductions end that are met by products for tensor cores and made of none: in the
+    products' kernel (norms of both sides of a similarity) they would be computed for every tile."""
+    made = {n for n in _reductions(program) if is_for_tensor_cores(program, n)}
+    for position in _reductions(program) if made else ():
+        if position in made:
+            continue
+        if _before(program, position) & made:
+            made.add(position)  # of products, through others
+        else:
+            end = boundary_of(program, position)
+            if not _is_output(program, end):
+                yield end
 
 
 @lru_cache(maxsize=256)

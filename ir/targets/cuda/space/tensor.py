@@ -16,12 +16,20 @@ from ir.rewrite.walking import walked
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
+from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
-from ir.targets.cuda.bodies.tensor_order import order_choices, order_decision
+from ir.targets.cuda.bodies.tensor_order import (
+    TURNS,
+    order_choices,
+    order_decision,
+    turns_decision,
+)
 from ir.targets.cuda.build.computed import TYPES
 from ir.targets.cuda.build.roles import Roles, find_roles
 from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS, ROWS, Plan, make_plan
 from ir.targets.cuda.build.tensor_rings import extra_decision, extra_names
+from ir.targets.cuda.grid.dealing import NAME as DEAL
+from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.grid.raster import BANDS, PATCHES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
@@ -132,6 +140,10 @@ class TensorKernel(TensorStreams):
             found.append(prefetch_decision(self.mark, owner))
         if self.orders:
             found.append(order_decision(self.name(ORDER), owner, self.orders))
+        if is_chained(self.roles):
+            found.append(turns_decision(self.name(TURNS), owner))
+        deal = deal_decision(self.name(DEAL), owner, self.streamed, self.roles)
+        found += [deal] if deal is not None else []
         if self.roles.raw:
             why = "when raw tiles are read: step by step, or at the start of their block"
             found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
@@ -188,6 +200,7 @@ class TensorKernel(TensorStreams):
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),
+            ("turns", "warp groups that share a tile may take turns", self._turns_fit),
             (
                 "prefetch",
                 "kernels that ask before their turn start early, with whole tiles",

@@ -11,12 +11,15 @@ import numpy as np
 
 from ir.columns import Columns, tables_of
 from ir.dtypes import dtype_of
+from ir.kernel.turns import FREE
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.rewrite.domain import live_range
 from ir.schedule import Value
 from ir.stages import is_reduction, reduced_axes
+from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
+from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.computed import dimensions_of
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.build.tensor_plan import (
@@ -26,6 +29,8 @@ from ir.targets.cuda.build.tensor_plan import (
     ROWS,
 )
 from ir.targets.cuda.build.tensor_rings import HELD, extra_names, rings_of
+from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
+from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.hilbert import LONGEST
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS, TensorLayouts
@@ -33,6 +38,7 @@ from ir.targets.cuda.seeds.tensor_seeds import RESERVED
 
 SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch
 CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
+TOLD = ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDER, TURNS)
 
 
 class TensorRules(TensorLayouts):
@@ -44,11 +50,7 @@ class TensorRules(TensorLayouts):
 
         def described(values: Mapping[str, Value]) -> str:
             tiles = ", ".join(f"{a} {values[self.name(f'tile.{a}')]}" for a in self.free_axes)
-            rest = ", ".join(
-                f"{k} {values[self.name(k)]}"
-                for k in ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDER)
-                if self.name(k) in values
-            )
+            rest = ", ".join(f"{k} {values[self.name(k)]}" for k in TOLD if self.name(k) in values)
             return f"{self.program.name}: tiles {tiles}; {rest}"
 
         return explain
@@ -376,6 +378,12 @@ class TensorRules(TensorLayouts):
         boxes = self._by_swap(columns, lambda roles: self._boxes_fit(columns, roles))
         return passed & boxes
 
+    def _turns_fit(self, columns: Columns) -> Any:
+        if not is_chained(self.roles):
+            return np.ones(columns.rows, dtype=bool)
+        several = self._value(columns, "consumers") > 1
+        return self._is(columns, TURNS, FREE) | (several & ~self._is(columns, "partition", "whole"))
+
     def _boxes_fit(self, columns: Columns, roles: Roles) -> Any:
         """Lines of a box: up to 256 along an axis, in operands and in turned outputs."""
         fine: Any = np.ones(columns.rows, dtype=bool)
@@ -422,6 +430,10 @@ class TensorRules(TensorLayouts):
         passed &= ~(lone_row | lone_column) | self._is(columns, "raster", "rows")
         rows, across = self._cluster_tiles(columns)
         passed &= patches_fit(partial(self._is, columns, "raster"), rows, across)
+        if growth(self.streamed, self.roles):
+            grows = self._by_swap(columns, lambda roles: bool(growth(self.streamed, roles)))
+            dealt = self._value(columns, DEAL) != AS_THEY_COME
+            passed &= ~dealt | (grows & self._is(columns, "raster", "rows"))
         for name, stem in extra_names(self.program, self.roles):
             if name == HELD:
                 batches = prod(self.program.axes[axis] for axis in self.roles.batch)

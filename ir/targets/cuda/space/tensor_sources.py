@@ -36,6 +36,7 @@ class TensorSources:
     hardware: Hardware
     roles: Roles
     turned: Roles | None
+    streamed: Program
 
     def name(self, stem: str) -> str:
         return f"{stem}{self.mark}"

@@ -25,11 +25,17 @@ class Free:
     high: tuple[str, ...]
 
 
+def _narrowing(program: Program, axis: str) -> tuple[Condition, ...]:
+    """What a point of an axis must fulfil to matter: nothing where something is stored over it."""
+    stored = any(axis in store.axes for _, store in program.stores())
+    return () if stored else live_range(program, axis)
+
+
 def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
     """First point (a multiple of the tile) and end of the main loop along `axis`, as text."""
     extent, tile = evaluator.program.axes[axis], evaluator.tiles[axis]
     low, high = "0", str(extent)
-    for condition in live_range(evaluator.program, axis):
+    for condition in _narrowing(evaluator.program, axis):
         terms = dict(condition.terms)
         coefficient = terms.get(axis, 0)
         rest = _largest(evaluator, condition, axis)
@@ -44,7 +50,7 @@ def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
 
 def ends_early(program: Program, axis: str) -> bool:
     """Whether a mask, or what is read, may end a main loop along an axis before the axis does."""
-    return any(dict(one.terms).get(axis) == -1 for one in live_range(program, axis))
+    return any(dict(one.terms).get(axis) == -1 for one in _narrowing(program, axis))
 
 
 def blocks_along(evaluator: Evaluator, walked: tuple[str, ...]) -> str | None:
