@@ -85,7 +85,7 @@ def listed(path: Path) -> dict[str, Row]:
     """Rows by label of a file: each with `operator`, `family` and `arguments`.
 
     An operator of programs.py is written as its name behind a colon, one of another file here with
-    the file's name in front. `against` are texts in the names of the peers that it is compared with.
+    the file's name in front. `against` are texts in the names of the peers to compare it with.
     """
     found = json.loads(path.read_text())
     for row in found.values():

@@ -90,6 +90,14 @@ class PiecedFold(_Cut):
         at = self.values.points(self.others)
         return at, [(name, self.program.axes[axis]) for axis, name in at.items()]
 
+    def _pieces(self, points: list[tuple[Name, int]]) -> list[tuple[Name, int]]:
+        """Points of each piece: neighbours are what lies side by side in memory."""
+        nodes = [self.program.nodes[arg] for arg in self.args]
+        last = {node.axes[-1] for node in nodes if self.op.axis in node.axes}
+        if points and self.op.axis not in last:
+            return [self.piece.point, *points]
+        return [*points, self.piece.point]
+
     def _where(self, piece: Scalar, at: Point) -> Scalar:
         """The place of a piece's part."""
         own = flat([at[axis] for axis in self.others], self.shape)
@@ -141,7 +149,7 @@ class PiecedFold(_Cut):
             inner.statements += self._writes(self.totals, where, states)
 
         self.piece.lengths(block, fold)
-        return step(self.values, block, [*points, self.piece.point])
+        return step(self.values, block, self._pieces(points))
 
     def _totalled(self) -> PlainKernel:
         """What the pieces left, in order; without prefixes this is the result."""
@@ -169,7 +177,7 @@ class PiecedFold(_Cut):
         for number, element in enumerate(self._elements(self.before, where)):
             block.keep(("before", number), block.let(element, "before"))
         self.piece.lengths(block, lambda inner, n: _nothing(self._accumulated(inner, n, at, True)))
-        return step(self.values, block, [*points, self.piece.point])
+        return step(self.values, block, self._pieces(points))
 
 
 def _always(state: Scalar) -> Given:

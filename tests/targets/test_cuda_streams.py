@@ -13,6 +13,7 @@ from explorer.runtime import nvrtc
 from ir import Graph, fold, scan
 from ir.errors import MissingTarget
 from ir.inputs import random_inputs
+from ir.phases import phases_of
 from ir.plain.build import plain_kernel, plain_kernels
 from ir.plain.pieces import Ways
 from ir.program import Program
@@ -256,3 +257,33 @@ def test_nothing_that_is_held_is_spilled(name: str, pins: dict[str, Any], most: 
 def test_every_type_compiles(dtype: str) -> None:
     for pins in (block(64, 16, 2), block(64, 8, 0)):
         assert compiled(scanned(64, 4096, dtype, True), pins).stack == 0
+
+
+# --- many values at once --------------------------------------------------------------------------
+
+
+@needs_compiler
+@pytest.mark.parametrize("least", [False, True])
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+def test_sums_beside_an_extreme_take_all_of_a_lane(dtype: str, least: bool) -> None:
+    most = "min(a0, b0)" if least else "max(a0, b0)"
+    apart = [f"sub({most}, {s})" if least else f"sub({s}, {most})" for s in ("a0", "b0")]
+    total = f"add(mul(a1, exp({apart[0]})), mul(exp({apart[1]}), b1))"
+    program = folded(f"({most}, {total}, {total.replace('1', '2')})", (2, 700), (dtype,) * 3, False)
+    schedules = ways(program, block(32, 8, 1), block(64, 4, 0), block(64, 1, 2))
+    texts = [BACKEND.lower(program, one, HARDWARE).text("cuda") for one in schedules]
+    assert ["all_1" in text for text in texts] == [True, True, False]
+    check(program, block(32, 8, 1), block(64, 4, 0), block(64, 1, 2))
+
+
+def test_pieces_of_columns_are_read_side_by_side() -> None:
+    """Threads beside each other have columns beside each other, whatever is cut."""
+    for name, extents in (
+        ("column_scan", {"m": 2048, "n": 512}), ("linear_recurrence", {"b": 2, "t": 512, "d": 96}),
+    ):  # fmt: skip
+        program = load_operator(name).build(**extents)
+        (phase,) = phases_of(program)
+        for kernel in plain_kernels(phase.program, Ways(pieces=8)):
+            assert kernel.points[-1][1] == extents.get("d", extents.get("n"))
+            step = PlainStep(kernel, HARDWARE)
+            assert step.beside or not step.folds

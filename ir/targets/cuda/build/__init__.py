@@ -1,1 +1,1 @@
-"""From a program to kernels: where it is cut, what the axes of each are, one schedule as numbers."""
+"""From a program to kernels: where it is cut, what the axes of each are, a schedule as numbers."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ir.plain.accesses import every, nested, read, written
+from ir.plain.accesses import arrays_in, every, nested, read, written
 from ir.plain.code import (
     THREAD,
     Accumulate,
@@ -23,6 +23,7 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.targets.cuda.build.plain_stream import names_in
 
 SHORT = 64  # iterations up to which a fold is not worth a group's meetings
 
@@ -55,6 +56,26 @@ def can_share(kernel: PlainKernel, fold: Accumulate) -> bool:
         or _assigns_outside(fold.body)
         or _assigns_outside(fold.keep)
         or any(isinstance(s, Spread) for s in every(inside))
+    )
+
+
+def in_groups(spread: Spread) -> bool:
+    """Whether a thread may compute what several iterations write before it writes any of it:
+    nothing but writes at their own places comes at the end, and nothing before them."""
+    body, own = tuple(spread.body), {name.name for name, _ in spread.variables}
+    writes = tuple(s for s in body if isinstance(s, Write))
+    before = body[: len(body) - len(writes)]
+    lets = {s.name.name for s in every(before) if isinstance(s, Let)}
+    plain = all(isinstance(s, Let | Assign | If) for s in every(before))
+    places = {name.name for write in writes for name in names_in(write.index)}
+    arrays = {array for write in writes for array in arrays_in((write.index,))}
+    return (
+        bool(writes)
+        and bool(own)
+        and body[len(before) :] == writes
+        and plain
+        and not (arrays or places & lets)
+        and not _assigns_outside(before)
     )
 
 

@@ -9,6 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
 from ir.plain.accesses import every
@@ -21,6 +25,7 @@ from ir.targets.cuda.build.plain_stream import Streams, streams_of
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.lower.plain_fold import scratch_bytes
 
+Numbers = NDArray[Any]
 _UNIT = 16  # bytes that arrays of a group begin at multiples of
 _GROUPS = 32  # blocks for each processor, over which a group's points are spread
 _FEW_GROUPS = 4  # the same where each has memory of its own in the workspace
@@ -94,6 +99,13 @@ class PlainStep:
         """Shared memory in which tiles of folds wait."""
         rings = (Ring(streams, run, ahead).bytes for streams in self.streams)
         return threads // WARP * max(rings, default=0)
+
+    def rings(self, threads: Numbers, run: Numbers, ahead: Numbers) -> NDArray[np.int64]:
+        """The same of many schedules."""
+        table = np.stack([threads, run, ahead], axis=1).astype(np.int64)
+        known, place = np.unique(table, axis=0, return_inverse=True)
+        taken = [self.ring_bytes(int(t), int(r), int(a)) for t, r, a in known]
+        return np.array(taken, dtype=np.int64)[place.reshape(-1)]
 
     def ahead(self, threads: int, run: int, wanted: int) -> int:
         """Up to `wanted` tiles ahead, as there is room for."""

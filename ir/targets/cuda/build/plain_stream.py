@@ -133,7 +133,7 @@ class _Finder:
 
     def _inlined(self, scalar: Scalar) -> Scalar:
         """A scalar of what is known outside the fold, and its variable."""
-        names = {n for n in _names(scalar) if n.name in self.own}
+        names = {n for n in names_in(scalar) if n.name in self.own}
         if not names:
             return scalar
         return replaced(scalar, {name: self._inlined(self.lets[name.name]) for name in names})
@@ -148,16 +148,17 @@ class _Finder:
         return min(divisor & -divisor, most) if divisor else most
 
 
-def _names(scalar: Scalar) -> Iterator[Name]:
+def names_in(scalar: Scalar) -> Iterator[Name]:
+    """The variables that a scalar reads."""
     if isinstance(scalar, Name):
         yield scalar
     elif isinstance(scalar, Call):
         for arg in scalar.args:
-            yield from _names(arg)
+            yield from names_in(arg)
     elif isinstance(scalar, Convert):
-        yield from _names(scalar.arg)
+        yield from names_in(scalar.arg)
     elif isinstance(scalar, Element):
-        yield from _names(scalar.index)
+        yield from names_in(scalar.index)
 
 
 def _terms(scalar: Scalar, factor: int, lets: Mapping[str, Scalar]) -> dict[Scalar | None, int]:

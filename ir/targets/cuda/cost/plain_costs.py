@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +23,12 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.pieces import Ways
+from ir.plain.scaled import scaled_of
 from ir.plain.strides import extent_of, statements_of, steps_of
 from ir.schedule import Value
 from ir.targets.cuda.build.plain_step import PlainStep, array_bytes
-from ir.targets.cuda.space.plain import RUN, TEAM, THREADS, PlainCudaKernel
+from ir.targets.cuda.build.plain_stream import Stream
+from ir.targets.cuda.space.plain import AHEAD, RUN, TEAM, THREADS, PlainCudaKernel
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 
 Array = NDArray[np.float64]
@@ -37,6 +39,11 @@ FILL_CLOCKS = 1500.0
 STEP_INSTRUCTIONS = 10.0  # of an iteration, each of a warp at a time
 STATEMENT_INSTRUCTIONS = 2.0
 STEP_CLOCKS = 40.0  # of an iteration that waits for the one before
+OWN_CLOCKS = 6.0  # the same where what it reads is under way before
+LOAD_CLOCKS = 680.0  # from asking memory to having
+OVERHEAD = 4.0  # instructions of an iteration beside its merge
+MANY = 3.0  # instructions for each state where many are merged at once
+LANE_TURNS = 5.0  # merges of a warp's lanes
 MEET_CLOCKS = 300.0  # of a chunk's shuffles and its meeting
 TEAM_CLOCKS = 2000.0  # of a meeting of several blocks
 AGAIN_CLOCKS = 600.0  # of an element that is read and written again
@@ -57,8 +64,8 @@ class PlainCosts:
         for step in self.kernel.steps(ways):
             said = self.kernel.settings(step, values)
             one = np.ones(1)
-            table = self._step(step, ways, one * said.threads, one * said.run,
-                               np.array([said.grouped]), one * said.team)  # fmt: skip
+            how = _How(one * said.threads, one * said.run, one * said.team, one * said.ahead)
+            table = self._step(step, ways, how, np.array([said.grouped]))
             total += float(table["clocks"][0])
         return total
 
@@ -66,49 +73,47 @@ class PlainCosts:
         """Features of the longest kernel, and under "clocks" and "traffic" estimates of the time
         that all of them take."""
         kernel, found = self.kernel, dict[str, Array]()
-        threads = np.asarray(columns[kernel.name(THREADS)], dtype=np.float64)
-        run = np.ones(columns.rows)
-        if kernel.name(RUN) in columns:
-            run = np.asarray(columns[kernel.name(RUN)], dtype=np.float64)
-        team = np.ones(columns.rows)
-        if kernel.name(TEAM) in columns:
-            team = np.asarray(columns[kernel.name(TEAM)], dtype=np.float64)
+        unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0}
+
+        def column(name: str) -> Array:
+            if kernel.name(name) not in columns:
+                return np.full(columns.rows, unsaid[name])
+            return np.asarray(columns[kernel.name(name)], dtype=np.float64)
+
+        how = _How(*map(column, (THREADS, RUN, TEAM, AHEAD)))
         for here, cut in kernel.cuts.rows(columns):
             part = columns.where(here)
-            for name, values in self._cut(cut, part, threads[here], run[here], team[here]).items():
+            for name, values in self._cut(cut, part, how.where(here)).items():
                 found.setdefault(name, np.zeros(columns.rows))[here] = values
         return found
 
-    def _cut(self, ways: Ways, columns: Columns, threads: Array, run: Array, team: Array) -> Table:
+    def _cut(self, ways: Ways, columns: Columns, how: _How) -> Table:
         """Of schedules that cut alike."""
-        whole, one = self.kernel.whole, np.ones(len(run))
-        teams = [team if step is whole else one for step in self.kernel.steps(ways)]
+        whole, alone = self.kernel.whole, replace(how, team=np.ones_like(how.team))
         tables = [
-            self._step(step, ways, threads, run, self.kernel.grouped(step, columns), many)
-            for step, many in zip(self.kernel.steps(ways), teams, strict=True)
-        ]
+            self._step(step, ways, how if step is whole else alone,
+                       self.kernel.grouped(step, columns))
+            for step in self.kernel.steps(ways)
+        ]  # fmt: skip
         longest = max(tables, key=lambda table: float(table["clocks"].sum()))
         sums = {
             name: np.sum([table[name] for table in tables], axis=0)
             for name in ("clocks", "traffic")
         }
-        return longest | {"parts": np.full(len(run), np.log2(ways.pieces))} | sums
+        return longest | {"parts": np.full(len(how.run), np.log2(ways.pieces))} | sums
 
-    def _step(
-        self, step: PlainStep, ways: Ways, threads: Array, run: Array,
-        grouped: NDArray[np.bool_], team: Array,
-    ) -> Table:  # fmt: skip
+    def _step(self, step: PlainStep, ways: Ways, how: _How, grouped: NDArray[np.bool_]) -> Table:
         sms = float(self.hardware["sms"])
-        blocks = np.where(grouped, step.points * team, np.ceil(step.points / threads))
+        threads = how.threads
+        blocks = np.where(grouped, step.points * how.team, np.ceil(step.points / threads))
         resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, _fitting(step))
+        resident = np.minimum(resident, self._rings(step, how, grouped))
         waves = blocks / resident / sms
-        serial = _Serial(step, threads * team, run, grouped, self._rare(step, ways), team)
+        serial = _Serial(step, how, grouped, self._rare(step, ways))
         busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
         moved = _share(step) * sum(map(spec_bytes, step.plain.tensors))
-        traffic = np.full(len(run), moved / MEMORY_BYTES_PER_CLOCK / sms)
-        here, most = _iterations(step), max(map(_iterations, self.kernel.steps(ways)))
-        made = step.points * statements_of(step.plain.body) * STATEMENT_INSTRUCTIONS
-        issued = max(self.program.flops * here / most, here * STEP_INSTRUCTIONS, made)
+        traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
+        issued = self._issued(step, ways, how, grouped)
         work = issued / LANES_PER_CLOCK / sms / busy
         steps = np.ceil(waves) * serial.clocks(step.plain.body)
         steps = np.maximum(steps, self._crowd(step))
@@ -116,10 +121,37 @@ class PlainCosts:
         trips = serial.trips(step.plain.body)
         return {
             "threads": np.log2(threads), "blocks": np.log2(blocks), "trips": np.log2(trips),
-            "resident": resident, "waves": np.log2(waves), "busy": busy, "reduced.own": run,
-            "team": np.log2(team),
+            "resident": resident, "waves": np.log2(waves), "busy": busy, "reduced.own": how.run,
+            "team": np.log2(how.team), "ahead": how.ahead, "issued": work / (traffic + 1.0),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
+
+    def _rings(self, step: PlainStep, how: _How, grouped: NDArray[np.bool_]) -> Array:
+        """Blocks for which a processor has room in shared memory."""
+        room = float(self.hardware["shared_bytes"])
+        taken = np.where(grouped, step.rings(how.threads, how.run, how.ahead), 0)
+        found = np.maximum(np.floor(room / np.maximum(taken, 1.0)), 1.0)
+        return np.asarray(found, dtype=np.float64)
+
+    def _issued(self, step: PlainStep, ways: Ways, how: _How, grouped: NDArray[np.bool_]) -> Array:
+        """Instructions of all threads: of a shared fold those of a lane's own merges, of its
+        warp's and of all warps', and of its loads."""
+        here, most = _iterations(step), max(map(_iterations, self.kernel.steps(ways)))
+        flops = self.program.flops * here / most
+        made = step.points * statements_of(step.plain.body) * STATEMENT_INSTRUCTIONS
+        usual = np.full(len(how.run), max(flops, here * STEP_INSTRUCTIONS, made))
+        if not step.folds:
+            return usual
+        merge, found = flops / here + 2.0, np.zeros(len(how.run))
+        for fold, streams in zip(step.folds, step.streams, strict=True):
+            own = merge * (2.0 if fold.keep else 1.0) + OVERHEAD
+            if not fold.keep and scaled_of(fold.merge) is not None:
+                own = min(own, MANY * len(fold.states) + OVERHEAD)
+            turns = how.threads / 32.0 + 5.0 if fold.keep else 1.0
+            beside = (LANE_TURNS * (merge + 3.0) + turns * merge) / how.run
+            loads = sum(_loads(one, how) for one in (*streams.reads, *streams.writes))
+            found = found + (own + beside + loads) * step.points * fold.extent
+        return np.where(grouped, found, usual)
 
     def _rare(self, step: PlainStep, ways: Ways) -> float:
         """How often one of a warp's threads owns the place of an element."""
@@ -164,6 +196,29 @@ def _share(step: PlainStep) -> float:
     return min((s.often for s in step.plain.body if isinstance(s, If)), default=1.0)
 
 
+@dataclass(frozen=True)
+class _How:
+    """Columns of what schedules say."""
+
+    threads: Array
+    run: Array
+    team: Array
+    ahead: Array
+
+    def where(self, here: NDArray[np.bool_]) -> _How:
+        return _How(self.threads[here], self.run[here], self.team[here], self.ahead[here])
+
+
+def _loads(stream: Stream, how: _How) -> Array:
+    """Instructions for one element of a stream: by words, and by way of shared memory. Words of
+    lanes that are farther apart than a word go one line each."""
+    if not stream.beside:
+        return np.full(len(how.run), 3.0)
+    word = np.minimum(how.run, stream.unit)
+    apart = np.where(how.ahead == 0, np.minimum(how.run / word, 8.0), 1.0)
+    return np.where(how.ahead > 0, 5.0, 3.0 * apart) / word
+
+
 def _iterations(step: PlainStep) -> float:
     """Of all points together."""
     return step.points * (1.0 + steps_of(step.plain.body))
@@ -172,12 +227,12 @@ def _iterations(step: PlainStep) -> float:
 class _Serial:
     """What one thread does one after the other; `rare`: how often a condition holds."""
 
-    def __init__(
-        self, step: PlainStep, threads: Array, run: Array, grouped: NDArray[np.bool_], rare: float,
-        team: Array,
-    ) -> None:  # fmt: skip
-        self.meeting = np.where(team > 1, TEAM_CLOCKS, MEET_CLOCKS)
-        self.chunk, self.run, self.grouped, self.rare = threads * run, run, grouped, rare
+    def __init__(self, step: PlainStep, how: _How, grouped: NDArray[np.bool_], rare: float) -> None:
+        self.meeting = np.where(how.team > 1, TEAM_CLOCKS, MEET_CLOCKS)
+        self.chunk, self.run = how.threads * how.team * how.run, how.run
+        self.grouped, self.rare = grouped, rare
+        self.waits = LOAD_CLOCKS / (how.ahead + 1.0)
+        self.alone = OWN_CLOCKS + LOAD_CLOCKS / 20.0 / how.run
         self.shared = {id(fold) for fold in step.folds}
         self.own = {array.name for array in step.plain.arrays if array.place == THREAD}
 
@@ -203,9 +258,15 @@ class _Serial:
                 found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
             elif isinstance(s, Loop | Between | Accumulate | Spread):
                 each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
-                meets = np.where(self.grouped, self.meeting + self.run, STEP_CLOCKS)
-                each = each + (STEP_CLOCKS if isinstance(s, Loop | Between) else meets)
+                each = each + (self._each(s) if isinstance(s, Accumulate | Spread) else STEP_CLOCKS)
                 found = found + self._trips(s) * each
             elif isinstance(s, Write) and s.array in arrays_in((s.value,)):
                 found = found + (STEP_CLOCKS if s.array in self.own else AGAIN_CLOCKS)
         return np.asarray(found, dtype=np.float64)
+
+    def _each(self, s: Accumulate | Spread) -> Array:
+        """One chunk of a group, or one iteration of a thread."""
+        if isinstance(s, Accumulate) and id(s) in self.shared:
+            meets = self.meeting if s.keep else self.meeting / 3.0
+            return np.where(self.grouped, meets + self.waits + 4.0 * self.run, self.alone)
+        return np.where(self.grouped, self.meeting + self.run, self.alone)

@@ -12,8 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ir.dtypes import is_float
 from ir.plain.accesses import read, written
-from ir.plain.code import Accumulate, Name
+from ir.plain.code import Accumulate, Call, Element, Name, Scalar
+from ir.plain.scalars import index
+from ir.plain.scaled import Scaled, scaled_of
 from ir.targets.cuda.build.plain_stream import streams_of
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.lower.plain_tiles import FoldTiles
@@ -43,6 +46,9 @@ class SharedFold:
         self.threads, self.run, self.warps = group.threads, group.run, group.threads // WARP
         streams = streams_of(text.kernel, fold)
         self.tiles = FoldTiles(text, fold, streams, group.run, group.ahead, group.ring)
+        alike = len({state.dtype for state in fold.states}) == 1
+        few = fold.keep or group.run == 1 or not is_float(fold.states[0].dtype)
+        self.scaled = scaled_of(fold.merge) if alike and not few else None
         room = (group.ahead + 3) * self.threads * self.run
         self.kind = "i32" if fold.extent + room < 2**31 else "i64"
         self.keeps = bool(fold.keep)
@@ -161,6 +167,9 @@ class SharedFold:
         """Fold a thread's own iterations."""
         w, step = self.w, self.tiles.number
         self.tiles.take(whole)
+        if whole and self.scaled is not None:
+            self._many(self.scaled)
+            return
         with w.unrolled(step, self.run):
             with self._iteration(step, whole):
                 self.text.run(self.tiles.body(), False)
@@ -174,6 +183,35 @@ class SharedFold:
                 held, totals = self._texts(self.prefix, f"[{step}]"), self._texts(self.total)
                 for place, total in zip(held, totals, strict=True):
                     w.line(f"{place} = {total};")
+
+    def _many(self, scaled: Scaled) -> None:
+        """All of a thread's iterations at once: the extreme first, then the sums beside it."""
+        w, step = self.w, self.tiles.number
+        arrays = [self.names.new("all") for _ in self.states]
+        for array, state in zip(arrays, self.states, strict=True):
+            self.text.scalars.dtypes[array] = state.dtype
+            w.line(f"{scalars.register_type(state.dtype)} {self.names[array]}[{self.run}];")
+        with w.unrolled(step, self.run), self._iteration(step, True):
+            self.text.run(self.tiles.body(), False)
+            for array, value in zip(arrays, self.tiles.values(), strict=True):
+                w.line(f"{self.names[array]}[{step}] = {self.names[value.name]};")
+        total, dtype = self.total[scaled.extreme], self.states[scaled.extreme].dtype
+        here = [Element(array, self.tiles.step, dtype) for array in arrays]
+        first = Element(arrays[scaled.extreme], index(0), dtype)
+        self.text.assign((total,), (first,))
+        most = Call(scaled.function, (total, here[scaled.extreme]), dtype)
+        with w.unrolled(step, self.run):
+            self.text.assign((total,), (most,))
+        apart: tuple[Scalar, ...] = (here[scaled.extreme], total)
+        apart = apart if scaled.function == "max" else apart[::-1]
+        factor = Call("exp", (Call("sub", apart, dtype),), dtype)
+        with w.unrolled(step, self.run):
+            known = Name(self.names.new("f"), dtype)
+            self.text.declare(known, self.text.scalars.text(factor), constant=True)
+            for number, (state, element) in enumerate(zip(self.total, here, strict=True)):
+                if number != scaled.extreme:
+                    more = Call("mul", (element, known), dtype)
+                    self.text.assign((state,), (Call("add", (state, more), dtype),))
 
     def _across_lanes(self) -> None:
         """Every thread gets its warp's total, and what is before it in the warp."""

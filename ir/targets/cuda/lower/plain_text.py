@@ -31,7 +31,7 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.scalars import merged
-from ir.targets.cuda.build.plain_shape import changing, folds_of
+from ir.targets.cuda.build.plain_shape import changing, folds_of, in_groups
 from ir.targets.cuda.build.plain_stream import replaced
 from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.lower.plain_fold import SharedFold
@@ -213,14 +213,41 @@ class PlainText:
             self.meet_if_late()
         step = self.names.fresh("at")
         threads = self.group.threads if together and self.group else 1
-        kind = "i32" if total + threads <= MOST_I32 else "i64"
+        run = self.group.run if together and self.group and in_groups(spread) else 1
+        kind = "i32" if total + threads * run <= MOST_I32 else "i64"
         start = "thread" if together else "0"
-        head = f"for ({kind} {step} = {start}; {step} < {total}; {step} += {threads})"
+        head = f"for ({kind} {step} = {start}; {step} < {total}; {step} += {threads * run})"
         with self.w.block(head):
-            self.coordinates(spread.variables, step)
-            self.run(spread.body, False)
+            if run > 1:
+                self._several(spread, step, kind, total)
+            else:
+                self.coordinates(spread.variables, step)
+                self.run(spread.body, False)
         if together:
             self.meet()
+
+    def _several(self, spread: Spread, first: str, kind: str, total: int) -> None:
+        """Several iterations of a thread: all that they read is under way before one writes."""
+        assert self.group
+        run, threads = self.group.run, self.group.threads
+        writes = [s for s in spread.body if isinstance(s, Write)]
+        held = [self.names.fresh("held") for _ in writes]
+        for name, write in zip(held, writes, strict=True):
+            self.w.line(f"{scalars.STORAGE[self.scalars.dtypes[write.array]]} {name}[{run}];")
+        some = total % (threads * run)
+        for before in (True, False):
+            with self.w.unrolled("turn", run):
+                at = self.names.fresh("at")
+                self.w.line(f"const {kind} {at} = {first} + turn * {threads};")
+                with self.w.block(f"if ({at} < {total})" if some else ""):
+                    self.coordinates(spread.variables, at)
+                    if before:
+                        self.run([s for s in spread.body if not isinstance(s, Write)], False)
+                    for name, write in zip(held, writes, strict=True):
+                        text = self.scalars.stored(write.array, write.value)
+                        place = f"{self.names[write.array]}[{self.scalars.text(write.index)}]"
+                        line = f"{name}[turn] = {text};" if before else f"{place} = {name}[turn];"
+                        self.w.line(line)
 
     def coordinates(self, variables: Sequence[tuple[Name, int]], number: str) -> None:
         """Declare the coordinates of a flattened point, the last one fastest."""

@@ -13,13 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import Columns, Decision
+from ir.plain.accesses import every
 from ir.plain.build import plain_kernels
-from ir.plain.code import PlainKernel
+from ir.plain.code import PlainKernel, Spread
 from ir.plain.pieces import WHOLE, Choices, Ways
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
+from ir.targets.cuda.build.plain_shape import in_groups
 from ir.targets.cuda.build.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.build.plain_stream import WIDEST
 from ir.targets.cuda.grid.overlap import starts_early
@@ -28,6 +30,7 @@ from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
 THREAD, BLOCK = "thread", "block"
+_THREADS = (32, 64, 128, 256, 512)
 _RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
 _BESIDE = ((128, 8, 0, THREAD), (64, 16, 0, THREAD), (256, 8, 0, THREAD), (128, 4, 0, THREAD))
 _CUTS = 6  # ways to cut among the seeds
@@ -80,13 +83,19 @@ class PlainCudaKernel:
         return self.chooses and any(stream.beside for stream in reads)
 
     @property
+    def groups(self) -> bool:
+        """Whether there are loops of which a thread may compute several iterations at a time."""
+        loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
+        return self.plain.cooperative and any(map(in_groups, loops))
+
+    @property
     def _runs(self) -> tuple[int, ...]:
         """Where prefixes are kept, so many states are in registers."""
         return _RUNS[:-1] if any(fold.keep for fold in self.folds) else _RUNS
 
     def decisions(self) -> list[Decision]:
         owner = next(iter(self.program.axes), "")
-        found = [Decision(self.name(THREADS), (32, 64, 128, 256, 512), "binding", owner,
+        found = [Decision(self.name(THREADS), _THREADS, "binding", owner,
                           "threads of a block", 128)]  # fmt: skip
         if self.chooses:
             why = "who goes along the axis: a thread for each point, or a block in chunks"
@@ -94,6 +103,10 @@ class PlainCudaKernel:
         if self.folds:
             why = "neighbours along the axis that a thread loads at a time"
             found.append(Decision(self.name(RUN), self._runs, "binding", owner, why))
+        elif self.groups:
+            why = "iterations of a shared loop that a thread computes before it writes one"
+            runs = _RUNS[:4]
+            found.append(Decision(self.name(RUN), runs, "binding", owner, why, 1, unsaid=1))
         if self.waits:
             why = "tiles along the axis that a warp of a block asks for ahead"
             found.append(Decision(self.name(AHEAD), _AHEAD, "pipeline", owner, why, 0, unsaid=0))
@@ -131,13 +144,14 @@ class PlainCudaKernel:
         """What waits belongs to a block, and has room."""
         fold, ahead, run, threads = map(self.name, (FOLD, AHEAD, RUN, THREADS))
         most = int(self.hardware["shared_bytes"])
+        starts = {count: self.whole.ring_start(count) for count in _THREADS}
 
         def bytes_of(count: int, neighbours: int, tiles: int) -> int:
             return self.whole.ring_start(count) + self.whole.ring_bytes(count, neighbours, tiles)
 
         def check(columns: Columns) -> Any:
-            keys = zip(columns[threads], columns[run], columns[ahead], strict=True)
-            taken = np.array([bytes_of(int(t), int(r), int(a)) for t, r, a in keys], dtype=np.int64)
+            rings = self.whole.rings(columns[threads], columns[run], columns[ahead])
+            taken = rings + columns.lookup(threads, starts)
             return (columns[ahead] == 0) | (columns.is_(fold, BLOCK) & (taken <= most))
 
         def explain(values: Mapping[str, Value]) -> str:
@@ -168,6 +182,8 @@ class PlainCudaKernel:
             plain: list[dict[str, Value]] = [
                 {self.name(THREADS): threads} for threads in (128, 256, 64, 512)
             ]
+            if self.groups:
+                plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
             return self._team_seeds() + plain
         blocks = [self._seed(*one) for one in self._block_seeds()]
         if not self.chooses:
@@ -198,7 +214,8 @@ class PlainCudaKernel:
         found: list[dict[str, Value]] = []
         for threads in (256, 512, 128) if len(self.whole.teams) > 1 else ():
             team = max(team for team in self.whole.teams if team * threads <= most)
-            found.append({self.name(THREADS): threads, self.name(TEAM): team})
+            more = {self.name(RUN): 1} if self.groups else {}
+            found.append({self.name(THREADS): threads, self.name(TEAM): team, **more})
         return found
 
     def _seed(self, threads: int, run: int, ahead: int, way: str = BLOCK) -> dict[str, Value]:
