@@ -10,6 +10,7 @@ $facts
 
 `$function` calls an operator of torch (`torch.ops.$op`), which torch.compile takes as it is:
 shapes and dtypes are those below, tensors are contiguous and on $device, results are new tensors.
+Where nothing of torch looks on (no gradient, mode, transform or profiler) it calls the kernel itself.
 Needs torch$needs.
 """
 
@@ -24,9 +25,10 @@ import torch
 
 DEVICE = "$device"
 
-# One row a kernel: its operator, the folder of its files, what they and the function of the library
-# are called, the tensors in (name, shape, dtype), those out, and the order in which the function
-# takes them, outputs behind inputs. The first one is $name itself.
+# One row an operator: its name, the folder of its files, what they and the function of the library
+# are called, the tensors in (name, shape, dtype), those out, the order in which the function takes
+# them, outputs behind inputs, and its kernels: the extents that choose one, the shapes in, those
+# out. None is an extent that the kernels differ in. The first row is $name itself.
 KERNELS = $kernels
 
 PARAMETERS = $parameters  # what operators call their inputs
@@ -36,13 +38,20 @@ PARAMETERS = $parameters  # what operators call their inputs
 DERIVATIVES = $derivatives
 
 _NAMESPACE = "tilewright"
+_TOLD = 8  # kernels, of those that there are, when none fits
 _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 
 def _wrong(row, tensors):
-    """What an operator says of arguments that its kernel does not take."""
+    """What an operator says of arguments that its kernels do not take."""
+    known = {shapes for _, shapes, _ in row[7]}
+    if len(known) > 1 and tuple([tuple(tensor.shape) for tensor in tensors]) not in known:
+        found = ", ".join(f"{t[0]} {tuple(x.shape)}" for t, x in zip(row[4], tensors))
+        there = "; ".join(", ".join(map(str, shapes)) for _, shapes, _ in row[7][:_TOLD])
+        more = f" and {len(known) - _TOLD} more" if len(known) > _TOLD else ""
+        raise ValueError(f"{row[2]}: no kernel for {found}; there are kernels for {there}{more}")
     for (name, shape, dtype), tensor in zip(row[4], tensors):
-        if tuple(tensor.shape) != shape:
+        if tuple(tensor.shape) != shape and None not in shape:
             found = tuple(tensor.shape)
             raise ValueError(f"{row[2]}: {name} has shape {found}; it must be {shape}")
         if tensor.dtype != dtype:
@@ -59,27 +68,36 @@ def _wrong(row, tensors):
 def _on_cpu(row):
     """A kernel of a shared library, on the memory of tensors."""
     function = _function(row)
-    wanted = [(shape, dtype, dtype.itemsize) for _, shape, dtype in row[4]]
-    made = [(shape, dtype) for _, shape, dtype in row[5]]
-    order, empty = row[6], torch.empty
+    dtypes, empty = [dtype for _, _, dtype in row[5]], torch.empty
+    wanted = [(dtype, dtype.itemsize - 1) for _, _, dtype in row[4]]
+    if len(row[5]) == 1:
+        made = {shapes: (extents, results[0]) for extents, shapes, results in row[7]}
+    else:
+        made = {shapes: (extents, results) for extents, shapes, results in row[7]}
+    order, dtype = row[6], dtypes[0]
     straight = order == tuple(range(len(order)))
 
     def run(*tensors):
+        found = made.get(tuple([tensor.shape for tensor in tensors]))
+        if found is None:
+            _wrong(row, tensors)
         pointers = []
-        for tensor, (shape, dtype, size) in zip(tensors, wanted):
+        for tensor, (kind, rest) in zip(tensors, wanted):
             pointer = tensor.data_ptr()
-            if (
-                tensor.shape != shape
-                or tensor.dtype is not dtype
-                or not tensor.is_contiguous()
-                or pointer % size
-            ):
+            if tensor.dtype is not kind or pointer & rest or not tensor.is_contiguous():
                 _wrong(row, tensors)
             pointers.append(pointer)
-        results = [empty(shape, dtype=dtype) for shape, dtype in made]
-        pointers += [result.data_ptr() for result in results]
-        function(*(pointers if straight else [pointers[number] for number in order]))
-        return results[0] if len(results) == 1 else tuple(results)
+        if len(dtypes) == 1:
+            results = empty(found[1], dtype=dtype, device="cpu")
+            pointers.append(results.data_ptr())
+        else:
+            pairs = zip(found[1], dtypes)
+            results = tuple([empty(shape, dtype=kind, device="cpu") for shape, kind in pairs])
+            pointers += [result.data_ptr() for result in results]
+        if not straight:
+            pointers = [pointers[number] for number in order]
+        function(*found[0], *pointers)
+        return results
 
     return run
 
@@ -90,36 +108,96 @@ def _function(row):
         raise ImportError(f"{path} is missing: it belongs to the package")
     function = getattr(ctypes.CDLL(str(path)), row[3])
     function.restype = None
-    function.argtypes = [ctypes.c_void_p] * len(row[6])
+    extents = [ctypes.c_int64] * len(row[7][0][0])
+    function.argtypes = extents + [ctypes.c_void_p] * len(row[6])
     return function
 
 
 def _on_gpu(row):
-    """A kernel of an exported module, which checks what it is given and works on torch's stream."""
+    """Kernels of an exported module, which checks what it is given and works on torch's stream."""
 
-    @functools.cache
-    def module():
+    def run(*tensors):
+        return run.module(*tensors)
+
+    def load(*tensors):
         path = Path(__file__).parent / row[1] / f"{row[2]}.py"
         spec = importlib.util.spec_from_file_location(f"{__name__}.{row[1]}", path)
         found = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(found)
-        return found
+        run.module = found.run
+        return found.run(*tensors)
 
-    return lambda *tensors: module().run(*tensors)
+    run.module = load
+    return run
 
 
 def _fake(row):
-    """Shapes and dtypes of results, without any memory; refuses what the kernel would."""
+    """Shapes and dtypes of results, without any memory; refuses what the kernels would.
+
+    Extents that are not known yet may be any: whether there is a kernel shows in a call.
+    """
+    made = {shapes: results for _, shapes, results in row[7]}
+    sources = _sources(row)
 
     def run(*tensors):
-        for tensor, (_, shape, dtype) in zip(tensors, row[4]):
-            if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-                _wrong(row, tensors)
+        shapes = tuple([tuple(tensor.shape) for tensor in tensors])
+        known = all(isinstance(extent, int) for shape in shapes for extent in shape)
+        ranks = [len(shape) for shape in shapes] == [len(shape) for _, shape, _ in row[4]]
+        if any(tensor.dtype != dtype for tensor, (_, _, dtype) in zip(tensors, row[4])):
+            _wrong(row, tensors)
+        if known or not ranks or sources is None:
+            shapes = tuple([tuple(map(int, shape)) for shape in shapes])
+            results = made.get(shapes)
+        else:
+            results = _symbolic(row, sources, shapes)
+        if results is None:
+            _wrong(row, tensors)
         device = tensors[0].device
-        results = [torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in row[5]]
+        results = [
+            torch.empty(shape, dtype=dtype, device=device)
+            for shape, (_, _, dtype) in zip(results, row[5])
+        ]
         return results[0] if len(results) == 1 else tuple(results)
 
     return run
+
+
+def _sources(row):
+    """For each extent of results the place of the same one in the inputs, or a number.
+
+    None where that does not say it, as no extent of an input is the same with all kernels. The
+    second part are extents of inputs that are the same.
+    """
+    places, same = {}, []
+    for tensor, (_, shape, _) in enumerate(row[4]):
+        for place in range(len(shape)):
+            column = tuple([shapes[tensor][place] for _, shapes, _ in row[7]])
+            if len(set(column)) > 1:
+                first = places.setdefault(column, (tensor, place))
+                same.append((first, (tensor, place)))
+    found = []
+    for tensor, (_, shape, _) in enumerate(row[5]):
+        columns = [
+            tuple([results[tensor][place] for _, _, results in row[7]])
+            for place in range(len(shape))
+        ]
+        if any(len(set(column)) > 1 and column not in places for column in columns):
+            return None
+        found.append([places.get(column, column[0]) for column in columns])
+    return found, [pair for pair in same if pair[0] != pair[1]]
+
+
+def _symbolic(row, sources, shapes):
+    """The shapes of results, of whose inputs some extents are any; None for what cannot be."""
+    for (_, wanted, _), shape in zip(row[4], shapes):
+        if any(extent is not None and extent != own for extent, own in zip(wanted, shape)):
+            return None
+    results, same = sources
+    if any(shapes[a][b] != shapes[c][d] for (a, b), (c, d) in same):
+        return None
+    return [
+        [s if isinstance(s, int) else shapes[s[0]][s[1]] for s in result] for result in results
+    ]
 
 
 def _schema(row, name):
@@ -135,13 +213,19 @@ def _tags():
     return (torch.Tag.pt2_compliant_tag, *found[:1])
 
 
+@functools.cache
+def _run_of(row):
+    """The kernels of an operator as a function of tensors."""
+    return (_on_gpu if DEVICE == "cuda" else _on_cpu)(row)
+
+
 def _op(row, kind=""):
     """One operator of torch; the same kernel of another package is the same operator."""
     name = row[0] + kind
     there = getattr(torch.ops, _NAMESPACE)
     if not hasattr(there, name):
         _library.define(_schema(row, name), tags=_tags())
-        _library.impl(name, (_on_gpu if DEVICE == "cuda" else _on_cpu)(row), DEVICE.upper())
+        _library.impl(name, _run_of(row), DEVICE.upper())
         torch.library.register_fake(f"{_NAMESPACE}::{name}", _fake(row), lib=_library)
         if row is KERNELS[0] and not kind:
             torch.library.register_autograd(
@@ -161,6 +245,7 @@ def _keep(ctx, inputs, output):
     known = dict(zip((*_names(row, 4), *_names(row, 5)), (*inputs, *outputs)))
     read = {name for _, takes, _ in DERIVATIVES for name in takes}
     ctx.names = [name for name in known if name in read]
+    ctx.shapes = [tuple(tensor.shape) for tensor in outputs]
     ctx.save_for_backward(*[known[name] for name in ctx.names])
 
 
@@ -169,7 +254,7 @@ def _differentiate(ctx, *gradients):
     row = KERNELS[0]
     known = dict(zip(ctx.names, ctx.saved_tensors))
     device = known[ctx.names[0]].device if known else None
-    for (name, shape, dtype), gradient in zip(row[5], gradients):
+    for (name, _, dtype), shape, gradient in zip(row[5], ctx.shapes, gradients):
         if gradient is None:
             gradient = torch.zeros(shape, dtype=dtype, device=device or DEVICE)
         known["d" + name] = gradient.contiguous()
@@ -192,10 +277,52 @@ def _differentiate(ctx, *gradients):
 _ops = [_op(row) for row in KERNELS]
 _differentiable = _ops[0]
 _plain = _op(KERNELS[0], "_plain")  # which torch calls in half the time
+_direct = _run_of(KERNELS[0])  # and this is Python's own call
+
+
+def _watchers():
+    """What tells whether something of torch looks on; None where this torch does not tell."""
+    c, kinds = torch._C, (torch.Tensor, torch.nn.Parameter)
+    try:
+        found = (
+            c._len_torch_dispatch_stack, c._len_torch_function_stack,
+            c._functorch.maybe_current_level, c._get_tracing_state, c._autograd._profiler_enabled,
+        )  # fmt: skip
+        told = [function() for function in found]
+        forward = torch.autograd.forward_ad
+        return (*found, forward, kinds) if told[2] is None and forward._current_level < 0 else None
+    except (AttributeError, TypeError):
+        return None
+
+
+_WATCHERS = _watchers()
+
+
+def _is_eager(*tensors):
+    """Whether these are plain tensors on the device, in a call that torch need not know of."""
+    if _WATCHERS is None:
+        return False
+    modes, functions, level, tracing, profiler, forward, kinds = _WATCHERS
+    if modes() or functions() or profiler() or level() is not None or tracing() is not None:
+        return False
+    if forward._current_level >= 0:
+        return False
+    for tensor in tensors:
+        if type(tensor) not in kinds or not tensor.is_$device:
+            return False
+    return True
+
+
+def _refuse_tangents(*tensors):
+    """An operator that has no derivative in forward mode drops them."""
+    forward = torch.autograd.forward_ad
+    if getattr(forward, "_current_level", -1) >= 0:
+        if any(forward.unpack_dual(tensor).tangent is not None for tensor in tensors):
+            raise NotImplementedError("$name: there is no derivative in forward mode")
 
 
 def $function($arguments):
-    """$signature
+    """$signature$chosen
 
 $words
 
@@ -203,5 +330,10 @@ $words
     """
     if torch.is_grad_enabled() and ($needing):
         return _differentiable($arguments)
+    if torch.compiler.is_compiling():
+        return _plain($arguments)
+    if _is_eager($arguments):
+        return _direct($arguments)
+    _refuse_tangents($arguments)
     return _plain($arguments)
 '''
