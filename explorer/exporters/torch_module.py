@@ -65,41 +65,33 @@ def _wrong(row, tensors):
     raise ValueError(f"{row[2]}: the kernel takes other tensors")
 
 
-def _on_cpu(row):
-    """A kernel of a shared library, on the memory of tensors."""
-    function = _function(row)
-    dtypes, empty = [dtype for _, _, dtype in row[5]], torch.empty
-    wanted = [(dtype, dtype.itemsize - 1) for _, _, dtype in row[4]]
-    if len(row[5]) == 1:
-        made = {shapes: (extents, results[0]) for extents, shapes, results in row[7]}
-    else:
-        made = {shapes: (extents, results) for extents, shapes, results in row[7]}
-    order, dtype = row[6], dtypes[0]
-    straight = order == tuple(range(len(order)))
+def _strides(shape):
+    """Of a contiguous tensor."""
+    found, stride = [], 1
+    for extent in reversed(shape):
+        found.append(stride)
+        stride *= max(1, extent)
+    return tuple(reversed(found))
 
-    def run(*tensors):
-        found = made.get(tuple([tensor.shape for tensor in tensors]))
-        if found is None:
-            _wrong(row, tensors)
-        pointers = []
-        for tensor, (kind, rest) in zip(tensors, wanted):
-            pointer = tensor.data_ptr()
-            if tensor.dtype is not kind or pointer & rest or not tensor.is_contiguous():
-                _wrong(row, tensors)
-            pointers.append(pointer)
-        if len(dtypes) == 1:
-            results = empty(found[1], dtype=dtype, device="cpu")
-            pointers.append(results.data_ptr())
-        else:
-            pairs = zip(found[1], dtypes)
-            results = tuple([empty(shape, dtype=kind, device="cpu") for shape, kind in pairs])
-            pointers += [result.data_ptr() for result in results]
-        if not straight:
-            pointers = [pointers[number] for number in order]
-        function(*found[0], *pointers)
-        return results
 
-    return run
+def _made(row):
+    """By the shapes in: the extents that choose a kernel, and shape and strides of each result."""
+    return {
+        shapes: (extents, *[(shape, _strides(shape)) for shape in results])
+        for extents, shapes, results in row[7]
+    }
+
+
+def _empty_on_cpu():
+    """What compiled functions of torch make tensors by; else what everyone does."""
+    try:
+        torch._C._dynamo.guards._empty_strided_cpu((1,), (1,), torch.float32)
+    except (AttributeError, TypeError):
+        return lambda shape, strides, dtype: torch.empty(shape, dtype=dtype, device="cpu")
+    return torch._C._dynamo.guards._empty_strided_cpu
+
+
+_empty = _empty_on_cpu()
 
 
 def _function(row):
@@ -213,19 +205,13 @@ def _tags():
     return (torch.Tag.pt2_compliant_tag, *found[:1])
 
 
-@functools.cache
-def _run_of(row):
-    """The kernels of an operator as a function of tensors."""
-    return (_on_gpu if DEVICE == "cuda" else _on_cpu)(row)
-
-
 def _op(row, kind=""):
     """One operator of torch; the same kernel of another package is the same operator."""
     name = row[0] + kind
     there = getattr(torch.ops, _NAMESPACE)
     if not hasattr(there, name):
         _library.define(_schema(row, name), tags=_tags())
-        _library.impl(name, _run_of(row), DEVICE.upper())
+        _library.impl(name, _runs[KERNELS.index(row)], DEVICE.upper())
         torch.library.register_fake(f"{_NAMESPACE}::{name}", _fake(row), lib=_library)
         if row is KERNELS[0] and not kind:
             torch.library.register_autograd(
@@ -274,43 +260,40 @@ def _differentiate(ctx, *gradients):
     return tuple(found.get("d" + name) for name in _names(row, 4))
 
 
+$runs
+
+
+$loaded
 _ops = [_op(row) for row in KERNELS]
 _differentiable = _ops[0]
 _plain = _op(KERNELS[0], "_plain")  # which torch calls in half the time
-_direct = _run_of(KERNELS[0])  # and this is Python's own call
+_direct = _runs[0]  # and this is Python's own call
 
 
-def _watchers():
-    """What tells whether something of torch looks on; None where this torch does not tell."""
-    c, kinds = torch._C, (torch.Tensor, torch.nn.Parameter)
+_KINDS = (torch.Tensor, torch.nn.Parameter)
+_is_compiling = torch.compiler.is_compiling
+
+
+def _watched():
+    """A function that tells whether something of torch looks on: modes, transforms, profilers."""
     try:
-        found = (
-            c._len_torch_dispatch_stack, c._len_torch_function_stack,
-            c._functorch.maybe_current_level, c._get_tracing_state, c._autograd._profiler_enabled,
+        modes, functions = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+        level, tracing = torch._C._functorch.maybe_current_level, torch._C._get_tracing_state
+        profiling, forward = torch._C._autograd._profiler_enabled, torch.autograd.forward_ad
+        modes(), functions(), level(), tracing(), profiling(), forward._current_level
+    except (AttributeError, TypeError):  # another torch: its operators do
+        return lambda: True
+
+    def watched():
+        return (
+            modes() or functions() or profiling() or level() is not None or tracing() is not None
+            or forward._current_level >= 0
         )  # fmt: skip
-        told = [function() for function in found]
-        forward = torch.autograd.forward_ad
-        return (*found, forward, kinds) if told[2] is None and forward._current_level < 0 else None
-    except (AttributeError, TypeError):
-        return None
+
+    return watched
 
 
-_WATCHERS = _watchers()
-
-
-def _is_eager(*tensors):
-    """Whether these are plain tensors on the device, in a call that torch need not know of."""
-    if _WATCHERS is None:
-        return False
-    modes, functions, level, tracing, profiler, forward, kinds = _WATCHERS
-    if modes() or functions() or profiler() or level() is not None or tracing() is not None:
-        return False
-    if forward._current_level >= 0:
-        return False
-    for tensor in tensors:
-        if type(tensor) not in kinds or not tensor.is_$device:
-            return False
-    return True
+_is_watched = _watched()
 
 
 def _refuse_tangents(*tensors):
@@ -330,10 +313,29 @@ $words
     """
     if torch.is_grad_enabled() and ($needing):
         return _differentiable($arguments)
-    if torch.compiler.is_compiling():
+    if _is_compiling():
         return _plain($arguments)
-    if _is_eager($arguments):
+    if ($plain) and not _is_watched():
         return _direct($arguments)
     _refuse_tangents($arguments)
     return _plain($arguments)
 '''
+
+# The kernels of a shared library, on the memory of tensors.
+RUN_ON_CPU = """\
+_made_$number = _made(KERNELS[$number])
+_function_$number = _function(KERNELS[$number])
+
+
+def _run_$number($names):
+    found = _made_$number.get(($shapes,))
+    if (
+        found is None
+        or $differing
+    ):
+        _wrong(KERNELS[$number], ($names,))
+$results
+    _function_$number($extents$pointers)
+    return $returned"""
+
+RUN_ON_GPU = "_run_$number = _on_gpu(KERNELS[$number])"

@@ -21,7 +21,7 @@ from explorer.exporters.base import (
     parameter_names,
 )
 from explorer.exporters.library_table import surrounded
-from explorer.exporters.torch_module import MODULE
+from explorer.exporters.torch_module import MODULE, RUN_ON_CPU, RUN_ON_GPU
 from ir.dtypes import numpy_dtype
 from ir.kernel import Argument, Kernel, KernelTable
 from ir.ops.base import TensorSpec
@@ -33,10 +33,12 @@ _OTHER = {  # torch's words, where numpy's are others
 }  # fmt: skip
 Dims = tuple[tuple[int, ...], ...]
 
-_TAKEN = ("self", "out", "torch", "_differentiable", "_direct", "_is_eager", "_plain")
+_TAKEN = ("self", "out", "torch", "_differentiable", "_direct", "_plain", "found")  # by what the package itself says of a call
+_TAKEN += tuple(f"{word}_{number}" for word in ("at", "result") for number in range(16))
 _PLACES = (
     "name", "function", "op", "facts", "device", "needs", "kernels", "derivatives", "parameters",
     "arguments", "needing", "signature", "words", "gradients", "chosen",
+    "runs", "loaded", "plain",
 )  # fmt: skip
 
 
@@ -171,8 +173,40 @@ def package_text(
             f"    {a.name}: {_words(a, forward.table.dims(place))}"
             for place, a in enumerate(operands)
         ),
+        runs="\n\n\n".join(map(_run, range(len(parts)), parts, names)),
+        loaded=f"_runs = [{', '.join(f'_run_{number}' for number in range(len(parts)))}]",
+        plain=" and ".join(f"type({name}) in _KINDS and {name}.is_{device}" for name in names[0]),
         chosen=" There is a kernel for each of the shapes below." if forward.several else "",
         gradients=f" Derivatives: {', '.join(given)}." if given else "",
+    )
+
+
+def _run(number: int, part: Part, names: Sequence[str]) -> str:
+    """The function behind an operator: each of its checks spelled out, as it runs at every call."""
+    if not part.library:
+        return Template(RUN_ON_GPU).substitute(number=number)
+    inputs, outputs = part.named("input"), part.named("output")
+    at = {a.name: f"at_{place}" for place, a in enumerate(inputs)}
+    at |= {a.name: f"result_{place}.data_ptr()" for place, a in enumerate(outputs)}
+    differing = [
+        f"{name}.dtype is not torch.{torch_word(a.dtype)} or not {name}.is_contiguous() "
+        f"or (at_{place} := {name}.data_ptr()) % {numpy_dtype(a.dtype).itemsize}"
+        for place, (a, name) in enumerate(zip(inputs, names, strict=True))
+    ]
+    results = [
+        f"    result_{place} = _empty(*found[{place + 1}], torch.{torch_word(a.dtype)})"
+        for place, a in enumerate(outputs)
+    ]
+    order = [a.name for a in part.kernel.arguments if a.role != "workspace"]
+    return Template(RUN_ON_CPU).substitute(
+        number=number,
+        names=", ".join(names),
+        shapes=", ".join(f"{name}.shape" for name in names),
+        differing="\n        or ".join(differing),
+        results="\n".join(results),
+        extents="*found[0], " if part.table.varying else "",
+        pointers=", ".join(at[name] for name in order),
+        returned=", ".join(f"result_{place}" for place in range(len(outputs))),
     )
 
 
