@@ -33,7 +33,15 @@ _OTHER = {  # torch's words, where numpy's are others
 }  # fmt: skip
 Dims = tuple[tuple[int, ...], ...]
 
-_TAKEN = ("self", "out", "torch", "_differentiable", "_direct", "_plain", "found")  # by what the package itself says of a call
+_TAKEN = (
+    "self",
+    "out",
+    "torch",
+    "_differentiable",
+    "_direct",
+    "_plain",
+    "found",
+)  # by what the package itself says of a call
 _TAKEN += tuple(f"{word}_{number}" for word in ("at", "result") for number in range(16))
 _PLACES = (
     "name", "function", "op", "facts", "device", "needs", "kernels", "derivatives", "parameters",
@@ -230,7 +238,9 @@ def _variants(part: Part) -> str:
         one = replace(part, kernel=kernel)
         shapes = [tuple(tuple(a.shape) for a in one.named(role)) for role in ("input", "output")]
         rows.append(repr((extents, *shapes)))
-    return f"({rows[0]},)" if len(rows) == 1 else "(\n        " + ",\n        ".join(rows) + ",\n    )"
+    return (
+        f"({rows[0]},)" if len(rows) == 1 else "(\n        " + ",\n        ".join(rows) + ",\n    )"
+    )
 
 
 def _tensor(argument: Argument, dims: Dims) -> str:

@@ -244,9 +244,7 @@ def test_whoever_looks_on_sees_the_operator(linears: Any, torch: Any) -> None:
 
 
 def test_kernels_of_a_gpu_are_one_module(torch: Any) -> None:
-    additions = KernelTable(
-        "added", ("n",), tuple(((n,), cuda_kernels.added(n)) for n in (8, 16))
-    )
+    additions = KernelTable("added", ("n",), tuple(((n,), cuda_kernels.added(n)) for n in (8, 16)))
     text = package_text(Part(additions.first, "forward", "", additions), [], {})
     assert 'DEVICE = "cuda"' in text
     assert "((8,), ((8,), (8,)), ((8,),))," in text
