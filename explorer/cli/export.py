@@ -60,8 +60,8 @@ def export(
     Source, header, machine code, a manifest, a Python module and, where a linker is found, a
     shared library. Kernels of one operator may be used together: their symbols hold a hash, unless
     --name gives one. With a list of values, m=64,128,512, one library, or cubin, has the kernel of
-    each, and its function chooses by the shapes of its arrays. With --torch the folder becomes a Python
-    package, whose function is an operator of torch for torch.compile and autograd.
+    each, and its function chooses by the shapes of its arrays. With --torch the folder becomes a
+    Python package, whose function is an operator of torch for torch.compile and autograd.
     """
     from explorer.job import export_best
     from explorer.shapes.exporting import export_family

@@ -118,7 +118,7 @@ def read_plan(kernel: Kernel) -> Plan:
 
 def source_text(kernel: Kernel, plan: Plan, facts: Mapping[str, object]) -> str:
     """The source under a header that tells what it is, how to build and how to launch it."""
-    lines = fact_lines(kernel.name, facts) + [""] + kernel_lines(kernel, plan)
+    lines = [*fact_lines(kernel.name, facts), "", *kernel_lines(kernel, plan)]
     lines += ["", *build_lines(kernel.name, plan)]
     return f"{comment(lines)}{kernel.text('cuda')}"
 
@@ -150,9 +150,8 @@ def kernel_lines(kernel: Kernel, plan: Plan) -> list[str]:
 
 def build_lines(name: str, plan: Plan) -> list[str]:
     build = build_commands(name, plan)
-    return ["Machine code, by nvcc:", f"  {build['nvcc']}"] + [
-        "or by NVRTC with the options:", f"  {build['nvrtc']}"
-    ]  # fmt: skip
+    lines = ["Machine code, by nvcc:", f"  {build['nvcc']}"]
+    return [*lines, "or by NVRTC with the options:", f"  {build['nvrtc']}"]
 
 
 def _words(argument: Argument) -> str:

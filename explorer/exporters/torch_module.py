@@ -10,7 +10,7 @@ $facts
 
 `$function` calls an operator of torch (`torch.ops.$op`), which torch.compile takes as it is:
 shapes and dtypes are those below, tensors are contiguous and on $device, results are new tensors.
-Where nothing of torch looks on (no gradient, mode, transform or profiler) it calls the kernel itself.
+Where nothing of torch looks on (gradient, mode, transform, profiler) it calls the kernel itself.
 Needs torch$needs.
 """
 

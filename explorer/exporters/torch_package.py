@@ -33,16 +33,10 @@ _OTHER = {  # torch's words, where numpy's are others
 }  # fmt: skip
 Dims = tuple[tuple[int, ...], ...]
 
-_TAKEN = (
-    "self",
-    "out",
-    "torch",
-    "_differentiable",
-    "_direct",
-    "_plain",
-    "found",
-)  # by what the package itself says of a call
-_TAKEN += tuple(f"{word}_{number}" for word in ("at", "result") for number in range(16))
+_TAKEN = (  # as the package itself calls something in a call
+    "self", "out", "torch", "_differentiable", "_direct", "_plain", "found",
+    *(f"{word}_{number}" for word in ("at", "result") for number in range(16)),
+)  # fmt: skip
 _PLACES = (
     "name", "function", "op", "facts", "device", "needs", "kernels", "derivatives", "parameters",
     "arguments", "needing", "signature", "words", "gradients", "chosen",

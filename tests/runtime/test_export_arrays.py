@@ -240,7 +240,8 @@ class Tensor:
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = types.SimpleNamespace(
-        Tensor=Tensor, strided="strided", float32="float32", bfloat16="bfloat16", int16="int16", uint8="uint8",
+        Tensor=Tensor, strided="strided", float32="float32", bfloat16="bfloat16", int16="int16",
+        uint8="uint8",
         from_numpy=lambda array: Tensor(array, array.dtype.name),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "torch", made)

@@ -168,7 +168,7 @@ def test_kernels_that_arrays_do_not_tell_apart_are_refused(
     apart = cuda_kernels.table({8: cuda_kernels.added(8), 16: other})
     with pytest.raises(ExportError, match="the kernel for n=16 is compiled otherwise than that"):
         export_table(apart, facts(apart), tmp_path / "out")
-    with pytest.raises(ExportError, match="'cupy' cannot|'cupy' would hide"):
+    with pytest.raises(ExportError, match="'cupy' would hide"):
         export_table(twice, facts(twice), tmp_path / "out", name="cupy")
     assert not list(tmp_path.glob("out/*"))
 

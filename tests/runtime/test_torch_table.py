@@ -1,4 +1,4 @@
-"""Packages for torch with kernels of several extents: what is written; with torch, what is chosen."""
+"""Packages for torch with kernels of several extents: what is written, what torch makes of it."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_shapes_without_a_kernel_are_one_line(linears: Any, torch: Any) -> None:
     for a in (torch.randn(17, 40), torch.randn(17, 40, requires_grad=True)):
         with pytest.raises(ValueError, match=said):
             linears.matmul(a, b)
-    with pytest.raises(TypeError, match="B is of torch.float64; it must be torch.float32"):
+    with pytest.raises(TypeError, match=r"B is of torch\.float64; it must be torch\.float32"):
         linears.matmul(torch.randn(16, 40), b.double())
     with pytest.raises(ValueError, match=r"A has strides \(1, 16\)"):
         linears.matmul(torch.randn(40, 16).t(), b)

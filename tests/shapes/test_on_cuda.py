@@ -1,4 +1,4 @@
-"""Ranges on the CUDA target: on a scripted card everything but the numbers; a card if there is one."""
+"""Ranges on the CUDA target: on a scripted card, and on a card where there is one."""
 
 from __future__ import annotations
 
