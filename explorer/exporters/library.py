@@ -300,7 +300,9 @@ def used_names(several: bool = False) -> frozenset[str]:
     loading = LOADING_TABLE if several else LOADING
     places["loading"] = Template(loading).substitute(places, count=1)
     if several:
-        places["table"] = Template(TABLE).substitute(kernels="()", varying="()", extents="m")
+        places["table"] = Template(TABLE).substitute(
+            kernels="()", varying="()", extents="m", shapes=""
+        )
     return names_in(Template(MODULE).substitute(places))
 
 

@@ -305,13 +305,10 @@ _TABLE = {
 }
 
 
-_INPUTS = [place for place, row in enumerate(ARGUMENTS) if not row[5]]
-
-
 def _chosen(values):
     \"""What there is for arrays of these shapes.\"""
     try:
-        found = _TABLE.get(tuple([values[place].shape for place in _INPUTS]))
+        found = _TABLE.get(($shapes))
     except (AttributeError, TypeError):  # something that is to be read as an array
         found = None
     return found or _looked_up(values)

@@ -123,9 +123,15 @@ def python_text(table: KernelTable, around: Standalone, facts: Mapping[str, obje
         table=Template(TABLE).substitute(
             kernels=f"(\n{''.join(rows)})",
             varying=repr(table.varying),
+            shapes="".join(f"values[{place}].shape, " for place in _inputs(table)).rstrip(" "),
             extents=", ".join(table.varying),
         ),
     )
+
+
+def _inputs(table: KernelTable) -> list[int]:
+    """Their places among the operands."""
+    return [n for n, a in enumerate(table.operands(table.first)) if a.role == "input"]
 
 
 def _own(table: KernelTable, function: str) -> dict[str, str]:
