@@ -15,7 +15,7 @@ from typing import Any
 from explorer.errors import ExportError
 from explorer.exporter import export_table
 from explorer.exporters.base import refuse_alike
-from explorer.exporters.torch_package import Derivative, Part, package_text, refuse_untaken
+from explorer.exporters.torch_package import Derivative, Part, package_files, refuse_untaken
 from explorer.recall import best_winner
 from explorer.settings import cache_dir
 from explorer.shapes.exporting import found_table, refuse_many
@@ -141,8 +141,9 @@ def _written(
             for chosen in (first, *rest):
                 chosen.write(room)
             parts = list(zip([chosen.part for chosen in rest], derivatives, strict=True))
-            text = package_text(first.part, parts, _facts(names, members))
-            (room / "__init__.py").write_text(text)
+            files = package_files(first.part, parts, _facts(names, members))
+            for file, text in files.items():
+                (room / file).write_text(text)
             return _moved(room, folder)
     except OSError as error:
         raise ExportError(f"{folder}: {error.strerror or error}") from None
@@ -236,7 +237,7 @@ def _refuse_twice(derivatives: Sequence[Derivative]) -> None:
 def _moved(room: Path, folder: Path) -> tuple[Path, ...]:
     """Put the files in their places; the one that says what there is comes last."""
     found = sorted(path for path in room.rglob("*") if path.is_file())
-    found.sort(key=lambda path: path.parent == room)
+    found.sort(key=lambda path: (path.parent == room, path.name == "__init__.py"))
     moved = []
     for path in found:
         place = folder / path.relative_to(room)

@@ -16,6 +16,7 @@ import importlib
 import json
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -79,16 +80,29 @@ def contestants(target: str, folder: Path, torch: Any) -> tuple[Calls, Callable[
     alone, several, torch_alone, torch_several = map(importlib.import_module, names)
     if target == "cuda":
         return _on_cuda(torch, alone, several, torch_alone, torch_several)
-    return _on_cpu(torch, alone, several, torch_alone, torch_several)
+    calls = _on_cpu(torch, alone, several, torch_alone, torch_several)
+    return calls | _built(torch, folder, store), lambda: None
 
 
-def _on_cpu(
-    torch: Any, alone: Any, several: Any, torch_alone: Any, torch_several: Any
-) -> tuple[Calls, Callable[[], object]]:
+def _built(torch: Any, folder: Path, store: Path) -> Calls:
+    """The operators in C++, of other kernels: torch has each operator once."""
+    several = ARGUMENTS["cpu"] | {"m": HEIGHTS[:2], "store": store}
+    explorer.export_torch("matmul", folder / "tw_torch_built", **several)
+    subprocess.run([sys.executable, folder / "tw_torch_built/build.py"], check=True)
+    importlib.invalidate_caches()
+    package = importlib.import_module("tw_torch_built")
+    a, b = torch.randn(HEIGHTS[0], 16), torch.randn(16, 16)
+    return {
+        "operator in C++": lambda: package.matmul(a, b),
+        "operator in C++ through torch": lambda: package._plain(a, b),
+    }
+
+
+def _on_cpu(torch: Any, alone: Any, several: Any, torch_alone: Any, torch_several: Any) -> Calls:
     a, b = torch.randn(HEIGHTS[0], 16), torch.randn(16, 16)
     x, y = a.numpy(), b.numpy()
     assert torch.allclose(torch_several.matmul(a, b), a @ b, atol=1e-3)
-    calls: Calls = {
+    return {
         "torch.mm": lambda: torch.mm(a, b),
         "numpy, x @ y": lambda: x @ y,
         "module on arrays": lambda: alone.tw_alone(x, y),
@@ -98,7 +112,6 @@ def _on_cpu(
         "operator of several": lambda: torch_several.matmul(a, b),
         "operator through torch": lambda: torch_alone._plain(a, b),
     }
-    return calls, lambda: None
 
 
 def _on_cuda(

@@ -11,7 +11,7 @@ $facts
 `$function` calls an operator of torch (`torch.ops.$op`), which torch.compile takes as it is:
 shapes and dtypes are those below, tensors are contiguous and on $device, results are new tensors.
 Where nothing of torch looks on (gradient, mode, transform, profiler) it calls the kernel itself.
-Needs torch$needs.
+Needs torch$needs.$native
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 def _wrong(row, tensors):
     """What an operator says of arguments that its kernels do not take."""
-    known = {shapes for _, shapes, _ in row[7]}
-    if len(known) > 1 and tuple([tuple(tensor.shape) for tensor in tensors]) not in known:
+    known = [shapes for _, shapes, _ in row[7]]
+    if len(known) > 1 and [tuple(tensor.shape) for tensor in tensors] not in map(list, known):
         found = ", ".join(f"{t[0]} {tuple(x.shape)}" for t, x in zip(row[4], tensors))
         there = "; ".join(", ".join(map(str, shapes)) for _, shapes, _ in row[7][:_TOLD])
         more = f" and {len(known) - _TOLD} more" if len(known) > _TOLD else ""
@@ -205,6 +205,26 @@ def _tags():
     return (torch.Tag.pt2_compliant_tag, *found[:1])
 
 
+def _load_built():
+    """Whether the operators are those in C++ that build.py has made."""
+    path = Path(__file__).parent / "libops.so"
+    if not path.exists():
+        return False
+    there = getattr(torch.ops, _NAMESPACE)
+    if not hasattr(there, KERNELS[0][0]):  # else a copy of the package has them
+        torch.ops.load_library(str(path))
+    return hasattr(there, KERNELS[0][0])
+
+
+def _has_fake(name):
+    """Whether another copy of the package has told torch of an operator's results."""
+    try:
+        known = torch._library.simple_registry.singleton.find(f"{_NAMESPACE}::{name}")
+        return known.fake_impl.kernel is not None
+    except AttributeError:
+        return False
+
+
 def _op(row, kind=""):
     """One operator of torch; the same kernel of another package is the same operator."""
     name = row[0] + kind
@@ -212,6 +232,7 @@ def _op(row, kind=""):
     if not hasattr(there, name):
         _library.define(_schema(row, name), tags=_tags())
         _library.impl(name, _runs[KERNELS.index(row)], DEVICE.upper())
+    if not _has_fake(name):
         torch.library.register_fake(f"{_NAMESPACE}::{name}", _fake(row), lib=_library)
         if row is KERNELS[0] and not kind:
             torch.library.register_autograd(
@@ -264,6 +285,7 @@ $runs
 
 
 $loaded
+_BUILT = _load_built()
 _ops = [_op(row) for row in KERNELS]
 _differentiable = _ops[0]
 _plain = _op(KERNELS[0], "_plain")  # which torch calls in half the time
@@ -271,7 +293,7 @@ _direct = _runs[0]  # and this is Python's own call
 
 
 _KINDS = (torch.Tensor, torch.nn.Parameter)
-_is_compiling = torch.compiler.is_compiling
+_is_compiling, _forward = torch.compiler.is_compiling, torch.autograd.forward_ad
 
 
 def _watched():
@@ -279,7 +301,7 @@ def _watched():
     try:
         modes, functions = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
         level, tracing = torch._C._functorch.maybe_current_level, torch._C._get_tracing_state
-        profiling, forward = torch._C._autograd._profiler_enabled, torch.autograd.forward_ad
+        profiling, forward = torch._C._autograd._profiler_enabled, _forward
         modes(), functions(), level(), tracing(), profiling(), forward._current_level
     except (AttributeError, TypeError):  # another torch: its operators do
         return lambda: True
@@ -298,9 +320,8 @@ _is_watched = _watched()
 
 def _refuse_tangents(*tensors):
     """An operator that has no derivative in forward mode drops them."""
-    forward = torch.autograd.forward_ad
-    if getattr(forward, "_current_level", -1) >= 0:
-        if any(forward.unpack_dual(tensor).tangent is not None for tensor in tensors):
+    if getattr(_forward, "_current_level", -1) >= 0:
+        if any(_forward.unpack_dual(tensor).tangent is not None for tensor in tensors):
             raise NotImplementedError("$name: there is no derivative in forward mode")
 
 
@@ -313,7 +334,7 @@ $words
     """
     if torch.is_grad_enabled() and ($needing):
         return _differentiable($arguments)
-    if _is_compiling():
+    if _is_compiling() or (_BUILT and _forward._current_level < 0):
         return _plain($arguments)
     if ($plain) and not _is_watched():
         return _direct($arguments)

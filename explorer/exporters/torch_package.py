@@ -22,6 +22,7 @@ from explorer.exporters.base import (
 )
 from explorer.exporters.library_table import surrounded
 from explorer.exporters.torch_module import MODULE, RUN_ON_CPU, RUN_ON_GPU
+from explorer.exporters.torch_native import BUILD, operators_text
 from ir.dtypes import numpy_dtype
 from ir.kernel import Argument, Kernel, KernelTable
 from ir.ops.base import TensorSpec
@@ -40,7 +41,7 @@ _TAKEN = (  # as the package itself calls something in a call
 _PLACES = (
     "name", "function", "op", "facts", "device", "needs", "kernels", "derivatives", "parameters",
     "arguments", "needing", "signature", "words", "gradients", "chosen",
-    "runs", "loaded", "plain",
+    "runs", "loaded", "plain", "native",
 )  # fmt: skip
 
 
@@ -141,6 +142,38 @@ def _used_names() -> frozenset[str]:
     return names_in(Template(MODULE).substitute(places))
 
 
+def package_files(
+    forward: Part,
+    backward: Sequence[tuple[Part, Derivative]],
+    facts: Mapping[str, object],
+) -> dict[str, str]:
+    """What lies beside the kernels' folders: the package's module and, where it loads libraries,
+    its operators in C++ and who builds them."""
+    files = {"__init__.py": package_text(forward, backward, facts)}
+    parts = [forward, *(part for part, _ in backward)]
+    if forward.library:
+        entries = [part.entry for part in parts]
+        tables = [part.table for part in parts]
+        files["ops.cpp"] = operators_text(
+            forward.kernel.name, _ops(parts), tables, entries, _parameters(parts)
+        )
+        files["build.py"] = BUILD
+    return files
+
+
+def _ops(parts: Sequence[Part]) -> list[str]:
+    """What the operators are called; those of other kernels are called otherwise."""
+    together = hashlib.sha256("".join(part.key for part in parts).encode()).hexdigest()
+    ops = [f"{part.kernel.name}_{together[:12]}" for part in parts]
+    return [op if not number else f"{op}_{number}" for number, op in enumerate(ops)]
+
+
+def _parameters(parts: Sequence[Part]) -> list[list[str]]:
+    """What operators call their inputs."""
+    return [list(parameter_names([a.name for a in p.named("input")], _TAKEN).values())
+            for p in parts]  # fmt: skip
+
+
 def package_text(
     forward: Part,
     backward: Sequence[tuple[Part, Derivative]],
@@ -148,11 +181,7 @@ def package_text(
 ) -> str:
     """The `__init__.py`."""
     parts, kernel = [forward, *(part for part, _ in backward)], forward.kernel
-    together = hashlib.sha256("".join(part.key for part in parts).encode()).hexdigest()
-    ops = [f"{part.kernel.name}_{together[:12]}" for part in parts]
-    ops = [op if not number else f"{op}_{number}" for number, op in enumerate(ops)]
-    names = [list(parameter_names([a.name for a in p.named("input")], _TAKEN).values())
-             for p in parts]  # fmt: skip
+    ops, names = _ops(parts), _parameters(parts)
     rows = ",\n".join(f"    {_row(op, part)}" for op, part in zip(ops, parts, strict=True))
     told = [(number + 1, d.takes, d.gives) for number, (_, d) in enumerate(backward)]
     device = TORCH_DEVICES.get(kernel.target, "cpu")
@@ -165,6 +194,7 @@ def package_text(
         facts=described(facts),
         device=device,
         needs=" and CuPy" if device == "cuda" else "",
+        native=" `python build.py` builds the operators in C++." if forward.library else "",
         kernels=f"(\n{rows},\n)",
         derivatives=repr(tuple(told)),
         parameters=repr(dict(zip(ops, map(tuple, names), strict=True))),

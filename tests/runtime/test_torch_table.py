@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,8 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for workload in (linear, *(one.workload(linear) for one in GRADIENTS)):
             note(path, workload)
     given: dict[str, Any] = {"m": list(HEIGHTS), **GIVEN}
-    explorer.export_torch("matmul", folder / "linears", store=path, backward=GRADIENTS, **given)
+    given |= {"store": path, "backward": GRADIENTS}
+    explorer.export_torch("matmul", folder / "three_linears", **given)
     shapes = Family.of("softmax", {"m": [2, 3, 5], "n": [8, 33]})
     for point in shapes.points():
         note(path, shapes.workload(point))
@@ -48,9 +50,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_package_has_a_library_for_each_operator(packages: Path) -> None:
     for folder in ("forward", "dA", "dB"):
-        names = {path.name for path in (packages / "linears" / folder).iterdir()}
+        names = {path.name for path in (packages / "three_linears" / folder).iterdir()}
         assert names >= {"libmatmul.so", "matmul.py", "matmul.json", "matmul.c"}
-    text = (packages / "linears/__init__.py").read_text()
+    text = (packages / "three_linears/__init__.py").read_text()
     assert "((16,), ((16, 40), (40, 12)), ((16, 12),))," in text
     assert "((16,), ((40, 16), (16, 12)), ((40, 12),))," in text or "((16, 40), (16, 12))" in text
     assert "A: input, float32, 16|24|96 x 40" in text
@@ -96,7 +98,7 @@ def torch() -> Any:
 @pytest.fixture
 def linears(packages: Path, torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(packages))
-    return importlib.import_module("linears")
+    return importlib.import_module("three_linears")
 
 
 @pytest.fixture
@@ -123,12 +125,12 @@ def test_kernels_are_chosen_by_shapes(linears: Any, soft: Any, torch: Any) -> No
 
 def test_shapes_without_a_kernel_are_one_line(linears: Any, torch: Any) -> None:
     b = torch.randn(40, 12)
-    said = (
+    message = (
         r"^matmul: no kernel for A \(17, 40\), B \(40, 12\); there are kernels for "
         r"\(16, 40\), \(40, 12\); \(24, 40\), \(40, 12\); \(96, 40\), \(40, 12\)$"
     )
     for a in (torch.randn(17, 40), torch.randn(17, 40, requires_grad=True)):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             linears.matmul(a, b)
     with pytest.raises(TypeError, match=r"B is of torch\.float64; it must be torch\.float32"):
         linears.matmul(torch.randn(16, 40), b.double())
@@ -173,6 +175,8 @@ def test_one_graph_serves_all_extents(linears: Any, torch: Any, backend: str) ->
     assert len(graphs) == 1
     with pytest.raises(Exception, match=r"no kernel for A \(17, 40\)"):
         compiled(torch.randn(17, 40), b)
+    with pytest.raises(Exception, match=r"no kernel for A"):
+        compiled(torch.randn(16, 41), torch.randn(41, 12))
 
 
 def test_programs_are_exported_with_an_extent_that_varies(linears: Any, torch: Any) -> None:
@@ -192,7 +196,7 @@ def test_programs_are_exported_with_an_extent_that_varies(linears: Any, torch: A
 AHEAD = """
 import sys, torch
 sys.path.insert(0, sys.argv[1])
-import linears
+import three_linears as linears
 class Layer(torch.nn.Module):
     def forward(self, a, b):
         return linears.matmul(a, b).relu()
@@ -211,9 +215,7 @@ print("good")
 @pytest.mark.long
 def test_programs_are_compiled_ahead_of_time(packages: Path, torch: Any, tmp_path: Path) -> None:
     """A package of AOTInductor, loaded in a process of Python that has imported ours."""
-    words = [sys.executable, "-c", AHEAD, str(packages), str(tmp_path / "layer.pt2")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.stdout.endswith("good\n"), done.stderr[-2000:]
+    assert said(AHEAD, packages, tmp_path / "layer.pt2").endswith("good\n")
 
 
 def test_whoever_looks_on_sees_the_operator(linears: Any, torch: Any) -> None:
@@ -241,6 +243,93 @@ def test_whoever_looks_on_sees_the_operator(linears: Any, torch: Any) -> None:
     torch.testing.assert_close(found, many @ b, rtol=1e-4, atol=1e-4)
     with pytest.raises(NotImplementedError, match="matmul: there is no derivative in forward mode"):
         torch.func.jvp(lambda x: linears.matmul(x, b), (a,), (a,))
+
+
+BUILT = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import built
+assert built._BUILT
+b = torch.randn(40, 12, requires_grad=True)
+for m in (16, 24, 96):
+    a = torch.randn(m, 40, requires_grad=True)
+    torch.testing.assert_close(built.matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(built.matmul(a.detach(), b.detach()), a @ b, rtol=1e-4, atol=1e-4)
+    found = torch.autograd.grad(built.matmul(a, b).sin().sum(), (a, b))
+    wanted = torch.autograd.grad((a @ b).sin().sum(), (a, b))
+    for one, other in zip(found, wanted):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    torch.library.opcheck(built._ops[0], (a, b))
+    torch.library.opcheck(built._plain, (a.detach(), b.detach()))
+compiled = torch.compile(built.matmul, fullgraph=True, dynamic=True, backend="aot_eager")
+for m in (16, 24, 96):
+    a = torch.randn(m, 40)
+    torch.testing.assert_close(compiled(a, b.detach()), a @ b, rtol=1e-4, atol=1e-4)
+for a, kind, said in (
+    (torch.randn(17, 40), ValueError, "matmul: no kernel for A [17, 40], B [40, 12]"),
+    (torch.randn(16, 40).double(), TypeError, "matmul: A is of Double; it must be of Float"),
+    (torch.randn(40, 16).t(), ValueError, "matmul: A has strides [1, 16]; pass it .contiguous()"),
+    (torch.randn(16), ValueError, "matmul: A has shape [16]; it must have 2 dimensions"),
+):
+    try:
+        built.matmul(a, b.detach())
+    except kind as error:
+        assert said in str(error), error
+    else:
+        raise AssertionError(said)
+print("good")
+"""
+
+WITHOUT = """
+import sys, torch
+torch.ops.load_library(sys.argv[1])
+run = torch._inductor.aoti_load_package(sys.argv[2])
+b = torch.randn(40, 12)
+for rows in (16, 24, 96):
+    a = torch.randn(rows, 40)
+    torch.testing.assert_close(run(a, b), (a @ b).relu(), rtol=1e-4, atol=1e-4)
+print("good")
+"""
+
+needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler here")
+
+
+@pytest.fixture(scope="module")
+def built(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package whose operators are in C++."""
+    pytest.importorskip("torch", reason="torch is not installed; no part of it is needed")
+    folder = tmp_path_factory.mktemp("native")
+    shutil.copytree(packages / "three_linears", folder / "built")
+    subprocess.run([sys.executable, folder / "built/build.py"], check=True)
+    return folder
+
+
+def said(*words: object) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", *map(str, words)], capture_output=True, text=True, check=False
+    )
+    return done.stdout or done.stderr[-2000:]
+
+
+@needs_compiler
+def test_operators_in_c_plus_plus_are_the_same(built: Path) -> None:
+    assert said(BUILT, built) == "good\n"
+
+
+@needs_compiler
+@pytest.mark.long
+def test_a_program_compiled_ahead_of_time_needs_no_python_of_the_package(
+    packages: Path, built: Path, tmp_path: Path
+) -> None:
+    assert said(AHEAD, packages, tmp_path / "layer.pt2").endswith("good\n")
+    assert said(WITHOUT, built / "built/libops.so", tmp_path / "layer.pt2") == "good\n"
+
+
+def test_the_file_in_c_plus_plus_has_the_table(packages: Path) -> None:
+    text = (packages / "three_linears/ops.cpp").read_text()
+    assert "    {16, 40, 40, 12, 16, 16, 12},\n    {24, 40, 40, 12, 24, 24, 12},\n" in text
+    assert text.count("library.def(") == text.count("library.impl(") == 4
+    assert "(Tensor A, Tensor B) -> Tensor" in text
 
 
 def test_kernels_of_a_gpu_are_one_module(torch: Any) -> None:
