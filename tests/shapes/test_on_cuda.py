@@ -21,10 +21,15 @@ from explorer.shapes.fitted import fitted
 from explorer.shapes.plan import split
 from explorer.shapes.result import FamilyResult
 from explorer.shapes.table import Settled, Table
+from ir.inputs import random_inputs
 from ir.schedule import Schedule
 from ir.targets.cuda.rows.hardware import known_hardware
+from tests.emulator.emulate import compiler
 from tests.job.device import ScriptedDevice
+from tests.judging import bounds_of
 from tests.runtime.test_export_cuda import HAS_GPU
+from tests.targets.cuda_cases import HARDWARE, built, drawn
+from tests.targets.test_cuda_emulated import problems
 
 PRODUCT: dict[str, Any] = {"n": 512, "k": 256, "dtype": "bf16", "tb": True, "target": "cuda"}
 WORDS = ("n=512", "k=256", "dtype=bf16", "tb=true", "--target", "cuda")
@@ -73,6 +78,23 @@ def test_schedules_of_both_ends_are_carried_to_all_others(found: FamilyResult) -
                 schedule = fitted(there, space.schedule(row))
                 assert schedule is not None
                 assert there.space().refusal(schedule) is None
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("there", [1, 9, 65, 130])
+def test_carried_kernels_mean_their_program(there: int) -> None:
+    """Those of 256 rows on fewer, emulated."""
+    given = {"n": 72, "k": 40, "dtype": "bf16", "tb": True}
+    program = built("matmul", {"m": there, **given})
+    inputs = random_inputs(program, np.random.default_rng(there))
+    wanted = bounds_of(program, inputs)
+    workload = replace(explorer.load("matmul", m=there, target="cuda", **given), machine=HARDWARE)
+    far = built("matmul", {"m": 256, **given})
+    for turn, schedule in enumerate(drawn(far, there, 2, 2)):
+        own = fitted(workload, schedule)
+        assert own is not None
+        kernel = workload.kernel(own)
+        assert not problems(program, kernel, inputs, wanted, 5 * turn), own.to_json()
 
 
 def test_the_next_nearest_schedule_is_taken_where_one_fits_nowhere(
