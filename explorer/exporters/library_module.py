@@ -56,7 +56,7 @@ $table
 def _run(values):
     """Check, call, and return the outputs: as they were given, or new ones for None."""
     torch = sys.modules.get("torch")
-    arguments, rooms, extents = $chosen
+$chosen
     arrays, results, given = [], [], []
     for value, row in zip(values, arguments):
         if not row[5]:
@@ -305,16 +305,8 @@ _TABLE = {
 }
 
 
-def _chosen(values):
-    \"""What there is for arrays of these shapes.\"""
-    try:
-        found = _TABLE.get(($shapes))
-    except (AttributeError, TypeError):  # something that is to be read as an array
-        found = None
-    return found or _looked_up(values)
-
-
 def _looked_up(values):
+    \"""What there is for values that are still to be read as arrays; raises ValueError.\"""
     shapes = tuple([_shape(value) for value, row in zip(values, ARGUMENTS) if not row[5]])
     found = _TABLE.get(shapes)
     if found is None:
@@ -339,6 +331,14 @@ def workspace($extents):
     \"""Bytes of scratch memory that the kernel for these extents takes; None if there is none.\"""
     found = _workspace($extents)
     return None if found < 0 else found"""
+
+# How its function comes by the row for its arrays, which nearly all have shapes.
+CHOOSING = """\
+    try:
+        found = _TABLE.get(($shapes))
+    except (AttributeError, TypeError):
+        found = None
+    arguments, rooms, extents = found or _looked_up(values)"""
 
 LOADING_TABLE = """def _load():
     path = Path(__file__).with_name("lib$name.so")

@@ -84,7 +84,7 @@ def test_schedules_of_both_ends_are_carried_to_all_others(found: FamilyResult) -
 @pytest.mark.parametrize("there", [1, 9, 65, 130])
 def test_carried_kernels_mean_their_program(there: int) -> None:
     """Those of 256 rows on fewer, emulated."""
-    given = {"n": 72, "k": 40, "dtype": "bf16", "tb": True}
+    given: dict[str, Any] = {"n": 72, "k": 40, "dtype": "bf16", "tb": True}
     program = built("matmul", {"m": there, **given})
     inputs = random_inputs(program, np.random.default_rng(there))
     wanted = bounds_of(program, inputs)
@@ -167,7 +167,9 @@ def test_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import rows_plain  # type: ignore[import-not-found]
     import rows_torch  # type: ignore[import-not-found]
 
-    compiled = torch.compile(lambda a: rows_torch.matmul(a, b).relu(), dynamic=True)
+    compiled = torch.compile(
+        lambda a: rows_torch.matmul(a, b).relu(), dynamic=True, backend="aot_eager"
+    )
     for m in heights:
         winner = ranged.winner(m=m)
         assert winner.workload.space().refusal(winner.schedule) is None
