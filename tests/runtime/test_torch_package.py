@@ -292,7 +292,8 @@ def test_the_page_is_right(torch: Any, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "records.db"))
     namespace: dict[str, Any] = {"__name__": "page"}
-    monkeypatch.delitem(sys.modules, "linear", raising=False)
+    for package in ("linear", "linears"):
+        monkeypatch.delitem(sys.modules, package, raising=False)
     before = list(sys.path)
     try:
         for language in ("python", "py"):
