@@ -449,10 +449,19 @@ def export_torch(
     """Export the best recorded kernel as a package whose function is an operator of torch.
 
     `backward` are the operators that compute its gradients, of whose kernels the best recorded go
-    along. The package needs torch and no Tilewright; returns its files. Raises NothingValid where
-    nothing is recorded of one of them, ExportError where their tensors do not fit together.
+    along. An argument with several values makes one operator with the kernel of each, as in
+    `export`. The package needs torch and no Tilewright; returns its files. Raises NothingValid
+    where nothing is recorded of one of them, ExportError where their tensors do not fit together.
     """
-    from explorer.torch_export import export_package
+    from explorer.shapes.extents import parted
+    from explorer.torch_export import export_package, export_package_family
 
+    if parted(arguments)[1]:
+        from explorer.shapes.family import Family
+
+        family = Family.of(operator, arguments, target, threads, memory)
+        return export_package_family(
+            family, Path(folder), backward=backward, store=store, name=name
+        )
     workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
     return export_package(workload, Path(folder), backward=backward, store=store, name=name)

@@ -59,23 +59,29 @@ def export(
 
     Source, header, machine code, a manifest, a Python module and, where a linker is found, a
     shared library. Kernels of one operator may be used together: their symbols hold a hash, unless
-    --name gives one. With a list of values, m=64,128,512, one library has the kernel of each, and
-    its function chooses by the shapes of its arrays. With --torch the folder becomes a Python
-    package, whose function is an operator of torch for torch.compile and autograd.
+    --name gives one. With a list of values, m=64,128,512, one library, or cubin, has the kernel of
+    each, and its function chooses by the shapes of its arrays. With --torch the folder becomes a
+    Python package, whose function is an operator of torch for torch.compile and autograd.
     """
     from explorer.job import export_best
     from explorer.shapes.exporting import export_family
-    from explorer.torch_export import Backward, export_package
+    from explorer.torch_export import Backward, export_package, export_package_family
 
     if backward and not torch:
         raise UsageError("--backward is for operators of torch: give --torch too")
     refuse_unwritable_folder("--out", out)
     several = family_of(operator, words, target, threads, memory)
     if several is not None:
-        if torch or schedule:
-            option = "--torch" if torch else "--schedule"
-            raise UsageError(f"{option} is for one kernel: give one value of each argument")
-        for path in export_family(several, out, store=records, name=name):
+        if schedule:
+            raise UsageError("--schedule is for one kernel: give one value of each argument")
+        if torch:
+            backwards = [Backward.parse(text) for text in backward or ()]
+            written = export_package_family(
+                several, out, backward=backwards, store=records, name=name
+            )
+        else:
+            written = export_family(several, out, store=records, name=name)
+        for path in written:
             print(f"wrote {path}")
         return
     workload = workload_of(operator, words, target, threads, records, "export", memory)

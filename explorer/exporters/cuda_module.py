@@ -21,33 +21,32 @@ from pathlib import Path
 
 NAME, ARCH = "$name", "$arch"
 
-# One row an array: name, shape, dtype, and that dtype in numpy's and in torch's words.
-# bf16 is "bfloat16" of ml_dtypes or, as bit patterns, uint16 to numpy and CuPy.
-INPUTS = $inputs
-OUTPUTS = $outputs
+$tables
 
-# Bytes of scratch memory, allocated once for each device and stream, and (offset, bytes) of what is
-# zero in it before the first run, and again after each.
-WORKSPACE = $workspace
-CLEAN = $clean
 
-# The kernels of one run, in order: name, grid, cluster, threads of a block, bytes of dynamic shared
-# memory, (offset, bytes) of the workspace to clear before it, whether it may start while what is
-# before it in the stream still runs (it waits before it reads), and parameters. A parameter is the
-# number of an array (inputs, outputs, workspace), a byte offset into it and, if it is passed as a
-# tensor map, that map: element type, extents (innermost first), strides in bytes of all axes but
-# the first, box, swizzle, L2 promotion. Types and modes are numbered as in cuda.h.
-KERNELS = $kernels
+class _Variant:
+    """The kernel for arrays of some shapes: see above for what its parts are."""
 
-_PLANS_KEPT = 512
+    def __init__(self, number, extents, inputs, outputs, workspace, clean, kernels):
+        self.number, self.extents = number, extents
+        self.inputs, self.outputs = inputs, outputs
+        self.workspace, self.clean, self.kernels = workspace, clean, kernels
+        self.shapes = tuple([row[1] for row in inputs])
+
+
+$variants
+
+_PLANS_KEPT = 1024
 _ALIGNMENT = 16
 _MAX_DYNAMIC_SHARED, _NON_PORTABLE_CLUSTER = 8, 14  # function attributes, as in cuda.h
 
 _AS_IT_IS = contextlib.nullcontext()
 _lock = threading.Lock()
 _loaded = {}  # device -> its code
-_plans = {}  # (device, stream, addresses) -> packed launches
-_workspaces = {}  # (device, stream) -> memory and its address
+_places = {}  # context, (shape, dtype) of each input -> where such a call goes, once it was checked
+_plans = {}  # (number of a variant, device, stream, addresses) -> packed launches
+_context = int  # what is current, once code is loaded
+_workspaces = {}  # (device, stream, number of a variant or None) -> memory and its address
 
 
 def run($parameters):
@@ -64,56 +63,109 @@ def run($parameters):
     they share its workspace.
     """
     return _run(($values), out, stream)
-
+$query
 
 def _run(inputs, out, stream):
+    """As it was before for such arrays, else with all checks."""
+    try:
+        place = _places.get((_context(), *[(x.shape, x.dtype) for x in inputs]))
+    except (AttributeError, TypeError):  # no array, or none that can be looked up
+        place = None
+    if place is not None:
+        addresses = place.kind.addresses(inputs)
+        if addresses is not None:
+            if out is None and stream is None:
+                return place.run(addresses)
+            return place.run_into(addresses, out, stream)
+    return _run_checked(inputs, out, stream)
+
+
+def _run_checked(inputs, out, stream):
     cupy, torch = _cupy(), sys.modules.get("torch")
-    arrays = [_checked(value, row, cupy, torch) for value, row in zip(inputs, INPUTS)]
-    results = [
-        None if value is None else _checked(value, row, cupy, torch)
-        for value, row in zip(_given(out), OUTPUTS)
-    ]
-    present = [array for array in (*arrays, *results) if array is not None]
-    device = present[0][2] if present else cupy.cuda.runtime.getDevice()
-    for array in present:
-        if array[2] != device:
-            raise ValueError(f"{NAME}: arrays are on devices {device} and {array[2]}; use one")
-    code = _loaded.get(device)
-    if code is not None and cupy.cuda.driver.ctxGetCurrent() == code.context:
-        return _queue(cupy, torch, code, device, arrays, results, out, stream)
+    inputs = [_array(value, row[0], cupy, torch) for value, row in zip(inputs, INPUTS)]
+    variant = _chosen(inputs)
+    arrays = [_checked(value, row, torch) for value, row in zip(inputs, variant.inputs)]
+    given = [_array(value, "out", cupy, torch) for value in _given(out) if value is not None]
+    device = _device(cupy, [array[2] for array in arrays] or [_number_of(x) for x in given])
+    is_torch = torch is not None and isinstance((inputs or given or [None])[0], torch.Tensor)
     before = cupy.cuda.runtime.getDevice()
     cupy.cuda.runtime.setDevice(device)
     try:
-        code = _load(cupy, device)
-        return _queue(cupy, torch, code, device, arrays, results, out, stream)
+        code, kind = _load(cupy, device), _kind(torch if is_torch else cupy, is_torch, device)
+        place = _Place(cupy, kind, code, device, variant, arrays)
+        result = place.run_into([array[1] for array in arrays], out, stream)
+        if inputs and all(isinstance(array, kind.type) for array in inputs):
+            with contextlib.suppress(TypeError):
+                _places[(code.context, *[(x.shape, x.dtype) for x in inputs])] = place
+        return result
     finally:
         cupy.cuda.runtime.setDevice(before)
 
 
-def _queue(cupy, torch, code, device, arrays, results, out, stream):
-    """Allocate what `out` does not give, and launch; `device` is current."""
-    first = arrays[0] if arrays else results[0]
-    is_torch = torch is not None and first is not None and isinstance(first[0], torch.Tensor)
-    kind = _kind(torch if is_torch else cupy, is_torch, device)
-    handle = kind.current() if stream is None else _handle(stream)
-    if None in results:
-        with _AS_IT_IS if stream is None else kind.entered(handle):
-            results = [
-                kind.empty(row, arrays) if result is None else result
-                for row, result in zip(OUTPUTS, results)
-            ]
-    addresses = tuple([array[1] for array in (*arrays, *results)])
-    key = (device, handle, addresses)
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _pack(cupy, kind, code, *key)
-    with _lock:  # threads that share a stream share its workspace
-        for call, arguments in plan[0]:
-            call(*arguments)
-    if len(OUTPUTS) == 1:
-        return results[0][0] if out is None else out
-    pairs = zip(results, _given(out))
-    return tuple([new[0] if old is None else old for new, old in pairs])
+def _device(cupy, numbers):
+    """The one device of all arrays, the current one where there are none."""
+    for number in numbers:
+        if number != numbers[0]:
+            raise ValueError(f"{NAME}: arrays are on devices {numbers[0]} and {number}; use one")
+    return numbers[0] if numbers else cupy.cuda.runtime.getDevice()
+
+
+def _number_of(array):
+    return array.get_device() if hasattr(array, "get_device") else array.data.device_id
+
+
+class _Place:
+    """The kernel of a variant on one device, for arrays of one library."""
+
+    def __init__(self, cupy, kind, code, device, variant, arrays):
+        self.cupy, self.kind, self.code = cupy, kind, code
+        self.device, self.variant = device, variant
+        self.outputs = [kind.made(row, arrays, variant.inputs) for row in variant.outputs]
+
+    def run(self, addresses):
+        """New outputs for inputs at `addresses`, on the current stream."""
+        kind = self.kind
+        handle, results = kind.current(), []
+        for shape, dtype in self.outputs:
+            array, address = kind.empty(shape, dtype)
+            results.append(array)
+            addresses.append(address)
+        self.launch(handle, tuple(addresses))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run_into(self, addresses, out, stream):
+        """The same on the outputs and on the stream that are given."""
+        kind, given = self.kind, _given(out)
+        handle = kind.current() if stream is None else _handle(stream)
+        results = [self._checked(value, row) for value, row in zip(given, self.variant.outputs)]
+        if None in results:
+            with _AS_IT_IS if stream is None else kind.entered(handle):
+                results = [
+                    kind.empty(*made) if result is None else result
+                    for made, result in zip(self.outputs, results)
+                ]
+        self.launch(handle, (*addresses, *[result[1] for result in results]))
+        if len(results) == 1:
+            return results[0][0] if out is None else out
+        return tuple([new[0] if old is None else old for new, old in zip(results, given)])
+
+    def _checked(self, value, row):
+        if value is None:
+            return None
+        torch = sys.modules.get("torch")
+        array, address, device = _checked(_array(value, row[0], self.cupy, torch), row, torch)
+        _device(self.cupy, (self.device, device))
+        return array, address
+
+    def launch(self, handle, addresses):
+        plan = _plans.get((self.variant.number, self.device, handle, addresses))
+        if plan is None:
+            plan = _pack(self, handle, addresses)
+        with _lock:  # threads that share a stream share its workspace
+            for call, arguments in plan[0]:
+                error = call(*arguments)
+                if error:
+                    raise RuntimeError(f"{NAME}: the driver does not launch it (CUresult {error})")
 
 
 @functools.cache
@@ -125,34 +177,45 @@ class _Torch:
     """What torch allocates, and where it works."""
 
     def __init__(self, torch, device):
-        self.torch, self.device = torch, device
+        self.torch, self.number, self.type = torch, device, torch.Tensor
+        self.device = torch.device(f"cuda:{device}")
+        # what compiled functions of torch ask, without an object for the stream
+        self.raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
 
     def current(self):
-        return self.torch.cuda.current_stream(self.device).cuda_stream
+        if self.raw is not None:
+            return self.raw(self.number)
+        return self.torch.cuda.current_stream(self.number).cuda_stream
 
     def entered(self, handle):
         cuda = self.torch.cuda
-        return cuda.stream(cuda.ExternalStream(handle, device=self.device))
+        return cuda.stream(cuda.ExternalStream(handle, device=self.number))
 
-    def empty(self, row, arrays):
-        array = self._empty(row[1], row[4])
-        return array, array.data_ptr(), self.device
+    def addresses(self, tensors):
+        """Of tensors of known shapes; None if one is strided, or on another device."""
+        here = self.number
+        found = [x.data_ptr() for x in tensors if x.is_contiguous() and x.get_device() == here]
+        return found if len(found) == len(tensors) else None
 
-    def scratch(self, handle):
-        with self.entered(handle):
-            array = self._empty((WORKSPACE,), "uint8")
+    def made(self, row, arrays, inputs):
+        """Shape and dtype of an output."""
+        return row[1], getattr(self.torch, row[4])
+
+    def empty(self, shape, dtype):
+        array = self.torch.empty(shape, dtype=dtype, device=self.device)
         return array, array.data_ptr()
 
-    def _empty(self, shape, dtype):
-        dtype = getattr(self.torch, dtype)
-        return self.torch.empty(shape, dtype=dtype, device=f"cuda:{self.device}")
+    def scratch(self, handle, size):
+        with self.entered(handle):
+            array = self.torch.empty((size,), dtype=self.torch.uint8, device=self.device)
+        return array, array.data_ptr()
 
 
 class _CuPy:
     """What CuPy allocates, and where it works."""
 
     def __init__(self, cupy, device):
-        self.cupy, self.device = cupy, device
+        self.cupy, self.number, self.type = cupy, device, cupy.ndarray
 
     def current(self):
         return self.cupy.cuda.get_current_stream().ptr
@@ -163,30 +226,46 @@ class _CuPy:
             return cuda.Stream.from_external(_Stream(handle))
         return cuda.ExternalStream(handle)
 
-    def empty(self, row, arrays):
-        dtype = row[3]
-        if row[2] == "bf16":  # as the inputs have it
-            same = [array[0] for array, other in zip(arrays, INPUTS) if other[2] == "bf16"]
-            dtype = same[0].dtype if same and isinstance(same[0], self.cupy.ndarray) else dtype
-        array = self.cupy.empty(row[1], dtype)
-        return array, array.data.ptr, self.device
+    def addresses(self, arrays):
+        """Of arrays of known shapes; None if one is strided, or on another device."""
+        blocks = [x.data for x in arrays if x.flags.c_contiguous]
+        found = [block.ptr for block in blocks if block.device_id == self.number]
+        return found if len(found) == len(arrays) else None
 
-    def scratch(self, handle):
-        memory = self.cupy.cuda.Memory(WORKSPACE)  # of no pool: free for any stream
+    def made(self, row, arrays, inputs):
+        """Shape and dtype of an output: bf16 is as the inputs have it."""
+        if row[2] == "bf16":
+            same = [array[0] for array, other in zip(arrays, inputs) if other[2] == "bf16"]
+            if same and isinstance(same[0], self.cupy.ndarray):
+                return row[1], same[0].dtype
+        return row[1], row[3]
+
+    def empty(self, shape, dtype):
+        array = self.cupy.empty(shape, dtype)
+        return array, array.data.ptr
+
+    def scratch(self, handle, size):
+        memory = self.cupy.cuda.Memory(size)  # of no pool: free for any stream
         return memory, memory.ptr
 
 
-def _checked(value, row, cupy, torch):
+def _array(value, name, cupy, torch):
+    """An array of CuPy or of torch; raises TypeError or ValueError."""
+    if torch is not None and isinstance(value, torch.Tensor):
+        return value
+    return value if isinstance(value, cupy.ndarray) else _borrowed(value, name, cupy)
+
+
+def _checked(array, row, torch):
     """(array, address, device) of one argument; raises TypeError or ValueError."""
     name, shape, dtype, stored, torch_name = row
-    if torch is not None and isinstance(value, torch.Tensor):
-        array, device = value, value.get_device()
+    if torch is not None and isinstance(array, torch.Tensor):
+        device = array.get_device()
         if device < 0:
-            raise ValueError(f"{NAME}: {name} is on {value.device}; it must be on a CUDA device")
+            raise ValueError(f"{NAME}: {name} is on {array.device}; it must be on a CUDA device")
         same, whole = array.dtype == getattr(torch, torch_name), array.is_contiguous()
         address = array.data_ptr()
     else:
-        array = value if isinstance(value, cupy.ndarray) else _borrowed(value, name, cupy)
         same = array.dtype.str == stored or (dtype == "bf16" and array.dtype.name == "bfloat16")
         whole, address, device = array.flags.c_contiguous, array.data.ptr, array.data.device_id
     if array.shape != shape:
@@ -196,6 +275,14 @@ def _checked(value, row, cupy, torch):
     if not whole:
         raise ValueError(f"{NAME}: {name} is not C-contiguous; pass a contiguous copy")
     return array, address, device
+
+
+$choosing
+
+
+def _words_of(extents):
+    """m=64, n=8."""
+    return ", ".join([f"{name}={value}" for name, value in zip(VARYING, extents)])
 
 
 def _words(row, array):
@@ -271,16 +358,24 @@ class _Code:
             raise FileNotFoundError(f"{path} is missing: it belongs beside {NAME}.py")
         module = driver.moduleLoadData(path.read_bytes())
         self.context = driver.ctxGetCurrent()
-        self.functions = [driver.moduleGetFunction(module, kernel[0]) for kernel in KERNELS]
-        for function, (_, _, cluster, _, shared, _, _, _) in zip(self.functions, KERNELS):
-            driver.funcSetAttribute(function, _MAX_DYNAMIC_SHARED, shared)
-            if cluster[0] * cluster[1] * cluster[2] > 8:
-                driver.funcSetAttribute(function, _NON_PORTABLE_CLUSTER, 1)
+        self.functions = [_functions(driver, module, variant.kernels) for variant in _VARIANTS]
+
+
+def _functions(driver, module, kernels):
+    """Those of one variant, allowed what they ask for."""
+    functions = [driver.moduleGetFunction(module, kernel[0]) for kernel in kernels]
+    for function, (_, _, cluster, _, shared, _, _, _) in zip(functions, kernels):
+        driver.funcSetAttribute(function, _MAX_DYNAMIC_SHARED, shared)
+        if cluster[0] * cluster[1] * cluster[2] > 8:
+            driver.funcSetAttribute(function, _NON_PORTABLE_CLUSTER, 1)
+    return functions
 
 
 def _load(cupy, device):
     """The code of `device`, which is current."""
+    global _context
     with _lock:
+        _context = cupy.cuda.driver.ctxGetCurrent
         if device not in _loaded:
             _refuse_device(cupy.cuda.Device(device).compute_capability, device)
             _loaded[device] = _Code(cupy, device)
@@ -298,16 +393,17 @@ def _refuse_device(found, device):
         )
 
 
-def _pack(cupy, kind, code, device, stream, addresses):
+def _pack(place, stream, addresses):
     """The launches of one run on `addresses`, and the memory that holds their parameters."""
-    for row, address in zip((*INPUTS, *OUTPUTS), addresses):
+    cupy, variant, device = place.cupy, place.variant, place.device
+    for row, address in zip((*variant.inputs, *variant.outputs), addresses):
         if address % _ALIGNMENT:
             raise ValueError(f"{NAME}: {row[0]} must start at a multiple of {_ALIGNMENT} bytes")
-    key = (device, stream, addresses)
-    if WORKSPACE:
-        addresses = (*addresses, _workspace(kind, device, stream))
+    key = (variant.number, device, stream, addresses)
+    if variant.workspace:
+        addresses = (*addresses, _workspace(place.kind, device, stream, variant))
     calls, kept = [], []
-    for function, kernel in zip(code.functions, KERNELS):
+    for function, kernel in zip(place.code.functions[variant.number], variant.kernels):
         _, grid, _, block, shared, clear, attribute, parameters = kernel
         for offset, count in clear:
             what = (addresses[-1] + offset, 0, count, stream)
@@ -316,7 +412,8 @@ def _pack(cupy, kind, code, device, stream, addresses):
         if attribute:
             asked = ctypes.pointer(_Attribute(attribute, (1,)))
             sizes = _Sizes((*grid, block, 1, 1, shared), stream, asked, 1)
-            calls.append((_launch_with, (ctypes.byref(sizes), function, pointers)))
+            what = (ctypes.byref(sizes), ctypes.c_void_p(function), pointers, None)
+            calls.append((_driver().cuLaunchKernelEx, what))
         else:
             what = (function, *grid, block, 1, 1, shared, stream, ctypes.addressof(pointers), 0)
             calls.append((cupy.cuda.driver.launchKernel, what))
@@ -342,21 +439,21 @@ class _Sizes(ctypes.Structure):
     )  # fmt: skip
 
 
-def _launch_with(sizes, function, pointers):
-    error = _driver().cuLaunchKernelEx(sizes, ctypes.c_void_p(function), pointers, None)
-    if error:
-        raise RuntimeError(f"{NAME}: the driver does not launch it (CUresult {error})")
+def _workspace(kind, device, stream, variant):
+    """The address of the workspace that serves one stream for good.
 
-
-def _workspace(kind, device, stream):
-    """The address of the workspace that serves one stream for good."""
+    Variants share it, except for those whose part of it stays zero between runs.
+    """
+    sharing = [v.workspace for v in _VARIANTS if not v.clean]
+    own, size = (variant.number, variant.workspace) if variant.clean else (None, max(sharing))
     with _lock:
-        if (device, stream) not in _workspaces:
-            _workspaces[device, stream] = kind.scratch(stream)
-            for offset, count in CLEAN:
-                address = _workspaces[device, stream][1] + offset
+        key = (device, stream, own)
+        if key not in _workspaces:
+            _workspaces[key] = kind.scratch(stream, size)
+            for offset, count in variant.clean:
+                address = _workspaces[key][1] + offset
                 _cupy().cuda.runtime.memsetAsync(address, 0, count, stream)
-        return _workspaces[device, stream][1]
+        return _workspaces[key][1]
 
 
 def _parameters(parameters, addresses):
@@ -440,14 +537,96 @@ def _milliseconds(times, inputs, out):
 
 
 def _main():
-    inputs = [_random(row) for row in INPUTS]
-    out = run(*inputs)
-    _milliseconds(3, inputs, out)
-    times = max(1, min(1000, int(2 / max(_milliseconds(3, inputs, out), 1e-3))))
-    rounds = sorted(_milliseconds(times, inputs, out) for _ in range(21))
-    print(f"{NAME}: {rounds[10] * 1e3:.2f} us a run (median of 21 x {times}, on the same arrays)")
+    for variant in _VARIANTS:
+        inputs = [_random(row) for row in variant.inputs]
+        out = run(*inputs)
+        _milliseconds(3, inputs, out)
+        times = max(1, min(1000, int(2 / max(_milliseconds(3, inputs, out), 1e-3))))
+        middle = sorted(_milliseconds(times, inputs, out) for _ in range(21))[10] * 1e3
+        name = f"{NAME} {_words_of(variant.extents)}".strip()
+        print(f"{name}: {middle:.2f} us a run (median of 21 x {times}, on the same arrays)")
 
 
 if __name__ == "__main__":
     _main()
 '''
+
+_ARRAYS = """\
+# One row an array: name, shape, dtype, and that dtype in numpy's and in torch's words.
+# bf16 is "bfloat16" of ml_dtypes or, as bit patterns, uint16 to numpy and CuPy."""
+
+_CLEAN = """\
+# Bytes of scratch memory, allocated once for each device and stream, and (offset, bytes) of what is
+# zero in it before the first run, and again after each."""
+
+_KERNELS = """\
+# The kernels of one run, in order: name, grid, cluster, threads of a block, bytes of dynamic shared
+# memory, (offset, bytes) of the workspace to clear before it, whether it may start while what is
+# before it in the stream still runs (it waits before it reads), and parameters. A parameter is the
+# number of an array (inputs, outputs, workspace), a byte offset into it and, if it is passed as a
+# tensor map, that map: element type, extents (innermost first), strides in bytes of all axes but
+# the first, box, swizzle, L2 promotion. Types and modes are numbered as in cuda.h."""
+
+# What a module with one kernel says of it.
+ALONE = f"""\
+{_ARRAYS}
+INPUTS = $inputs
+OUTPUTS = $outputs
+
+{_CLEAN}
+WORKSPACE = $workspace
+CLEAN = $clean
+
+{_KERNELS}
+KERNELS = $kernels
+
+VARYING = ()"""
+ALONE_VARIANTS = "_VARIANTS = [_Variant(0, (), INPUTS, OUTPUTS, WORKSPACE, CLEAN, KERNELS)]"
+ALONE_CHOOSING = """\
+def _chosen(arrays):
+    return _VARIANTS[0]"""
+
+# The same of a module with a kernel for each of several extents.
+SEVERAL = f"""\
+{_ARRAYS}
+# None is an extent that the kernels differ in.
+INPUTS = $inputs
+OUTPUTS = $outputs
+
+VARYING = $varying  # what the kernels differ in
+
+# One row for each of its values: these, the shapes of inputs and of outputs, and WORKSPACE, CLEAN
+# and KERNELS, which are:
+{_CLEAN}
+{_KERNELS}
+TABLE = $table"""
+SEVERAL_VARIANTS = """\
+def _variants():
+    for number, (extents, inputs, outputs, *rest) in enumerate(TABLE):
+        arrays = [
+            tuple([(row[0], shape, *row[2:]) for row, shape in zip(rows, shapes)])
+            for rows, shapes in ((INPUTS, inputs), (OUTPUTS, outputs))
+        ]
+        yield _Variant(number, extents, *arrays, *rest)
+
+
+_VARIANTS = list(_variants())
+_BY_SHAPES = {variant.shapes: variant for variant in _VARIANTS}
+_BY_EXTENTS = {variant.extents: variant for variant in _VARIANTS}"""
+SEVERAL_CHOOSING = """\
+def _chosen(arrays):
+    shapes = tuple([tuple(array.shape) for array in arrays])
+    found = _BY_SHAPES.get(shapes)
+    if found is None:
+        given = ", ".join([f"{row[0]} {shape}" for row, shape in zip(INPUTS, shapes)])
+        known = "; ".join([_words_of(variant.extents) for variant in _VARIANTS])
+        raise ValueError(f"{NAME}: no kernel for {given}; there are kernels for {known}")
+    return found"""
+QUERY = """
+
+def workspace($extents):
+    \"""Bytes of scratch memory that the kernel for these extents takes; None if there is none.\"""
+    found = _BY_EXTENTS.get(($extents,))
+    return None if found is None else found.workspace
+
+"""

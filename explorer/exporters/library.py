@@ -33,7 +33,14 @@ from explorer.exporters.base import (
     parameter_names,
     refuse_name,
 )
-from explorer.exporters.library_module import HIDDEN, LOADING, LOADING_TABLE, MODULE, TABLE
+from explorer.exporters.library_module import (
+    CHOOSING,
+    HIDDEN,
+    LOADING,
+    LOADING_TABLE,
+    MODULE,
+    TABLE,
+)
 from explorer.runtime.once import ask_once
 from ir.dtypes import numpy_dtype
 from ir.kernel import Argument, Kernel, KernelTable, Standalone
@@ -284,7 +291,7 @@ def layer_places(operands: Sequence[Argument], function: str) -> dict[str, str]:
 
 
 ALONE = {  # of a module with one kernel
-    "chosen": "ARGUMENTS, _ROOMS, ()",
+    "chosen": "    arguments, rooms, extents = ARGUMENTS, _ROOMS, ()",
     "table": "_ROOMS = _rooms(ARGUMENTS)",
 }
 _PLACES = (
@@ -298,6 +305,7 @@ def used_names(several: bool = False) -> frozenset[str]:
     """What the module itself calls something, builtins included; if `several`, one of a table."""
     places = dict.fromkeys(_PLACES, "_") | {"outputs": outputs.text(), "table": ""}
     loading = LOADING_TABLE if several else LOADING
+    places["chosen"] = Template(CHOOSING).substitute(shapes="") if several else ALONE["chosen"]
     places["loading"] = Template(loading).substitute(places, count=1)
     if several:
         places["table"] = Template(TABLE).substitute(kernels="()", varying="()", extents="m")

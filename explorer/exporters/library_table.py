@@ -29,7 +29,7 @@ from explorer.exporters.library import (
     source_text,
     used_names,
 )
-from explorer.exporters.library_module import HIDDEN, LOADING_TABLE, MODULE, TABLE
+from explorer.exporters.library_module import CHOOSING, HIDDEN, LOADING_TABLE, MODULE, TABLE
 from explorer.runtime.once import ask_once
 from ir.kernel import KernelTable, Standalone
 from ir.target import JoinsKernels, get_backend
@@ -119,13 +119,20 @@ def python_text(table: KernelTable, around: Standalone, facts: Mapping[str, obje
         signature=around.signature,
         loading=Template(LOADING_TABLE).substitute(places, count=len(table.varying)),
         hidden=Template(HIDDEN).substitute(places, function=function) if hidden else "",
-        chosen="_chosen(values)",
+        chosen=Template(CHOOSING).substitute(
+            shapes="".join(f"values[{place}].shape, " for place in _inputs(table)).rstrip(" ")
+        ),
         table=Template(TABLE).substitute(
             kernels=f"(\n{''.join(rows)})",
             varying=repr(table.varying),
             extents=", ".join(table.varying),
         ),
     )
+
+
+def _inputs(table: KernelTable) -> list[int]:
+    """Their places among the operands."""
+    return [n for n, a in enumerate(table.operands(table.first)) if a.role == "input"]
 
 
 def _own(table: KernelTable, function: str) -> dict[str, str]:

@@ -10,7 +10,8 @@ $facts
 
 `$function` calls an operator of torch (`torch.ops.$op`), which torch.compile takes as it is:
 shapes and dtypes are those below, tensors are contiguous and on $device, results are new tensors.
-Needs torch$needs.
+Where nothing of torch looks on (gradient, mode, transform, profiler) it calls the kernel itself.
+Needs torch$needs.$native
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ import torch
 
 DEVICE = "$device"
 
-# One row a kernel: its operator, the folder of its files, what they and the function of the library
-# are called, the tensors in (name, shape, dtype), those out, and the order in which the function
-# takes them, outputs behind inputs. The first one is $name itself.
+# One row an operator: its name, the folder of its files, what they and the function of the library
+# are called, the tensors in (name, shape, dtype), those out, the order in which the function takes
+# them, outputs behind inputs, and its kernels: the extents that choose one, the shapes in, those
+# out. None is an extent that the kernels differ in. The first row is $name itself.
 KERNELS = $kernels
 
 PARAMETERS = $parameters  # what operators call their inputs
@@ -36,13 +38,20 @@ PARAMETERS = $parameters  # what operators call their inputs
 DERIVATIVES = $derivatives
 
 _NAMESPACE = "tilewright"
+_TOLD = 8  # kernels, of those that there are, when none fits
 _library = torch.library.Library(_NAMESPACE, "FRAGMENT")
 
 
 def _wrong(row, tensors):
-    """What an operator says of arguments that its kernel does not take."""
+    """What an operator says of arguments that its kernels do not take."""
+    known = [shapes for _, shapes, _ in row[7]]
+    if len(known) > 1 and [tuple(tensor.shape) for tensor in tensors] not in map(list, known):
+        found = ", ".join(f"{t[0]} {tuple(x.shape)}" for t, x in zip(row[4], tensors))
+        there = "; ".join(", ".join(map(str, shapes)) for _, shapes, _ in row[7][:_TOLD])
+        more = f" and {len(known) - _TOLD} more" if len(known) > _TOLD else ""
+        raise ValueError(f"{row[2]}: no kernel for {found}; there are kernels for {there}{more}")
     for (name, shape, dtype), tensor in zip(row[4], tensors):
-        if tuple(tensor.shape) != shape:
+        if tuple(tensor.shape) != shape and None not in shape:
             found = tuple(tensor.shape)
             raise ValueError(f"{row[2]}: {name} has shape {found}; it must be {shape}")
         if tensor.dtype != dtype:
@@ -56,32 +65,33 @@ def _wrong(row, tensors):
     raise ValueError(f"{row[2]}: the kernel takes other tensors")
 
 
-def _on_cpu(row):
-    """A kernel of a shared library, on the memory of tensors."""
-    function = _function(row)
-    wanted = [(shape, dtype, dtype.itemsize) for _, shape, dtype in row[4]]
-    made = [(shape, dtype) for _, shape, dtype in row[5]]
-    order, empty = row[6], torch.empty
-    straight = order == tuple(range(len(order)))
+def _strides(shape):
+    """Of a contiguous tensor."""
+    found, stride = [], 1
+    for extent in reversed(shape):
+        found.append(stride)
+        stride *= max(1, extent)
+    return tuple(reversed(found))
 
-    def run(*tensors):
-        pointers = []
-        for tensor, (shape, dtype, size) in zip(tensors, wanted):
-            pointer = tensor.data_ptr()
-            if (
-                tensor.shape != shape
-                or tensor.dtype is not dtype
-                or not tensor.is_contiguous()
-                or pointer % size
-            ):
-                _wrong(row, tensors)
-            pointers.append(pointer)
-        results = [empty(shape, dtype=dtype) for shape, dtype in made]
-        pointers += [result.data_ptr() for result in results]
-        function(*(pointers if straight else [pointers[number] for number in order]))
-        return results[0] if len(results) == 1 else tuple(results)
 
-    return run
+def _made(row):
+    """By the shapes in: the extents that choose a kernel, and shape and strides of each result."""
+    return {
+        shapes: (extents, *[(shape, _strides(shape)) for shape in results])
+        for extents, shapes, results in row[7]
+    }
+
+
+def _empty_on_cpu():
+    """What compiled functions of torch make tensors by; else what everyone does."""
+    try:
+        torch._C._dynamo.guards._empty_strided_cpu((1,), (1,), torch.float32)
+    except (AttributeError, TypeError):
+        return lambda shape, strides, dtype: torch.empty(shape, dtype=dtype, device="cpu")
+    return torch._C._dynamo.guards._empty_strided_cpu
+
+
+_empty = _empty_on_cpu()
 
 
 def _function(row):
@@ -90,36 +100,96 @@ def _function(row):
         raise ImportError(f"{path} is missing: it belongs to the package")
     function = getattr(ctypes.CDLL(str(path)), row[3])
     function.restype = None
-    function.argtypes = [ctypes.c_void_p] * len(row[6])
+    extents = [ctypes.c_int64] * len(row[7][0][0])
+    function.argtypes = extents + [ctypes.c_void_p] * len(row[6])
     return function
 
 
 def _on_gpu(row):
-    """A kernel of an exported module, which checks what it is given and works on torch's stream."""
+    """Kernels of an exported module, which checks what it is given and works on torch's stream."""
 
-    @functools.cache
-    def module():
+    def run(*tensors):
+        return run.module(*tensors)
+
+    def load(*tensors):
         path = Path(__file__).parent / row[1] / f"{row[2]}.py"
         spec = importlib.util.spec_from_file_location(f"{__name__}.{row[1]}", path)
         found = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(found)
-        return found
+        run.module = found.run
+        return found.run(*tensors)
 
-    return lambda *tensors: module().run(*tensors)
+    run.module = load
+    return run
 
 
 def _fake(row):
-    """Shapes and dtypes of results, without any memory; refuses what the kernel would."""
+    """Shapes and dtypes of results, without any memory; refuses what the kernels would.
+
+    Extents that are not known yet may be any: whether there is a kernel shows in a call.
+    """
+    made = {shapes: results for _, shapes, results in row[7]}
+    sources = _sources(row)
 
     def run(*tensors):
-        for tensor, (_, shape, dtype) in zip(tensors, row[4]):
-            if tuple(tensor.shape) != shape or tensor.dtype != dtype:
-                _wrong(row, tensors)
+        shapes = tuple([tuple(tensor.shape) for tensor in tensors])
+        known = all(isinstance(extent, int) for shape in shapes for extent in shape)
+        ranks = [len(shape) for shape in shapes] == [len(shape) for _, shape, _ in row[4]]
+        if any(tensor.dtype != dtype for tensor, (_, _, dtype) in zip(tensors, row[4])):
+            _wrong(row, tensors)
+        if known or not ranks or sources is None:
+            shapes = tuple([tuple(map(int, shape)) for shape in shapes])
+            results = made.get(shapes)
+        else:
+            results = _symbolic(row, sources, shapes)
+        if results is None:
+            _wrong(row, tensors)
         device = tensors[0].device
-        results = [torch.empty(shape, dtype=dtype, device=device) for _, shape, dtype in row[5]]
+        results = [
+            torch.empty(shape, dtype=dtype, device=device)
+            for shape, (_, _, dtype) in zip(results, row[5])
+        ]
         return results[0] if len(results) == 1 else tuple(results)
 
     return run
+
+
+def _sources(row):
+    """For each extent of results the place of the same one in the inputs, or a number.
+
+    None where that does not say it, as no extent of an input is the same with all kernels. The
+    second part are extents of inputs that are the same.
+    """
+    places, same = {}, []
+    for tensor, (_, shape, _) in enumerate(row[4]):
+        for place in range(len(shape)):
+            column = tuple([shapes[tensor][place] for _, shapes, _ in row[7]])
+            if len(set(column)) > 1:
+                first = places.setdefault(column, (tensor, place))
+                same.append((first, (tensor, place)))
+    found = []
+    for tensor, (_, shape, _) in enumerate(row[5]):
+        columns = [
+            tuple([results[tensor][place] for _, _, results in row[7]])
+            for place in range(len(shape))
+        ]
+        if any(len(set(column)) > 1 and column not in places for column in columns):
+            return None
+        found.append([places.get(column, column[0]) for column in columns])
+    return found, [pair for pair in same if pair[0] != pair[1]]
+
+
+def _symbolic(row, sources, shapes):
+    """The shapes of results, of whose inputs some extents are any; None for what cannot be."""
+    for (_, wanted, _), shape in zip(row[4], shapes):
+        if any(extent is not None and extent != own for extent, own in zip(wanted, shape)):
+            return None
+    results, same = sources
+    if any(shapes[a][b] != shapes[c][d] for (a, b), (c, d) in same):
+        return None
+    return [
+        [s if isinstance(s, int) else shapes[s[0]][s[1]] for s in result] for result in results
+    ]
 
 
 def _schema(row, name):
@@ -135,13 +205,34 @@ def _tags():
     return (torch.Tag.pt2_compliant_tag, *found[:1])
 
 
+def _load_built():
+    """Whether the operators are those in C++ that build.py has made."""
+    path = Path(__file__).parent / "libops.so"
+    if not path.exists():
+        return False
+    there = getattr(torch.ops, _NAMESPACE)
+    if not hasattr(there, KERNELS[0][0]):  # else a copy of the package has them
+        torch.ops.load_library(str(path))
+    return hasattr(there, KERNELS[0][0])
+
+
+def _has_fake(name):
+    """Whether another copy of the package has told torch of an operator's results."""
+    try:
+        known = torch._library.simple_registry.singleton.find(f"{_NAMESPACE}::{name}")
+        return known.fake_impl.kernel is not None
+    except AttributeError:
+        return False
+
+
 def _op(row, kind=""):
     """One operator of torch; the same kernel of another package is the same operator."""
     name = row[0] + kind
     there = getattr(torch.ops, _NAMESPACE)
     if not hasattr(there, name):
         _library.define(_schema(row, name), tags=_tags())
-        _library.impl(name, (_on_gpu if DEVICE == "cuda" else _on_cpu)(row), DEVICE.upper())
+        _library.impl(name, _runs[KERNELS.index(row)], DEVICE.upper())
+    if not _has_fake(name):
         torch.library.register_fake(f"{_NAMESPACE}::{name}", _fake(row), lib=_library)
         if row is KERNELS[0] and not kind:
             torch.library.register_autograd(
@@ -161,6 +252,7 @@ def _keep(ctx, inputs, output):
     known = dict(zip((*_names(row, 4), *_names(row, 5)), (*inputs, *outputs)))
     read = {name for _, takes, _ in DERIVATIVES for name in takes}
     ctx.names = [name for name in known if name in read]
+    ctx.shapes = [tuple(tensor.shape) for tensor in outputs]
     ctx.save_for_backward(*[known[name] for name in ctx.names])
 
 
@@ -169,7 +261,7 @@ def _differentiate(ctx, *gradients):
     row = KERNELS[0]
     known = dict(zip(ctx.names, ctx.saved_tensors))
     device = known[ctx.names[0]].device if known else None
-    for (name, shape, dtype), gradient in zip(row[5], gradients):
+    for (name, _, dtype), shape, gradient in zip(row[5], ctx.shapes, gradients):
         if gradient is None:
             gradient = torch.zeros(shape, dtype=dtype, device=device or DEVICE)
         known["d" + name] = gradient.contiguous()
@@ -189,13 +281,52 @@ def _differentiate(ctx, *gradients):
     return tuple(found.get("d" + name) for name in _names(row, 4))
 
 
+$runs
+
+
+$loaded
+_BUILT = _load_built()
 _ops = [_op(row) for row in KERNELS]
 _differentiable = _ops[0]
 _plain = _op(KERNELS[0], "_plain")  # which torch calls in half the time
+_direct = _runs[0]  # and this is Python's own call
+
+
+_KINDS = (torch.Tensor, torch.nn.Parameter)
+_is_compiling, _forward = torch.compiler.is_compiling, torch.autograd.forward_ad
+
+
+def _watched():
+    """A function that tells whether something of torch looks on: modes, transforms, profilers."""
+    try:
+        modes, functions = torch._C._len_torch_dispatch_stack, torch._C._len_torch_function_stack
+        level, tracing = torch._C._functorch.maybe_current_level, torch._C._get_tracing_state
+        profiling, forward = torch._C._autograd._profiler_enabled, _forward
+        modes(), functions(), level(), tracing(), profiling(), forward._current_level
+    except (AttributeError, TypeError):  # another torch: its operators do
+        return lambda: True
+
+    def watched():
+        return (
+            modes() or functions() or profiling() or level() is not None or tracing() is not None
+            or forward._current_level >= 0
+        )  # fmt: skip
+
+    return watched
+
+
+_is_watched = _watched()
+
+
+def _refuse_tangents(*tensors):
+    """An operator that has no derivative in forward mode drops them."""
+    if getattr(_forward, "_current_level", -1) >= 0:
+        if any(_forward.unpack_dual(tensor).tangent is not None for tensor in tensors):
+            raise NotImplementedError("$name: there is no derivative in forward mode")
 
 
 def $function($arguments):
-    """$signature
+    """$signature$chosen
 
 $words
 
@@ -203,5 +334,29 @@ $words
     """
     if torch.is_grad_enabled() and ($needing):
         return _differentiable($arguments)
+    if _is_compiling() or (_BUILT and _forward._current_level < 0):
+        return _plain($arguments)
+    if ($plain) and not _is_watched():
+        return _direct($arguments)
+    _refuse_tangents($arguments)
     return _plain($arguments)
 '''
+
+# The kernels of a shared library, on the memory of tensors.
+RUN_ON_CPU = """\
+_made_$number = _made(KERNELS[$number])
+_function_$number = _function(KERNELS[$number])
+
+
+def _run_$number($names):
+    found = _made_$number.get(($shapes,))
+    if (
+        found is None
+        or $differing
+    ):
+        _wrong(KERNELS[$number], ($names,))
+$results
+    _function_$number($extents$pointers)
+    return $returned"""
+
+RUN_ON_GPU = "_run_$number = _on_gpu(KERNELS[$number])"

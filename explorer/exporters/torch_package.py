@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from string import Template
 
@@ -20,9 +20,11 @@ from explorer.exporters.base import (
     names_in,
     parameter_names,
 )
-from explorer.exporters.torch_module import MODULE
+from explorer.exporters.library_table import surrounded
+from explorer.exporters.torch_module import MODULE, RUN_ON_CPU, RUN_ON_GPU
+from explorer.exporters.torch_native import BUILD, operators_text
 from ir.dtypes import numpy_dtype
-from ir.kernel import Argument, Kernel
+from ir.kernel import Argument, Kernel, KernelTable
 from ir.ops.base import TensorSpec
 from ir.program import Program
 from ir.target import get_backend
@@ -30,10 +32,16 @@ from ir.target import get_backend
 _OTHER = {  # torch's words, where numpy's are others
     "bf16": "bfloat16", "e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "e8m0": "float8_e8m0fnu",
 }  # fmt: skip
-_TAKEN = ("self", "out", "torch", "_differentiable", "_plain")
+Dims = tuple[tuple[int, ...], ...]
+
+_TAKEN = (  # as the package itself calls something in a call
+    "self", "out", "torch", "_differentiable", "_direct", "_plain", "found",
+    *(f"{word}_{number}" for word in ("at", "result") for number in range(16)),
+)  # fmt: skip
 _PLACES = (
     "name", "function", "op", "facts", "device", "needs", "kernels", "derivatives", "parameters",
-    "arguments", "needing", "signature", "words", "gradients",
+    "arguments", "needing", "signature", "words", "gradients", "chosen",
+    "runs", "loaded", "plain", "native",
 )  # fmt: skip
 
 
@@ -90,6 +98,26 @@ class Part:
     kernel: Kernel
     folder: str
     symbol: str = ""
+    several: KernelTable | None = None  # the kernels, of which `kernel` is one
+
+    @property
+    def table(self) -> KernelTable:
+        """Its kernels; one kernel alone has no extents that choose it."""
+        return self.several or KernelTable(self.kernel.name, (), (((), self.kernel),))
+
+    @property
+    def key(self) -> str:
+        return self.kernel.key if self.several is None else self.several.key
+
+    @property
+    def entry(self) -> str:
+        """The function of the library, where the package calls that itself."""
+        if not self.library:
+            return ""
+        if self.several is None:
+            backend = get_backend(self.kernel.target)
+            return backend.standalone(self.kernel, self.symbol).symbol
+        return surrounded(self.several, self.symbol).symbol
 
     @property
     def library(self) -> str:
@@ -114,6 +142,38 @@ def _used_names() -> frozenset[str]:
     return names_in(Template(MODULE).substitute(places))
 
 
+def package_files(
+    forward: Part,
+    backward: Sequence[tuple[Part, Derivative]],
+    facts: Mapping[str, object],
+) -> dict[str, str]:
+    """What lies beside the kernels' folders: the package's module and, where it loads libraries,
+    its operators in C++ and who builds them."""
+    files = {"__init__.py": package_text(forward, backward, facts)}
+    parts = [forward, *(part for part, _ in backward)]
+    if forward.library:
+        entries = [part.entry for part in parts]
+        tables = [part.table for part in parts]
+        files["ops.cpp"] = operators_text(
+            forward.kernel.name, _ops(parts), tables, entries, _parameters(parts)
+        )
+        files["build.py"] = BUILD
+    return files
+
+
+def _ops(parts: Sequence[Part]) -> list[str]:
+    """What the operators are called; those of other kernels are called otherwise."""
+    together = hashlib.sha256("".join(part.key for part in parts).encode()).hexdigest()
+    ops = [f"{part.kernel.name}_{together[:12]}" for part in parts]
+    return [op if not number else f"{op}_{number}" for number, op in enumerate(ops)]
+
+
+def _parameters(parts: Sequence[Part]) -> list[list[str]]:
+    """What operators call their inputs."""
+    return [list(parameter_names([a.name for a in p.named("input")], _TAKEN).values())
+            for p in parts]  # fmt: skip
+
+
 def package_text(
     forward: Part,
     backward: Sequence[tuple[Part, Derivative]],
@@ -121,11 +181,7 @@ def package_text(
 ) -> str:
     """The `__init__.py`."""
     parts, kernel = [forward, *(part for part, _ in backward)], forward.kernel
-    together = hashlib.sha256("".join(part.kernel.key for part in parts).encode()).hexdigest()
-    ops = [f"{part.kernel.name}_{together[:12]}" for part in parts]
-    ops = [op if not number else f"{op}_{number}" for number, op in enumerate(ops)]
-    names = [list(parameter_names([a.name for a in p.named("input")], _TAKEN).values())
-             for p in parts]  # fmt: skip
+    ops, names = _ops(parts), _parameters(parts)
     rows = ",\n".join(f"    {_row(op, part)}" for op, part in zip(ops, parts, strict=True))
     told = [(number + 1, d.takes, d.gives) for number, (_, d) in enumerate(backward)]
     device = TORCH_DEVICES.get(kernel.target, "cpu")
@@ -138,14 +194,51 @@ def package_text(
         facts=described(facts),
         device=device,
         needs=" and CuPy" if device == "cuda" else "",
+        native=" `python build.py` builds the operators in C++." if forward.library else "",
         kernels=f"(\n{rows},\n)",
         derivatives=repr(tuple(told)),
         parameters=repr(dict(zip(ops, map(tuple, names), strict=True))),
         arguments=", ".join(names[0]),
         needing=" or ".join(f"{name}.requires_grad" for name in names[0]),
         signature=f"{', '.join(a.name for a in forward.named('output'))} of {kernel.name}.",
-        words="\n".join(f"    {a.name}: {_words(a)}" for a in operands),
+        words="\n".join(
+            f"    {a.name}: {_words(a, forward.table.dims(place))}"
+            for place, a in enumerate(operands)
+        ),
+        runs="\n\n\n".join(map(_run, range(len(parts)), parts, names)),
+        loaded=f"_runs = [{', '.join(f'_run_{number}' for number in range(len(parts)))}]",
+        plain=" and ".join(f"type({name}) in _KINDS and {name}.is_{device}" for name in names[0]),
+        chosen=" There is a kernel for each of the shapes below." if forward.several else "",
         gradients=f" Derivatives: {', '.join(given)}." if given else "",
+    )
+
+
+def _run(number: int, part: Part, names: Sequence[str]) -> str:
+    """The function behind an operator: each of its checks spelled out, as it runs at every call."""
+    if not part.library:
+        return Template(RUN_ON_GPU).substitute(number=number)
+    inputs, outputs = part.named("input"), part.named("output")
+    at = {a.name: f"at_{place}" for place, a in enumerate(inputs)}
+    at |= {a.name: f"result_{place}.data_ptr()" for place, a in enumerate(outputs)}
+    differing = [
+        f"{name}.dtype is not torch.{torch_word(a.dtype)} or not {name}.is_contiguous() "
+        f"or (at_{place} := {name}.data_ptr()) % {numpy_dtype(a.dtype).itemsize}"
+        for place, (a, name) in enumerate(zip(inputs, names, strict=True))
+    ]
+    results = [
+        f"    result_{place} = _empty(*found[{place + 1}], torch.{torch_word(a.dtype)})"
+        for place, a in enumerate(outputs)
+    ]
+    order = [a.name for a in part.kernel.arguments if a.role != "workspace"]
+    return Template(RUN_ON_CPU).substitute(
+        number=number,
+        names=", ".join(names),
+        shapes=", ".join(f"{name}.shape" for name in names),
+        differing="\n        or ".join(differing),
+        results="\n".join(results),
+        extents="*found[0], " if part.table.varying else "",
+        pointers=", ".join(at[name] for name in order),
+        returned=", ".join(f"result_{place}" for place in range(len(outputs))),
     )
 
 
@@ -155,16 +248,28 @@ def _row(op: str, part: Part) -> str:
     inputs, outputs = part.named("input"), part.named("output")
     order = [a for a in kernel.arguments if a.role != "workspace"]
     places = tuple([*inputs, *outputs].index(argument) for argument in order)
-    symbol = ""
-    if part.library:
-        symbol = get_backend(kernel.target).standalone(kernel, part.symbol).symbol
-    tensors = ", ".join(f"({''.join(f'{_tensor(a)}, ' for a in group)})"
+    dims = {a.name: part.table.dims(place) for place, a in enumerate(order)}
+    tensors = ", ".join(f"({''.join(f'{_tensor(a, dims[a.name])}, ' for a in group)})"
                         for group in (inputs, outputs))  # fmt: skip
-    return f"({op!r}, {part.folder!r}, {kernel.name!r}, {symbol!r}, {tensors}, {places!r})"
+    head = f"({op!r}, {part.folder!r}, {kernel.name!r}, {part.entry!r}, {tensors}, {places!r}"
+    return f"{head}, {_variants(part)})"
 
 
-def _tensor(argument: Argument) -> str:
-    return f"({argument.name!r}, {argument.shape!r}, torch.{torch_word(argument.dtype)})"
+def _variants(part: Part) -> str:
+    """Extents, and the shapes of inputs and of outputs, of each kernel."""
+    rows = []
+    for extents, kernel in part.table.rows:
+        one = replace(part, kernel=kernel)
+        shapes = [tuple(tuple(a.shape) for a in one.named(role)) for role in ("input", "output")]
+        rows.append(repr((extents, *shapes)))
+    return (
+        f"({rows[0]},)" if len(rows) == 1 else "(\n        " + ",\n        ".join(rows) + ",\n    )"
+    )
+
+
+def _tensor(argument: Argument, dims: Dims) -> str:
+    shape = tuple(dim[0] if len(dim) == 1 else None for dim in dims)
+    return f"({argument.name!r}, {shape!r}, torch.{torch_word(argument.dtype)})"
 
 
 def torch_word(dtype: str) -> str:
@@ -172,8 +277,8 @@ def torch_word(dtype: str) -> str:
     return _OTHER.get(dtype, numpy_dtype(dtype).name)
 
 
-def _words(argument: Argument) -> str:
-    extents = " x ".join(map(str, argument.shape)) or "one value"
+def _words(argument: Argument, dims: Dims) -> str:
+    extents = " x ".join("|".join(map(str, dim)) for dim in dims) or "one value"
     return f"{argument.role}, {torch_word(argument.dtype)}, {extents}"
 
 

@@ -6,8 +6,9 @@ the ratio of what the cost model tells of both. Knows no records and no measurin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from explorer.shapes.family import Point, distance
 from explorer.shapes.fitted import fitted
@@ -39,8 +40,7 @@ def choice_for(table: Table, point: Point, member: Member) -> Choice | None:
     workload = member(point)
     choices = [
         Choice(schedule, row, _expected(workload, schedule, member, row))
-        for row in _near(table, point)
-        if (schedule := fitted(workload, row.schedule)) is not None
+        for row, schedule in islice(_near(table, point, workload), _NEAR)
     ]
     if not choices:
         return None
@@ -48,13 +48,16 @@ def choice_for(table: Table, point: Point, member: Member) -> Choice | None:
     return best if best.seconds < _CLEAR * choices[0].seconds else choices[0]
 
 
-def _near(table: Table, point: Point) -> list[Settled]:
-    """The nearest rows, the first of each schedule."""
-    rows = sorted(table.rows, key=lambda row: distance(row.point, point))[:_NEAR]
-    found: dict[Schedule, Settled] = {}
-    for row in rows:
-        found.setdefault(row.schedule, row)
-    return list(found.values())
+def _near(table: Table, point: Point, workload: Workload) -> Iterator[tuple[Settled, Schedule]]:
+    """The nearest rows whose schedules are legal here, fitted: the first of each schedule."""
+    seen: set[Schedule] = set()
+    for row in sorted(table.rows, key=lambda row: distance(row.point, point)):
+        if row.schedule in seen:
+            continue
+        seen.add(row.schedule)
+        schedule = fitted(workload, row.schedule)
+        if schedule is not None:
+            yield row, schedule
 
 
 def _expected(workload: Workload, schedule: Schedule, member: Member, row: Settled) -> float:

@@ -97,7 +97,12 @@ class Family:
 
     def words(self, point: Point) -> str:
         """A point for people."""
-        return " ".join(f"{n}={v}" for n, v in zip(self.names, point, strict=True))
+        return words_of(self.names, point)
+
+
+def words_of(names: tuple[str, ...], point: Point) -> str:
+    """Values by their names."""
+    return " ".join(f"{n}={v}" for n, v in zip(names, point, strict=True))
 
 
 def distance(one: Point, other: Point) -> float:

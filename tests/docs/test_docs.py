@@ -7,6 +7,7 @@ pages, which mix languages, have a test of their own.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from typing import Any
 
 import pytest
@@ -35,5 +36,7 @@ def test_python_blocks_run(page: str) -> None:
 
 @pytest.mark.skipif(not _TORCH, reason="torch is not installed: no dependency of ours")
 @pytest.mark.parametrize("page", _WITH_TORCH)
-def test_blocks_with_torch_run(page: str) -> None:
+def test_blocks_with_torch_run(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for package in ("linear", "linears"):  # other tests' packages of these names
+        monkeypatch.delitem(sys.modules, package, raising=False)
     _run(page, "python", "py")

@@ -11,6 +11,8 @@ from tests.runtime import cuda_kernels
 from tests.runtime.exported import ADD_SIZES, World, add_body
 from tests.runtime.fake_cupy import Device
 
+_CUDA = ("explorer.exporters.cuda", "explorer.exporters.cuda_table")
+
 
 @pytest.fixture(scope="session")
 def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -21,7 +23,8 @@ def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def stub_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Machine code is beside the point."""
-    monkeypatch.setattr("explorer.exporters.cuda.ask_once", lambda *_, **__: b"machine code")
+    for module in _CUDA:
+        monkeypatch.setattr(f"{module}.ask_once", lambda *_, **__: b"machine code")
 
 
 @pytest.fixture
@@ -31,7 +34,8 @@ def real_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def ask(kernel: Kernel, method: str, texts: list[str], **_: object) -> bytes:
         return cuda_kernels.compiled(kernel.text("cuda"), texts[0])
 
-    monkeypatch.setattr("explorer.exporters.cuda.ask_once", ask)
+    for module in _CUDA:
+        monkeypatch.setattr(f"{module}.ask_once", ask)
 
 
 @pytest.fixture

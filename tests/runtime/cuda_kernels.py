@@ -8,12 +8,12 @@ import json
 from importlib import import_module
 from typing import Any
 
-from ir.kernel import Argument, Kernel
+from ir.kernel import Argument, Kernel, KernelTable
 
 ADD = r"""
 extern "C" __global__ void add(const unsigned short* A, const float* B, float* C) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
-  if (i < 1000) C[i] = __uint_as_float((unsigned)A[i] << 16) + B[i];
+  if (i < COUNT) C[i] = __uint_as_float((unsigned)A[i] << 16) + B[i];
 }
 """
 
@@ -70,15 +70,27 @@ def pointer(argument: str, offset: int = 0) -> dict[str, Any]:
     return {"kind": "pointer", "argument": argument, "offset": offset}
 
 
-def added() -> Kernel:
-    """C = A + B over 1000 elements; A is bf16."""
+def added(count: int = 1000, workspace: int = 0, clean: int = 0) -> Kernel:
+    """C = A + B over some elements; A is bf16. The workspace is for show."""
     arguments = [
-        Argument("A", (1000,), "bf16", "input"),
-        Argument("B", (1000,), "f32", "input"),
-        Argument("C", (1000,), "f32", "output"),
+        Argument("A", (count,), "bf16", "input"),
+        Argument("B", (count,), "f32", "input"),
+        Argument("C", (count,), "f32", "output"),
     ]
-    launch = _launch("add", [8, 1, 1], 0, [pointer("A"), pointer("B"), pointer("C")])
-    return _kernel("added", arguments, ADD, [launch])
+    parameters = [pointer("A"), pointer("B"), pointer("C")]
+    if workspace:
+        arguments.append(Argument("workspace", (workspace,), "u8", "workspace"))
+    launch = _launch("add", [-(-count // 128), 1, 1], 0, parameters)
+    more = {"workspace_bytes": workspace, "clean": [[0, clean]]} if clean else {}
+    source = ADD.replace("COUNT", str(count))
+    if workspace:
+        more |= {"workspace_bytes": workspace}
+    return _kernel("added", arguments, source, [launch], **more)
+
+
+def table(kernels: dict[int, Kernel]) -> KernelTable:
+    """Additions by their counts."""
+    return KernelTable("added", ("n",), tuple(((n,), kernel) for n, kernel in kernels.items()))
 
 
 def copied() -> Kernel:

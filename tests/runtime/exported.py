@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from explorer.exporter import export
-from ir.kernel import Kernel
-from tests.runtime.fake_cupy import Device, Tensor, make_cupy, make_torch, placed, values_at
+from explorer.exporter import export, export_table
+from explorer.exporters.base import TableFacts
+from ir.kernel import Kernel, KernelTable
+from tests.runtime.fake_cupy import Body, Device, Tensor, make_cupy, make_torch, placed, values_at
 
 FACTS = {"operator": "add", "schedule": {"tile": 4}, "hardware": "cuda:H200", "note": 'a */ """ b'}
 ADD_SIZES = {"add": [8, 8, 8]}
@@ -30,17 +31,34 @@ def load(folder: Path, name: str) -> Any:
 
 
 def add_body(values: list[bytes]) -> None:
-    a = values_at(values[0], "<u2", 1000).astype(np.uint32) << 16
-    values_at(values[2], "<f4", 1000)[...] = a.view(np.float32) + values_at(values[1], "<f4", 1000)
+    add_of(1000)(values)
+
+
+def add_of(count: int) -> Body:
+    """The addition of so many elements."""
+
+    def body(values: list[bytes]) -> None:
+        a = values_at(values[0], "<u2", count).astype(np.uint32) << 16
+        total = a.view(np.float32) + values_at(values[1], "<f4", count)
+        values_at(values[2], "<f4", count)[...] = total
+
+    return body
 
 
 class World:
     """An exported module, with the libraries that it finds."""
 
     def __init__(
-        self, kernel: Kernel, folder: Path, device: Device, patch: pytest.MonkeyPatch
+        self,
+        kernel: Kernel | KernelTable,
+        folder: Path,
+        device: Device,
+        patch: pytest.MonkeyPatch,
     ) -> None:
-        export(kernel, FACTS, folder)
+        if isinstance(kernel, Kernel):
+            export(kernel, FACTS, folder)
+        else:
+            export_table(kernel, TableFacts(FACTS, tuple({} for _ in kernel.rows)), folder)
         self.device = device
         self.cupy, self.torch = make_cupy(device), make_torch(device)
         patch.setitem(sys.modules, "cupy", self.cupy)
@@ -55,9 +73,9 @@ class World:
         return Tensor(values, getattr(self.torch, name), index)
 
 
-def operands() -> tuple[Any, Any, Any]:
+def operands(count: int = 1000) -> tuple[Any, Any, Any]:
     """A as bit patterns of bf16, B, and A + B."""
-    a = np.arange(1000, dtype=np.float32)
-    b = np.linspace(0, 1, 1000, dtype=np.float32)
+    a = np.arange(count, dtype=np.float32)
+    b = np.linspace(0, 1, count, dtype=np.float32)
     bits = (a.view(np.uint32) >> 16).astype(np.uint16)
     return placed(bits), placed(b), (bits.astype(np.uint32) << 16).view(np.float32) + b

@@ -210,6 +210,20 @@ class Tensor:
 
     def __init__(self, values: Any, dtype: str, requires_grad: bool = False) -> None:
         self.values, self.dtype, self.requires_grad = values, dtype, requires_grad
+        self.shape, self.nbytes = values.shape, values.nbytes
+        self.is_cpu, self.layout = True, "strided"
+
+    def is_contiguous(self) -> bool:
+        return bool(self.values.flags.c_contiguous)
+
+    def data_ptr(self) -> int:
+        return int(self.values.ctypes.data)
+
+    def element_size(self) -> int:
+        return int(self.values.itemsize)
+
+    def clone(self) -> Tensor:
+        return Tensor(self.values.copy(), self.dtype)
 
     def detach(self) -> Tensor:
         return Tensor(self.values, self.dtype)
@@ -226,7 +240,8 @@ class Tensor:
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = types.SimpleNamespace(
-        Tensor=Tensor, float32="float32", bfloat16="bfloat16", int16="int16", uint8="uint8",
+        Tensor=Tensor, strided="strided", float32="float32", bfloat16="bfloat16", int16="int16",
+        uint8="uint8",
         from_numpy=lambda array: Tensor(array, array.dtype.name),
     )  # fmt: skip
     monkeypatch.setitem(sys.modules, "torch", made)

@@ -211,13 +211,6 @@ def test_names_that_others_have_are_refused(
     assert not list(tmp_path.glob("out/*"))
 
 
-def test_targets_that_join_no_kernels_say_so(products: KernelTable, tmp_path: Path) -> None:
-    there = dataclasses.replace(products.first, target="cuda")
-    table = KernelTable("matmul", ("m",), (((7,), there),))
-    with pytest.raises(ExportError, match="put together for the CPU alone"):
-        export_table(table, facts(table), tmp_path / "out")
-
-
 def test_a_table_says_which_is_which(products: KernelTable) -> None:
     with pytest.raises(ValueError, match="the same extents"):
         dataclasses.replace(products, rows=(products.rows[0], products.rows[0]))

@@ -165,7 +165,10 @@ def test_the_command_tells_pieces_and_regret(capsys: pytest.CaptureFixture[str])
         (("tune", "matmul", "mm=1..4", "n=4", "k=4"), "did you mean 'm'"),
         (("tune", "matmul", "m=1..4", "n=4", "k=4", "--out", "x"), "--out cannot be given here"),
         (("export", "matmul", "m=1..999", "n=4", "k=4"), "999 kernels in one library, 256 at most"),
-        (("export", "matmul", "m=1,2", "n=4", "k=4", "--torch"), "--torch is for one kernel"),
+        (
+            ("export", "matmul", "m=1,2", "n=4", "k=4", "--schedule", "{}"),
+            "--schedule is for one k",
+        ),
         (("run", "matmul", "m=1,2", "n=4", "k=4"), "'1,2' is not a whole number"),
     ],
 )
