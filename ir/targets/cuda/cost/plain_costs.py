@@ -180,6 +180,7 @@ class _Serial:
         self.chunk, self.run, self.grouped, self.rare = threads * run, run, grouped, rare
         self.shared = {id(fold) for fold in step.folds}
         self.own = {array.name for array in step.plain.arrays if array.place == THREAD}
+        self.own |= {array.name for array in step.shared}
 
     def trips(self, statements: Iterable[Statement]) -> Array:
         """Iterations, or chunks of them, one after the other."""
