@@ -159,7 +159,7 @@ class Ordered:
         """Where the rows of each place begin in the order."""
         block, place = Block(self.values.names), Name(self.values.names.fresh("place"))
 
-        def before(inner: Block, at: Scalar) -> Scalar:
+        def before(at: Scalar) -> Scalar:
             return Call("lt", (self.order.ordered_key(at), convert(place, "i32")), "bool")
 
         found = first_not(block, self.rows, before)

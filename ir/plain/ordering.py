@@ -39,7 +39,7 @@ _POINTS = 1 << 15  # that are wanted before each gets more neighbours
 _SCANNED = 2048  # counters that are scanned by themselves
 
 Keys = Callable[[Block, Scalar], Scalar]
-_ZERO = Number(0, "i32")
+_ZERO, _FIRST = Number(0, "i32"), index(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,26 +253,28 @@ class Ordering:
         return step(self.values, self._where_moved(block), ((piece, self.pieces),))
 
 
-def first_not(block: Block, most: int, precedes: Callable[[Block, Scalar], Scalar],
-              limit: Scalar | None = None) -> Name:  # fmt: skip
-    """How many of up to `most` elements in order, or of `limit` if that is less, precede.
+def first_not(
+    block: Block, most: int, precedes: Callable[[Scalar], Scalar], limit: Scalar | None = None,
+    start: Scalar = _FIRST,
+) -> Name:  # fmt: skip
+    """Of up to `most` elements in order from `start` on, or `limit` if that is less, the place of
+    the first that does not precede, or the place behind.
 
     By halving steps; `precedes` is asked of places inside alone.
     """
-    found = block.let(index(0), "found")
+    found = block.let(start, "found")
     steps = [1 << n for n in reversed(range(most.bit_length()))]
     whole = most & (most - 1) == 0
     if whole:
         steps = [*steps[1:], 1]  # which reach as far, and no further
+    bound = plus(start, index(most) if limit is None else limit)
     for length in steps:
-        end = plus(found, index(length))
-        inner = block.inner()
-        deeper = inner.inner()
-        deeper.add(Assign(found, end))
-        inner.branch(precedes(inner, plus(found, index(length - 1))), deeper)
+        deeper = block.inner()
+        deeper.add(Assign(found, plus(found, index(length))))
+        step_on = If(precedes(plus(found, index(length - 1))), deeper.body)
         if whole and limit is None:
-            block.statements.extend(inner.statements)
-            continue
-        bound = index(most) if limit is None else limit
-        block.branch(Call("le", (end, bound), "bool"), inner)
+            block.add(step_on)
+        else:
+            inside = Call("le", (plus(found, index(length)), bound), "bool")
+            block.add(If(inside, (step_on,)))
     return found

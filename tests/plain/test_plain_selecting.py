@@ -76,6 +76,7 @@ def test_short_axes_are_sorted(
 def short_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ir.plain.selecting._CHUNK", 16)
+        patch.setattr("ir.plain.selecting._BEGUN", 8)
         patch.setattr("ir.plain.selecting._WHOLE", 0)
         yield
 
@@ -103,11 +104,15 @@ def test_what_is_chunked() -> None:
         return Selecting(Values(program), "t", extent, held, lambda block, at: at)
 
     assert made(4096, 4096).whole
-    assert made(128, 6).whole
     assert made(4096, 4096).room == 4096
-    assert not made(128256, 50).whole
-    assert made(128256, 50).room == 50 + 1024 + 256
-    assert made(65536, 1024).room == 1024 + 1024 + 1024
+    assert made(128, 6).whole
+    assert made(1500, 600).whole
+    few, many = made(128256, 50), made(65536, 1024)
+    assert not (few.whole or many.whole)
+    assert (few.begun, few.room) == (256, 50 + 1024 + 256)
+    assert (many.begun, many.room) == (2048, 1024 + 1024 + 1024)
+    for held in (1, 127, 128, 513, 1024, 1025, 3000):
+        assert held <= made(1 << 20, held).begun <= made(1 << 20, held).room
 
 
 def test_only_small_types_have_keys() -> None:
