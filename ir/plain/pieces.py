@@ -27,7 +27,8 @@ class Ways:
     `owners`: points that a scatter makes at least, each of which goes through all that is sent.
     `pieces`: parts of a long axis that are scattered, folded or searched by themselves, and merged
     in order. `atomic`: elements of a scatter are combined in memory, in any order. `ordered`: what
-    a scatter sends is first put in the order of where it goes. `shared`: a group of threads
+    a scatter sends is first put in the order of where it goes, and rows are put in order as a whole
+    for their top. `shared`: a group of threads
     searches a row for its top, or combines what is sent in an array of its own before it does so
     in memory. `private`: workers of a group combine in arrays of their own, which are put together
     in an order of their own. `inner`: axes whose points have nothing to do with each other are

@@ -64,13 +64,15 @@ class Keys:
 
     def of(self, block: Block, value: Scalar, place: Scalar) -> Scalar:
         """The key of an element that stands somewhere."""
-        if self.dtype == "f32":
-            bits = block.let(_bits(value, "f32", "i32"), "bits")
-            rising = _where(_less(bits, 0), _sub(_LOW, bits), bits)  # -0 becomes 0
-            rank = _where(Call("eq", (value, value), "bool"), self._turned(rising), _i32(_LOW))
-        else:
-            rank = self._turned(convert(value, "i32"))
-        return _packed(rank, place)
+        return _packed(self.rank(block, value), place)
+
+    def rank(self, block: Block, value: Scalar) -> Scalar:
+        """A number of 32 bits for an element, the same for equals, in the order of the result."""
+        if self.dtype != "f32":
+            return self._turned(convert(value, "i32"))
+        bits = block.let(_bits(value, "f32", "i32"), "bits")
+        rising = _where(_less(bits, 0), _sub(_LOW, bits), bits)  # -0 becomes 0
+        return _where(Call("eq", (value, value), "bool"), self._turned(rising), _i32(_LOW))
 
     @staticmethod
     def beyond(place: Scalar) -> Scalar:

@@ -253,6 +253,7 @@ TOPS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
     ({"m": 3, "n": 128, "k": 128, "least": True}, ({"shared": True, "threads": 64},)),
     ({"m": 2, "n": 37, "k": 3, "dtype": "bf16"}, ({"shared": True, "threads": 512},)),
     ({"m": 2, "n": 1, "k": 1}, ({"shared": True},)),
+    ({"m": 2, "n": 4100, "k": 700}, ({"ordered": True, "threads": 64},)),
 )  # fmt: skip
 
 
@@ -278,6 +279,8 @@ def test_long_rows_are_searched_by_blocks_first() -> None:
     for m, n, k in ((4096, 4096, 4096), (256, 128256, 50), (320, 128, 6), (32768, 65536, 1024)):
         space = BACKEND.space(load_operator("top_k").build(m=m, n=n, k=k), HARDWARE)
         assert space.schedule(space.seed_rows(np.random.default_rng(0))[0])["shared"] is True
+    long = BACKEND.space(load_operator("sort_rows").build(m=1, n=1 << 24), HARDWARE)
+    assert long.schedule(long.seed_rows(np.random.default_rng(0))[0])["ordered"] is True
     many = BACKEND.space(load_operator("top_k").build(m=1 << 20, n=16, k=2), HARDWARE)
     assert many.schedule(many.seed_rows(np.random.default_rng(0))[0])["shared"] is False
 

@@ -81,7 +81,7 @@ class PlainCuts:
     def decisions(self) -> list[Decision]:
         whys = {
             ATOMIC: "elements are combined in memory at once, not by who owns the place",
-            ORDERED: "what is sent is put in the order of where it goes before it is combined",
+            ORDERED: "all elements are put in order first, in a few kernels",
             PRIVATE: "threads of a block combine in shared memory that is their own",
             SHARED: "a block searches a row, or combines in memory of its own before",
             OWNERS: "points among which the output is shared out: each goes through all",
