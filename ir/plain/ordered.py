@@ -92,7 +92,9 @@ class Ordered:
         assert plan is not None
         self.plan = plan
         self.places, self.rows = plan.counts(program)
-        self.order = Ordering(values, self.rows, self.places, self._key)
+        self.order = Ordering(
+            values, self.rows, self.places, lambda block, _, row: self._key(block, row)
+        )
         self.starts = values.part(1, (self.places + 1,), "i32", "starts")
         root = math.isqrt(self.rows)
         self.run = min(max(1 << root.bit_length(), _SHORTEST), _LONGEST)
@@ -159,7 +161,7 @@ class Ordered:
         """Where the rows of each place begin in the order."""
         block, place = Block(self.values.names), Name(self.values.names.fresh("place"))
 
-        def before(inner: Block, at: Scalar) -> Scalar:
+        def before(at: Scalar) -> Scalar:
             return Call("lt", (self.order.ordered_key(at), convert(place, "i32")), "bool")
 
         found = first_not(block, self.rows, before)

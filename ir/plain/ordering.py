@@ -8,7 +8,8 @@ keys never fall, which the first count finds out, there is nothing to do, and no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ir.merges import NAMED, merge_of
@@ -30,7 +31,7 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.pieces import step
-from ir.plain.scalars import convert, index, plus, times
+from ir.plain.scalars import convert, flat, index, plus, times
 from ir.plain.values import Values
 
 _MOST_BITS = 6  # of a digit: counters that a thread has
@@ -38,8 +39,11 @@ _SHORTEST, _LONGEST = 16, 64  # neighbours of a point
 _POINTS = 1 << 15  # that are wanted before each gets more neighbours
 _SCANNED = 2048  # counters that are scanned by themselves
 
-Keys = Callable[[Block, Scalar], Scalar]
-_ZERO = Number(0, "i32")
+_MOST_SCANNED = 1 << 12  # parts of these
+_LOWEST = Number(-(2**31), "i32")
+Row = tuple[Name, ...]
+Keys = Callable[[Block, Row, Scalar], Scalar]
+_ZERO, _FIRST = Number(0, "i32"), index(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,35 +57,44 @@ class _Digit:
     to_numbers: TensorSpec
     shift: int
     bits: int
+    sign: int = 0  # its highest bit, if that tells what is negative, which comes first
 
     def of(self, key: Scalar) -> Scalar:
         """The digit of a key, as an index."""
         shifted = Call("shr", (key, Number(self.shift, "i32")), "i32") if self.shift else key
         digit = Call("bitand", (shifted, Number((1 << self.bits) - 1, "i32")), "i32")
+        if self.sign:
+            digit = Call("xor", (digit, Number(self.sign, "i32")), "i32")
         return convert(digit, "i64")
 
 
 class Ordering:
     """`count` numbers in the order of their keys, i32 from 0 to `most`; of equals the first first.
 
-    `key` computes a number's key.
+    `key` computes a number's key. There may be several `rows` of so many numbers, and any keys
+    (`most` is None).
     """
 
-    def __init__(self, values: Values, count: int, most: int, key: Keys) -> None:
-        self.values, self.count, self.key = values, count, key
-        bits = max(1, most.bit_length())
+    def __init__(
+        self, values: Values, count: int, most: int | None, key: Keys, rows: Sequence[int] = ()
+    ) -> None:
+        self.values, self.count, self.key, self.rows = values, count, key, tuple(rows)
+        bits = 32 if most is None else max(1, most.bit_length())
+        self.lowest = _ZERO if most is not None else _LOWEST
         passes = -(-bits // _MOST_BITS)
         self.bits = -(-bits // passes)
         self.length = min(max(count // _POINTS, _SHORTEST), _LONGEST)
         self.pieces = -(-count // self.length)
         self.falls = values.part(1, (), "bool", "falls")
-        self.given = values.part(1, (count,), "i32", "keys")
+        size = math.prod(self.rows) * count
+        self.given = values.part(1, (size,), "i32", "keys")
         pairs = [
-            (self._part(count, "keys"), self._part(count, "numbers")) for _ in range(min(2, passes))
+            (self._part(size, "keys"), self._part(size, "numbers")) for _ in range(min(2, passes))
         ]
-        counters = self.pieces << self.bits
+        self.counters = counters = math.prod(self.rows) * self.pieces << self.bits
         self.counts, self.places = self._part(counters, "counts"), self._part(counters, "places")
-        self.scanned = -(-counters // _SCANNED)
+        self.length_scanned = min(max(_SCANNED, -(-counters // _MOST_SCANNED)), counters)
+        self.scanned = -(-counters // self.length_scanned)
         self.totals = self._part(self.scanned, "totals")
         self.before = self._part(self.scanned, "before")
         self.digits: list[_Digit] = []
@@ -89,7 +102,8 @@ class Ordering:
         for turn in range(passes):
             to_keys, to_numbers = pairs[turn % 2]
             shift = turn * self.bits
-            self.digits.append(_Digit(keys, numbers, to_keys, to_numbers, shift, self.bits))
+            sign = 1 << (self.bits - 1) if most is None and turn == passes - 1 else 0
+            self.digits.append(_Digit(keys, numbers, to_keys, to_numbers, shift, self.bits, sign))
             keys, numbers = to_keys, to_numbers
 
     def _part(self, size: int, stem: str) -> TensorSpec:
@@ -108,10 +122,20 @@ class Ordering:
         given = Element(self.given.name, place, "i32")
         return Call("where", (self.is_moved, moved, given), "i32")
 
-    def ordered(self, place: Scalar) -> Scalar:
-        """The number at a place of the order."""
-        moved = convert(Element(self.digits[-1].to_numbers.name, place, "i32"), "i64")
+    def ordered(self, place: Scalar, row: Row = ()) -> Scalar:
+        """The number at a place of the order of a row."""
+        where = self._flat(row, place)
+        moved = convert(Element(self.digits[-1].to_numbers.name, where, "i32"), "i64")
         return Call("where", (self.is_moved, moved, place), "i64")
+
+    def _flat(self, row: Row, place: Scalar) -> Scalar:
+        return flat([*row, place], (*self.rows, self.count))
+
+    def _points(self) -> tuple[Row, Name, tuple[tuple[Name, int], ...]]:
+        """A row, a piece of it, and all of both."""
+        names = self.values.names
+        row, piece = tuple(Name(names.fresh("row")) for _ in self.rows), Name(names.fresh("piece"))
+        return row, piece, (*zip(row, self.rows, strict=True), (piece, self.pieces))
 
     # --- kernels ----------------------------------------------------------------------------------
 
@@ -148,31 +172,30 @@ class Ordering:
         digit = block.variable("digit")
         block.add(Loop(digit, 1 << self.bits, (Write(array, digit, value(digit)),)))
 
-    def _counter(self, digit: Scalar, piece: Name) -> Scalar:
-        return plus(times(digit, self.pieces), piece)
+    def _counter(self, digit: Scalar, row: Row, piece: Name) -> Scalar:
+        return flat([*row, digit, piece], (*self.rows, 1 << self.bits, self.pieces))
 
     def _counted(self, digit: _Digit) -> PlainKernel:
         """How often each point's neighbours have each digit; the first time the keys are computed,
         and it is told whether they fall."""
-        names = self.values.names
-        block, piece = Block(names), Name(names.fresh("piece"))
-        first = digit.numbers is None
+        row, piece, points = self._points()
+        block, first = Block(self.values.names), digit.numbers is None
         held = self.values.array("held", "i32", 1 << self.bits, THREAD).name
         self._filled(block, held, lambda _: _ZERO)
         falls = block.let(Number(False, "bool"), "falls") if first else None
-        last = self._last(block, piece) if first else None
+        last = self._last(block, row, piece) if first else None
 
         def count(inner: Block, place: Scalar) -> None:
             if first:
                 assert falls is not None
                 assert last is not None
-                key = inner.let(self.key(inner, place), "key")
-                inner.add(Write(self.given.name, place, key))
+                key = inner.let(self.key(inner, row, place), "key")
+                inner.add(Write(self.given.name, self._flat(row, place), key))
                 fall = Call("lt", (key, last), "bool")
                 inner.assign(falls, Call("or", (falls, fall), "bool"))
                 inner.assign(last, key)
             else:
-                key = inner.let(Element(digit.keys.name, place, "i32"), "key")
+                key = inner.let(Element(digit.keys.name, self._flat(row, place), "i32"), "key")
             own = inner.let(digit.of(key), "digit")
             one = Call("add", (Element(held, own, "i32"), Number(1, "i32")), "i32")
             inner.add(Write(held, own, one))
@@ -180,31 +203,31 @@ class Ordering:
         self._own(block, piece, count)
         if falls is not None:
             block.add(If(falls, (Combine("or", self.falls.name, index(0), falls),), often=0.5))
-        self._written(block, piece, held)
+        self._written(block, row, piece, held)
         block = block if first else self._where_moved(block)
-        return step(self.values, block, ((piece, self.pieces),))
+        return step(self.values, block, points)
 
-    def _last(self, block: Block, piece: Name) -> Name:
+    def _last(self, block: Block, row: Row, piece: Name) -> Name:
         """The key before the first one of a point."""
-        last, inner = block.let(_ZERO, "last"), block.inner()
+        last, inner = block.let(self.lowest, "last"), block.inner()
         place = inner.let(plus(times(piece, self.length), index(-1)), "p")
-        inner.assign(last, self.key(inner, place))
+        inner.assign(last, self.key(inner, row, place))
         block.branch(Call("lt", (index(0), piece), "bool"), inner)
         return last
 
-    def _written(self, block: Block, piece: Name, held: str) -> None:
+    def _written(self, block: Block, row: Row, piece: Name, held: str) -> None:
         digit = block.variable("digit")
         value = Element(held, digit, "i32")
-        write = Write(self.counts.name, self._counter(digit, piece), value)
+        write = Write(self.counts.name, self._counter(digit, row, piece), value)
         block.add(Loop(digit, 1 << self.bits, (write,)))
 
     def _scanned(self) -> tuple[PlainKernel, ...]:
         """Where what each counter counts begins: sums of parts, of what is before each part, and
         of what is before each counter."""
-        names, size = self.values.names, self.pieces << self.bits
+        names, size = self.values.names, self.counters
         part, at = Name(names.fresh("part")), Name(names.fresh("at"))
         state, how = Name(names.fresh("state"), "i32"), merge_of(NAMED["sum"])
-        length = min(_SCANNED, size)
+        length = self.length_scanned
         place = plus(times(part, length), at)
         own = Element(self.counts.name, place, "i32")
         inside = Call("lt", (place, index(size)), "bool")
@@ -229,18 +252,19 @@ class Ordering:
 
     def _placed(self, digit: _Digit) -> PlainKernel:
         """Each point's neighbours go where those of their digit are."""
-        names = self.values.names
-        block, piece = Block(names), Name(names.fresh("piece"))
+        row, piece, points = self._points()
+        block = Block(self.values.names)
         held = self.values.array("held", "i32", 1 << self.bits, THREAD).name
         self._filled(
-            block, held, lambda at: Element(self.places.name, self._counter(at, piece), "i32")
+            block, held, lambda at: Element(self.places.name, self._counter(at, row, piece), "i32")
         )
 
         def put(inner: Block, place: Scalar) -> None:
-            key = inner.let(Element(digit.keys.name, place, "i32"), "key")
+            where = inner.named(self._flat(row, place), "p")
+            key = inner.let(Element(digit.keys.name, where, "i32"), "key")
             number = convert(place, "i32")
             if digit.numbers is not None:
-                number = Element(digit.numbers.name, place, "i32")
+                number = Element(digit.numbers.name, where, "i32")
             number = inner.let(number, "number")
             own = inner.let(digit.of(key), "digit")
             to = inner.let(Element(held, own, "i32"), "to")
@@ -250,29 +274,31 @@ class Ordering:
             inner.add(Write(digit.to_numbers.name, there, number))
 
         self._own(block, piece, put)
-        return step(self.values, self._where_moved(block), ((piece, self.pieces),))
+        return step(self.values, self._where_moved(block), points)
 
 
-def first_not(block: Block, most: int, precedes: Callable[[Block, Scalar], Scalar],
-              limit: Scalar | None = None) -> Name:  # fmt: skip
-    """How many of up to `most` elements in order, or of `limit` if that is less, precede.
+def first_not(
+    block: Block, most: int, precedes: Callable[[Scalar], Scalar], limit: Scalar | None = None,
+    start: Scalar = _FIRST,
+) -> Name:  # fmt: skip
+    """Of up to `most` elements in order from `start` on, or `limit` if that is less, the place of
+    the first that does not precede, or the place behind.
 
     By halving steps; `precedes` is asked of places inside alone.
     """
-    found = block.let(index(0), "found")
+    found = block.let(start, "found")
     steps = [1 << n for n in reversed(range(most.bit_length()))]
     whole = most & (most - 1) == 0
     if whole:
         steps = [*steps[1:], 1]  # which reach as far, and no further
+    bound = plus(start, index(most) if limit is None else limit)
     for length in steps:
-        end = plus(found, index(length))
-        inner = block.inner()
-        deeper = inner.inner()
-        deeper.add(Assign(found, end))
-        inner.branch(precedes(inner, plus(found, index(length - 1))), deeper)
+        deeper = block.inner()
+        deeper.add(Assign(found, plus(found, index(length))))
+        step_on = If(precedes(plus(found, index(length - 1))), deeper.body)
         if whole and limit is None:
-            block.statements.extend(inner.statements)
-            continue
-        bound = index(most) if limit is None else limit
-        block.branch(Call("le", (end, bound), "bool"), inner)
+            block.add(step_on)
+        else:
+            inside = Call("le", (plus(found, index(length)), bound), "bool")
+            block.add(If(inside, (step_on,)))
     return found

@@ -27,10 +27,12 @@ class Ways:
     `owners`: points that a scatter makes at least, each of which goes through all that is sent.
     `pieces`: parts of a long axis that are scattered, folded or searched by themselves, and merged
     in order. `atomic`: elements of a scatter are combined in memory, in any order. `ordered`: what
-    a scatter sends is first put in the order of where it goes. `shared`: a group of threads
+    a scatter sends is first put in the order of where it goes, and rows are put in order as a whole
+    for their top. `shared`: a group of threads
     searches a row for its top, or combines what is sent in an array of its own before it does so
-    in memory. `inner`: axes whose points have nothing to do with each other are loops within, not
-    points of the kernel.
+    in memory. `private`: workers of a group combine in arrays of their own, which are put together
+    in an order of their own. `inner`: axes whose points have nothing to do with each other are
+    loops within, not points of the kernel.
     """
 
     owners: int = 1
@@ -39,6 +41,7 @@ class Ways:
     inner: bool = False
     ordered: bool = False
     shared: bool = False
+    private: bool = False
 
 
 WHOLE = Ways()
@@ -48,7 +51,8 @@ WHOLE = Ways()
 class Choices:
     """What there is to choose: coordinates that may be cut into pieces, whether elements may be
     combined in any order, whether an output may be shared out, whether there are axes to be loops
-    within, whether what is sent may be put in order, and whether a group may search a row."""
+    within, whether what is sent may be put in order, whether a group may search a row or combine in
+    an array of its own, and whether each of its workers may."""
 
     longest: int = 0
     owners: bool = False
@@ -56,6 +60,7 @@ class Choices:
     inner: bool = False
     ordered: bool = False
     shared: bool = False
+    private: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,16 +6,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ir.dtypes import compute_dtype, dtype_of
+from ir.dtypes import compute_dtype
 from ir.errors import ProgramError
 from ir.merges import NAMED, merge_of
-from ir.ops.base import Op
 from ir.ops.load import Index
 from ir.ops.scatter import Scatter, nothing_sent
 from ir.ops.store import Store
 from ir.plain.block import Block
 from ir.plain.code import (
-    GROUP,
     Accumulate,
     Call,
     Combine,
@@ -29,14 +27,13 @@ from ir.plain.code import (
     Write,
     is_free,
 )
-from ir.plain.ordered import Ordered, Plan, plan_of
+from ir.plain.gathered import Gathered, fits_a_group, under, workers_of
+from ir.plain.ordered import Ordered, plan_of
 from ir.plain.pieces import Choices, Piece, Ways, step
 from ir.plain.scalars import both, call, convert, flat, inside, number, plus, times
 from ir.plain.values import Point, Values
 from ir.program import Program
 from ir.scalar import COMBINES
-
-_GROUP_BYTES = 32 << 10  # of what a group combines by itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +55,7 @@ def scatter_kernels(values: Values, group: list[int], ways: Ways) -> tuple[Plain
     Ordered, elements are sorted by where they go before. In pieces, each fills and sends to a part
     of its own, and what the parts hold is merged in order, by a kernel behind. Atomic, all elements
     are sent at once, behind a kernel that fills; or shared, to what groups combine by themselves.
+    Private, each of a group's workers combines by itself.
     """
     op, output = _checked(values, group)
     if ways.ordered and plan_of(values.program, group[0]) is not None:
@@ -88,16 +86,19 @@ def _kernels(
     """The kernels of a scatter that is stored as it is."""
     args = values.program.nodes[group[0]].args
     sources = op.sources([values.program.nodes[arg].type for arg in args])
-    piece = None if ways.shared else _pieces(values, op, sources, ways)
-    maker = _Scattering(values, group[0], op, output, piece)
+    piece, axis = _pieces(values, op, sources, ways), cut_axis(values.program, op, sources)
+    maker = Scattering(values, group[0], op, output, None if ways.shared else piece)
+    workers = workers_of(values.program, group[0])
+    if ways.private and workers and axis is not None:
+        return (Gathered(maker, piece, axis).in_order(workers), *maker.merged())
     if ways.atomic:
         if not is_free(op.kind, maker.dtype):
             raise ProgramError(
                 f"{values.program.name}: scatter {op.kind} of {maker.dtype}: what comes of it "
                 "depends on the order, so that it is not atomic"
             )
-        if ways.shared and fits_a_group(values.program, group[0]):
-            return (maker.filled(), maker.in_groups(_pieces(values, op, sources, ways)))
+        if ways.shared and axis is not None and fits_a_group(values.program, group[0]):
+            return (maker.filled(), Gathered(maker, piece, axis).at_once())
         return (maker.filled(), maker.combined(sources), *maker.merged())
     inner = _inner_axis(op, output, sources) if ways.inner else None
     own = [] if ways.inner else [axis for axis in op.axes if axis in op.owned]
@@ -129,24 +130,8 @@ def scatter_choices(program: Program, group: list[int]) -> Choices:
     ordered = plan_of(program, group[0]) is not None
     free = is_free(op.kind, compute_dtype(node.dtype))
     shared = free and fits_a_group(program, group[0])
-    return Choices(extents[axis], True, free, inner, ordered, shared)
-
-
-def fits_a_group(program: Program, position: int) -> bool:
-    """Whether a group may have all that is combined along the axes that are not its own."""
-    plan, node = plan_of(program, position), program.nodes[position]
-    if plan is None:
-        return False
-    axes = _group_axes(node.op, plan)
-    size = math.prod(program.axes[axis] for axis in axes)
-    return size * dtype_of(compute_dtype(node.dtype)).bytes <= _GROUP_BYTES
-
-
-def _group_axes(op: Op, plan: Plan) -> list[str]:
-    """The axes of the output that a group has all of."""
-    assert isinstance(op, Scatter)
-    own = [axis for axis in plan.places if axis in op.owned]
-    return [axis for axis in op.axes if axis not in own]
+    private = workers_of(program, group[0]) > 0
+    return Choices(extents[axis], True, free, inner, ordered, shared, private)
 
 
 def cut_axis(program: Program, op: Scatter, sources: Sequence[str]) -> str | None:
@@ -168,7 +153,7 @@ def _inner_axis(op: Scatter, output: Store, sources: Sequence[str]) -> str | Non
     return last if last in op.owned and output.axes[-1] == last else None
 
 
-class _Scattering:
+class Scattering:
     """Makes the statements of a scatter, to the output or to the parts of pieces of it."""
 
     def __init__(
@@ -205,7 +190,7 @@ class _Scattering:
         self._looped(block, free, points, self._start, None)
 
     def _start(self, block: Block, at: Point) -> None:
-        block.add(Write(self.target, self._where(at), _start(self.op.kind, self.dtype)))
+        block.add(Write(self.target, self.where(at), _start(self.op.kind, self.dtype)))
 
     def sent(self, block: Block, axes: Sequence[str], at: Point, inner: str | None) -> None:
         """Loops over all that a point goes through; iterations of `inner` do not meet."""
@@ -249,7 +234,7 @@ class _Scattering:
             return self.share.piece if self.share.owned or not sends else None
         return None
 
-    def _where(self, places: Point) -> Scalar:
+    def where(self, places: Point) -> Scalar:
         """The flat index of an element of the target."""
         where = flat([places[axis] for axis in self.output.axes], self.shape)
         if self.piece is None:
@@ -258,12 +243,12 @@ class _Scattering:
 
     def send(self, block: Block, at: Point, atomic: bool = False) -> None:
         """Combine one element with what it meets, if it is sent inside."""
-        places, within = self._aimed(block, at, self.op.axes)
+        places, within = self.aimed(block, at, self.op.axes)
         inner = block.inner()
         self._combine(inner, places, at, atomic)
-        _under(block, within, inner)
+        under(block, within, inner)
 
-    def _aimed(
+    def aimed(
         self, block: Block, at: Point, axes: Sequence[str]
     ) -> tuple[dict[str, Scalar], Scalar | None]:
         """Where an element is sent along some axes, and the condition that this is inside."""
@@ -277,7 +262,7 @@ class _Scattering:
         return places, within
 
     def _combine(self, block: Block, places: Point, at: Point, atomic: bool) -> None:
-        where = block.named(self._where(places), "p")
+        where = block.named(self.where(places), "p")
         (arg, *_) = self.values.program.nodes[self.position].args
         value = convert(self.values.value(block, arg, at), self.dtype)
         if atomic:
@@ -299,7 +284,7 @@ class _Scattering:
 
     def _send_row(self, block: Block, at: Point, axis: str) -> None:
         """Combine all elements along an axis that is sent to itself."""
-        places, within = self._aimed(block, at, [other for other in self.op.axes if other != axis])
+        places, within = self.aimed(block, at, [other for other in self.op.axes if other != axis])
         row = block.inner()
 
         def combine(inner: Block, place: Scalar) -> None:
@@ -312,7 +297,7 @@ class _Scattering:
             variable, inner = row.variable(axis), row.inner()
             combine(inner, variable)
             row.add(Spread(((variable, extent),), inner.body))
-        _under(block, within, row)
+        under(block, within, row)
 
     def _inside(self, axis: str, index: Index, place: Scalar) -> Scalar | None:
         """The condition under which a coordinate is inside, and of the share."""
@@ -350,61 +335,8 @@ class _Scattering:
             within = inside(places[axis], extent, False, self.piece.last < self.piece.length)
         inner = block.inner()
         self.send(inner, places, True)
-        _under(block, within, inner)
+        under(block, within, inner)
         return step(self.values, block, points)
-
-    def in_groups(self, piece: Piece | None) -> PlainKernel:
-        """Every piece is combined by a group in an array of its own, and this with the output."""
-        program, extents = self.values.program, self.values.program.axes
-        plan, block = plan_of(program, self.position), Block(self.values.names)
-        assert plan is not None
-        axes = _group_axes(self.op, plan)
-        shape = program.scope.shape(axes)
-        own = self.values.array("own", self.dtype, math.prod(shape), GROUP)
-        points = self.values.points([axis for axis in plan.places if axis not in axes])
-        place, fill = block.variable("place"), block.inner()
-        fill.add(Write(own.name, place, _start(self.op.kind, self.dtype)))
-        block.add(Spread(((place, own.size),), fill.body))
-        self._group_sends(block, plan, points, piece, (own.name, axes))
-        leave = block.inner()
-        there = {axis: leave.variable(axis) for axis in axes}
-        where = self._where({**points, **there})
-        held = Element(own.name, flat(list(there.values()), shape), self.dtype)
-        leave.add(Combine(self.op.kind, self.target, where, held))
-        block.add(Spread(tuple((n, extents[a]) for a, n in there.items()), leave.body))
-        parts = () if piece is None else (piece.point,)
-        return step(
-            self.values, block, [*((n, extents[a]) for a, n in points.items()), *parts], True
-        )
-
-    def _group_sends(
-        self, block: Block, plan: Plan, points: Point, piece: Piece | None,
-        own: tuple[str, list[str]],
-    ) -> None:  # fmt: skip
-        """A group's elements, to its own array."""
-        array, axes = own
-        extents, body = self.values.program.axes, block.inner()
-        found, places = dict[str, tuple[Name, int]](), dict[str, Scalar](points)
-        outside: Scalar | None = None
-        for axis in (*plan.rows, *plan.columns):
-            if axis in points:
-                continue
-            variable, extent = body.variable(axis), extents[axis]
-            places[axis], found[axis] = variable, (variable, extent)
-            if piece is not None and axis == piece.axis:
-                found[axis] = variable, piece.length
-                places[axis] = body.named(plus(piece.first, variable), "p")
-                outside = inside(places[axis], extent, False, piece.last < piece.length)
-        inner, send = body.inner(), body.inner()
-        aimed, within = self._aimed(inner, places, self.op.axes)
-        where = flat([aimed[axis] for axis in axes], self.values.program.scope.shape(axes))
-        (arg, *_) = self.values.program.nodes[self.position].args
-        send = inner.inner()
-        value = convert(self.values.value(send, arg, places), self.dtype)
-        send.add(Combine(self.op.kind, array, send.named(where, "p"), value))
-        _under(inner, within, send)
-        _under(body, outside, inner)
-        block.add(Spread(tuple(found.values()), body.body))
 
     def merged(self) -> tuple[PlainKernel, ...]:
         """The parts of all pieces, in order; nothing where there are none."""
@@ -422,14 +354,6 @@ class _Scattering:
         block.add(Accumulate(piece, self.piece.count, False, (), (part,), (total,), how))
         block.add(Write(self.output.tensor, where, total))
         return (step(self.values, block, [(name, extents[axis]) for axis, name in at.items()]),)
-
-
-def _under(block: Block, condition: Scalar | None, inner: Block) -> None:
-    """What stands in an inner block, under a condition if there is one."""
-    if condition is None:
-        block.statements.extend(inner.statements)
-    else:
-        block.branch(condition, inner)
 
 
 def _combining(kind: str) -> str:

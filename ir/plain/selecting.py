@@ -41,7 +41,8 @@ _NETWORK = (
 )  # fmt: skip
 """Comparisons that sort eight (Batcher's odd-even merge sort)."""
 _AT_ONCE = 4  # elements of a chunk that a thread reads at a time
-_CHUNK = 1024
+_BEGUN, _CHUNK = 256, 1024
+"""Elements that are sorted at the beginning, and those of a chunk, at least."""
 _WHOLE = 4096  # elements up to which an axis is one chunk where much of it is held
 _LOW = -(2**31)
 _HIGHEST = Number(2**63 - 1, "i64")
@@ -63,13 +64,15 @@ class Keys:
 
     def of(self, block: Block, value: Scalar, place: Scalar) -> Scalar:
         """The key of an element that stands somewhere."""
-        if self.dtype == "f32":
-            bits = block.let(_bits(value, "f32", "i32"), "bits")
-            rising = _where(_less(bits, 0), _sub(_LOW, bits), bits)  # -0 becomes 0
-            rank = _where(Call("eq", (value, value), "bool"), self._turned(rising), _i32(_LOW))
-        else:
-            rank = self._turned(convert(value, "i32"))
-        return _packed(rank, place)
+        return _packed(self.rank(block, value), place)
+
+    def rank(self, block: Block, value: Scalar) -> Scalar:
+        """A number of 32 bits for an element, the same for equals, in the order of the result."""
+        if self.dtype != "f32":
+            return self._turned(convert(value, "i32"))
+        bits = block.let(_bits(value, "f32", "i32"), "bits")
+        rising = _where(_less(bits, 0), _sub(_LOW, bits), bits)  # -0 becomes 0
+        return _where(Call("eq", (value, value), "bool"), self._turned(rising), _i32(_LOW))
 
     @staticmethod
     def beyond(place: Scalar) -> Scalar:
@@ -131,17 +134,18 @@ class Selecting:
         key: Callable[[Block, Scalar], Scalar],
     ) -> None:  # fmt: skip
         self.axis, self.extent, self.held, self.key = axis, extent, held, key
-        whole = extent <= _CHUNK or (extent <= _WHOLE and 4 * held >= extent) or 2 * held >= extent
+        self.begun = max(_BEGUN, 1 << (2 * held - 1).bit_length())
+        self.whole = extent <= max(_CHUNK, self.begun) or (extent <= _WHOLE and 4 * held >= extent)
         self.chunk = max(_CHUNK, 1 << (held - 1).bit_length())
         self.waits = max(held, self.chunk // 4)
-        room = -(-extent // _RUN) * _RUN if whole else held + self.chunk + self.waits
-        self.whole, self.room = whole, room
-        self.keys = values.array("keys", "i64", 2 * room, GROUP).name
-        self.count = "" if whole else values.array("count", "i32", 1, GROUP).name
+        room = max(self.begun, held + self.chunk + self.waits)
+        self.room = -(-extent // _RUN) * _RUN if self.whole else room
+        self.keys = values.array("keys", "i64", 2 * self.room, GROUP).name
+        self.count = "" if self.whole else values.array("count", "i32", 1, GROUP).name
 
     def emit(self, block: Block) -> Scalar:
         """Search; where in `keys` the first one stands then."""
-        return self._sorted_whole(block) if self.whole else self._collected(block)
+        return self._begin(block, self.room) if self.whole else self._collected(block)
 
     def at(self, first: Scalar, rank: Scalar) -> Scalar:
         """A key of the result."""
@@ -157,23 +161,26 @@ class Selecting:
         inside = Call("le", (place, last), "bool")
         return block.let(Call("where", (inside, key, none), "i64"), "key")
 
-    # --- a whole axis -----------------------------------------------------------------------------
+    # --- the first elements -----------------------------------------------------------------------
 
-    def _sorted_whole(self, block: Block) -> Scalar:
-        """All elements sorted, of which eight are read by a thread."""
+    def _begin(self, block: Block, count: int) -> Scalar:
+        """The first `count` elements sorted, of which eight are read by a thread; where they are.
+
+        There may be up to seven fewer.
+        """
         group, body = block.variable(self.axis), block.inner()
-        groups = self.room // _RUN
+        groups = count // _RUN
         found = []
         for turn in range(_RUN):
             place = body.named(plus(group, index(turn * groups)), "p")
-            fits = self.extent == self.room or turn < _RUN - 1 - (self.room - self.extent) // groups
+            fits = (turn + 1) * groups <= self.extent
             found.append(self._inside(body, place, fits))
         for turn, key in enumerate(self._network(body, found)):
             body.add(Write(self.keys, plus(times(group, _RUN), index(turn)), key))
         block.add(Spread(((group, groups),), body.body))
         half, width = 0, _RUN
-        while width < self.room:
-            self._merged(block, index(half), index(self.room - half), width, index(self.room))
+        while width < count:
+            self._merged(block, index(half), index(self.room - half), width, index(count))
             half, width = self.room - half, 2 * width
         return index(half)
 
@@ -189,19 +196,17 @@ class Selecting:
     # --- chunks -----------------------------------------------------------------------------------
 
     def _collected(self, block: Block) -> Scalar:
-        half, have = block.let(index(0), "half"), block.let(index(0), "have")
-        bar = block.let(_HIGHEST, "bar")
+        half = block.let(self._begin(block, self.begun), "half")
+        bar = block.let(self.at(half, index(self.held - 1)), "bar")
         chunk, body = block.variable("chunk"), block.inner()
-        chunks = -(-self.extent // self.chunk)
+        chunks = -(-(self.extent - self.begun) // self.chunk)
         self._emptied(block)
-        first = body.let(Call("eq", (chunk, index(0)), "bool"), "first")
-        self._chunk(body, chunk, first, plus(half, have), bar)
-        read = convert(Element(self.count, index(0), "i32"), "i64")
-        pending = body.let(Call("where", (first, index(self.chunk), read), "i64"), "pending")
+        self._chunk(body, chunk, plus(half, index(self.held)), bar)
+        read = Element(self.count, index(0), "i32")
+        pending = body.let(convert(read, "i64"), "pending")
         sort = body.inner()
-        count = sort.let(plus(have, pending), "count")
+        count = sort.let(plus(pending, index(self.held)), "count")
         self._sorted(sort, half, count)
-        sort.assign(have, index(self.held))
         sort.assign(bar, self.at(half, index(self.held - 1)))
         self._emptied(sort)
         many = Call("lt", (index(self.waits), pending), "bool")
@@ -210,31 +215,29 @@ class Selecting:
             Call("lt", (index(0), pending), "bool"),
         )
         assert last is not None
-        body.add(If(Call("or", (many, last), "bool"), sort.body, often=min(1.0, 6 / chunks)))
+        body.add(If(Call("or", (many, last), "bool"), sort.body, often=min(1.0, 3 / chunks)))
         block.add(Loop(chunk, chunks, body.body))
         return half
 
     def _emptied(self, block: Block) -> None:
         block.add(Spread((), (Write(self.count, index(0), _i32(0)),)))
 
-    def _chunk(self, block: Block, chunk: Name, first: Name, free: Scalar, bar: Name) -> None:
-        """What precedes the bar stands behind what is there, of the first chunk all."""
+    def _chunk(self, block: Block, chunk: Name, free: Scalar, bar: Name) -> None:
+        """What precedes the bar stands behind what is held."""
         own, body = block.variable(self.axis), block.inner()
         share = self.chunk // _AT_ONCE
-        start = block.let(times(chunk, self.chunk), "start")
+        start = block.let(plus(times(chunk, self.chunk), index(self.begun)), "start")
         free = block.let(free, "free")
+        fits = (self.extent - self.begun) % self.chunk == 0
         keys = []
         for turn in range(_AT_ONCE):
             place = body.let(plus(start, plus(own, index(turn * share))), "p")
-            keys.append(self._inside(body, place, self.extent % self.chunk == 0))
-        fill, claim = body.inner(), body.inner()
-        for turn, key in enumerate(keys):
-            fill.add(Write(self.keys, plus(own, index(turn * share)), key))
-            slot, taken = Name(block.names.fresh("slot"), "i32"), claim.inner()
+            keys.append(self._inside(body, place, fits))
+        for key in keys:
+            slot, taken = Name(block.names.fresh("slot"), "i32"), body.inner()
             taken.add(Claim(slot, self.count, index(0)))
             taken.add(Write(self.keys, plus(free, convert(slot, "i64")), key))
-            claim.add(If(Call("lt", (key, bar), "bool"), taken.body, often=0.1))
-        body.add(If(first, fill.body, claim.body))
+            body.add(If(Call("lt", (key, bar), "bool"), taken.body, often=0.1))
         block.add(Spread(((own, share),), body.body))
 
     def _sorted(self, block: Block, half: Name, count: Name) -> None:
@@ -280,16 +283,18 @@ class Selecting:
             left = Call("sub", (count, sibling), "i64")
             limit = inner.let(Call("min", (left, index(width)), "i64"), "limit")
         base = inner.let(plus(half, sibling), "base")
+        away = Call("sub", (plus(other, plus(start, own)), base), "i64")
+        to = inner.let(away, "to")
 
-        def precedes(_: Block, at: Scalar) -> Scalar:
-            return Call("lt", (self.at(base, at), key), "bool")
+        def precedes(at: Scalar) -> Scalar:
+            return Call("lt", (Element(self.keys, at, "i64"), key), "bool")
 
-        before = first_not(inner, width, precedes, limit)
-        there = plus(other, plus(start, plus(own, before)))
+        there = plus(to, first_not(inner, width, precedes, limit, base))
         inner.add(Write(self.keys, there, key))
         if not even:
             often = 1.0 if isinstance(count, Number) else _OFTEN
             body.add(If(Call("lt", (place, count), "bool"), inner.body, often=often))
-        pairs = -(-self.room // (2 * width))
+        most = int(count.value) if isinstance(count, Number) else self.room
+        pairs = -(-most // (2 * width))
         variables = ((pair, pairs), (side, 2), (own, width))
         block.add(Spread(variables, body.body))

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from ir.dtypes import is_float
 from ir.errors import ProgramError
-from ir.ops.base import TensorSpec
 from ir.ops.top import Top
 from ir.plain.block import Block
 from ir.plain.code import (
@@ -22,12 +21,12 @@ from ir.plain.code import (
     Name,
     PlainKernel,
     Scalar,
-    Spread,
     Write,
 )
+from ir.plain.grouped_tops import Grouped, Ranked, may_be_ordered
 from ir.plain.pieces import Choices, Piece, Ways, step
 from ir.plain.scalars import call, convert, flat, index, plus, times
-from ir.plain.selecting import Keys, Selecting
+from ir.plain.selecting import Keys
 from ir.plain.sorting import Sorting, is_worth_merging
 from ir.plain.values import Given, Point, Values
 from ir.program import Program
@@ -40,8 +39,10 @@ def top_kernels(values: Values, group: list[int], ways: Ways) -> tuple[PlainKern
     op, arg = _shared(values, group)
     size = program.axes[op.rank]
     pieces = min(ways.pieces, program.axes[op.axis] // max(1, size))
+    if ways.ordered and may_be_ordered(program, op, arg):
+        return Ranked(values, group, op, arg).kernels()
     if ways.shared and Keys.exist(values.dtype(arg)):
-        return _Grouped(values, group, op, arg, pieces).kernels()
+        return Grouped(values, group, op, arg, pieces).kernels()
     if pieces > 1:
         return _Pieced(values, group, op, arg, pieces).kernels()
     points = values.points([axis for axis in program.nodes[arg].axes if axis != op.axis])
@@ -87,7 +88,8 @@ def top_choices(program: Program, group: list[int]) -> Choices:
     """How a top may be cut: into pieces much longer than what is held."""
     op, arg = _shared(Values(program), group)
     longest = program.axes[op.axis] // max(1, program.axes[op.rank] // 8)
-    return Choices(longest, shared=Keys.exist(program.nodes[arg].dtype))
+    shared = Keys.exist(program.nodes[arg].dtype)
+    return Choices(longest, ordered=may_be_ordered(program, op, arg), shared=shared)
 
 
 def _arrays(values: Values, group: list[int], arg: int, size: int) -> tuple[Array, Array | None]:
@@ -172,86 +174,6 @@ class _Pieced:
         block.add(Loop(number, self.count, body.body))
         _stored(self.values, block, self.group, at, held, places)
         return step(self.values, block, points)
-
-
-class _Grouped:
-    """The kernels of a top of which a group searches each row, or each piece of one."""
-
-    def __init__(self, values: Values, group: list[int], op: Top, arg: int, pieces: int) -> None:
-        self.values, self.group, self.op, self.arg = values, group, op, arg
-        self.program, self.pieces = values.program, pieces
-        self.keys = Keys(values.dtype(arg), op.least)
-        self.size, self.extent = self.program.axes[op.rank], self.program.axes[op.axis]
-        self.others = [axis for axis in self.program.nodes[arg].axes if axis != op.axis]
-
-    def kernels(self) -> tuple[PlainKernel, ...]:
-        if self.pieces < 2:
-            at = self.values.points(self.others)
-            return (self._searched(at, self.extent, lambda b, p: self._key(b, at, p, p)),)
-        piece = Piece.of(self.values, self.op.axis, self.pieces)
-        shape = (*self.program.scope.shape(self.others), piece.count * self.size)
-        tops = self.values.part(1, shape, "i64", "tops")
-        at = self.values.points(self.others)
-
-        def kept(block: Block, number: Scalar) -> Scalar:
-            place = flat([*(at[axis] for axis in self.others), number], shape)
-            return Element(tops.name, place, "i64")
-
-        first = self._of_pieces(piece, tops)
-        return (first, self._searched(at, piece.count * self.size, kept))
-
-    def _key(self, block: Block, at: Point, place: Scalar, stands: Scalar) -> Scalar:
-        value = self.values.value(block, self.arg, {**at, self.op.axis: place})
-        return self.keys.of(block, block.named(value), stands)
-
-    def _of_pieces(self, piece: Piece, tops: TensorSpec) -> PlainKernel:
-        """The keys of each piece's top; of a last one that is shorter, some of no element."""
-        block, at = Block(self.values.names), self.values.points(self.others)
-        first = block.let(piece.first, "first")
-        last = index(self.extent - 1)
-
-        def key(inner: Block, number: Scalar) -> Scalar:
-            place = inner.let(plus(first, number), "p")
-            if self.extent % piece.length == 0:
-                return self._key(inner, at, place, place)
-            there = inner.let(Call("min", (place, last), "i64"), "p")
-            found = self._key(inner, at, there, there)
-            inside = Call("le", (place, last), "bool")
-            return Call("where", (inside, found, self.keys.beyond(place)), "i64")
-
-        search = Selecting(self.values, self.op.axis, piece.length, self.size, key)
-        begin = search.emit(block)
-        rank = block.variable(self.op.rank)
-        number = plus(times(piece.variable, self.size), rank)
-        where = flat([*(at[axis] for axis in self.others), number], tops.shape[1:])
-        write = Write(tops.name, where, search.at(begin, rank))
-        block.add(Spread(((rank, self.size),), (write,)))
-        points = [(name, self.program.axes[axis]) for axis, name in at.items()]
-        return step(self.values, block, [*points, piece.point], cooperative=True)
-
-    def _searched(
-        self, at: dict[str, Name], extent: int, key: Callable[[Block, Scalar], Scalar]
-    ) -> PlainKernel:
-        """The top of all keys, as elements and where they stand."""
-        block = Block(self.values.names)
-        search = Selecting(self.values, self.op.axis, extent, self.size, key)
-        begin = search.emit(block)
-        rank, body = block.variable(self.op.rank), block.inner()
-        found = body.let(search.at(begin, rank), "key")
-        here = {**at, self.op.rank: rank}
-        for position in self.group:
-            where = _top(self.values, position).where
-            made = Keys.place(found) if where else self.keys.value(body, found)
-            self.values.given[position] = _always(body.let(made, "found"))
-        for position, _ in self.program.stores():
-            self.values.store(body, position, here)
-        block.add(Spread(((rank, self.size),), body.body))
-        points = [(name, self.program.axes[axis]) for axis, name in at.items()]
-        return step(self.values, block, points, cooperative=True)
-
-
-def _always(scalar: Scalar) -> Given:
-    return lambda block, at: scalar
 
 
 def _element(array: Array, rank: str) -> Given:

@@ -20,6 +20,7 @@ from ir.plain.code import (
     Array,
     Assign,
     Call,
+    Claim,
     Convert,
     Element,
     If,
@@ -43,7 +44,7 @@ def _kernel(
 ) -> PlainKernel:
     tensors = (TensorSpec("x", (4,), dtype), TensorSpec("o", (4,), dtype, "output"))
     arrays = tuple(Array(spec.name, spec.dtype, 4) for spec in tensors)
-    arrays += (Array("a", dtype, 4, GROUP),)
+    arrays += (Array("a", dtype, 4, GROUP), Array("k", "i32", 1, GROUP))
     return PlainKernel("hand", tensors, arrays, ((Name("p"), points),), body, group)
 
 
@@ -76,6 +77,21 @@ REFUSED: dict[str, tuple[Statement, ...]] = {
     "iterations of a Spread meet in element": (
         COPY,
         Spread(((PLACE, 4),), (Write("a", PLACE, _x(NEXT, "a")),)),
+    ),
+    "element 0 is claimed, not written": (Claim(Name("n", "i32"), "k", Number(0, "i64")),),
+    "element 0 is combined and used in one Spread": (
+        Spread((), (Write("k", Number(0, "i64"), Number(0, "i32")),)),
+        Spread(
+            ((PLACE, 4),),
+            (
+                Claim(Name("n", "i32"), "k", Number(0, "i64")),
+                Let(Name("m", "i32"), Element("k", Number(0, "i64"), "i32")),
+            ),
+        ),
+    ),
+    "numbers are a group's, and i32": (
+        COPY,
+        Claim(Name("n", "i32"), "a", Number(0, "i64")),
     ),
     "is written outside a Spread": (Write("a", Number(0, "i64"), _x(Number(0, "i64"))),),
     "element 1 is read and was not written": (

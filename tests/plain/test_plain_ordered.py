@@ -123,7 +123,7 @@ def test_how_many_precede(most: int, data: st.DataObject) -> None:
     limit = data.draw(st.integers(0, most))
     before = data.draw(st.integers(0, limit))
     block = Block(Names(()))
-    count = first_not(block, most, lambda _, at: Element("x", at, "bool"), Number(limit, "i64"))
+    count = first_not(block, most, lambda at: Element("x", at, "bool"), Number(limit, "i64"))
     block.add(Write("o", Number(0, "i64"), Call("add", (count, Number(0, "i64")), "i64")))
     tensors = (TensorSpec("x", (max(1, limit),), "bool", "input"),
                TensorSpec("o", (1,), "i64", "output"))  # fmt: skip

@@ -16,6 +16,7 @@ from ir.errors import ProgramError
 from ir.folding import fold, scan, scatter, top
 from ir.ops.base import Array
 from ir.plain.build import choices_of, plain_kernel, plain_kernels
+from ir.plain.gathered import workers_of
 from ir.plain.meaning import meaning, meanings
 from ir.plain.pieces import WHOLE, Ways, parts_in
 from ir.plain.strides import moved_bytes, steps_of
@@ -103,6 +104,45 @@ def test_all_at_once(
         return
     same(program, ways, drawn(program, dtype, seed), seed % 5)
     same(program, replace(ways, shared=True), drawn(program, dtype, seed), seed % 5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(("sum", "max", "min", "or")),
+    st.sampled_from(TYPES),
+    st.sampled_from(((1, 1, 1, 1), (2, 7, 3, 4), (1, 10, 4, 2), (1, 19, 1, 3))),
+    st.sampled_from(("", "i", "d", "id")),
+    st.sampled_from((1, 3)),
+    st.integers(0, 2**32 - 1),
+)
+def test_each_worker_by_itself(
+    kind: str, dtype: str, extents: tuple[int, int, int, int], owned: str, pieces: int, seed: int
+) -> None:
+    """Workers that have something to do, and some that have not."""
+    dtype = "bool" if kind == "or" else dtype
+    program = sent(kind, dtype, extents, owned)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ir.plain.gathered._WORKERS", (4,))
+        ways = Ways(private=True, pieces=pieces)
+        same(program, ways, drawn(program, dtype, seed), seed % 5)
+
+
+def test_workers_sum_in_an_order_of_their_own() -> None:
+    """Whoever runs first, the same bits."""
+    program = sent("sum", "f32", (1, 100, 1, 3), "d")
+    inputs = drawn(program, "f32", 0)
+    inputs["x"] = np.random.default_rng(0).normal(size=(1, 100, 1)).astype(np.float32)
+    kernels = plain_kernels(program, Ways(private=True, pieces=2))
+    one, two = (meanings(kernels, inputs, seed)["o"] for seed in (0, 1))
+    assert np.array_equal(one, two)
+
+
+def test_how_many_workers_have_room() -> None:
+    for places, count in ((96, 256), (97, 128), (768, 32), (769, 0)):
+        program = sent("sum", "f32", (1, 9, 1, places), "d")
+        (position,) = (p for p, node in enumerate(program.nodes) if node.op.name == "scatter")
+        assert workers_of(program, position) == count
+        assert choices_of(program).private == (count > 0)
 
 
 def test_groups_combine_in_arrays_of_their_own() -> None:

@@ -76,6 +76,7 @@ def test_short_axes_are_sorted(
 def short_chunks() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ir.plain.selecting._CHUNK", 16)
+        patch.setattr("ir.plain.selecting._BEGUN", 8)
         patch.setattr("ir.plain.selecting._WHOLE", 0)
         yield
 
@@ -103,11 +104,15 @@ def test_what_is_chunked() -> None:
         return Selecting(Values(program), "t", extent, held, lambda block, at: at)
 
     assert made(4096, 4096).whole
-    assert made(128, 6).whole
     assert made(4096, 4096).room == 4096
-    assert not made(128256, 50).whole
-    assert made(128256, 50).room == 50 + 1024 + 256
-    assert made(65536, 1024).room == 1024 + 1024 + 1024
+    assert made(128, 6).whole
+    assert made(1500, 600).whole
+    few, many = made(128256, 50), made(65536, 1024)
+    assert (few.whole, many.whole) == (False, False)
+    assert (few.begun, few.room) == (256, 50 + 1024 + 256)
+    assert (many.begun, many.room) == (2048, 1024 + 1024 + 1024)
+    for held in (1, 127, 128, 513, 1024, 1025, 3000):
+        assert held <= made(1 << 20, held).begun <= made(1 << 20, held).room
 
 
 def test_only_small_types_have_keys() -> None:
@@ -117,3 +122,40 @@ def test_only_small_types_have_keys() -> None:
     assert not choices_of(tops((2, 9), 3, "i64", True)).shared
     program = tops((2, 9), 3, "f64", False)
     assert plain_kernels(program, Ways(shared=True)) == plain_kernels(program)
+
+
+# --- rows that are put in order -------------------------------------------------------------------
+
+
+@pytest.fixture
+def all_rows() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ir.plain.grouped_tops._SHORT", 0)
+        patch.setattr("ir.plain.grouped_tops._FEW", 0)
+        patch.setattr("ir.plain.ordering._SCANNED", 64)
+        yield
+
+
+@pytest.mark.usefixtures("all_rows")
+@pytest.mark.parametrize("order", ["drawn", "rising"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i32", "bool"])
+@pytest.mark.parametrize(("shape", "ranks"), [((1, 1), 1), ((1, 35), 35), ((3, 50), 7)])
+def test_rows_are_put_in_order(shape: tuple[int, int], ranks: int, dtype: str, order: str) -> None:
+    for least in (False, True):
+        x = drawn(shape, dtype, ranks)
+        x = np.sort(x, axis=1) if order == "rising" else x
+        program = tops(shape, ranks, dtype, least)
+        assert choices_of(program).ordered
+        wanted = meaning(plain_kernel(program), {"x": x})
+        kernels = plain_kernels(program, Ways(ordered=True))
+        found = meanings(kernels, {"x": x}, 3)
+        assert np.array_equal(found["places"], wanted["places"])
+        equal_nan = found["values"].dtype.kind == "f"
+        assert np.array_equal(found["values"], wanted["values"], equal_nan=equal_nan)
+
+
+def test_only_long_rows_of_which_much_is_wanted_are_ordered() -> None:
+    assert choices_of(tops((2, 5000), 600, "f32", True)).ordered
+    assert not choices_of(tops((2, 4096), 600, "f32", True)).ordered
+    assert not choices_of(tops((2, 5000), 50, "f32", True)).ordered
+    assert not choices_of(tops((2, 5000), 600, "f64", True)).ordered

@@ -23,7 +23,9 @@ from ir.plain.code import (
     Accumulate,
     Array,
     Assign,
+    Between,
     Call,
+    Claim,
     Convert,
     Element,
     If,
@@ -253,6 +255,51 @@ def test_statements_do_what_they_mean(seed: int, worker: Worker) -> None:
     assert isinstance(reply, Answer), reply
     for (name, array), have in zip(want.items(), reply.value[1], strict=True):
         np.testing.assert_array_equal(have, array, name)
+
+
+def ranges_and_numbers() -> PlainKernel:
+    """For each of three points the sum of elements between two that are read, and the numbers that
+    iterations of a group got: whoever gets which, all of them."""
+    specs = (
+        TensorSpec("x", (8,), "f32", "input"),
+        TensorSpec("ends", (4,), "i32", "input"),
+        TensorSpec("sums", (3,), "f32", "output"),
+        TensorSpec("left", (3,), "i32", "output"),
+    )
+    arrays = tuple(Array(spec.name, spec.dtype, spec.shape[0]) for spec in specs)
+    arrays += (Array("count", "i32", 1, GROUP), Array("seen", "i32", 4, GROUP))
+    p, at, zero = Name("p"), Name("at"), Number(0, "i64")
+    first, end = (
+        Convert(Element("ends", Call("add", (p, Number(n, "i64")), "i64"), "i32"), "i64", "i64")
+        for n in (0, 1)
+    )
+    total, number, sum_of = Name("total", "f32"), Name("number", "i32"), Name("sum", "i32")
+    more = Call("add", (total, Element("x", at, "f32")), "f32")
+    there = Convert(number, "i64", "i64")
+    found = Call("add", (sum_of, Element("seen", at, "i32")), "i32")
+    body: tuple[Statement, ...] = (
+        Let(total, Number(0.0, "f32")),
+        Between(at, first, end, (Assign(total, more),), 2),
+        Spread((), (Write("sums", p, total), Write("count", zero, Number(0, "i32")))),
+        Spread(((at, 4),), (Claim(number, "count", zero), Write("seen", there, number))),
+        Let(sum_of, Element("count", zero, "i32")),
+        Loop(at, 4, (Assign(sum_of, found),)),
+        Spread((), (Write("left", p, sum_of),)),
+    )
+    return PlainKernel("ranges", specs, arrays, ((p, 3),), body, cooperative=True)
+
+
+def test_ranges_and_numbers(worker: Worker) -> None:
+    plain = ranges_and_numbers()
+    inputs = {"x": np.arange(8, dtype=np.float32), "ends": np.array([1, 5, 5, 2], np.int32)}
+    want = meaning(plain, inputs)
+    assert list(want["sums"]) == [1 + 2 + 3 + 4, 0, 0]
+    assert list(want["left"]) == [4 + 0 + 1 + 2 + 3] * 3
+    outputs = [np.empty(3, np.float32), np.empty(3, np.int32)]
+    reply = worker.ask(60.0, "run", lowered(plain), [*inputs.values(), *outputs])
+    assert isinstance(reply, Answer), reply
+    for array, have in zip(want.values(), reply.value[1], strict=True):
+        np.testing.assert_array_equal(have, array)
 
 
 @needs_compiler

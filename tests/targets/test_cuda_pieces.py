@@ -53,6 +53,8 @@ SEGMENTS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
      ({"atomic": True, "shared": True, "pieces": 8}, {"atomic": True, "shared": True})),
     ({"m": 150, "d": 3, "rows": 3, "kind": "min", "dtype": "i64"},
      ({"atomic": True, "shared": True, "threads": 32},)),
+    ({"m": 301, "d": 3, "rows": 5},
+     ({"private": True, "pieces": 8, "threads": 64}, {"private": True, "pieces": 1})),
     ({"m": 301, "d": 67, "rows": 40}, ({"ordered": True, "threads": 64},)),
     ({"m": 300, "d": 1, "rows": 2}, ({"ordered": True}, {"ordered": True, "early": False})),
     ({"m": 150, "d": 1, "rows": 3, "kind": "or"}, ({"ordered": True},)),
@@ -70,10 +72,11 @@ def test_rows_sent_to_a_few(arguments: dict[str, Any], ways: tuple[dict[str, Any
 def test_many_pieces_are_merged_by_blocks() -> None:
     """More pieces than a thread should go through: the merge is a fold that a block shares."""
     program = built("segments", m=2100, d=1, rows=3)
-    schedule = pinned(program, {"pieces": 128, "threads": 64})
+    pins = {"pieces": 128, "threads": 64, "private": False}
+    schedule = pinned(program, pins)
     plan = json.loads(dict(BACKEND.lower(program, schedule, HARDWARE).texts)["launch"])
     assert [kernel["grid"][0] for kernel in plan["kernels"]] == [2, 3]
-    check(program, None, {"pieces": 128, "threads": 64})
+    check(program, None, pins)
 
 
 @needs_compiler
@@ -154,6 +157,17 @@ def test_what_is_in_order_is_cut_no_further() -> None:
     assert "owners=4096" in rule.explain({"ordered": True, "owners": 4096, "pieces": 8})
 
 
+def test_what_workers_combine_is_cut_into_pieces_alone() -> None:
+    program = load_operator("weighted_histogram").build(n=1 << 24, bins=256)
+    space = BACKEND.space(program, HARDWARE)
+    columns = space.columns(space.sample(np.random.default_rng(0), 200))
+    here = columns.is_("private", True)
+    assert set(columns["owners"][here]) == {1}
+    assert len(set(columns["pieces"][here])) > 2
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    assert schedule["private"] is True
+
+
 def test_what_goes_to_many_places_is_put_in_order_first() -> None:
     """Whatever anybody owns, it would have to go through all that is sent."""
     for arguments in (
@@ -172,6 +186,7 @@ def test_what_goes_to_many_places_is_put_in_order_first() -> None:
         {"atomic": True},
         {"ordered": True},
         {"atomic": True, "shared": True},
+        {"private": True, "pieces": 32},
     ],
 )
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i64"])
@@ -238,6 +253,7 @@ TOPS: tuple[tuple[dict[str, Any], tuple[dict[str, Any], ...]], ...] = (
     ({"m": 3, "n": 128, "k": 128, "least": True}, ({"shared": True, "threads": 64},)),
     ({"m": 2, "n": 37, "k": 3, "dtype": "bf16"}, ({"shared": True, "threads": 512},)),
     ({"m": 2, "n": 1, "k": 1}, ({"shared": True},)),
+    ({"m": 2, "n": 4100, "k": 700}, ({"ordered": True, "threads": 64},)),
 )  # fmt: skip
 
 
@@ -263,6 +279,8 @@ def test_long_rows_are_searched_by_blocks_first() -> None:
     for m, n, k in ((4096, 4096, 4096), (256, 128256, 50), (320, 128, 6), (32768, 65536, 1024)):
         space = BACKEND.space(load_operator("top_k").build(m=m, n=n, k=k), HARDWARE)
         assert space.schedule(space.seed_rows(np.random.default_rng(0))[0])["shared"] is True
+    long = BACKEND.space(load_operator("sort_rows").build(m=1, n=1 << 24), HARDWARE)
+    assert long.schedule(long.seed_rows(np.random.default_rng(0))[0])["ordered"] is True
     many = BACKEND.space(load_operator("top_k").build(m=1 << 20, n=16, k=2), HARDWARE)
     assert many.schedule(many.seed_rows(np.random.default_rng(0))[0])["shared"] is False
 

@@ -235,6 +235,7 @@ class _Serial:
         self.alone = OWN_CLOCKS + LOAD_CLOCKS / 20.0 / how.run
         self.shared = {id(fold) for fold in step.folds}
         self.own = {array.name for array in step.plain.arrays if array.place == THREAD}
+        self.own |= {array.name for array in step.shared}
 
     def trips(self, statements: Iterable[Statement]) -> Array:
         """Iterations, or chunks of them, one after the other."""

@@ -24,7 +24,7 @@ from ir.target import Hardware
 from ir.targets.cuda.build.plain_step import PlainStep
 
 OWNERS, PIECES, ATOMIC = "owners", "pieces", "atomic"
-ORDERED, SHARED = "ordered", "shared"
+ORDERED, SHARED, PRIVATE = "ordered", "shared", "private"
 _OWNERS = (1 << 12, 1 << 15, 1 << 18)
 _PIECES = (8, 32, 128, 512, 2048, 8192, 32768)
 _MORE = 4  # times as many points, as are worth a choice
@@ -61,6 +61,8 @@ class PlainCuts:
             yield ORDERED, (False, True)
         if self.choices.shared:
             yield SHARED, (False, True)
+        if self.choices.private:
+            yield PRIVATE, (False, True)
         counts = [1]
         for owners in _OWNERS if self.choices.owners else ():
             before = self._points(Ways(owners=counts[-1]))
@@ -87,7 +89,8 @@ class PlainCuts:
     def decisions(self) -> list[Decision]:
         whys = {
             ATOMIC: "elements are combined in memory at once, not by who owns the place",
-            ORDERED: "what is sent is put in the order of where it goes before it is combined",
+            ORDERED: "all elements are put in order first, in a few kernels",
+            PRIVATE: "threads of a block combine in shared memory that is their own",
             SHARED: "a block searches a row, or combines in memory of its own before",
             OWNERS: "points among which the output is shared out: each goes through all",
             PIECES: "parts of the longest axis, each by itself, merged in order",
@@ -128,6 +131,7 @@ class PlainCuts:
             atomic=bool(values.get(self.name(ATOMIC), False)),
             ordered=bool(values.get(self.name(ORDERED), False)),
             shared=bool(values.get(self.name(SHARED), False)),
+            private=bool(values.get(self.name(PRIVATE), False)),
         )
 
     def constraints(self, room: Callable[[int], int]) -> list[Constraint]:
@@ -138,8 +142,14 @@ class PlainCuts:
             found.append(self._no_owners())
         if SHARED in self.domains and self.choices.owners:
             found.append(self._at_once())
+        if PRIVATE in self.domains:
+            first = {ATOMIC: False, SHARED: False, OWNERS: 1}
+            needs = "what workers combine by themselves is not shared out or combined at once"
+            found.append(self._nothing_else(PRIVATE, first, needs))
         if ORDERED in self.domains:
-            found.append(self._nothing_else())
+            first = {ATOMIC: False, SHARED: False, PRIVATE: False, OWNERS: 1, PIECES: 1}
+            needs = "what is put in order is not shared out, cut or combined at once"
+            found.append(self._nothing_else(ORDERED, first, needs))
             if self.room_ordered > self.most:
                 found.append(self._too_much())
         return found
@@ -198,10 +208,9 @@ class PlainCuts:
         needs = "what blocks combine by themselves is combined in any order"
         return Constraint(shared, needs, check, explain, reads=(shared, atomic))
 
-    def _nothing_else(self) -> Constraint:
-        """What is in order is cut no further."""
-        name = self.name(ORDERED)
-        first = {ATOMIC: False, SHARED: False, OWNERS: 1, PIECES: 1}
+    def _nothing_else(self, way: str, first: Mapping[str, Value], needs: str) -> Constraint:
+        """Of ways that do not go together with one, none is taken."""
+        name = self.name(way)
         others = {self.name(n): value for n, value in first.items() if n in self.domains}
 
         def check(columns: Columns) -> Any:
@@ -215,7 +224,6 @@ class PlainCuts:
             said = ", ".join(f"{other}={values[other]}" for other in others)
             return f"{name}={values[name]} with {said}"
 
-        needs = "what is put in order is not shared out, cut or combined at once"
         return Constraint(name, needs, check, explain, reads=(name, *others))
 
 
@@ -223,6 +231,8 @@ def _is_one(ways: Ways) -> bool:
     """Whether ways to cut go together."""
     if ways.ordered:
         return ways == Ways(ordered=True)
+    if ways.private:
+        return ways == Ways(pieces=ways.pieces, private=True)
     return not (ways.atomic and ways.owners > 1)
 
 
