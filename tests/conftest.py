@@ -13,6 +13,8 @@ import sys
 import pytest
 from hypothesis import settings
 
+from explorer.runtime.cpu import request_tile_permission
+
 settings.register_profile("random")
 settings.register_profile("same", derandomize=True)
 settings.load_profile("same")
@@ -20,6 +22,9 @@ settings.load_profile("same")
 # Tests start hundreds of processes. Each would compile every module anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+
+request_tile_permission()  # some tests run kernels in their own process
 
 
 def pytest_xdist_auto_num_workers() -> int:
