@@ -140,7 +140,7 @@ def unheard(name: str, arguments: dict[str, Any], engine: str) -> dict[str, floa
         ("softmax", {"m": 4096, "n": 4096, "dtype": "bf16"}, ""),
         ("conv2d", {"n": 32, "h": 56, "w": 56, "c": 64, "f": 128, "padding": 1, "dtype": "bf16"},
          "wgmma"),
-        ("attention", CAUSAL | {"dtype": "bf16"}, "wgmma"),
+        ("attention", CAUSAL | {"b": 16, "dtype": "bf16"}, "wgmma"),
     ],
 )  # fmt: skip
 def test_no_decision_is_without_effect(name: str, arguments: dict[str, Any], engine: str) -> None:
