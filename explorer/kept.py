@@ -142,5 +142,12 @@ def _load(content: bytes, number: int) -> tuple[Function, object]:
         exec(marshal.loads(files[name]), module.__dict__)
     except ImportError as error:
         raise ExportError(f"the kernel cannot be called: {error}") from None
-    function: Function = getattr(module, path.stem)
-    return function, folder
+    return _function_of(module, path.stem), folder
+
+
+def _function_of(module: ModuleType, name: str) -> Function:
+    """What an exported module is called by: a function of its own name, or `run`."""
+    found: Function | None = getattr(module, name, None) or getattr(module, "run", None)
+    if found is None:
+        raise ExportError(f"the exported module has neither {name}() nor run(), so it is no kernel")
+    return found

@@ -31,7 +31,7 @@ def _triangular(upper: bool) -> Program:
     return g.program()
 
 
-ATTENTION = {"b": 3, "heads": 4, "kv_heads": 2, "sq": 456, "d": 64, "dtype": "bf16"}
+ATTENTION = {"b": 5, "heads": 2, "kv_heads": 1, "sq": 264, "d": 64, "dtype": "bf16"}
 CAUSAL = built("attention", {**ATTENTION, "causal": True})
 
 
@@ -79,10 +79,10 @@ def test_dealt_attention_means_the_program(deal: int) -> None:
     inputs = random_inputs(CAUSAL, np.random.default_rng(1))
     wanted = bounds_of(CAUSAL, inputs)
     space = BACKEND.space(CAUSAL, HARDWARE).pin({"deal": deal})
-    for number, row in enumerate(space.sample(np.random.default_rng(2), 3)):
+    for number, row in enumerate(space.sample(np.random.default_rng(2), 2)):
         schedule = space.schedule(row)
         kernel = BACKEND.lower(CAUSAL, schedule, HARDWARE)
-        assert not problems(CAUSAL, kernel, inputs, wanted, (0, 6, 15)[number]), schedule.to_json()
+        assert not problems(CAUSAL, kernel, inputs, wanted, (0, 15)[number]), schedule.to_json()
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
