@@ -19,9 +19,9 @@ from ir.plain.pieces import Ways
 from ir.program import Program
 from ir.registry import load_operator
 from ir.schedule import Schedule
-from ir.targets.cuda.build.plain_ring import Ring, Tile
-from ir.targets.cuda.build.plain_step import PlainStep
-from ir.targets.cuda.build.plain_stream import Stream, streams_of
+from ir.targets.cuda.plain.plain_ring import Ring, Tile
+from ir.targets.cuda.plain.plain_step import PlainStep
+from ir.targets.cuda.plain.plain_stream import Stream, streams_of
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE

@@ -26,8 +26,8 @@ from ir.plain.pieces import Ways
 from ir.plain.scaled import scaled_of
 from ir.plain.strides import extent_of, statements_of, steps_of
 from ir.schedule import Value
-from ir.targets.cuda.build.plain_step import PlainStep, array_bytes
-from ir.targets.cuda.build.plain_stream import Stream
+from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes
+from ir.targets.cuda.plain.plain_stream import Stream
 from ir.targets.cuda.space.plain import AHEAD, RUN, TEAM, THREADS, PlainCudaKernel
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 

@@ -21,11 +21,11 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
-from ir.targets.cuda.build.plain_shape import in_groups
-from ir.targets.cuda.build.plain_step import RESIDENT, PlainStep, Settings
-from ir.targets.cuda.build.plain_stream import WIDEST
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.launch import Launch
+from ir.targets.cuda.plain.plain_shape import in_groups
+from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
+from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
@@ -251,7 +251,7 @@ class PlainCudaKernel:
 
     def launches(self, values: Mapping[str, Value], name: str) -> tuple[Launch, ...]:
         """The launches of all steps."""
-        from ir.targets.cuda.lower.plain_lower import PlainLowering
+        from ir.targets.cuda.plain.plain_lower import PlainLowering
 
         steps = self.steps(self.cuts.ways(values))
         return tuple(

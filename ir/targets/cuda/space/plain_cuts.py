@@ -21,7 +21,7 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
-from ir.targets.cuda.build.plain_step import PlainStep
+from ir.targets.cuda.plain.plain_step import PlainStep
 
 OWNERS, PIECES, ATOMIC = "owners", "pieces", "atomic"
 ORDERED, SHARED, PRIVATE = "ordered", "shared", "private"

@@ -25,8 +25,9 @@ from ir.targets.cuda.bodies.tensor_order import (
     turns_decision,
 )
 from ir.targets.cuda.build.computed import TYPES
+from ir.targets.cuda.build.planning import make_plan
 from ir.targets.cuda.build.roles import Roles, find_roles
-from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS, ROWS, Plan, make_plan
+from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS, ROWS, Plan
 from ir.targets.cuda.build.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision

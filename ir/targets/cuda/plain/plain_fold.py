@@ -17,13 +17,13 @@ from ir.plain.accesses import read, written
 from ir.plain.code import Accumulate, Call, Element, Name, Scalar
 from ir.plain.scalars import index
 from ir.plain.scaled import Scaled, scaled_of
-from ir.targets.cuda.build.plain_stream import streams_of
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.lower.plain_tiles import FoldTiles
+from ir.targets.cuda.plain.plain_stream import streams_of
+from ir.targets.cuda.plain.plain_tiles import FoldTiles
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
-    from ir.targets.cuda.lower.plain_text import Group, PlainText
+    from ir.targets.cuda.plain.plain_text import Group, PlainText
 
 PLACE = 8  # bytes of a state in shared memory
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ir.plain.code import Accumulate
-from ir.targets.cuda.build.plain_stream import Streams, streams_of
-from ir.targets.cuda.lower.plain_tiles import FoldTiles
+from ir.targets.cuda.plain.plain_stream import Streams, streams_of
+from ir.targets.cuda.plain.plain_tiles import FoldTiles
 
 if TYPE_CHECKING:
-    from ir.targets.cuda.lower.plain_text import PlainText
+    from ir.targets.cuda.plain.plain_text import PlainText
 
 
 class OwnFold:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from ir.plain.code import Array
 from ir.plain.pieces import parts_in
 from ir.program import Program
-from ir.targets.cuda.build.plain_step import RESIDENT, PlainStep, Settings, array_bytes
 from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.grid.overlap import await_kernel_before
 from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.lower.plain_fold import scratch_bytes
-from ir.targets.cuda.lower.plain_text import MOST_I32, Group, PlainText
+from ir.targets.cuda.plain.plain_fold import scratch_bytes
+from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings, array_bytes
+from ir.targets.cuda.plain.plain_text import MOST_I32, Group, PlainText
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer

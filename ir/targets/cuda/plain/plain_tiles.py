@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from ir.dtypes import compute_dtype
 from ir.plain.code import Accumulate, Element, Name, Scalar, Statement
-from ir.targets.cuda.build.plain_ring import LEAST, Ring, Tile
-from ir.targets.cuda.build.plain_stream import Stream, Streams, kept, streamed
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.plain.plain_ring import LEAST, Ring, Tile
+from ir.targets.cuda.plain.plain_stream import Stream, Streams, kept, streamed
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
-    from ir.targets.cuda.lower.plain_text import PlainText
+    from ir.targets.cuda.plain.plain_text import PlainText
 
 
 class FoldTiles:

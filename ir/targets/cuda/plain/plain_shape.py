@@ -23,7 +23,7 @@ from ir.plain.code import (
     Statement,
     Write,
 )
-from ir.targets.cuda.build.plain_stream import names_in
+from ir.targets.cuda.plain.plain_stream import names_in
 
 SHORT = 64  # iterations up to which a fold is not worth a group's meetings
 

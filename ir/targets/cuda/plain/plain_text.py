@@ -31,12 +31,12 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.scalars import merged
-from ir.targets.cuda.build.plain_shape import changing, folds_of, in_groups
-from ir.targets.cuda.build.plain_stream import replaced
 from ir.targets.cuda.grid.merging import ARRIVALS
-from ir.targets.cuda.lower.plain_fold import SharedFold
-from ir.targets.cuda.lower.plain_own import OwnFold
-from ir.targets.cuda.lower.plain_scalars import Names, PlainScalars
+from ir.targets.cuda.plain.plain_fold import SharedFold
+from ir.targets.cuda.plain.plain_own import OwnFold
+from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
+from ir.targets.cuda.plain.plain_shape import changing, folds_of, in_groups
+from ir.targets.cuda.plain.plain_stream import replaced
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
 

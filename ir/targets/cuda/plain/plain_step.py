@@ -19,11 +19,11 @@ from ir.plain.accesses import every
 from ir.plain.code import GROUP, TENSOR, Accumulate, Array, Let, PlainKernel, Spread
 from ir.plain.strides import Walk, extent_of
 from ir.target import Hardware
-from ir.targets.cuda.build.plain_ring import Ring
-from ir.targets.cuda.build.plain_shape import folds_of
-from ir.targets.cuda.build.plain_stream import Streams, streams_of
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.lower.plain_fold import scratch_bytes
+from ir.targets.cuda.plain.plain_fold import scratch_bytes
+from ir.targets.cuda.plain.plain_ring import Ring
+from ir.targets.cuda.plain.plain_shape import folds_of
+from ir.targets.cuda.plain.plain_stream import Streams, streams_of
 
 Numbers = NDArray[Any]
 _UNIT = 16  # bytes that arrays of a group begin at multiples of

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ir.targets.cuda.build.plain_stream import WIDEST, Stream, Streams
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.plain.plain_stream import WIDEST, Stream, Streams
 
 LEAST = 4  # bytes of a word, below which elements go one by one
 
