@@ -127,7 +127,9 @@ def test_shipped_models_are_sound(target: str) -> None:
     place = files("costmodel") / "pretrained" / f"{target}.json.xz"
     content = json.loads(json.loads(lzma.decompress(place.read_bytes()))["content"])
     model = content["model"]
-    for head in (*model["rank"], model["validity"], model["time"]):
+    heads = [*model["rank"], model["time"]]
+    heads += [model["validity"]] if model["validity"] is not None else []  # None: nothing failed
+    for head in heads:
         assert sound(base64.b64decode(head), model["width"])
 
 
