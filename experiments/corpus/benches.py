@@ -185,6 +185,11 @@ _PAUSE = 0.02  # torch's threads spin a little while
 _BLOCK, _SAMPLE, _MOST_SAMPLES = 0.03, 1e-4, 200
 
 
+def everywhere() -> None:
+    """Go back to all processors, which kernels of the row before have left."""
+    os.sched_setaffinity(0, _everywhere)
+
+
 @dataclass
 class CpuSide(Side):
     """`kernel` is set for ours, which tells its own time and has threads of its own."""

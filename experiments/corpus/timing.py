@@ -22,7 +22,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
 import torch  # noqa: E402
-from benches import Bench, Side, bench_for, in_turns  # noqa: E402
+from benches import Bench, Side, bench_for, everywhere, in_turns  # noqa: E402
 from peers import Plan, plans  # noqa: E402
 
 from explorer.peaks import measured_peaks, stated_peaks  # noqa: E402
@@ -183,6 +183,7 @@ class Peers:
 
 def timed(request: Row, target: str) -> None:
     """Says what is known of one operator, in parts."""
+    everywhere()  # a workload counts the processors
     workload = Workload.of(request["name"], request["arguments"], target)
     workload.refuse_unmeasurable()
     bench = bench_for(target, workload)
