@@ -37,20 +37,7 @@ class Seeds:
     def all(self) -> list[dict[str, Value]]:
         """Configurations that do well on many shapes, fitted to this program."""
         if self.kernel.roles.inner:
-            shapes: tuple[tuple[int, int, int], ...] = (
-                (128, 2, 128), (128, 2, 176), (128, 2, 64), (192, 3, 128), (64, 1, 64),
-                (192, 3, 64),
-            )  # fmt: skip
-            held = {frozenset(product.over): product.over for product in self.kernel.roles.inner}
-            if sum(volume(self.kernel.program, over) for over in held.values()) > WIDE:
-                shapes = ((64, 1, 32), (64, 1, 16), (128, 2, 16), *shapes)
-            elif len(held) > 1:
-                shapes = ((128, 2, 96), *shapes)
-            rows = [self._chained(*shape) for shape in shapes]
-            rows = [values | order for values in rows for order in self._orders()]
-            rows = [values | turns for values in rows for turns in self._turns(values)]
-            rows = [values | self._dealt() for values in rows]
-            rows += [values | more for values in rows[:2] for more in self._rings()]
+            rows = self._chains()
         elif self.kernel.roles.computed:
             rows = self._computed()
             first = [values | order for values in rows[:IN_EVERY_ORDER] for order in self._orders()]
@@ -97,6 +84,24 @@ class Seeds:
             if self.kernel.roles.folded:
                 rows = self._folded(rows)
         return [row for row in rows if row]
+
+    def _chains(self) -> list[dict[str, Value]]:
+        """Chained products: tiles of rows and blocks, in every order, with turns and without."""
+        shapes: tuple[tuple[int, int, int], ...] = (
+            (128, 2, 128), (128, 2, 176), (128, 2, 64), (192, 3, 128), (64, 1, 64),
+            (192, 3, 64),
+        )  # fmt: skip
+        held = {frozenset(product.over): product.over for product in self.kernel.roles.inner}
+        if sum(volume(self.kernel.program, over) for over in held.values()) > WIDE:
+            shapes = ((64, 1, 32), (64, 1, 16), (128, 2, 16), *shapes)
+        elif len(held) > 1:
+            shapes = ((128, 2, 96), *shapes)
+        rows = [self._chained(*shape) for shape in shapes]
+        rows = [values | order for values in rows for order in self._orders()]
+        rows = [values | turns for values in rows for turns in self._turns(values)]
+        rows = [values | self._dealt() for values in rows]
+        rows += [values | more for values in rows[:2] for more in self._rings()]
+        return rows
 
     def _folded(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Tiles are narrower than others', so what blocks share counts more; in every order."""
