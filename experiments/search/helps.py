@@ -30,11 +30,11 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))
 
 from explorer.finals import chosen_finalists  # noqa: E402
+from explorer.flow import LEAST  # noqa: E402
 from explorer.measure import Measurer  # noqa: E402
 from explorer.outcome import Outcome  # noqa: E402
 from explorer.recall import known_trials, to_record  # noqa: E402
 from explorer.runtime.workers import Timing  # noqa: E402
-from explorer.search import LEAST  # noqa: E402
 from explorer.strategies.base import find_strategy  # noqa: E402
 from explorer.workload import Workload  # noqa: E402
 from ir.schedule import Schedule  # noqa: E402
