@@ -137,7 +137,7 @@ def _print_forms(found: Forms) -> None:
 
 
 def _show_kernels(workload: Workload, schedule: str, form: Format) -> None:
-    """Print what the kernels of a schedule do in their main loops."""
+    """Print the kernels of a schedule behind each pass, and their text."""
     found = _listings(workload, schedule)
     if form is Format.json:
         print_json({"kernels": [_as_json(one) for one in found]})
@@ -150,25 +150,19 @@ def _listings(workload: Workload, schedule: str) -> tuple[Listing, ...]:
 
     name = workload.program.name
     if not isinstance(workload.backend, ListsLoops):
-        raise UsageError(f"{name}: the {workload.target} target has no loop bodies; cuda has some")
+        raise UsageError(f"{name}: target {workload.target} makes no kernels by passes; cuda does")
     if not schedule:
         raise UsageError("--kernel prints the kernels of a schedule: give --schedule JSON or @FILE")
     chosen = read_schedule(schedule)
     workload.refuse_illegal(chosen)
-    found = workload.backend.listings(workload.program, chosen, workload.hardware)
-    if all(one.body is None for one in found):
-        kernels = ", ".join(one.kernel for one in found)
-        raise UsageError(f"{name}: no kernel of this schedule has a loop body yet: {kernels}")
-    return found
+    return workload.backend.listings(workload.program, chosen, workload.hardware)
 
 
 def _as_json(one: Listing) -> dict[str, object]:
     return {
         "kernel": one.kernel,
-        "loop": one.loop,
-        "body": None if one.body is None else str(one.body),
         "order": one.order,
         "words": one.words,
-        "steps": one.steps,
+        "passes": [{"pass": name, "text": text} for name, text in one.passes],
         "text": one.text,
     }

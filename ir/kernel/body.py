@@ -18,18 +18,63 @@ THREADS = "threads"  # done when the next operation begins
 TENSOR = "tensor"  # runs beside what follows, until somebody waits for it
 COPY = "copy"  # the same, in a queue of each thread's own
 UNITS = (THREADS, TENSOR, COPY)
-_LINE = re.compile(r"(\w+): (\w+)\((.*?)\) ->\s*(.*?)(?: takes (.*))?$")
+_LINE = re.compile(r"([\w.]+): (\w+)\((.*?)\) ->\s*(.*?)(?: takes (.*))?$")
+
+
+COPIES, MMA, MAP, REDUCE, CONVERT, STORE = "copy", "mma", "map", "reduce", "convert", "store"
+START, CORRECT, FINISH, ATOMIC, SCAN = "start", "correct", "finish", "atomic", "scan"
+PARTS = {
+    COPIES: "bring a tile from memory",
+    MMA: "multiply two tiles and add the products to sums",
+    MAP: "compute a value point by point",
+    REDUCE: "combine a block into a state",
+    SCAN: "combine a block into a state, and keep what it is at every point",
+    CONVERT: "lay a value out as an operand, rounded to its type",
+    STORE: "write a value to memory",
+    ATOMIC: "add a value to what is in memory",
+    START: "what a state is before its loop",
+    CORRECT: "scale a state, and add to it, for what moved",
+    FINISH: "combine the parts of a state that threads have",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The least that is done: node `node` of the program, `by` an instruction.
+
+    >>> str(Part(MMA, 5, "wgmma"))
+    'mma 5 by wgmma'
+    """
+
+    kind: str
+    node: int
+    by: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.node}" + (f" by {self.by}" if self.by else "")
+
+    @staticmethod
+    def parse(line: str) -> Part:
+        """The part that prints like that; ValueError for a line that is none."""
+        match = re.fullmatch(r"(\w+) (-?\d+)(?: by (\S+))?", line)
+        if match is None or match[1] not in PARTS:
+            raise ValueError(f"kernel: {line!r} is no part of an operation")
+        return Part(match[1], int(match[2]), match[3] or "")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of an iteration. `takes`: rings of which it reads a slot until it is done."""
+    """A group of parts that is scheduled as one.
+
+    `takes`: rings of which it reads a slot until it is done.
+    """
 
     name: str
     unit: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     takes: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     def __str__(self) -> str:
         rings = f" takes {', '.join(self.takes)}" if self.takes else ""
@@ -94,11 +139,7 @@ class Body:
             if word in ("local", "places", "shared"):
                 more[word] = _names(rest)
                 continue
-            match = _LINE.match(line.strip())
-            if match is None:
-                raise UsageError(f"loop body: {line!r} is not `name: unit(reads) -> writes`")
-            name, unit, *lists = match.groups()
-            found.append(Operation(name, unit, *(_names(part or "") for part in lists)))
+            found.append(read_operation(line.strip()))
         places = tuple(map(_place, more.get("places", ())))
         local, shared = (frozenset(more.get(word, ())) for word in ("local", "shared"))
         return Body(tuple(found), local, places, shared)
@@ -128,6 +169,16 @@ class Body:
                 if common:
                     apart = min(self._turns.get(value, 1) for value in common)
                     yield Dependence(first, second, apart if second <= first else 0)
+
+
+def read_operation(line: str, parts: tuple[Part, ...] = ()) -> Operation:
+    """The operation that prints like that; raises UsageError for a line that is none."""
+    match = _LINE.match(line)
+    if match is None:
+        raise UsageError(f"loop body: {line!r} is not `name: unit(reads) -> writes`")
+    name, unit, *lists = match.groups()
+    reads, writes, takes = (_names(part or "") for part in lists)
+    return Operation(name, unit, reads, writes, takes, parts)
 
 
 def _names(text: str) -> tuple[str, ...]:

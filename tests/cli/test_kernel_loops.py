@@ -10,7 +10,7 @@ import pytest
 
 from explorer import cli
 from explorer.workload import Workload
-from ir.kernel.body import Body
+from ir.kernel.tile_kernel import BLOCK, Do, Loop, Sync, TileKernel, walk
 from ir.targets.cuda.bodies.tensor_order import NAME
 
 CARD = ("--target", "cuda", "--hardware", "h200")
@@ -44,19 +44,33 @@ def test_chained_products(order: str, capsys: pytest.CaptureFixture[str]) -> Non
     chosen = _schedule(ATTENTION[0], ATTENTION[1:], **{NAME: order})
     found = _shown(capsys, *ATTENTION, "--schedule", chosen, "--format", "json")
     (kernel,) = json.loads(found)["kernels"]
-    body = Body.parse(kernel["body"])
-    assert [one.name for one in body.operations] == ["inner", "between", "fold", "outer"]
     assert kernel["order"] == order
+    names = [one["pass"] for one in kernel["passes"]]
+    assert names == ["build", "roles", "pipeline", "synchronise", "place"]
+    kernels = {one["pass"]: TileKernel.parse(one["text"]) for one in kernel["passes"]}
+    assert all(str(kernels[one["pass"]]) == one["text"] for one in kernel["passes"])
+    built = kernels["build"]
+    assert not any(isinstance(one, Sync) for one in built.statements())
+    (loop,) = (one for one in built.statements() if isinstance(one, Loop) and one.over == BLOCK)
+    done = [one.operation for one in loop.body if isinstance(one, Do)]
+    assert done == ["fetch.inner", "fetch.late", "inner", "between", "fold", "outer"]
     steps = {
-        "straight": ["wait for inner of j", "inner of j",
-                     "wait until 0 products run; free late of j-1, inner of j", "between of j",
-                     "fold of j", "wait for late of j", "outer of j",
-                     "wait until 0 products run; free late of j-1 behind the last block"],
-        "outer:1": ["wait for inner of j", "inner of j", "wait for late of j-1", "outer of j-1",
-                    "wait until 1 product runs; free inner of j", "between of j",
-                    "wait until 0 products run; free late of j-1", "fold of j"],
+        "straight": ["sync full inner", "sync fence", "do inner", "sync commit", "sync await",
+                     "sync done outer", "if block >= 1", "sync done inner", "sync release inner",
+                     "sync advance inner", "do between", "do fold", "sync full late", "sync fence",
+                     "do outer", "sync commit"],
+        "outer:1": ["sync full inner", "sync fence", "do inner later always", "sync commit",
+                    "sync full late", "sync fence", "do outer of block-1 later block >= 2",
+                    "sync commit", "sync await 1", "sync done inner", "sync release inner",
+                    "sync advance inner", "do between later always", "sync await",
+                    "sync done outer", "sync release late", "sync advance late",
+                    "do fold later always"],
     }  # fmt: skip
-    assert kernel["steps"] == steps[order]
+    (loop,) = (
+        one for one in kernels["place"].role("consumers").body[-2:][0].body  # type: ignore[union-attr]
+        for one in walk((one,)) if isinstance(one, Loop) and one.over == BLOCK
+    )  # fmt: skip
+    assert [str(one) for one in loop.body] == steps[order]
     assert kernel["text"].count("TW_KERNEL") == 1
 
 
@@ -67,18 +81,21 @@ def test_pieces_of_computed_operands(tmp_path: Path, capsys: pytest.CaptureFixtu
     pins = {"engine": "wgmma_rs", f"wgmma_rs.{NAME}": "multiply:1"}
     (tmp_path / "s.json").write_text(_schedule(operator, words, **pins))
     out = _shown(capsys, operator, *words, "--schedule", f"@{tmp_path / 's.json'}")
-    head, _, text = out.partition("\ntext\n")
+    head, _, text = out.partition("\n# text\n")
     assert "order multiply:1: multiply of a block beside form of the next" in head
-    assert "wait until 1 product runs; free outer of j-1\n  form of piece 1 of" in head
-    assert head.endswith("wait until 0 products run; free outer of j behind the last block")
-    assert "  places cast_2_words 2" in head
+    last = [line.strip() for line in head.partition("# behind place")[2].splitlines()]
+    place = last.index("if block >= 1")
+    assert last[place - 1 : place + 3] == [
+        "sync await 1", "if block >= 1", "sync release outer 1", "do form piece 1",
+    ]  # fmt: skip
+    behind = ["sync advance outer", "sync await", "if blocks >= 1"]
+    assert last[last.index("do keep") + 1 :][:3] == behind
     assert "tw_wgmma_wait<1>();" in text
 
 
 @pytest.mark.parametrize(("wait", "steps"), [
-    (0, ["wait until 0 products run; free outer of j"]),
-    (1, ["wait until 1 product runs; free outer of j-1",
-         "wait until 0 products run; free outer of j behind the last block"]),
+    (0, ["sync await", "sync release outer", "sync advance outer"]),
+    (1, ["sync await 1", "if block >= 1", "sync advance outer"]),
 ])  # fmt: skip
 def test_plain_products(wait: int, steps: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     words = ("m=512", "n=512", "k=512", "dtype=bf16")
@@ -86,8 +103,13 @@ def test_plain_products(wait: int, steps: list[str], capsys: pytest.CaptureFixtu
     chosen = _schedule("matmul", words, **pins)
     found = _shown(capsys, "matmul", *words, "--schedule", chosen, "--format", "json")
     (kernel,) = json.loads(found)["kernels"]
-    assert kernel["body"].endswith("contract_2 takes outer")
-    assert kernel["steps"] == ["wait for outer of j", "multiply of piece 0 of 1", *steps]
+    last = TileKernel.parse(kernel["passes"][-1]["text"])
+    loops = [one for one in last.statements() if isinstance(one, Loop) and one.over == BLOCK]
+    assert [str(one) for one in loops[0].body] == [
+        "sync free outer", "sync expect outer", "do fetch.outer", "sync advance outer",
+    ]  # fmt: skip
+    begun = ["sync full outer", "sync fence", "do multiply piece 0", "sync commit"]
+    assert [str(one) for one in loops[1].body] == [*begun, *steps]
     assert kernel["text"].count(f"tw_wgmma_wait<{wait}>();") == 1
 
 
@@ -107,12 +129,3 @@ def test_operands_computed_into_shared_memory(
     ]  # fmt: skip
     _, _, loop = kernel["text"].partition("#pragma unroll 1")
     assert "tw_copy_async_wait<1>();\n    tw_sync();" in loop
-
-
-def test_kernels_without_a_body(capsys: pytest.CaptureFixture[str]) -> None:
-    chosen = _schedule("softmax", ("m=64", "n=512"))
-    words = ["show", "softmax", "m=64", "n=512", *CARD, "--kernel", "--schedule", chosen]
-    assert cli.invoke(words) == cli.EXIT_USAGE
-    said = capsys.readouterr().err
-    assert "softmax: no kernel of this schedule has a loop body yet: softmax" in said
-    assert said.count("\n") == 1

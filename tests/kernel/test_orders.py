@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ir.kernel.body
-import ir.kernel.listing
 import ir.kernel.modulo
 import ir.kernel.synchronise
 from ir.errors import UsageError
@@ -32,7 +31,7 @@ STREAMED = Body.parse(
 
 @pytest.mark.parametrize(
     "module",
-    [ir.kernel.body, ir.kernel.listing, ir.kernel.modulo, ir.kernel.synchronise],
+    [ir.kernel.body, ir.kernel.modulo, ir.kernel.synchronise],
     ids=lambda m: m.__name__,
 )
 def test_examples(module: object) -> None:

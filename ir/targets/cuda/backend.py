@@ -117,7 +117,7 @@ class CudaBackend:
         """The main loops of the kernels of a schedule; raises Refusal."""
         from ir.rewrite.inhabited import inhabited
         from ir.routes import formed
-        from ir.targets.cuda.bodies.listings import listings_of
+        from ir.targets.cuda.build.listings import listings_of
         from ir.targets.cuda.space.engines import rates_of
 
         form, own = formed(inhabited(program), schedule, rates_of(hardware))

@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from ir.kernel.body import TENSOR, THREADS, Body, Operation
+from ir.kernel.body import (
+    CONVERT,
+    CORRECT,
+    MAP,
+    MMA,
+    REDUCE,
+    STORE,
+    TENSOR,
+    THREADS,
+    Body,
+    Operation,
+    Part,
+)
 from ir.ops.load import Load
 from ir.ops.map import Cast
 from ir.ops.reduce import Carry
@@ -23,6 +35,7 @@ from ir.targets.cuda.text.passes import Pass, find_passes, needed
 
 INNER, BETWEEN, FOLD, OUTER = "inner", "between", "fold", "outer"
 FORM, MULTIPLY = "form", "multiply"
+BY = "wgmma"
 BUFFERS = 2  # groups of steps whose operands are in registers
 
 
@@ -84,13 +97,30 @@ def _brought(roles: Roles, products: Iterable[Product]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(value_name(roles.program, load) for load in loads))
 
 
+def products_of(products: Iterable[Product]) -> tuple[Part, ...]:
+    """Parts that multiply."""
+    return tuple(Part(MMA, product.position, BY) for product in products)
+
+
+def _operands(products: Iterable[Product]) -> tuple[Part, ...]:
+    """Parts that make the computed operand of each product."""
+    return tuple(Part(CONVERT, product.position, BY) for product in products)
+
+
+def multiply(name: str, roles: Roles, products: tuple[Product, ...]) -> Operation:
+    """Products of tiles that are there, into sums that nothing was added to."""
+    read, sums = _brought(roles, products), _sums(roles.program, products)
+    return Operation(name, TENSOR, read, sums, _rings(roles, products), products_of(products))
+
+
 def _multiply(roles: Roles, words: tuple[str, ...] = ()) -> Operation:
     sums, plain = _sums(roles.program, roles.outer), _brought(roles, roles.outer)
     if words:
         firsts = {value_name(roles.program, product.a) for product in roles.outer}
         plain = tuple(name for name in plain if name not in firsts)
     reads = (*words, *plain, *sums)
-    return Operation(MULTIPLY, TENSOR, reads, sums, _rings(roles, roles.outer))
+    parts = products_of(roles.outer)
+    return Operation(MULTIPLY, TENSOR, reads, sums, _rings(roles, roles.outer), parts)
 
 
 def folding_body(roles: Roles) -> Body:
@@ -98,12 +128,10 @@ def folding_body(roles: Roles) -> Body:
     sums = {product.position for product in roles.outer}
     states = [position for position in main_pass(roles).reductions if position not in sums]
     named = tuple(value_name(roles.program, position) for position in states)
-    plain = _brought(roles, roles.outer)
-    multiply = Operation(
-        MULTIPLY, TENSOR, plain, _sums(roles.program, roles.outer), _rings(roles, roles.outer)
-    )
     reads = (*_sums(roles.program, roles.outer), *named)
-    return Body((multiply, Operation(FOLD, THREADS, reads, named)))
+    parts = tuple(Part(REDUCE, position) for position in states)
+    fold = Operation(FOLD, THREADS, reads, named, parts=parts)
+    return Body((multiply(MULTIPLY, roles, roles.outer), fold))
 
 
 def _pieces(roles: Roles) -> Body:
@@ -111,7 +139,8 @@ def _pieces(roles: Roles) -> Body:
     words = _words(roles.program, roles.outer)
     loads = (load for product in roles.outer for load in loads_of(roles.program, product.a))
     made_of = tuple(dict.fromkeys(value_name(roles.program, load) for load in loads))
-    form = Operation(FORM, THREADS, made_of, words, _rings(roles, roles.outer))
+    rings, parts = _rings(roles, roles.outer), _operands(roles.outer)
+    form = Operation(FORM, THREADS, made_of, words, rings, parts)
     return Body((form, _multiply(roles, words)), places=tuple((name, BUFFERS) for name in words))
 
 
@@ -135,17 +164,15 @@ class _Chain:
         corrected = self._named(p for p in self.sums if self._corrections(p))
         weights = self._named(self.shared)
         factors = self._named(self.factors)
-        read, scores = _brought(self.roles, inner), _sums(self.program, inner)
-        found = [Operation(INNER, TENSOR, read, scores, self._takes(inner))]
-        found += self._between()
+        found = [multiply(INNER, self.roles, inner), *self._between()]
         packed = (*weights, *factors, *corrected)
-        found.append(Operation(FOLD, THREADS, packed, (*corrected, *words)))
+        parts = [(Part(CORRECT, p.position), *_operands([p])) for p in outer]
+        every = tuple(part for both in parts for part in both)
+        found.append(Operation(FOLD, THREADS, packed, (*corrected, *words), parts=every))
         read = (*words, *_brought(self.roles, outer), *sums)
-        found.append(Operation(OUTER, TENSOR, read, sums, self._takes(outer)))
+        takes = _rings(self.roles, outer)
+        found.append(Operation(OUTER, TENSOR, read, sums, takes, products_of(outer)))
         return Body(tuple(found), frozenset(self._named(self._local)))
-
-    def _takes(self, products: tuple[Product, ...]) -> tuple[str, ...]:
-        return _rings(self.roles, products)
 
     def _named(self, positions: Iterable[int]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(value_name(self.program, p) for p in positions))
@@ -171,4 +198,13 @@ class _Chain:
         read = sorted({*seen, *roots} & {*self.fresh, *self.states})
         written = self._named((*self.states, *self._local))
         reads = dict.fromkeys((*self._named(read), *self._named(self.states)))
-        yield Operation(BETWEEN, THREADS, tuple(reads), written)
+        yield Operation(BETWEEN, THREADS, tuple(reads), written, parts=tuple(self._made()))
+
+    def _made(self) -> Iterator[Part]:
+        """States, and what becomes operands: that once for all that read it."""
+        for position in self.states:
+            below = needed(self.program, (position,), frozenset())
+            yield from (Part(MAP, value) for value in self.shared if value in below)
+            yield Part(REDUCE, position)
+        yield from (Part(STORE, store) for store in self.stores)
+        yield from (Part(MAP, value) for value in self.shared)

@@ -1,408 +1,434 @@
-"""What the consumers of a kernel on tensor cores do: products by wgmma, passes over the blocks."""
+"""The consumers of a kernel on wgmma as text: what multiplies, computes and writes a tile.
+
+Goes through the statements of the role, each of which knows when it is done and of which block;
+what a part of an operation computes is the evaluator's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ir.dtypes import dtype_of
-from ir.errors import Refusal
-from ir.ops.load import Load
+from ir.kernel.body import (
+    CONVERT,
+    CORRECT,
+    FINISH,
+    MAP,
+    REDUCE,
+    START,
+    STORE,
+    TENSOR,
+    Operation,
+    Part,
+)
+from ir.kernel.passes.pairs import PAIR
+from ir.kernel.tile_kernel import (
+    ALWAYS,
+    BLOCK,
+    EVERY,
+    NEVER,
+    Alloc,
+    At,
+    Do,
+    If,
+    KernelError,
+    Loop,
+    Merge,
+    Role,
+    Scope,
+    Statement,
+    When,
+)
 from ir.ops.reduce import Carry
-from ir.ops.store import Store
 from ir.rewrite.domain import live_range
-from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import Product
-from ir.targets.cuda.build.tensor_plan import ROWS, Ring
-from ir.targets.cuda.build.tensor_rings import HELD
+from ir.targets.cuda.build.tensor_kernel import BEGUN, KEEP, LOADED, NEXT, TMA
+from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS
 from ir.targets.cuda.grid.tensor_exchange import Exchange
-from ir.targets.cuda.layouts.frame import Digit
-from ir.targets.cuda.layouts.operands import OperandTile
-from ir.targets.cuda.lower.tensor_chain import ChainedPass
-from ir.targets.cuda.lower.tensor_folds import FoldingPass
+from ir.targets.cuda.layouts.frame import GROUP, Digit
+from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_fragments import Fragments
 from ir.targets.cuda.lower.tensor_store import TensorStore
-from ir.targets.cuda.lower.tensor_strip import StripProducts, shifted
+from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.text import scalars
-from ir.targets.cuda.text.evaluate import Evaluator
-from ir.targets.cuda.text.loops import Loop, TileBody
-from ir.targets.cuda.text.passes import Pass
-from ir.targets.cuda.text.registers import Fragment, Point, Team
+from ir.targets.cuda.text.bounds import free_blocks
+from ir.targets.cuda.text.loops import TileBody
+from ir.targets.cuda.text.registers import Fragment, Point
 from ir.targets.cuda.text.writer import Writer
 
 if TYPE_CHECKING:
     from ir.targets.cuda.lower.tensor_lower import TensorLowering
 
+Loaded = tuple[Mapping[str, str], Mapping[int, Fragment]]  # origins of a block, values there
 
-SECTOR = 32  # bytes that L2 hands out together
+
+def block_text(at: At) -> str:
+    """The number of a block."""
+    if not at.of or not at.number:
+        return str(at)
+    return f"({at.of} {'+' if at.number > 0 else '-'} {abs(at.number)})"
 
 
-class TensorEvaluator(Evaluator):
-    """Forms inner products by wgmma; everything else as any evaluator."""
+def when_text(when: When) -> str:
+    """A condition."""
+    if when.of in (ALWAYS, NEVER):
+        return "true" if when.of == ALWAYS else "false"
+    if when.of == EVERY:
+        return f"block % {when.least} == {when.least - 1}"
+    return f"{when.of} > 0" if when.least == 1 else f"{when.of} >= {when.least}"
 
-    def __init__(self, lowering: TensorLowering, writer: Writer, team: Team) -> None:
-        plan = lowering.plan
-        super().__init__(lowering.program, writer, plan.frame, plan.tiles, team)
-        writer.reserve("lane", "member", "group", "smem", "rank", "tile", "blocks", "turn")
-        writer.reserve("own_part", "exchange_phase")
-        self.lowering, self.plan = lowering, plan
-        self.inner = {product.position: product for product in lowering.plan.roles.inner}
-        self.outer = {product.position: product for product in lowering.plan.roles.outer}
-        self.used: list[Ring] = []
 
-    def ragged(self, axis: str) -> bool:
-        """Clusters may reach a whole tile over the end."""
-        if axis in self.inside_of:
-            return False
-        plan = self.plan
-        tile = plan.tiles[axis]
-        if axis == plan.roles.rows[-1]:
-            tile *= plan.cluster[0]
-        if axis == plan.column_axis:
-            tile *= plan.cluster[1]
-        return self.program.axes[axis] % tile != 0
+class ConsumerPrinter:
+    """Prints the statements of one role."""
 
-    def read_once(self, position: int) -> bool:
-        """Not where four threads read less than a sector, which the next load reads again."""
-        size = self.width(position) * dtype_of(self.nodes[position].dtype).bytes
-        return 4 * size >= SECTOR and super().read_once(position)
+    def __init__(self, lowering: TensorLowering) -> None:
+        self.lowering, self.plan, self.kernel = lowering, lowering.plan, lowering.kernel
+        self.w = Writer(2)
+        self.e = lowering.evaluator(self.w)
+        self.body = TileBody(self.e, lowering.passes, lowering.looped)
+        self.nodes = self.plan.program.nodes
+        self.sync = ConsumerSync(self)
+        self.store = TensorStore(lowering, self.e)
+        self.fragments: Fragments | None = None
+        self.products = {
+            product.position: product
+            for product in (
+                *self.plan.roles.inner, *self.plan.roles.outer,
+                *(begin.product for begin in self.plan.roles.begins),
+            )
+        }  # fmt: skip
+        self.sums: dict[int, Fragment] = {}  # of products
+        self.states: dict[int, Fragment] = {}  # of the present run
+        self.words: dict[int, str] = {}  # of computed operands
+        self.names: dict[int, str] = {}  # of descriptors
+        self.loaded: list[Mapping[int, Fragment]] = []  # a step before it is used
+        self.beside: dict[int, Loaded] = {}  # by how many blocks later
+        self.end = ""  # the last block's number
+        self.formed = ExitStack()  # what is there for the pieces of one block
+        self.eager = True  # whether a loop declares where its block begins
+        self.present = ""  # the block of what threads do
+        self.in_loop = False
+        self.pieces: dict[tuple[int, int, int], Fragment] = {}  # sums by product, block and rows
 
-    def _reduced(self, position: int) -> Fragment:
-        if position not in self.inner:
-            return super()._reduced(position)
-        wanted = [p for p in self.inner.values() if p.position not in self.values]
-        fragments = [self.accumulator(product) for product in wanted]
-        rings = self.rings_of(wanted)
-        for ring in rings:
-            self.wait_full(ring)
-        self.w.line("tw_wgmma_fence();")
-        for product, fragment in zip(wanted, fragments, strict=True):
-            self.multiply(product, fragment, "0")
-        self.w.line("tw_wgmma_commit();")
-        self.w.line("tw_wgmma_wait<0>();")
-        for product, fragment in zip(wanted, fragments, strict=True):
-            self.hold(fragment)
-            self.values[product.position] = fragment
-        for ring in rings:
-            self.lowering.release(self.w, ring, f"{ring.name}_slot")
-            self.lowering.advance_ring(self.w, ring)
-        return self.values[position]
+    # -- the role
 
-    def rings_of(self, products: list[Product]) -> list[Ring]:
-        found: list[Ring] = []
-        for product in products:
-            for tile in self.plan.fetched(product):
-                ring = self.plan.ring_of(tile)
-                if ring.name != HELD and ring not in found:
-                    found.append(ring)
-        return found
+    def role(self, role: Role) -> Writer:
+        w, plan = self.w, self.plan
+        _, up = REGISTER_SPLITS[plan.registers]
+        if up:
+            w.line(f"tw_registers_up<{up}>();")
+        w.line("const i32 member = group - 1;")
+        w.line(f"const i32 thread = tw_thread() - {GROUP}{'' if plan.cooperative else ' * group'};")
+        w.line(f"const i32 lane = thread % {GROUP};")
+        self.e.declare_threads()
+        self.lowering.state(w)
+        early = int(plan.early)
+        self.all(role.body[:early])
+        self._declare()
+        self.all(role.body[early:])
+        return w
 
-    def descriptor_b(self, product: Product) -> str:
-        """Declare the descriptor of a product's second operand in the present slot."""
-        b = self.plan.operand(product, "b")
-        assert b is not None
-        return self._descriptor(b, self._b_start(product, b))
+    def _declare(self) -> None:
+        """What is there for all tiles."""
+        plan, w = self.plan, self.w
+        if plan.epilogue == "tma" and plan.epilogue_slots > 1:
+            w.line("u32 store_turn = 0;")
+        if plan.exchanges:
+            w.line("u32 exchange_phase = 0;")
+        if plan.from_registers:
+            self.fragments = Fragments(self.lowering, w, self.e.team)
+            self.fragments.declare()
 
-    def wait_full(self, ring: Ring) -> None:
-        self.used.append(ring)
-        stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
-        self.w.line(f"tw_barrier_wait({self.lowering.full(ring, stage)}, {phase});")
+    def all(self, body: Sequence[Statement]) -> None:
+        for one in body:
+            self.statement(one)
 
-    def columns(self, product: Product) -> int:
-        inner = product.position in self.inner
-        return self.plan.tiles[self.plan.roles.main_walk] if inner else self.plan.group_columns
+    def statement(self, one: Statement) -> None:
+        if isinstance(one, Do):
+            self._do(one)
+        elif isinstance(one, Alloc):
+            self._alloc(one)
+        elif isinstance(one, Loop):
+            self._tiles(one) if one.over != BLOCK else self._blocks(one)
+        elif isinstance(one, If):
+            with self.w.block(f"if ({when_text(one.when)})"), self._own_values(one):
+                self.all(one.body)
+        elif isinstance(one, Scope):
+            with self.w.block(""):
+                self._products(one.body) if one.name == PAIR else self._step(one.body)
+        elif isinstance(one, Merge):
+            with self._whole_sums():
+                self.all(one.body)
+        elif isinstance(one, Role):
+            raise KernelError(f"{self.kernel.name}: a role in a role")
+        else:
+            self.sync.sync(one)
 
-    def accumulator(self, product: Product, blocks: int = 0) -> Fragment:
-        """Declare the sums of a product, for all blocks of 64 rows or for so many of them."""
-        node, blocks = self.nodes[product.position], blocks or self.plan.row_blocks
-        digits = self.own(node.axes)
-        columns = self.columns(product)
-        fragment = Fragment(self.w.name(f"acc_{product.position}"), digits, columns // 2)
-        if fragment.count != blocks * columns // 2:
-            raise Refusal("accumulator", f"{fragment.count} registers for {columns} columns")
-        kind = scalars.register_type(node.dtype)
-        self.w.line(f"{kind} {fragment.name}[{blocks}][{columns // 2}];")
-        return fragment
+    def _own_values(self, one: If) -> ExitStack:
+        """What is formed in a fold of some blocks is forgotten behind it."""
+        stack = ExitStack()
+        if one.when.of == EVERY:
+            stack.enter_context(self.e.scope())
+            for product in self.plan.roles.outer:
+                self.show(product.position)
+        return stack
 
-    def hold(self, fragment: Fragment, blocks: int = 0) -> None:
-        for block in range(blocks or self.plan.row_blocks):
-            self.w.line(f"tw_hold({fragment.name}[{block}]);")
+    # -- loops
 
-    def multiply(
-        self, product: Product, fragment: Fragment, keep: str, words: str | None = None,
-        only: int | None = None,
-    ) -> None:  # fmt: skip
-        """Issue all wgmma of one block: accumulators += a * b, or = if not `keep` at first.
+    def _tiles(self, loop: Loop) -> None:
+        with self.lowering.tiles(self.w, self.e):
+            self.states = {}
+            self.all(loop.body)
 
-        `words` is the register array of a computed `a`; `only` the one block of 64 rows whose sums
-        the fragment has.
-        """
-        plan, columns = self.plan, self.columns(product)
-        a, b = plan.operand(product, "a"), plan.operand(product, "b")
-        assert b is not None
-        b_name = self._descriptor(b, self._b_start(product, b))
-        forms = "ss" if a is not None else "rs"
-        turned = ("_ta" if a is not None and not a.sums_inside else "") + (
-            "_tb" if not b.sums_inside else ""
-        )
-        call = f"tw_wgmma_m64n{columns}k{plan.step}_{plan.kind}_{forms}{turned}"
-        summed = [plan.tiles[axis] for axis in product.over if plan.tiles[axis] > 1]
-        steps = (summed[0] if summed else 1) // plan.step
-        if not steps:
-            raise Refusal("walk", f"a block of {summed} points is less than {plan.step}")
-        a_names = self._a_names(a)
-        for step in range(steps):
-            first = keep if step == 0 else "1"
-            b_at = shifted(b_name, b.step_offset(step, plan.step))
-            for block in range(plan.row_blocks) if only is None else (only,):
-                if a is not None:
-                    a_at = shifted(a_names[block], a.step_offset(step, plan.step))
-                else:
-                    a_at = f"{words}[{block}][{step}]"
-                sums = f"{fragment.name}[{block if only is None else 0}]"
-                self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
+    def _blocks(self, loop: Loop) -> None:
+        self.in_loop = True
+        if self.plan.order is not None and loop.order:
+            self._pipelined(loop)
+        elif self.plan.fresh == 1:
+            self._pairs(loop)
+        else:
+            self._plain(loop)
+        self.in_loop = False
 
-    def _b_start(self, product: Product, b: OperandTile) -> str:
-        if self.plan.partition != "columns" or product.position in self.inner:
-            return ""
-        return f" + member * {b.free_offset(self.plan.group_columns)}"
+    def _plain(self, loop: Loop) -> None:
+        """Blocks one after the other."""
+        with self.w.block("for (i32 block = 0; block < blocks; block++)"):
+            self.e.origins |= self.lowering.walk_origins(self.w, "block")
+            with self.e.scope(), self.e.repeating(bool(self.lowering.looped)):
+                self.all(loop.body)
 
-    def _a_names(self, a: OperandTile | None) -> list[str]:
-        if a is None:
-            return []
-        start = ""
-        if self.plan.partition == "rows":
-            start = f" + member * {a.free_offset(self.plan.group_rows)}"
-        names = []
-        for block in range(self.plan.row_blocks):
-            offset = a.free_offset(block * ROWS)
-            names.append(self._descriptor(a, start + (f" + {offset}" if offset else "")))
-        return names
+    def _pipelined(self, loop: Loop) -> None:
+        """The loop; where masks or an end touch only some blocks, one loop for those between."""
+        e, first = self.e, str(loop.first)
+        free = None
+        if loop.free is not None:
+            free = free_blocks(e, self.plan.roles.main_walk, self.lowering.walk_from)
+        if free is not None:
+            assert loop.free is not None
+            if free.low:
+                first = self._until(loop, first, _folded("max", free.low))
+            e.assumed, e.inside_of = free.masks, frozenset((self.plan.roles.main_walk,))
+            first = self._until(loop, first, _folded("min", free.high or ("blocks",)))
+            e.assumed, e.inside_of = frozenset(), frozenset()
+        self._steps(loop, first, "blocks")
 
-    def _descriptor(self, operand: OperandTile, start: str) -> str:
-        ring = self.plan.ring_of(operand)
-        address = self.lowering.slot(ring, operand, f"{ring.name}_slot") + start
-        leading, stride, code = operand.descriptor_strides
-        name = self.w.name(f"{operand.spec.name}_tile")
-        self.w.line(f"const u64 {name} = tw_descriptor({address}, {leading}, {stride}, {code});")
+    def _until(self, loop: Loop, first: str, free: str) -> str:
+        """A loop as far as a block; where the next one begins."""
+        name = self.w.name("until")
+        self.w.line(f"const i32 {name} = min(max({free} + {loop.free}, {first}), blocks);")
+        self._steps(loop, first, name)
         return name
 
+    def _steps(self, loop: Loop, first: str, end: str) -> None:
+        with self.w.block(f"for (i32 block = {first}; block < {end}; block++)"):
+            self._step(loop.body)
 
-class TensorBody(TileBody):
-    """Passes with outer products by wgmma."""
+    def _step(self, body: Sequence[Statement]) -> None:
+        """A step of a scheduled loop: blocks of several iterations."""
+        self.eager, self.present = False, ""
+        with self.e.scope(), self.e.repeating(True):
+            self.all(body)
+        self.eager = True
 
-    def __init__(self, lowering: TensorLowering, evaluator: TensorEvaluator) -> None:
-        super().__init__(evaluator, lowering.passes, lowering.looped)
-        self.lowering, self.t, self.plan = lowering, evaluator, lowering.plan
-        self.writer = TensorStore(lowering, evaluator)
-        self.states: dict[int, Fragment] = {}
-        self.fragments: Fragments | None = None
-        if self.plan.from_registers:
-            self.fragments = Fragments(lowering, evaluator.w, evaluator.team)
-            self.fragments.declare()
-        self.strip = StripProducts(self, self.fragments)
-        self.last_pass = len(lowering.passes.passes) - 1
+    def _pairs(self, loop: Loop) -> None:
+        """One block or two in a step, or the block that pairs leave over."""
+        head = "for (i32 block = 0; block < blocks; block++)"
+        if loop.step > 1:
+            self.w.line("i32 block = 0;")
+            head = f"for (; block + {loop.step - 1} < blocks; block += {loop.step})"
+        elif loop.first == At(BLOCK):
+            head = "if (block < blocks)"
+        with self.w.block(head), self.e.scope(), self.e.repeating(True):
+            self.beside, count = {}, sum(isinstance(one, Do) for one in loop.body)
+            for number in range(count):
+                origins = self.lowering.walk_origins(self.w, block_text(At(BLOCK, number)))
+                values = {p: self._copied(p, one) for p, one in self.loaded[number].items()}
+                self.beside[number] = (origins, values)
+            self.all(loop.body)
 
-    @property
-    def store_used(self) -> bool:
-        return self.writer.used
+    # -- operations
 
-    def emit(self, loop: Loop) -> None:
-        """Passes, then what is stored: by the block that has the whole sums."""
-        for number, one in enumerate(self.passes.passes):
-            self._pass(number, one, loop)
-        with self._whole_sums():
-            for store in self.passes.after:
-                self.store(store)
+    def _do(self, one: Do) -> None:
+        operation = self.kernel.operation(one.operation)
+        self.body.later = when_text(one.later)
+        if operation.unit == TENSOR:
+            self._multiply(operation, one)
+        elif operation.name == LOADED:
+            self._load_beside(one)
+        elif one.piece is not None and self.plan.fresh == 1:
+            self._fold(operation, one)
+        elif one.piece is not None:
+            assert self.fragments is not None
+            self.fragments.form(one.piece)
+        elif operation.name == NEXT:
+            self._take()
+        elif operation.name == KEEP:
+            self.formed.close()
+        else:
+            self._compute(operation, one)
 
-    @contextmanager
-    def _whole_sums(self) -> Iterator[None]:
-        if not self.plan.shared_sums:
-            yield
+    def _compute(self, operation: Operation, one: Do) -> None:
+        """What threads do, part by part."""
+        e, at = self.e, block_text(one.at)
+        if not self.eager and at != self.present:
+            self.present = at
+            e.origins |= self.lowering.walk_origins(self.w, at)
+            for product in self.plan.roles.inner:
+                e.values[product.position] = self.sums[product.position]
+        if operation.name == BEGUN:
+            self._begin()
             return
-        sums = [
-            (self.e.values[position], scalars.register_type(self.nodes[position].dtype))
-            for position in self.t.outer
-        ]
-        if self.plan.exchanges:
-            Exchange(self.plan).whole(self.e.w, sums, self.t.team.sync)
-            self._take_own([fragment for fragment, _ in sums])
-            yield
+        for part in operation.parts:
+            self._parts[part.kind](self, part)
+
+    def _map(self, part: Part) -> None:
+        self.e.fragment(part.node)
+
+    def _start(self, part: Part) -> None:
+        """A state's first value; an accumulator's registers."""
+        position = part.node
+        if position not in self.products:
+            self.states[position] = self.body.open(position)
             return
-        with self.lowering.meeting().whole(self.e.w, sums):
-            yield
-
-    def _take_own(self, sums: Sequence[Fragment]) -> None:
-        """Go on with the columns that are this block's own, at the front of all sums."""
-        e, plan = self.e, self.plan
-        axis, own = plan.column_axis, plan.tile_columns // plan.parts
-        origin = e.w.name(f"{axis}_own")
-        e.w.line(f"const i32 {origin} = {e.origins.get(axis, '0')} + own_part * {own};")
-        e.origins[axis] = origin
-        e.frame, e.tiles = plan.own_frame, {**plan.tiles, axis: own}
-        e.values = {
-            position: replace(one, digits=e.own(self.nodes[position].axes), row=own // 2)
-            for position, one in zip(self.t.outer, sums, strict=True)
-        }
-
-    @contextmanager
-    def walk(self, number: int) -> Iterator[None]:
-        """The loop over the blocks of one pass."""
-        w = self.e.w
-        with w.block("for (i32 block = 0; block < blocks; block++)"):
-            self.e.origins |= self.lowering.walk_origins(w, "block")
-            self.later = "block > 0"
-            yield
-        self.lowering.uses[number] = self.t.used
-        self.leave(number)
-
-    def leave(self, number: int) -> None:
-        """What follows the loop of a pass: turns pass, slots that are still read are released."""
-        w = self.e.w
-        held = [r for r in self.plan.rings if r.name == HELD]
-        pending = self._pending(number)
-        if number == self.last_pass and not self.plan.cooperative:
-            self.lowering.pass_tile(w)
-        if pending:
-            w.line("tw_wgmma_wait<0>();")
-            for ring in pending:
-                last = f"({ring.name}_slot + {ring.stages - 1}) % {ring.stages}"
-                with w.block("if (blocks > 0)"):
-                    self.lowering.release(w, ring, f"({last})")
-        if number == self.last_pass:
-            for ring in held:
-                self.lowering.release(w, ring, self.lowering.present(ring))
-                self.lowering.advance_ring(w, ring)
-
-    def _pending(self, number: int) -> list[Ring]:
-        """Rings whose last slot is still being read when the loop ends."""
-        if not self.plan.through or not any(r.name == "outer" for r in self.t.used):
-            return []
-        return [ring for ring in self.t.used if ring.name == "outer"]
-
-    def open(self, position: int) -> Fragment:
-        product = self.t.outer.get(position)
-        if product is None:
-            return super().open(position)
-        if self.fragments is not None and position == next(iter(self.t.outer)):
+        if self.fragments is not None and position == self.plan.roles.outer[0].position:
             self.fragments.open(self.e.origins)
-        fragment = self.t.accumulator(product)
-        if self.plan.roles.begins:
-            self.begin(fragment)
-        elif self.starts_at_zero(position):
-            self.e.fill(fragment, self.e.identity(position))
-        return fragment
+        state = self.e.accumulator(self.products[position])
+        if not self.plan.roles.begins and self.starts_at_zero(position):
+            self.e.fill(state, self.e.identity(position))
+        self.states[position] = self.sums[position] = state
+        for begin in self.plan.roles.begins:  # in the same registers
+            self.sums[begin.product.position] = state
 
-    def keeps(self, position: int) -> str:
-        """Whether a block's products are added to the sum that is there, as text."""
-        if self.has_begun(position):
+    def _reduce(self, part: Part) -> None:
+        self.body.advance(part.node, self.states[part.node])
+
+    def _correct(self, part: Part) -> None:
+        if self.body.later != "false":
+            self.body.rescale(part.node, self.states[part.node])
+
+    def _finish(self, part: Part) -> None:
+        position, state = part.node, self.states[part.node]
+        if position not in self.products:
+            self.body.close(position, state)
+            return
+        self.e.hold(state)
+        whole = next((begin.whole for begin in self.plan.roles.begins), position)
+        self.e.values[whole] = state
+
+    def _store(self, part: Part) -> None:
+        self.store.store(part.node, part.by == TMA)
+
+    # -- products
+
+    def _multiply(self, operation: Operation, one: Do) -> None:
+        """Issue the products of an operation, of all rows and steps or of one piece."""
+        products = [self.products[part.node] for part in operation.parts]
+        if one.piece is not None and self.plan.fresh == 1:
+            with self.e.at(self.plan.places_of(one.piece)):
+                for product in products:
+                    self.e.multiply(product, self.piece(product, one), "0", only=one.piece)
+        elif one.piece is not None and self.fragments is not None:
+            together = self.plan.together
+            for step in range(one.piece * together, (one.piece + 1) * together):
+                for product in products:
+                    self._multiply_step(product, step)
+        else:
+            for product in products:
+                words = self.words.get(product.position)
+                keep = self._keeps(product.position)
+                self.e.multiply(product, self.sums[product.position], keep, words)
+
+    def piece(self, product: Product, one: Do) -> Fragment:
+        """The sums of some rows of a block."""
+        return self.pieces[product.position, one.at.number, one.piece or 0]
+
+    def _multiply_step(self, product: Product, step: int) -> None:
+        """One step of one product with its operand in registers, for all blocks of rows."""
+        plan, fragments = self.plan, self.fragments
+        b = plan.operand(product, "b")
+        assert b is not None
+        assert fragments is not None
+        keep = "1" if step else self._keeps(product.position)
+        turned = "" if b.sums_inside else "_tb"
+        call = f"tw_wgmma_m64n{self.e.columns(product)}k{plan.step}_{plan.kind}_rs{turned}"
+        b_at = shifted(self.names[product.position], b.step_offset(step, plan.step))
+        state = self.sums[product.position]
+        for block in range(plan.row_blocks):
+            words = fragments.step_words(product.a, step, block)
+            self.w.line(f"{call}({state.name}[{block}], {words}, {b_at}, {keep});")
+
+    def _keeps(self, position: int) -> str:
+        """Whether products are added to the sum that is there, as text."""
+        if position not in self.states:
+            return "0"
+        if self.plan.roles.begins or self.starts_at_zero(position):
             return "1"
-        fresh = self.plan.fresh
-        return f"block % {fresh} > 0" if fresh else "block > 0"
-
-    def has_begun(self, position: int) -> bool:
-        """Whether a sum has something in it ahead of the walk."""
-        return bool(self.plan.roles.begins) or self.starts_at_zero(position)
+        if self.plan.fresh:
+            return f"block % {self.plan.fresh} > 0"
+        return {"true": "1", "false": "0"}.get(self.body.later, self.body.later)
 
     def starts_at_zero(self, position: int) -> bool:
         """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
         carried = isinstance(self.nodes[position].op, Carry)
-        narrowed = any(live_range(self.program, axis) for axis in self.looped)
-        return carried or narrowed
-
-    def advance(self, position: int, state: Fragment) -> None:
-        product = self.t.outer.get(position)
-        if product is None:
-            super().advance(position, state)
-        elif self.fragments is not None or self.plan.direct(product):
-            self._together(position, state)
-        else:
-            raise Refusal("chain", "an operand is computed beside others that are loaded")
-
-    def _together(self, position: int, state: Fragment) -> None:
-        """Products over the walk begin together, when the sums of all are there."""
-        self.states[position] = state
-        if len(self.states) == len(self.t.outer):
-            self.strip.block(self.states)
-            self.states = {}
-
-    def release_before(self, rings: list[Ring]) -> None:
-        """Release the slots of the block before."""
-        w = self.e.w
-        for ring in rings:
-            last = f"({ring.name}_slot == 0 ? {ring.stages - 1} : {ring.name}_slot - 1)"
-            with w.block("if (block > 0)"):
-                self.lowering.release(w, ring, last)
-
-    def _pass(self, number: int, one: Pass, loop: Loop) -> None:
-        """A pass; of chained products the one with the outer ones in the order that is decided."""
-        self.t.used = []  # one list for each pass: the producer fills what it says
-        if self.plan.fresh:
-            self._hoist(one)
-            FoldingPass(self, number, one).run(loop)
-            return
-        if self.plan.order is None or not any(p in self.t.outer for p in one.reductions):
-            super()._pass(number, one, loop)
-            return
-        self._hoist(one)
-        states = {position: self.open(position) for position in one.reductions}
-        chain = ChainedPass(self, one)
-        chain.emit(states)
-        self.lowering.uses[number] = self.t.rings_of(
-            [*self.t.inner.values(), *self.t.outer.values()]
+        return carried or any(
+            live_range(self.plan.program, axis) for axis in self.lowering.looped
         )
-        self.leave(number)
-        for position in one.reductions:
-            self.close(position, states[position])
 
-    def begin(self, state: Fragment) -> None:
-        """Begin a sum with another product and what is made of it."""
+    def show(self, position: int) -> None:
+        """What tensor cores wrote may be read from here on."""
+        self.e.hold(self.sums[position])
+        if position in self.e.inner or self.plan.fresh:
+            self.e.values[position] = self.sums[position]
+
+    def _begin(self) -> None:
+        """Begin the sum with what is made of another product, which lies in its registers."""
         (begin,) = self.plan.roles.begins
-        e, product = self.e, begin.product.position
-        self.e.w.line("tw_wgmma_fence();")
-        self.t.multiply(begin.product, state, "0")
-        self.e.w.line("tw_wgmma_commit();")
-        self.e.w.line("tw_wgmma_wait<0>();")
-        self.t.hold(state)
-        if begin.start == product:
-            return
+        e, state = self.e, self.sums[begin.product.position]
         with e.scope():
-            e.values[product] = state
+            e.values[begin.product.position] = state
             e.prepare(begin.start)
             with e.each(state.digits) as point:
                 value = e.scalar(begin.start, point, {})
-                e.w.line(f"{e.element(state, point)} = {value};")
+                self.w.line(f"{e.element(state, point)} = {value};")
 
-    def declare_words(self) -> str:
-        """Declare the registers of a computed operand."""
-        plan, name = self.plan, self.e.w.name("words")
+    # -- computed operands
+
+    def _alloc(self, one: Alloc) -> None:
+        """Registers of products that a step begins anew, and of computed operands."""
+        there = {tile.name: tile for tile in self.kernel.tiles if tile.residence == "registers"}
+        for name in one.names:
+            tile = there[name]
+            if tile.layout:
+                self.words[tile.node] = self._declare_words()
+            else:
+                self.sums[tile.node] = self.e.accumulator(self.products[tile.node])
+
+    def _declare_words(self) -> str:
+        plan, name = self.plan, self.w.name("words")
         steps = plan.tiles[plan.roles.main_walk] // plan.step
-        self.e.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
+        self.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
         return name
 
-    def pack_words(self, product: Product, name: str) -> None:
-        """The computed operand packed into wgmma's register words, rounded to its type."""
+    def _convert(self, part: Part) -> None:
+        """A computed operand packed into wgmma's register words, rounded to its type."""
         e, plan = self.e, self.plan
-        axes = (*plan.roles.rows, plan.roles.main_walk)
-        root = product.a
-        e.prepare(root) if root not in e.values else None
+        name, root = self.words[part.node], self.products[part.node].a
+        if root not in e.values:
+            e.prepare(root)
         steps = plan.tiles[plan.roles.main_walk] // plan.step
-        digits = e.own(axes)
-        pair = digits[0]
-        rest = digits[1:]
+        digits = e.own((*plan.roles.rows, plan.roles.main_walk))
+        pair, rest = digits[0], digits[1:]
         dtype = self.nodes[root].dtype
         with e.each(rest) as point:
             values = []
             for half in ("0", "1"):
                 inner = Point({**point.digits, pair: half})
-                memo: dict[int, str] = {}
-                values.append(self._within(e.scalar(root, inner, memo), dtype, inner))
+                values.append(self._within(e.scalar(root, inner, {}), dtype, inner))
             index = _linear(rest, point.digits)
-            per_block = steps * 4
-            where = f"[({index}) / {per_block}][({index}) / 4 % {steps}][({index}) % 4]"
-            e.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
+            where = f"[({index}) / {steps * 4}][({index}) / 4 % {steps}][({index}) % 4]"
+            self.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
 
     def _within(self, value: str, dtype: str, point: Point) -> str:
         """A computed operand's value, or 0 behind the end of what is walked, where the other
@@ -411,30 +437,126 @@ class TensorBody(TileBody):
         zero = scalars.convert("0.0f", "f32", dtype)
         return f"({inside} ? {value} : {zero})" if inside else value
 
-    def close(self, position: int, state: Fragment) -> None:
-        if position not in self.t.outer:
-            super().close(position, state)
+    def _take(self) -> None:
+        """What the operands of a block are made of, for its pieces."""
+        outer = self.plan.roles.outer
+        self.names = {p.position: self.e.descriptor_b(p) for p in outer}
+        assert self.fragments is not None
+        self.formed.enter_context(self.fragments.block())
+
+    # -- products that are folded at once
+
+    def _products(self, body: Sequence[Statement]) -> None:
+        """Products of parts of rows, each in registers of its own."""
+        self.pieces = {}
+        for one in body:
+            if not isinstance(one, Do) or self.kernel.operation(one.operation).unit != TENSOR:
+                continue
+            with self.e.at(self.plan.places_of(one.piece or 0)):
+                for part in self.kernel.operation(one.operation).parts:
+                    key = (part.node, one.at.number, one.piece or 0)
+                    self.pieces[key] = self.e.accumulator(self.products[part.node], 1)
+        self.all(body)
+
+    def _load_beside(self, one: Do) -> None:
+        """Load what a block's products are folded with: of the first blocks, or a step before."""
+        if one.later.of == NEVER:
+            if not one.at.number:
+                self.loaded, self.end = [], self.w.name("last_block")
+                self.w.line(f"const i32 {self.end} = max(blocks - 1, 0);")
+            self.loaded.append(self._loads(f"min({one.at}, {self.end})"))
             return
-        self.t.hold(state)
-        whole = next((begin.whole for begin in self.plan.roles.begins), position)
-        self.e.values[whole] = state
+        found = self._loads(f"min({one.at.of} + {one.at.number}, {self.end})")
+        blocks = len(self.beside)
+        for position, value in self.loaded[one.at.number - blocks].items():
+            self._assign(value, found[position])
 
-    def hoistable(self, position: int) -> bool:
-        if position in self.t.inner:
-            return False
-        return self._held_in_registers(position) and super().hoistable(position)
+    def _loads(self, place: str) -> dict[int, Fragment]:
+        origins = self.lowering.walk_origins(self.w, place)
+        parts = self.kernel.operation(LOADED).parts
+        with self._at((origins, {})):
+            return {
+                part.node: self.e.fragment(part.node)
+                for part in parts if part.node not in self.e.values
+            }  # fmt: skip
 
-    def _held_in_registers(self, position: int) -> bool:
-        """Not an operand that stays in shared memory."""
-        operands = {x for p in (*self.t.inner.values(), *self.t.outer.values()) for x in (p.a, p.b)}
-        if isinstance(self.nodes[position].op, Load) and position in operands:
-            return False
-        made = (below(self.program, operand) for operand in self.plan.roles.computed)
-        return not any(position in values for values in made)
+    def _copied(self, position: int, one: Fragment) -> Fragment:
+        kind = scalars.register_type(self.nodes[position].dtype)
+        found = replace(one, name=self.w.name(f"{one.name}_here"))
+        self.w.line(f"{kind} {found.name}[{one.count}];")
+        self._assign(found, one)
+        return found
 
-    def store(self, position: int) -> None:
-        assert isinstance(self.nodes[position].op, Store)
-        self.writer.store(position)
+    def _assign(self, target: Fragment, source: Fragment) -> None:
+        with self.e.each(target.digits) as point:
+            places = (self.e.element(one, point) for one in (target, source))
+            self.w.line(f"{' = '.join(places)};")
+
+    @contextmanager
+    def _at(self, loaded: Loaded) -> Iterator[None]:
+        """What is written inside is about another block."""
+        e, saved = self.e, self.e.origins
+        with e.scope():
+            e.origins = {**saved, **loaded[0]}
+            e.values.update(loaded[1])
+            yield
+        e.origins = saved
+
+    def _fold(self, operation: Operation, one: Do) -> None:
+        """Fold the products of some rows of a block."""
+        places = self.plan.places_of(one.piece or 0)
+        with self._at(self.beside[one.at.number]), self.e.at(places):
+            for product in self.plan.roles.outer:
+                fragment = self.piece(product, one)
+                self.e.hold(fragment, 1)
+                self.e.values[product.position] = fragment
+            with self.w.block(""):
+                for part in operation.parts:
+                    self._reduce(part)
+
+    # -- sums of which several blocks have parts
+
+    @contextmanager
+    def _whole_sums(self) -> Iterator[None]:
+        outer = self.plan.roles.outer
+        sums = [
+            (self.e.values[one.position], scalars.register_type(self.nodes[one.position].dtype))
+            for one in outer
+        ]
+        if self.plan.exchanges:
+            Exchange(self.plan).whole(self.w, sums, self.e.team.sync)
+            self._take_own([fragment for fragment, _ in sums])
+            yield
+            return
+        with self.lowering.meeting().whole(self.w, sums):
+            yield
+
+    def _take_own(self, sums: Sequence[Fragment]) -> None:
+        """Go on with the columns that are this block's own, at the front of all sums."""
+        e, plan = self.e, self.plan
+        axis, own = plan.column_axis, plan.tile_columns // plan.parts
+        origin = self.w.name(f"{axis}_own")
+        self.w.line(f"const i32 {origin} = {e.origins.get(axis, '0')} + own_part * {own};")
+        e.origins[axis] = origin
+        e.frame, e.tiles = plan.own_frame, {**plan.tiles, axis: own}
+        e.values = {
+            product.position: replace(
+                one, digits=e.own(self.nodes[product.position].axes), row=own // 2
+            )
+            for product, one in zip(plan.roles.outer, sums, strict=True)
+        }
+
+    _parts: Mapping[str, Callable[[ConsumerPrinter, Part], None]] = {
+        MAP: _map, START: _start, REDUCE: _reduce, CORRECT: _correct, FINISH: _finish,
+        STORE: _store, CONVERT: _convert,
+    }  # fmt: skip
+
+
+def _folded(function: str, texts: Sequence[str]) -> str:
+    found = texts[0]
+    for text in texts[1:]:
+        found = f"{function}({found}, {text})"
+    return found
 
 
 def _linear(digits: Sequence[Digit], values: Mapping[Digit, str]) -> str:

@@ -1,7 +1,8 @@
-"""Text of a kernel on tensor cores: a producer that copies tiles, consumers that multiply them.
+"""Text of a kernel on wgmma: its signature, its barriers and rings, the tiles of its roles.
 
-Persistent and warp-specialised: the producer walks the same tiles and blocks as the consumers and
-keeps rings of slots full by TMA; consumers wait, multiply by wgmma, release, and write the tile.
+Persistent and warp-specialised: the producer goes through the same tiles and blocks as the
+consumers and keeps rings of slots full by TMA. What each role does is the kernel's, behind its
+passes; `tensor_producer` and `tensor_consumer` print it.
 """
 
 from __future__ import annotations
@@ -10,32 +11,30 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
 
-from ir.kernel.turns import FREE
+from ir.kernel.passes import after_each
+from ir.kernel.passes.roles import CONSUMERS, PRODUCER
+from ir.kernel.tile_kernel import BLOCK, Do, Loop
 from ir.program import Program
-from ir.targets.cuda.build.tensor_plan import GROUP, REGISTER_SPLITS, Plan, Ring
-from ir.targets.cuda.build.tensor_rings import HELD
+from ir.targets.cuda.build.tensor_kernel import build, passes_of, passes_over
+from ir.targets.cuda.build.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.grid.merging import Meeting
-from ir.targets.cuda.grid.multicast import first_block, first_line, peer_mask, peer_rank
-from ir.targets.cuda.grid.overlap import await_kernel_before
+from ir.targets.cuda.grid.multicast import first_line
 from ir.targets.cuda.grid.tensor_exchange import Exchange
 from ir.targets.cuda.grid.tensor_grid import TensorGrid
 from ir.targets.cuda.grid.tensor_merge import hand_over_of, meeting_of, rooms_of
 from ir.targets.cuda.launch import Launch, Parameter
-from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.operands import OperandTile
-from ir.targets.cuda.lower.tensor_ahead import ask_ahead
-from ir.targets.cuda.lower.tensor_consumer import TensorBody, TensorEvaluator
+from ir.targets.cuda.lower.tensor_consumer import ConsumerPrinter
+from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
+from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import blocks_along, loop_bounds
 from ir.targets.cuda.text.evaluate import Evaluator
-from ir.targets.cuda.text.lookups import declare_lookups, looks_along
 from ir.targets.cuda.text.naming import text_name
-from ir.targets.cuda.text.passes import find_passes
 from ir.targets.cuda.text.registers import Team
 from ir.targets.cuda.text.writer import Writer
 
 TEAM_BARRIER = 1  # ids of named barriers: one for each consumer that syncs alone
-ORDER_BARRIER = 9
 
 
 class TensorLowering:
@@ -44,16 +43,21 @@ class TensorLowering:
     def __init__(self, plan: Plan, program: Program, name: str) -> None:
         self.plan, self.program, self.name = plan, program, name
         self.looped = frozenset(plan.roles.walked)
-        self.passes = find_passes(program, self.looped, frozenset(plan.roles.folded))
+        self.passes = passes_over(plan)
         self.maps: dict[str, Parameter] = {}
-        self.uses: list[list[Ring]] = [[] for _ in self.passes.passes]
+        (*_, (_, self.kernel)) = after_each(build(plan, name), passes_of(plan))
         self.grid = TensorGrid(plan, program.axes, name)
         self.stream = self.grid.stream
 
     def run(self) -> Launch:
-        consumer = self._consumer()
-        producer = self._producer()
+        printer = ConsumerPrinter(self)
+        consumer = printer.role(self.kernel.role(CONSUMERS))
+        producer = ProducerPrinter(self).role(self.kernel.role(PRODUCER))
+        registers = printer.e.scratch_registers
+        shared = self.plan.offsets["scratch"] + self.plan.scratch_bytes(registers)
         w = Writer()
+        if registers and not self.plan.cooperative:
+            w.line(f"constexpr i32 scratch_bytes = {registers * self.plan.frame.team * 8};")
         self._prologue(w)
         with w.block("if (group == 0)"):
             w.lines += producer.lines
@@ -83,7 +87,7 @@ class TensorLowering:
             text,
             self.grid.blocks(),
             self.plan.threads,
-            self.shared,
+            shared,
             tuple(parameters),
             cluster,
             rooms=rooms,
@@ -262,66 +266,20 @@ class TensorLowering:
         with w.block(f"if (++{ring.name}_slot == {ring.stages})"):
             w.line(f"{ring.name}_slot = 0; {ring.name}_phase ^= 1;")
 
-    # -- the producer
+    # -- copies
 
-    def _producer(self) -> Writer:
-        w, plan = Writer(2), self.plan
-        down, _ = REGISTER_SPLITS[plan.registers]
-        if down:
-            w.line(f"tw_registers_down<{down}>();")
-        evaluator = self._evaluator(w)
-        with w.block("if (tw_thread() == 0)"):
-            self.state(w)
-            if any(plan.passing(operand) for ring in plan.rings for operand in ring.operands):
-                w.line("const u64 passing = tw_evict_first();")
-            if plan.prefetch:
-                ask_ahead(self, w, evaluator)
-            await_kernel_before(w, plan.early)
-            with self.tiles(w, evaluator):
-                copied = [operand for ring in plan.rings for operand in ring.operands]
-                origins = evaluator.origins
-                fixed = [one for one in copied if not looks_along(self.program, one, self.looped)]
-                origins |= declare_lookups(w, self.program, fixed, origins)
-                held = [ring for ring in plan.rings if ring.name == HELD]
-                for ring in held:
-                    self._fill(w, ring, evaluator.origins)
-                for rings in self.uses:
-                    if not rings:
-                        continue
-                    with w.block("for (i32 block = 0; block < blocks; block++)"):
-                        origins = evaluator.origins | self.walk_origins(w, "block")
-                        read = [operand for ring in rings for operand in ring.operands]
-                        read = [operand for operand in read if operand not in fixed]
-                        origins |= declare_lookups(w, self.program, read, origins)
-                        for ring in rings:
-                            self._fill(w, ring, origins)
-        return w
+    def ring(self, name: str) -> Ring:
+        return next(ring for ring in self.plan.rings if ring.name == name)
 
-    def _fill(self, w: Writer, ring: Ring, origins: Mapping[str, str]) -> None:
-        """Wait for a slot, expect its bytes, start the copies."""
-        stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
-        cluster = "_cluster" if self.plan.cluster_size > 1 else ""
-        w.line(f"tw_barrier_wait{cluster}({self.empty(ring, stage)}, {phase} ^ 1);")
-        w.line(f"tw_barrier_expect({self.full(ring, stage)}, {ring.slot_bytes});")
-        for operand in ring.operands:
-            self._copy(w, ring, operand, origins)
-        self.advance_ring(w, ring)
-
-    def _copy(
-        self, w: Writer, ring: Ring, operand: OperandTile, origins: Mapping[str, str]
-    ) -> None:
-        plan, stage = self.plan, f"{ring.name}_slot"
-        peers = plan.peers(operand)
-        place = ""
-        if peers > 1:
-            place = f" + {peer_rank(plan, operand)} * {operand.panel_bytes // peers}"
-        for panel, (name, where) in enumerate(self.boxes(operand, origins)):
-            address = f"{self.slot(ring, operand, stage)}{place}"
-            if panel:
-                address += f" + {panel * operand.panel_bytes}"
-            form, words = self._form(operand, peers)
-            arguments = [address, f"&{name}", self.full(ring, stage), *words, *where]
-            w.line(f"tw_tma_load_{len(where)}d{form}({', '.join(arguments)});")
+    def runs_of(self, ring: Ring) -> int:
+        """How many loops over the blocks of a tile use a ring."""
+        loops = (one for one in self.kernel.statements() if isinstance(one, Loop))
+        fetches = [
+            [do for do in loop.body if isinstance(do, Do)] for loop in loops if loop.over == BLOCK
+        ]
+        return sum(
+            any(do.operation == f"fetch.{ring.name}" for do in done) for done in fetches
+        )
 
     def boxes(
         self, operand: OperandTile, origins: Mapping[str, str]
@@ -331,15 +289,6 @@ class TensorLowering:
         name = self.map_name(operand.spec.name, parameter)
         for panel in range(operand.panels):
             yield name, operand.coordinates(origins, panel, first_line(self.plan, operand))
-
-    def _form(self, operand: OperandTile, peers: int) -> tuple[str, list[str]]:
-        """The end of the wrapper's name that copies an operand, and what it takes more."""
-        form, words = "", []
-        if peers > 1:
-            form, words = "_multicast", [peer_mask(self.plan, operand)]
-        if self.plan.passing(operand):
-            form, words = f"{form}_hint", [*words, "passing"]
-        return form, words
 
     def map_name(self, tensor: str, parameter: Parameter) -> str:
         """The kernel's parameter for a tensor map; equal maps are passed once."""
@@ -352,9 +301,9 @@ class TensorLowering:
         self.maps[name] = parameter
         return name
 
-    # -- the consumers
+    # -- values
 
-    def _evaluator(self, w: Writer) -> TensorEvaluator:
+    def evaluator(self, w: Writer) -> TensorEvaluator:
         plan = self.plan
         team = Team("thread", plan.frame.team, self._team_sync(), self._scratch())
         return TensorEvaluator(self, w, team)
@@ -368,91 +317,4 @@ class TensorLowering:
         at = self.plan.offsets["scratch"]
         if self.plan.cooperative:
             return f"tw_shared_base() + {at}"
-        return f"tw_shared_base() + {at} + member * SCRATCH_BYTES"
-
-    def _consumer(self) -> Writer:
-        w, plan = Writer(2), self.plan
-        _, up = REGISTER_SPLITS[plan.registers]
-        if up:
-            w.line(f"tw_registers_up<{up}>();")
-        w.line("const i32 member = group - 1;")
-        w.line(f"const i32 thread = tw_thread() - {GROUP}{'' if plan.cooperative else ' * group'};")
-        w.line(f"const i32 lane = thread % {GROUP};")
-        evaluator = self._evaluator(w)
-        evaluator.declare_threads()
-        self.state(w)
-        await_kernel_before(w, plan.early)
-        if plan.epilogue == "tma" and plan.epilogue_slots > 1:
-            w.line("u32 store_turn = 0;")
-        if plan.exchanges:
-            w.line("u32 exchange_phase = 0;")
-        body = TensorBody(self, evaluator)
-        if plan.turns != FREE:
-            with w.block(f"if (member == {plan.consumers - 1})"):
-                self.give_turn(w)  # the first group begins
-        with self.tiles(w, evaluator):
-            if not plan.cooperative:
-                self._skip_others(w)
-                self._take_tile(w)
-            for ring in plan.rings:
-                if ring.name == HELD:
-                    slot = self.present(ring)
-                    w.line(f"tw_barrier_wait({self.full(ring, slot)}, held_phase);")
-            body.emit(lambda number: body.walk(number))
-        if body.store_used:
-            with w.block("if (lane == 0)"):
-                w.line("tw_store_wait<0>();")
-        self.shared = plan.offsets["scratch"] + plan.scratch_bytes(evaluator.scratch_registers)
-        own = evaluator.scratch_registers * plan.frame.team * 8
-        w.lines = [line.replace("SCRATCH_BYTES", str(own)) for line in w.lines]
-        for ring in plan.rings:
-            many = sum(used.count(ring) for used in self.uses)
-            w.lines = [line.replace(f"USES_{ring.name}", str(many)) for line in w.lines]
-        return w
-
-    def _skip_others(self, w: Writer) -> None:
-        """Tiles go round the consumers; the rings move on by what the others use."""
-        with w.block(f"if (++turn % {self.plan.consumers} != member)"):
-            for ring in self.plan.rings:
-                many = "1" if ring.name == HELD else f"blocks * {self._passes_using(ring)}"
-                w.line(f"{ring.name}_slot += {many};")
-                w.line(f"{ring.name}_phase ^= ({ring.name}_slot / {ring.stages}) & 1;")
-                w.line(f"{ring.name}_slot %= {ring.stages};")
-            w.line("continue;")
-
-    def take_turn(self, w: Writer) -> None:
-        """Wait until the group before has passed the turn at the tensor cores."""
-        w.line(f"tw_group_sync({ORDER_BARRIER} + member, {2 * GROUP});")
-
-    def give_turn(self, w: Writer) -> None:
-        following = f"(member + 1) % {self.plan.consumers}"
-        w.line(f"tw_group_arrive({ORDER_BARRIER} + {following}, {2 * GROUP});")
-
-    def _take_tile(self, w: Writer) -> None:
-        """Wait until the consumer before has read its last block.
-
-        Parities tell only neighbouring uses of a slot apart, so blocks are waited for in order.
-        """
-        with w.block("if (turn > 0)"):
-            self.take_turn(w)
-
-    def pass_tile(self, w: Writer) -> None:
-        with w.block("if (more)"):
-            self.give_turn(w)
-
-    def _passes_using(self, ring: Ring) -> str:
-        return f"USES_{ring.name}"
-
-    def release(self, w: Writer, ring: Ring, stage: str) -> None:
-        """Tell the producers that fill it that this group is done with a slot.
-
-        Where threads read tiles themselves, every warp tells it for itself.
-        """
-        size = self.plan.cluster_size
-        lane = "lane" if self.plan.releases == 1 else f"lane % {WARP}"
-        if size == 1:
-            w.line(f"if ({lane} == 0) tw_barrier_arrive({self.empty(ring, stage)});")
-        else:
-            first = f" + {first_block(self.plan)}" if self.plan.exchanges else ""
-            target = f"{self.empty(ring, stage)}, {lane}{first}"
-            w.line(f"if ({lane} < {size}) tw_barrier_arrive_at({target});")
+        return f"tw_shared_base() + {at} + member * scratch_bytes"

@@ -23,7 +23,7 @@ from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.registers import Point
 
 if TYPE_CHECKING:
-    from ir.targets.cuda.lower.tensor_consumer import TensorEvaluator
+    from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
     from ir.targets.cuda.lower.tensor_lower import TensorLowering
 
 STORE_BARRIER = 5
@@ -46,14 +46,12 @@ class TensorStore:
     def __init__(self, lowering: TensorLowering, evaluator: TensorEvaluator) -> None:
         self.lowering, self.e, self.plan = lowering, evaluator, lowering.plan
         self.nodes = lowering.program.nodes
-        self.used = False
 
-    def store(self, position: int) -> None:
+    def store(self, position: int, staged: bool) -> None:
+        """Write a value; `staged`: through buffers in shared memory, by TMA."""
         self.e.form_without(position, self.plan.roles.columns)
         axes = self.nodes[position].axes
-        full = {*self.plan.roles.rows, self.plan.column_axis} <= set(axes)
-        if self.plan.epilogue == "tma" and full:
-            self.used = True
+        if staged:
             if self.plan.store_turned:
                 self._turned(position)
             else:

@@ -16,7 +16,7 @@ from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.exponents import scaled_extreme
-from ir.targets.cuda.text.passes import Pass, Passes, needed
+from ir.targets.cuda.text.passes import Pass, Passes, needed, runs_behind
 from ir.targets.cuda.text.registers import Fragment
 
 Loop = Callable[[int], AbstractContextManager[None]]
@@ -84,16 +84,7 @@ class TileBody:
 
     def hoistable(self, position: int) -> bool:
         """Whether a load or a reduction that does not vary is formed in registers."""
-        return not self._running(position, set())
-
-    def _running(self, position: int, seen: set[int]) -> bool:
-        if position in seen:
-            return False
-        seen.add(position)
-        node = self.nodes[position]
-        if isinstance(node.op, (Now, Prior)):
-            return True
-        return any(self._running(arg, seen) for arg in node.args)
+        return not runs_behind(self.program, position)
 
     # -- one reduction over the looped axes
 

@@ -83,3 +83,18 @@ def needed(program: Program, roots: tuple[int, ...], stop: frozenset[int]) -> tu
         if position not in stop or position in roots:
             pending.extend(program.nodes[position].args)
     return tuple(sorted(found))
+
+
+def runs_behind(program: Program, position: int) -> bool:
+    """Whether a value is made of what a loop's states are while it runs."""
+    seen: set[int] = set()
+    pending = [position]
+    while pending:
+        here = pending.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        if isinstance(program.nodes[here].op, (Now, Prior)):
+            return True
+        pending.extend(program.nodes[here].args)
+    return False

@@ -1,0 +1,16 @@
+"""Passes: frozen dataclasses that make one kernel of another, each in a file of its own.
+
+A target builds a kernel as one thread would run it, block after block. `Roles` gives copies to a
+role of their own, `Pipeline`, `Pieces` and `Pairs` let iterations overlap, `Synchronise` inserts
+what that needs, `Place` gives values registers where they live.
+"""
+
+from ir.kernel.passes.base import Pass, after_each
+from ir.kernel.passes.pairs import Pairs
+from ir.kernel.passes.pieces import Pieces
+from ir.kernel.passes.pipeline import Pipeline
+from ir.kernel.passes.place import Place
+from ir.kernel.passes.roles import Roles
+from ir.kernel.passes.synchronise import Synchronise
+
+__all__ = ["Pairs", "Pass", "Pieces", "Pipeline", "Place", "Roles", "Synchronise", "after_each"]

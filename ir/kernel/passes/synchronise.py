@@ -1,0 +1,407 @@
+"""Waits, fences and frees: inserted where what tensor cores and copies do beside threads asks it.
+
+The waits of a scheduled loop are those of `ir.kernel.synchronise`, those of blocks in pieces of
+`ir.kernel.strip`: the fewest, and each as lax as may be. A slot is free when what read it is known
+to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ir.kernel.body import STORE, TENSOR, Operation
+from ir.kernel.modulo import Order
+from ir.kernel.passes.pairs import PAIR
+from ir.kernel.passes.pipeline import Section
+from ir.kernel.passes.roles import CONSUMERS
+from ir.kernel.strip import Moment, Strip
+from ir.kernel.synchronise import Scheduled, synchronised
+from ir.kernel.tile_kernel import (
+    ADVANCE,
+    ALWAYS,
+    AWAIT,
+    BEFORE,
+    BLOCK,
+    COMMIT,
+    DONE,
+    EXPECT,
+    FENCE,
+    FREE,
+    FULL,
+    GIVE,
+    NESTED,
+    NEVER,
+    NEXT_TILE,
+    RELEASE,
+    SKIP,
+    STORED,
+    TAKE,
+    At,
+    Do,
+    If,
+    Loop,
+    Role,
+    Scope,
+    Statement,
+    Sync,
+    TileKernel,
+    When,
+    walk,
+)
+from ir.kernel.turns import FREE as NO_TURNS
+from ir.kernel.turns import Turn, turn_of
+
+
+@dataclass(frozen=True)
+class Synchronise:
+    """Everything that synchronises a kernel of two roles.
+
+    `held`: the ring whose slot a tile keeps. `shared`: consumers work on one tile together. `early`:
+    the kernel starts beside the one before it in the stream.
+
+    >>> kernel = TileKernel.parse('''
+    ... kernel product
+    ... ring r: 2 of a
+    ... op fetch: copy() -> a takes r
+    ...   copy 0 by tma
+    ... op multiply: tensor(a, s) -> s takes r
+    ...   mma 1 by wgmma
+    ... role producer
+    ...   for tile
+    ...     for block from 0 to blocks
+    ...       do fetch
+    ... role consumers
+    ...   for tile
+    ...     for block from 0 to blocks
+    ...       do multiply''')
+    >>> for line in str(Synchronise()(kernel)).splitlines()[6:]:
+    ...     print(line)
+    role producer
+      for tile
+        for block from 0 to blocks
+          sync free r
+          sync expect r
+          do fetch
+          sync advance r
+    role consumers
+      for tile
+        for block from 0 to blocks
+          sync full r
+          sync fence
+          do multiply
+          sync commit
+          sync await
+          sync done multiply
+          sync release r
+          sync advance r
+    """
+
+    order: Order | None = None
+    strip: Strip | None = None
+    turns: str = NO_TURNS
+    held: str = ""
+    shared: bool = True
+    early: bool = False
+
+    def __call__(self, kernel: TileKernel) -> TileKernel:
+        found: list[Statement] = []
+        for one in kernel.body:
+            if isinstance(one, Role):
+                made = self._produced(kernel, one.body)
+                if one.name == CONSUMERS:
+                    made = _Consumers(self, kernel).tiles(one.body)
+                one = replace(one, body=tuple(self._around(kernel, tuple(made), one.name)))
+            found.append(one)
+        return kernel.with_body(tuple(found))
+
+    def _around(
+        self, kernel: TileKernel, body: tuple[Statement, ...], role: str
+    ) -> Iterator[Statement]:
+        """What comes ahead of a role's first access to memory, and behind its last."""
+        for one in body:
+            if isinstance(one, Loop) and self.early:
+                yield Sync(BEFORE)
+            if isinstance(one, Loop) and self.turns != NO_TURNS and role == CONSUMERS:
+                yield Sync(GIVE, "first")
+            yield one
+        parts = (part for one in kernel.operations for part in one.parts)
+        if role == CONSUMERS and any(part.kind == STORE and part.by for part in parts):
+            yield Sync(STORED)
+
+    def _produced(self, kernel: TileKernel, body: Iterable[Statement]) -> Iterator[Statement]:
+        """Copies, each into a free slot."""
+        for one in body:
+            if isinstance(one, NESTED):
+                yield replace(one, body=tuple(self._produced(kernel, one.body)))
+                continue
+            rings = kernel.operation(one.operation).takes if isinstance(one, Do) else ()
+            yield from (Sync(kind, ring) for ring in rings for kind in (FREE, EXPECT))
+            yield one
+            yield from (Sync(ADVANCE, ring) for ring in rings)
+
+    @cached_property
+    def scheduled(self) -> Scheduled | None:
+        return None if self.order is None else synchronised(self.order)
+
+    @cached_property
+    def turn(self) -> Turn | None:
+        return None if self.scheduled is None else turn_of(self.scheduled, self.turns)
+
+
+class _Consumers:
+    """The statements of the consumers of one kernel."""
+
+    def __init__(self, how: Synchronise, kernel: TileKernel) -> None:
+        self.how, self.kernel = how, kernel
+
+    def tiles(self, body: Iterable[Statement]) -> Iterator[Statement]:
+        for one in body:
+            if isinstance(one, Loop) and one.over != BLOCK:
+                one = replace(one, body=tuple(self._tile(one.body)))
+            yield one
+
+    def _tile(self, body: tuple[Statement, ...]) -> Iterator[Statement]:
+        """A tile: what it holds is there from the start, and free behind its last loop."""
+        if not self.how.shared:
+            yield Sync(SKIP)
+        if self.how.held:
+            yield Sync(FULL, self.how.held)
+        last = max((n for n, one in enumerate(body) if _loops(one)), default=-1)
+        for number, one in enumerate(body):
+            yield from self._one(one)
+            leaves = _loops(one) and not (number < last and _follows(body, number))
+            if leaves and number == last and not self.how.shared:
+                yield Sync(NEXT_TILE)
+            if leaves:
+                yield from self._left(one)
+            if number == last and self.how.held:
+                yield Sync(RELEASE, self.how.held)
+                yield Sync(ADVANCE, self.how.held)
+
+    def _left(self, one: Statement) -> Iterator[Statement]:
+        """What blocks in pieces leave behind a loop: products that run, slots that they read."""
+        strip = self.how.strip
+        done = [do for do in walk((one,)) if isinstance(do, Do) and do.piece is not None]
+        if strip is None or not strip.through or not done:
+            return
+        yield Sync(AWAIT)
+        rings = self._rings(done)
+        freed = (Sync(RELEASE, ring, 1) for ring in rings)
+        yield from (If(When("blocks", 1), (one,)) for one in freed)
+
+    # -- one statement
+
+    def _one(self, one: Statement) -> Iterator[Statement]:
+        if isinstance(one, Loop) and self._in_pieces(one):
+            yield replace(one, body=tuple(self._pieces(one.body)))
+        elif isinstance(one, Loop) and self.how.order is not None and self._scheduled(one):
+            section = Section(self.how.order.depth)
+            yield replace(one, body=tuple(self._section(section)))
+        elif isinstance(one, Scope) and one.name.partition(" ")[0] in ("ahead", "behind"):
+            yield replace(one, body=tuple(self._section(_section(self.how.order, one.name))))
+        elif isinstance(one, Loop) and any(_is_pair(inside) for inside in one.body):
+            yield replace(one, body=tuple(self._pairs(one.body)))
+        elif isinstance(one, If) and self.how.scheduled is not None:
+            yield replace(one, body=tuple(self._scheduled_body(one.body)))
+        elif isinstance(one, NESTED):
+            yield replace(one, body=tuple(s for inside in one.body for s in self._one(inside)))
+        elif isinstance(one, Do) and self._operation(one).unit == TENSOR:
+            yield from self._at_once(one)
+        else:
+            yield one
+
+    def _operation(self, one: Do) -> Operation:
+        return self.kernel.operation(one.operation)
+
+    def _rings(self, done: Iterable[Do]) -> tuple[str, ...]:
+        """Rings of which tensor cores read slots, in the order of their use."""
+        taken = (
+            ring for do in done for ring in self._operation(do).takes
+            if self._operation(do).unit == TENSOR
+        )  # fmt: skip
+        return tuple(ring for ring in dict.fromkeys(taken) if ring != self.how.held)
+
+    def _at_once(self, one: Do) -> Iterator[Statement]:
+        """Products that are waited for where they are issued."""
+        rings = self._rings([one])
+        yield from (Sync(FULL, ring) for ring in rings)
+        yield from _issued(one)
+        yield Sync(AWAIT)
+        yield Sync(DONE, one.operation)
+        for ring in rings:
+            yield from (Sync(RELEASE, ring), Sync(ADVANCE, ring))
+
+    # -- a modulo schedule
+
+    def _scheduled(self, loop: Loop) -> bool:
+        order = self.how.order
+        assert order is not None
+        names = {one.name for one in order.body.operations}
+        return {do.operation for do in loop.body if isinstance(do, Do)} <= names
+
+    def _scheduled_body(self, body: tuple[Statement, ...]) -> Iterator[Statement]:
+        for one in body:
+            yield from self._one(one)
+        scheduled, order = self.how.scheduled, self.how.order
+        assert scheduled is not None
+        assert order is not None
+        if scheduled.left:
+            yield Sync(AWAIT)
+            yield from self._known(Section(order.depth, behind=order.depth), scheduled.left)
+
+    def _section(self, section: Section) -> Iterator[Statement]:
+        scheduled, turn, order = self.how.scheduled, self.how.turn, self.how.order
+        assert scheduled is not None
+        assert order is not None
+        for place, entry in enumerate(scheduled.steps):
+            operation = order.body.operations[entry.operation]
+            stage = order.stages[entry.operation]
+            if entry.wait is not None:
+                yield Sync(AWAIT, number=entry.wait.running)
+                yield from self._known(section, entry.wait.done)
+            if turn is not None and turn.ended and turn.give == place:
+                yield Sync(GIVE)
+            takes = turn is not None and turn.take == place
+            do = Do(operation.name, section.at(stage), later=section.later(stage))
+            if operation.unit != TENSOR:
+                yield from (do,) * section.has(stage)
+            else:
+                yield from self._begun(do, section.has(stage), takes)
+            if turn is not None and not turn.ended and turn.give == place:
+                yield Sync(GIVE)
+
+    def _begun(self, do: Do, there: bool, takes: bool) -> Iterator[Statement]:
+        """Products; where a step lacks them, so that waits and turns count alike, nothing."""
+        if there:
+            yield from (Sync(FULL, ring) for ring in self._rings([do]))
+        if takes:
+            yield Sync(TAKE)
+        yield from _issued(do) if there else (Sync(COMMIT),)
+
+    def _known(self, section: Section, done: tuple[tuple[int, int], ...]) -> Iterator[Statement]:
+        """What may be read, and the slots that are free, behind a wait."""
+        order = self.how.order
+        assert order is not None
+        for place, age in done:
+            when = section.begun(age + order.stages[place])
+            if when.of == NEVER:
+                continue
+            do = Do(order.body.operations[place].name)
+            yield Sync(DONE, do.operation)
+            free = tuple(
+                Sync(kind, ring) for ring in self._rings([do]) for kind in (RELEASE, ADVANCE)
+            )
+            if free:
+                yield from free if when.of == ALWAYS else (If(when, free),)
+
+    # -- blocks in pieces
+
+    def _in_pieces(self, loop: Loop) -> bool:
+        return self.how.strip is not None and any(
+            isinstance(one, Do) and one.piece is not None for one in loop.body
+        )
+
+    def _pieces(self, body: tuple[Statement, ...]) -> Iterator[Statement]:
+        """Slots are waited for by whoever reads them first, and left by whoever does last."""
+        strip = self.how.strip
+        assert strip is not None
+        reading = [n for n, one in enumerate(body) if isinstance(one, Do) and self._reads(one)]
+        pieces = [one for one in body if isinstance(one, Do) and one.piece is not None]
+        rings, moments = self._rings(pieces), iter(strip.moments)
+        running, _ = strip.end
+        for number, one in enumerate(body):
+            if reading and number == reading[0]:
+                yield from (Sync(FULL, ring) for ring in rings)
+            if isinstance(one, Do) and one.piece is not None:
+                yield from self._piece(one, next(moments), rings)
+                if one is pieces[-1] and running is not None:
+                    yield Sync(AWAIT, number=running)
+            else:
+                yield from self._one(one)
+            if reading and number == reading[-1]:
+                yield from self._end_of_block(rings)
+
+    def _reads(self, one: Do) -> bool:
+        return one.piece is not None or bool(self._operation(one).takes)
+
+    def _piece(self, one: Do, moment: Moment, rings: tuple[str, ...]) -> Iterator[Statement]:
+        if moment.running is not None:
+            yield Sync(AWAIT, number=moment.running)
+        if moment.freed is not None:
+            yield from _freed(rings)
+        yield from _issued(one) if self._operation(one).unit == TENSOR else (one,)
+
+    def _end_of_block(self, rings: tuple[str, ...]) -> Iterator[Statement]:
+        assert self.how.strip is not None
+        _, freed = self.how.strip.end
+        if freed:
+            yield from _freed(rings)
+        for ring in rings:
+            yield from (Sync(RELEASE, ring),) * (freed == 0)
+            yield Sync(ADVANCE, ring)
+
+    # -- products in pairs
+
+    def _pairs(self, body: tuple[Statement, ...]) -> Iterator[Statement]:
+        for one in body:
+            yield replace(one, body=tuple(self._pair(one.body))) if _is_pair(one) else one
+
+    def _pair(self, body: tuple[Statement, ...]) -> Iterator[Statement]:
+        """Products, then what waits for each; a slot is free behind the last rows of its block."""
+        products = [do for do in body if isinstance(do, Do) and self._operation(do).unit == TENSOR]
+        rings, last = self._rings(products), products[-1].at.number
+        folds = iter(range(len(products)))
+        for one in body:
+            assert isinstance(one, Do)
+            if one in products:
+                if one.at.number and not one.piece:
+                    yield from (Sync(ADVANCE, ring) for ring in rings)
+                if not one.piece:
+                    yield from (Sync(FULL, ring) for ring in rings)
+                yield from _issued(one)
+                continue
+            number = next(folds)
+            yield Sync(AWAIT, number=len(products) - 1 - number)
+            if self._ends(one):
+                back = last - one.at.number
+                yield from (Sync(RELEASE, ring, back) for ring in rings)
+            yield one
+        if self._ends(products[-1]):
+            yield from (Sync(ADVANCE, ring) for ring in rings)
+
+    def _ends(self, one: Do) -> bool:
+        """Whether products are of the last rows of their block."""
+        loops = (s for s in self.kernel.statements() if isinstance(s, Do) and s.piece is not None)
+        return one.piece == max(s.piece for s in loops if s.piece is not None)
+
+
+def _section(order: Order | None, name: str) -> Section:
+    assert order is not None
+    word, _, number = name.partition(" ")
+    return Section(order.depth, **{word: int(number)})
+
+
+def _is_pair(one: Statement) -> bool:
+    return isinstance(one, Scope) and one.name == PAIR
+
+
+def _loops(one: Statement) -> bool:
+    """Whether it has a loop over blocks."""
+    return any(isinstance(inside, Loop) and inside.over == BLOCK for inside in walk((one,)))
+
+
+def _follows(body: tuple[Statement, ...], number: int) -> bool:
+    """Whether the next statement is what a loop by twos leaves over."""
+    after = body[number + 1] if number + 1 < len(body) else None
+    return isinstance(after, Loop) and after.first == At(BLOCK)
+
+
+def _issued(one: Do) -> tuple[Statement, ...]:
+    return (Sync(FENCE), one, Sync(COMMIT))
+
+
+def _freed(rings: Iterable[str]) -> Iterator[Statement]:
+    """The slots of the block before."""
+    yield from (If(When(BLOCK, 1), (Sync(RELEASE, ring, 1),)) for ring in rings)

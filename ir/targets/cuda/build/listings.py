@@ -1,0 +1,49 @@
+"""The kernels of a schedule for people: behind every pass, and their text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ir.kernel.listing import Listing, listing_of
+from ir.kernel.modulo import STRAIGHT
+from ir.kernel.turns import WORDS
+from ir.program import Program
+from ir.rewrite.inhabited import inhabited
+from ir.schedule import Schedule, Value
+from ir.target import Hardware
+from ir.targets.cuda.bodies.tensor_order import FOLDED, PAIRS
+from ir.targets.cuda.build.kernels import AnyKernel, launches_of, scheduled_kernels
+from ir.targets.cuda.build.tensor_kernel import build, passes_of
+from ir.targets.cuda.build.tensor_plan import Plan
+from ir.targets.cuda.space.engines import route_of
+from ir.targets.cuda.space.tensor import TensorKernel
+
+NONE = "written in one go, not by passes"
+
+
+def listings_of(program: Program, schedule: Schedule, hardware: Hardware) -> tuple[Listing, ...]:
+    """One for each kernel that is launched."""
+    program = inhabited(program)
+    route, values = route_of(program, schedule, hardware)
+    kernels, own = scheduled_kernels(program, values, hardware, route.engine, route.residence)
+    return tuple(found for kernel in kernels for found in _listed(kernel, own))
+
+
+def _listed(kernel: AnyKernel, values: Mapping[str, Value]) -> list[Listing]:
+    launches = launches_of(kernel, values)
+    if isinstance(kernel, TensorKernel):
+        plan = kernel.plan(values)
+        (launch,) = launches
+        made = build(plan, launch.name)
+        return [listing_of(made, passes_of(plan), *_order(plan), launch.text)]
+    return [Listing(one.name, "", NONE, (), one.text) for one in launches]
+
+
+def _order(plan: Plan) -> tuple[str, str]:
+    """The name of what the main loop does at a time, and words."""
+    if plan.order is not None:
+        return str(plan.order), f"{plan.order.words()}; {WORDS[plan.turns]}"
+    if plan.fresh:
+        order = PAIRS if plan.paired else STRAIGHT
+        return order, FOLDED[order]
+    return str(plan.strip), plan.strip.words()

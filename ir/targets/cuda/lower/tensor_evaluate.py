@@ -1,0 +1,140 @@
+"""Products by wgmma as text: accumulators, descriptors of operand tiles, the instructions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ir.dtypes import dtype_of
+from ir.errors import Refusal
+from ir.targets.cuda.build.products import Product
+from ir.targets.cuda.build.tensor_plan import ROWS
+from ir.targets.cuda.layouts.operands import OperandTile
+from ir.targets.cuda.text import scalars
+from ir.targets.cuda.text.evaluate import Evaluator
+from ir.targets.cuda.text.registers import Fragment, Team
+from ir.targets.cuda.text.writer import Writer
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.lower.tensor_lower import TensorLowering
+
+SECTOR = 32  # bytes that L2 hands out together
+
+
+class TensorEvaluator(Evaluator):
+    """Multiplies by wgmma; everything else as any evaluator."""
+
+    def __init__(self, lowering: TensorLowering, writer: Writer, team: Team) -> None:
+        plan = lowering.plan
+        super().__init__(lowering.program, writer, plan.frame, plan.tiles, team)
+        writer.reserve("lane", "member", "group", "smem", "rank", "tile", "blocks", "turn")
+        writer.reserve("own_part", "exchange_phase")
+        self.lowering, self.plan = lowering, plan
+        self.inner = {product.position: product for product in lowering.plan.roles.inner}
+        self.outer = {product.position: product for product in lowering.plan.roles.outer}
+
+    def ragged(self, axis: str) -> bool:
+        """Clusters may reach a whole tile over the end."""
+        if axis in self.inside_of:
+            return False
+        plan = self.plan
+        tile = plan.tiles[axis]
+        if axis == plan.roles.rows[-1]:
+            tile *= plan.cluster[0]
+        if axis == plan.column_axis:
+            tile *= plan.cluster[1]
+        return self.program.axes[axis] % tile != 0
+
+    def read_once(self, position: int) -> bool:
+        """Not where four threads read less than a sector, which the next load reads again."""
+        size = self.width(position) * dtype_of(self.nodes[position].dtype).bytes
+        return 4 * size >= SECTOR and super().read_once(position)
+
+    def descriptor_b(self, product: Product) -> str:
+        """Declare the descriptor of a product's second operand in the present slot."""
+        b = self.plan.operand(product, "b")
+        assert b is not None
+        return self._descriptor(b, self._b_start(product, b))
+
+    def columns(self, product: Product) -> int:
+        inner = product.position in self.inner
+        return self.plan.tiles[self.plan.roles.main_walk] if inner else self.plan.group_columns
+
+    def accumulator(self, product: Product, blocks: int = 0) -> Fragment:
+        """Declare the sums of a product, for all blocks of 64 rows or for so many of them."""
+        node, blocks = self.nodes[product.position], blocks or self.plan.row_blocks
+        digits = self.own(node.axes)
+        columns = self.columns(product)
+        fragment = Fragment(self.w.name(f"acc_{product.position}"), digits, columns // 2)
+        if fragment.count != blocks * columns // 2:
+            raise Refusal("accumulator", f"{fragment.count} registers for {columns} columns")
+        kind = scalars.register_type(node.dtype)
+        self.w.line(f"{kind} {fragment.name}[{blocks}][{columns // 2}];")
+        return fragment
+
+    def hold(self, fragment: Fragment, blocks: int = 0) -> None:
+        for block in range(blocks or self.plan.row_blocks):
+            self.w.line(f"tw_hold({fragment.name}[{block}]);")
+
+    def multiply(
+        self, product: Product, fragment: Fragment, keep: str, words: str | None = None,
+        only: int | None = None,
+    ) -> None:  # fmt: skip
+        """Issue all wgmma of one block: accumulators += a * b, or = if not `keep` at first.
+
+        `words` is the register array of a computed `a`; `only` the one block of 64 rows whose sums
+        the fragment has.
+        """
+        plan, columns = self.plan, self.columns(product)
+        a, b = plan.operand(product, "a"), plan.operand(product, "b")
+        assert b is not None
+        b_name = self._descriptor(b, self._b_start(product, b))
+        forms = "ss" if a is not None else "rs"
+        turned = ("_ta" if a is not None and not a.sums_inside else "") + (
+            "_tb" if not b.sums_inside else ""
+        )
+        call = f"tw_wgmma_m64n{columns}k{plan.step}_{plan.kind}_{forms}{turned}"
+        summed = [plan.tiles[axis] for axis in product.over if plan.tiles[axis] > 1]
+        steps = (summed[0] if summed else 1) // plan.step
+        if not steps:
+            raise Refusal("walk", f"a block of {summed} points is less than {plan.step}")
+        a_names = self._a_names(a)
+        for step in range(steps):
+            first = keep if step == 0 else "1"
+            b_at = shifted(b_name, b.step_offset(step, plan.step))
+            for block in range(plan.row_blocks) if only is None else (only,):
+                if a is not None:
+                    a_at = shifted(a_names[block], a.step_offset(step, plan.step))
+                else:
+                    a_at = f"{words}[{block}][{step}]"
+                sums = f"{fragment.name}[{block if only is None else 0}]"
+                self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
+
+    def _b_start(self, product: Product, b: OperandTile) -> str:
+        if self.plan.partition != "columns" or product.position in self.inner:
+            return ""
+        return f" + member * {b.free_offset(self.plan.group_columns)}"
+
+    def _a_names(self, a: OperandTile | None) -> list[str]:
+        if a is None:
+            return []
+        start = ""
+        if self.plan.partition == "rows":
+            start = f" + member * {a.free_offset(self.plan.group_rows)}"
+        names = []
+        for block in range(self.plan.row_blocks):
+            offset = a.free_offset(block * ROWS)
+            names.append(self._descriptor(a, start + (f" + {offset}" if offset else "")))
+        return names
+
+    def _descriptor(self, operand: OperandTile, start: str) -> str:
+        ring = self.plan.ring_of(operand)
+        address = self.lowering.slot(ring, operand, f"{ring.name}_slot") + start
+        leading, stride, code = operand.descriptor_strides
+        name = self.w.name(f"{operand.spec.name}_tile")
+        self.w.line(f"const u64 {name} = tw_descriptor({address}, {leading}, {stride}, {code});")
+        return name
+
+
+def shifted(name: str, offset: int) -> str:
+    """A descriptor moved by bytes."""
+    return f"{name} + {offset // 16}" if offset else name
