@@ -18,7 +18,7 @@ THREADS = "threads"  # done when the next operation begins
 TENSOR = "tensor"  # runs beside what follows, until somebody waits for it
 COPY = "copy"  # the same, in a queue of each thread's own
 UNITS = (THREADS, TENSOR, COPY)
-_LINE = re.compile(r"([\w.]+): (\w+)\((.*?)\) ->\s*(.*?)(?: takes (.*))?$")
+_LINE = re.compile(r"([\w.]+): (\w+)\((.*?)\) ->(?: (?!takes )(.*?))?(?: takes (.*))?$")
 
 
 COPIES, MMA, MAP, REDUCE, CONVERT, STORE = "copy", "mma", "map", "reduce", "convert", "store"

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ir.errors import TilewrightError, UsageError
 from ir.kernel.body import Operation
 
-ALWAYS, NEVER, EVERY = "always", "never", "every"
+ALWAYS, NEVER, EVERY, WITHIN = "always", "never", "every", "within"
 BLOCK, BLOCKS = "block", "blocks"  # the present block of a main loop, and how many there are
 
 
@@ -58,14 +58,15 @@ PRESENT = At()
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A condition: always, never, from so many blocks on, or in the last of every so many."""
+    """A condition: always, never, from so many blocks on, in the last of every so many, or in all
+    but the first of them (`within`)."""
 
     of: str = ALWAYS
     least: int = 0
 
     def __str__(self) -> str:
-        if self.of == EVERY:
-            return f"every {self.least}"
+        if self.of in (EVERY, WITHIN):
+            return f"{self.of} {self.least}"
         return self.of if self.of in (ALWAYS, NEVER) else f"{self.of} >= {self.least}"
 
     def holds(self, block: int, blocks: int) -> bool:
@@ -74,6 +75,8 @@ class When:
             return self.of == ALWAYS
         if self.of == EVERY:
             return block % self.least == self.least - 1
+        if self.of == WITHIN:
+            return block % self.least > 0
         return (block if self.of == BLOCK else blocks) >= self.least
 
     @staticmethod
@@ -81,7 +84,7 @@ class When:
         if text in (ALWAYS, NEVER):
             return When(text)
         match = re.fullmatch(r"(blocks|block) >= (\d+)", text) or re.fullmatch(
-            r"(every) (\d+)", text
+            r"(every|within) (\d+)", text
         )
         if match is None:
             raise KernelError(f"kernel: {text!r} is no condition")

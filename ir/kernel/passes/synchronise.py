@@ -58,8 +58,8 @@ from ir.kernel.turns import Turn, turn_of
 class Synchronise:
     """Everything that synchronises a kernel of two roles.
 
-    `held`: the ring whose slot a tile keeps. `shared`: consumers work on one tile together. `early`:
-    the kernel starts beside the one before it in the stream.
+    `held`: the ring whose slot a tile keeps. `shared`: consumers work on one tile together.
+    `early`: the kernel starts beside the one before it in the stream.
 
     >>> kernel = TileKernel.parse('''
     ... kernel product

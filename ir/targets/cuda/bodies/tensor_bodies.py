@@ -103,8 +103,8 @@ def products_of(products: Iterable[Product]) -> tuple[Part, ...]:
 
 
 def _operands(products: Iterable[Product]) -> tuple[Part, ...]:
-    """Parts that make the computed operand of each product."""
-    return tuple(Part(CONVERT, product.position, BY) for product in products)
+    """Parts that make the computed operands of products, each once."""
+    return tuple(Part(CONVERT, a, BY) for a in dict.fromkeys(product.a for product in products))
 
 
 def multiply(name: str, roles: Roles, products: tuple[Product, ...]) -> Operation:
@@ -167,7 +167,7 @@ class _Chain:
         found = [multiply(INNER, self.roles, inner), *self._between()]
         packed = (*weights, *factors, *corrected)
         parts = [(Part(CORRECT, p.position), *_operands([p])) for p in outer]
-        every = tuple(part for both in parts for part in both)
+        every = tuple(dict.fromkeys(part for both in parts for part in both))
         found.append(Operation(FOLD, THREADS, packed, (*corrected, *words), parts=every))
         read = (*words, *_brought(self.roles, outer), *sums)
         takes = _rings(self.roles, outer)

@@ -7,7 +7,7 @@ they overlap is what the passes say that follow.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ir.errors import Refusal
 from ir.kernel.body import (
@@ -28,6 +28,8 @@ from ir.kernel.tile_kernel import (
     BLOCK,
     EVERY,
     NEVER,
+    SECOND,
+    WITHIN,
     Do,
     If,
     Loop,
@@ -77,9 +79,7 @@ def passes_of(plan: Plan) -> tuple[Pass, ...]:
         strip = plan.strip
         found.append(Pieces(strip))
     held = HELD if any(ring.name == HELD for ring in plan.rings) else ""
-    found.append(
-        Synchronise(plan.order, strip, plan.turns, held, plan.cooperative, plan.early)
-    )
+    found.append(Synchronise(plan.order, strip, plan.turns, held, plan.cooperative, plan.early))
     return (*found, Place())
 
 
@@ -142,11 +142,12 @@ class _Builder:
             axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
             name = value_name(self.program, product.position)
             yield Tile(name, product.position, "registers", node.dtype, axes)
-        for product in plan.roles.outer if plan.order is not None else ():
-            node = nodes[product.a]
+        computed = dict.fromkeys(product.a for product in plan.roles.outer)
+        for a in computed if plan.order is not None else ():
+            node = nodes[a]
             axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
-            name = f"{value_name(self.program, product.a)}_words"
-            yield Tile(name, product.position, "registers", node.dtype, axes, "operand")
+            name = f"{value_name(self.program, a)}_words"
+            yield Tile(name, a, "registers", node.dtype, axes, "operand")
 
     def _rings(self) -> Iterator[Ring]:
         for ring in self.plan.rings:
@@ -314,11 +315,13 @@ class _Builder:
         if not plan.from_registers:
             if not all(plan.direct(product) for product in plan.roles.outer):
                 raise Refusal("chain", "an operand is computed beside others that are loaded")
-            yield from map(self._do, operations)
+            later = When(WITHIN, plan.fresh) if plan.fresh else SECOND
+            yield from (replace(self._do(one), later=later) for one in operations)
             return
         rings = operations[-1].takes
         yield self._do(Operation(NEXT, THREADS, (), (), rings))
-        yield from map(self._do, operations)
+        later = When(WITHIN, plan.fresh) if plan.fresh else SECOND
+        yield from (replace(self._do(one), later=later) for one in operations)
         yield self._do(Operation(KEEP, THREADS, (), (), rings))
 
     def _reduce(self, position: int) -> Operation:

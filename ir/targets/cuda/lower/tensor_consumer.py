@@ -29,6 +29,7 @@ from ir.kernel.tile_kernel import (
     BLOCK,
     EVERY,
     NEVER,
+    WITHIN,
     Alloc,
     At,
     Do,
@@ -77,6 +78,8 @@ def when_text(when: When) -> str:
         return "true" if when.of == ALWAYS else "false"
     if when.of == EVERY:
         return f"block % {when.least} == {when.least - 1}"
+    if when.of == WITHIN:
+        return f"block % {when.least} > 0"
     return f"{when.of} > 0" if when.least == 1 else f"{when.of} >= {when.least}"
 
 
@@ -336,7 +339,7 @@ class ConsumerPrinter:
                     self._multiply_step(product, step)
         else:
             for product in products:
-                words = self.words.get(product.position)
+                words = self.words.get(product.a)
                 keep = self._keeps(product.position)
                 self.e.multiply(product, self.sums[product.position], keep, words)
 
@@ -365,16 +368,12 @@ class ConsumerPrinter:
             return "0"
         if self.plan.roles.begins or self.starts_at_zero(position):
             return "1"
-        if self.plan.fresh:
-            return f"block % {self.plan.fresh} > 0"
         return {"true": "1", "false": "0"}.get(self.body.later, self.body.later)
 
     def starts_at_zero(self, position: int) -> bool:
         """Whether the sum is cleared first: it is corrected on its way, or may have no terms."""
         carried = isinstance(self.nodes[position].op, Carry)
-        return carried or any(
-            live_range(self.plan.program, axis) for axis in self.lowering.looped
-        )
+        return carried or any(live_range(self.plan.program, axis) for axis in self.lowering.looped)
 
     def show(self, position: int) -> None:
         """What tensor cores wrote may be read from here on."""
@@ -414,7 +413,7 @@ class ConsumerPrinter:
     def _convert(self, part: Part) -> None:
         """A computed operand packed into wgmma's register words, rounded to its type."""
         e, plan = self.e, self.plan
-        name, root = self.words[part.node], self.products[part.node].a
+        root, name = part.node, self.words[part.node]
         if root not in e.values:
             e.prepare(root)
         steps = plan.tiles[plan.roles.main_walk] // plan.step

@@ -277,9 +277,7 @@ class TensorLowering:
         fetches = [
             [do for do in loop.body if isinstance(do, Do)] for loop in loops if loop.over == BLOCK
         ]
-        return sum(
-            any(do.operation == f"fetch.{ring.name}" for do in done) for done in fetches
-        )
+        return sum(any(do.operation == f"fetch.{ring.name}" for do in done) for done in fetches)
 
     def boxes(
         self, operand: OperandTile, origins: Mapping[str, str]
