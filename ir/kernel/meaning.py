@@ -266,7 +266,8 @@ class _Thread:
 
     def _do(self, one: Do) -> None:
         operation = self.kernel.operation(one.operation)
-        block, later = (each(self.block, self.blocks) for each in (one.at.value, one.later.holds))
+        block = one.at.value(self.block, self.blocks)
+        later = one.later.holds(self.block, self.blocks)
         if any(part.kind == COPIES for part in operation.parts):
             if operation.takes:  # else it only asks a cache
                 self._copy(operation, block, self._points(block))
@@ -416,8 +417,9 @@ class _Thread:
             meant = node.op.meaning(args, self._environment(points, node.args))
             return self._ordered(position, meant)
         body = self._value(node.args[0], points, there)
-        over = (node.op.axis,) if isinstance(node.op, Carry) else node.op.over  # type: ignore[union-attr]
-        kind = node.op.kind  # type: ignore[union-attr]
+        assert isinstance(node.op, (Reduce, Carry))
+        over = (node.op.axis,) if isinstance(node.op, Carry) else node.op.over
+        kind = node.op.kind
         found = Reduce(kind, over).meaning([body], self._environment(points, node.args[:1]))
         return self._ordered(position, found)
 

@@ -56,7 +56,8 @@ class Place:
         self, kernel: TileKernel, body: tuple[Statement, ...], names: tuple[str, ...]
     ) -> Iterator[Statement]:
         """The statements, with registers for what no single one of them has all uses of."""
-        here, inside = [], {place: [] for place in range(len(body))}  # type: ignore[var-annotated]
+        here: list[str] = []
+        inside: dict[int, list[str]] = {place: [] for place in range(len(body))}
         for name in names:
             places = [n for n, one in enumerate(body) if _touches(kernel, one, name)]
             nested = len(places) == 1 and isinstance(body[places[0]], NESTED)
@@ -70,7 +71,7 @@ class Place:
             yield Alloc(tuple(here))
         for place, one in enumerate(body):
             if isinstance(one, NESTED) and inside[place]:
-                one = replace(one, body=tuple(self._placed(kernel, one.body, inside[place])))
+                one = replace(one, body=tuple(self._placed(kernel, one.body, tuple(inside[place]))))
             yield one
 
 

@@ -346,7 +346,9 @@ class _Consumers:
 
     def _pairs(self, body: tuple[Statement, ...]) -> Iterator[Statement]:
         for one in body:
-            yield replace(one, body=tuple(self._pair(one.body))) if _is_pair(one) else one
+            if isinstance(one, Scope) and one.name == PAIR:
+                one = replace(one, body=tuple(self._pair(one.body)))
+            yield one
 
     def _pair(self, body: tuple[Statement, ...]) -> Iterator[Statement]:
         """Products, then what waits for each; a slot is free behind the last rows of its block."""

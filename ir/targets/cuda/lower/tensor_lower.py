@@ -65,7 +65,8 @@ class TensorLowering:
             w.lines += consumer.lines
         if self.plan.cluster_blocks > 1:
             w.line("tw_cluster_sync();")
-        tensors = [s for s in self.program.tensors if self._pointed(text_name(s.name), w.text)]
+        pointed = consumer.pointed | producer.pointed
+        tensors = [spec for spec in self.program.tensors if text_name(spec.name) in pointed]
         parameters = [*self.maps.values(), *(Parameter(spec.name) for spec in tensors)]
         words = [f"const __grid_constant__ tw_tensor_map {name}" for name in self.maps]
         for spec in tensors:
@@ -93,10 +94,6 @@ class TensorLowering:
             rooms=rooms,
             early=self.plan.early,
         )
-
-    def _pointed(self, tensor: str, text: str) -> bool:
-        """Whether the text reads or writes a tensor through its pointer."""
-        return f"= {tensor};" in text or f"= {tensor} +" in text or f"{tensor}[" in text
 
     # -- tiles of the grid
 

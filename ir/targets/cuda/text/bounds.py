@@ -143,7 +143,7 @@ def _read(evaluator: Evaluator, position: int) -> str | None:
                 return None
             at.append(found)
         parts.append(f"(i64)({' + '.join(at)}) * {dimension.stride}")
-    return f"(i32){access.tensor}[{' + '.join(parts) or '0'}]"
+    return f"(i32){evaluator.w.pointer(access.tensor)}[{' + '.join(parts) or '0'}]"
 
 
 def _index(evaluator: Evaluator, position: int) -> str | None:

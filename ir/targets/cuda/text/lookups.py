@@ -24,7 +24,7 @@ def declare_lookups(
         own = program.nodes[operand.position].op
         assert isinstance(own, Load)
         for gather, extent in operand.gathers:
-            index = _index(program, operand.position, gather, origins)
+            index = _index(w, program, operand.position, gather, origins)
             # as the meaning has it; what is beyond a tensor, by one or by more, is read as zero
             least, most = (0, extent - 1) if own.fill is None else (-1, extent)
             name = w.name(f"{operand.spec.name}_index")
@@ -39,7 +39,9 @@ def looks_along(program: Program, operand: OperandTile, axes: Iterable[str]) -> 
     return any({*axes} & {*program.nodes[load].axes} for load in loads if load is not None)
 
 
-def _index(program: Program, position: int, gather: int, origins: Mapping[str, str]) -> str:
+def _index(
+    w: Writer, program: Program, position: int, gather: int, origins: Mapping[str, str]
+) -> str:
     load = index_load(program, position, gather)
     op = program.nodes[load].op if load is not None else None
     assert isinstance(op, Load)
@@ -48,4 +50,4 @@ def _index(program: Program, position: int, gather: int, origins: Mapping[str, s
     parts = [f"{origins[axis]} * {access.stride(axis)}" for axis in axes]
     if access.constant or not parts:
         parts.append(str(access.constant))
-    return f"(i64){access.tensor}[{' + '.join(parts)}]"
+    return f"(i64){w.pointer(access.tensor)}[{' + '.join(parts)}]"

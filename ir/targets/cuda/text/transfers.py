@@ -77,7 +77,7 @@ class Transfers(Registers):
             parts.append(str(access.constant))
         name = self.w.name(f"{access.tensor}_at")
         where = f" + ({' + '.join(parts)})" if parts else ""
-        self.w.line(f"{constness}{storage}* {name} = {access.tensor}{where};")
+        self.w.line(f"{constness}{storage}* {name} = {self.w.pointer(access.tensor)}{where};")
         return name
 
     def _offset(self, access: Access, point: Point) -> str:
@@ -304,7 +304,8 @@ class Transfers(Registers):
                 parts.append(f"(i64){index} * {d.stride}")
                 if op.fill is not None:
                     conditions += [f"{index} >= 0", f"{index} < {d.extent}"]
-            value = scalars.from_storage(f"{access.tensor}[{' + '.join(parts)}]", node.dtype)
+            element = f"{self.w.pointer(access.tensor)}[{' + '.join(parts)}]"
+            value = scalars.from_storage(element, node.dtype)
             if conditions:
                 outside = scalars.literal(op.fill or 0, node.dtype)
                 value = f"({' && '.join(conditions)}) ? {value} : {outside}"

@@ -13,11 +13,17 @@ class Writer:
     def __init__(self, depth: int = 1) -> None:
         self.lines: list[str] = []
         self.depth = depth
+        self.pointed: set[str] = set()  # tensors that are read or written through their pointers
         self._used: Counter[str] = Counter()
 
     def reserve(self, *names: str) -> None:
         """Names that are taken already."""
         self._used.update(names)
+
+    def pointer(self, tensor: str) -> str:
+        """The name of a tensor's first element, which the kernel then takes as a parameter."""
+        self.pointed.add(tensor)
+        return tensor
 
     def line(self, text: str = "") -> None:
         self.lines.append("  " * self.depth + text if text else "")
