@@ -22,7 +22,6 @@ from ir.kernel.tile_kernel import (
     Ring,
     Scope,
     Statement,
-    Tile,
     TileKernel,
     When,
     rewritten,

@@ -21,6 +21,7 @@ from ir.kernel.body import (
     Operation,
     Part,
 )
+from ir.kernel.modulo import STRAIGHT
 from ir.kernel.passes import LoadAhead, Pass, Waits
 from ir.kernel.passes.load_ahead import CP_ASYNC, WORDS
 from ir.kernel.tile_kernel import (
@@ -54,7 +55,7 @@ def passes_of(plan: BlockPlan) -> tuple[Pass, ...]:
     """What makes the built kernel the one that is printed."""
     walks = plan.options.walkers > 0
     waits = Waits(plan.early, walks and plan.exchanges)
-    if not plan.depth:
+    if not plan.runs_ahead:
         return (waits,)
     return (LoadAhead(plan.depth, WORDS if plan.in_registers else CP_ASYNC), waits)
 
@@ -66,8 +67,8 @@ def build(plan: BlockPlan, name: str) -> TileKernel:
 
 def order_of(plan: BlockPlan) -> tuple[str, str]:
     """The name of what a main loop does at a time, and words."""
-    if not plan.depth:
-        return "straight", "every step after the other"
+    if not plan.runs_ahead:
+        return STRAIGHT, "every step after the other"
     where = "registers" if plan.in_registers else "shared memory"
     steps = "the next step" if plan.depth == 1 else f"{plan.depth} steps"
     return f"ahead:{plan.depth}", f"loads of {steps} are on their way to {where}"

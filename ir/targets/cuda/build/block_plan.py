@@ -137,6 +137,12 @@ class BlockPlan:
         inside = needed(self.program, roots, frozenset(one.reductions))
         return self._ahead(p for p in inside if self.main in nodes[p].axes)
 
+    @cached_property
+    def runs_ahead(self) -> bool:
+        """Whether any loads do."""
+        runs = range(len(self.passes.passes))
+        return bool(self.loads_of_tile()) or any(map(self.loads_of_run, runs))
+
     def _ahead(self, positions: Iterable[int]) -> tuple[int, ...]:
         if not self.depth:
             return ()

@@ -17,6 +17,7 @@ from ir.kernel.tile_kernel import (
     BLOCKS,
     COMMIT_COPIES,
     COPIED,
+    LEFT,
     TILE,
     Alloc,
     At,
@@ -29,6 +30,7 @@ from ir.kernel.tile_kernel import (
     Scope,
     Statement,
     Sync,
+    When,
     walk,
 )
 from ir.program import Program
@@ -132,7 +134,7 @@ class BlockLowering:
         elif isinstance(one, Loop):
             self._loop(one)
         elif isinstance(one, If):
-            with self._later(one.when.least - 1):
+            with self._later(one.when):
                 self.all(one.body)
         elif isinstance(one, Scope):
             with self.w.block(""):
@@ -218,9 +220,11 @@ class BlockLowering:
             self.e.origins[axis] = origin
 
     @contextmanager
-    def _later(self, steps: int) -> Iterator[None]:
-        """What is written inside is about a step so many later, and done if there is one."""
-        saved = dict(self.e.origins)
+    def _later(self, when: When) -> Iterator[None]:
+        """What is written inside is about the last step that has to be left, and done if it is."""
+        if when.of != LEFT:
+            raise KernelError(f"kernel {self.name}: a block does nothing if {when}")
+        saved, steps = dict(self.e.origins), when.least - 1
         with self._later_tile(steps) if self.over == TILE else self._later_block(steps):
             yield
         self.e.origins = saved
@@ -237,7 +241,8 @@ class BlockLowering:
     def _later_block(self, steps: int) -> Iterator[None]:
         axis, origins = self.plan.main, self.e.origins
         tile, (low, high) = self.plan.tiles[axis], self._bounds(axis)
-        start = f"{low} + {self.step} * {tile}" if self.step else f"{origins[axis]} + {steps * tile}"
+        first = f"{low} + {self.step} * {tile}"
+        start = first if self.step else f"{origins[axis]} + {steps * tile}"
         later = self.w.name(f"{axis}_later")
         self.w.line(f"const i32 {later} = {start};")
         with self.w.block(f"if ({later} < {high})"):
