@@ -179,6 +179,9 @@ class BlockLowering:
         with self.w.block(head), self.e.scope():
             self._origins("tile")
             self.all(loop.body)
+        meets = any(isinstance(one, Sync) and one.kind == BARRIER for one in loop.body)
+        if self._writes_again and not meets:
+            raise KernelError(f"kernel {self.name}: warps write again what others may still read")
 
     def _blocks(self, loop: Loop) -> None:
         """The steps of a run over the walked axes."""
@@ -335,10 +338,16 @@ class BlockLowering:
         elif one.kind == BEFORE:
             await_kernel_before(self.w, True)
         elif one.kind == BARRIER:
-            if self.e.exchanges == 1 or self.e.shared_place:  # others take turns at two places
+            if self._writes_again:
                 self.w.line(self.e.team.sync)
         else:
             raise KernelError(f"kernel {self.name}: a block does not {one}")
+
+    @property
+    def _writes_again(self) -> bool:
+        """Whether the next tile's first exchange between warps may use the place of this one's
+        last: one exchange, or places that are shared. Others have a barrier between two uses."""
+        return self.e.exchanges == 1 or self.e.shared_place
 
     @contextmanager
     def _last(self) -> Iterator[None]:
