@@ -16,6 +16,8 @@ from ir.kernel.body import Operation
 
 ALWAYS, NEVER, EVERY, WITHIN = "always", "never", "every", "within"
 BLOCK, BLOCKS = "block", "blocks"  # the present block of a main loop, and how many there are
+TILE = "tile"  # the present tile of a walk over tiles
+LEFT = "left"  # blocks or tiles of the main loop from the present one on
 
 
 class KernelError(TilewrightError):
@@ -43,11 +45,11 @@ class At:
 
     def value(self, block: int, blocks: int) -> int:
         """The number of the block."""
-        return {"": 0, BLOCK: block, BLOCKS: blocks}[self.of] + self.number
+        return {"": 0, BLOCK: block, TILE: block, BLOCKS: blocks}[self.of] + self.number
 
     @staticmethod
     def parse(text: str) -> At:
-        match = re.fullmatch(r"(blocks|block|)([+-]?\d+)?", text)
+        match = re.fullmatch(r"(blocks|block|tile|)([+-]?\d+)?", text)
         if match is None or not text:
             raise KernelError(f"kernel: {text!r} is no block")
         return At(match[1], int(match[2] or 0))
@@ -58,8 +60,8 @@ PRESENT = At()
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A condition: always, never, from so many blocks on, in the last of every so many, or in all
-    but the first of them (`within`)."""
+    """A condition: always, never, from so many blocks on, in the last of every so many, in all but
+    the first of them (`within`), or while so many are left."""
 
     of: str = ALWAYS
     least: int = 0
@@ -77,13 +79,14 @@ class When:
             return block % self.least == self.least - 1
         if self.of == WITHIN:
             return block % self.least > 0
-        return (block if self.of == BLOCK else blocks) >= self.least
+        known = {BLOCK: block, BLOCKS: blocks, LEFT: blocks - block}
+        return known[self.of] >= self.least
 
     @staticmethod
     def parse(text: str) -> When:
         if text in (ALWAYS, NEVER):
             return When(text)
-        match = re.fullmatch(r"(blocks|block) >= (\d+)", text) or re.fullmatch(
+        match = re.fullmatch(r"(blocks|block|left) >= (\d+)", text) or re.fullmatch(
             r"(every|within) (\d+)", text
         )
         if match is None:
@@ -217,7 +220,8 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`over` is tile or block. A block loop goes from `first` to `end`, by `step`.
+    """`over` is tile or block. A block loop goes from `first` to `end`, by `step`; so does one over
+    the first tiles.
 
     `free`: blocks that no mask touches are a loop of their own, for operations of so many blocks
     ago. `order`: the name of the modulo schedule that made it, or is to.
@@ -233,7 +237,7 @@ class Loop:
 
     def __str__(self) -> str:
         words = [f"for {self.over}"]
-        if self.over == BLOCK:
+        if self.over == BLOCK or self.end != At(BLOCKS):
             words.append(f"from {self.first} to {self.end}")
             words += [f"by {self.step}"] if self.step != 1 else []
             words += [f"free {self.free}"] if self.free is not None else []

@@ -129,3 +129,51 @@ def test_operands_computed_into_shared_memory(
     ]  # fmt: skip
     _, _, loop = kernel["text"].partition("#pragma unroll 1")
     assert "tw_copy_async_wait<1>();\n    tw_sync();" in loop
+
+
+def test_loads_ahead_of_a_softmax(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("m=64", "n=65536", "dtype=bf16")
+    pins = {"tile.n": 4096, "ahead": 2, "waits": "shared", "early": True, "prefetch": 0}
+    chosen = _schedule("softmax", words, **pins)
+    found = _shown(capsys, "softmax", *words, "--schedule", chosen, "--format", "json")
+    (kernel,) = json.loads(found)["kernels"]
+    assert kernel["order"] == "ahead:2"
+    names = [one["pass"] for one in kernel["passes"]]
+    assert names == ["build", "loadahead", "waits"]
+    kernels = {one["pass"]: TileKernel.parse(one["text"]) for one in kernel["passes"]}
+    assert all(str(kernels[one["pass"]]) == one["text"] for one in kernel["passes"])
+    for name in ("build", "loadahead"):
+        assert not any(isinstance(one, Sync) for one in kernels[name].statements())
+    built, last = (
+        [one for one in kernels[name].statements() if isinstance(one, Loop) and one.over == BLOCK]
+        for name in ("build", "waits")
+    )
+    done = [[str(one) for one in loop.body] for loop in built]
+    assert done == [["do load.0", *done[0][1:]], ["do load.1", *done[1][1:]]]
+    assert [word.partition(".")[0] for word in done[0][1:]] == ["do reduce"] * 2
+    assert [word.partition(".")[0] for word in done[1][1:]] == ["do store"]
+    filled, first, _, second = last
+    assert str(filled) == "for block from 0 to 2"
+    assert [str(one) for one in filled.body] == ["if left >= 1", "sync commit-copies"]
+    begun = ["sync copied 1", "do take.{}", "if left >= 3", "sync commit-copies",
+             "sync advance ahead.{}"]  # fmt: skip
+    for number, loop in enumerate((first, second)):
+        taken = [word.format(number) for word in begun]
+        assert [str(one) for one in loop.body] == [*taken, *done[number][1:]]
+    assert kernel["text"].count("tw_copy_async_wait<1>();") == 2
+
+
+def test_tiles_that_blocks_walk(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("m=16384", "n=1024", "dtype=bf16")
+    pins = {"tile.n": 1024, "walkers": 2, "ahead": 1, "waits": "registers"}
+    chosen = _schedule("softmax", words, **pins)
+    out = _shown(capsys, "softmax", *words, "--schedule", chosen)
+    head, _, text = out.partition("\n# text\n")
+    assert "order ahead:1: loads of the next step are on their way to registers" in head
+    last = [line.strip() for line in head.partition("# behind waits")[2].splitlines()]
+    place = last.index("for tile")
+    assert last[place - 4 : place + 4] == [
+        "registers X_ahead", "for tile from 0 to 1", "if left >= 1", "do ask of tile",
+        "for tile", "do take", "if left >= 2", "do ask of tile+1",
+    ]  # fmt: skip
+    assert text.count("X_ahead[") > 2

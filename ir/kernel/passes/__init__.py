@@ -2,15 +2,29 @@
 
 A target builds a kernel as one thread would run it, block after block. `Roles` gives copies to a
 role of their own, `Pipeline`, `Pieces` and `Pairs` let iterations overlap, `Synchronise` inserts
-what that needs, `Place` gives values registers where they live.
+what that needs, `Place` gives values registers where they live. Where threads copy for themselves,
+`LoadAhead` makes loads of later steps run ahead, and `Waits` inserts what they wait for.
 """
 
 from ir.kernel.passes.base import Pass, after_each
+from ir.kernel.passes.load_ahead import LoadAhead
 from ir.kernel.passes.pairs import Pairs
 from ir.kernel.passes.pieces import Pieces
 from ir.kernel.passes.pipeline import Pipeline
 from ir.kernel.passes.place import Place
 from ir.kernel.passes.roles import Roles
 from ir.kernel.passes.synchronise import Synchronise
+from ir.kernel.passes.waits import Waits
 
-__all__ = ["Pairs", "Pass", "Pieces", "Pipeline", "Place", "Roles", "Synchronise", "after_each"]
+__all__ = [
+    "LoadAhead",
+    "Pairs",
+    "Pass",
+    "Pieces",
+    "Pipeline",
+    "Place",
+    "Roles",
+    "Synchronise",
+    "Waits",
+    "after_each",
+]

@@ -12,9 +12,13 @@ from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule, Value
 from ir.target import Hardware
 from ir.targets.cuda.bodies.tensor_order import FOLDED, PAIRS
+from ir.targets.cuda.build import block_kernel
+from ir.targets.cuda.build.block_plan import BlockPlan
 from ir.targets.cuda.build.kernels import AnyKernel, launches_of, scheduled_kernels
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
 from ir.targets.cuda.build.tensor_plan import Plan
+from ir.targets.cuda.launch import Launch
+from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.engines import route_of
 from ir.targets.cuda.space.tensor import TensorKernel
 
@@ -36,7 +40,15 @@ def _listed(kernel: AnyKernel, values: Mapping[str, Value]) -> list[Listing]:
         (launch,) = launches
         made = build(plan, launch.name)
         return [listing_of(made, passes_of(plan), *_order(plan), launch.text)]
+    if isinstance(kernel, BlockKernel):
+        return [_listed_block(kernel.plan(values), one) for one in launches]
     return [Listing(one.name, "", NONE, (), one.text) for one in launches]
+
+
+def _listed_block(plan: BlockPlan, launch: Launch) -> Listing:
+    made = block_kernel.build(plan, launch.name)
+    passes, order = block_kernel.passes_of(plan), block_kernel.order_of(plan)
+    return listing_of(made, passes, *order, launch.text)
 
 
 def _order(plan: Plan) -> tuple[str, str]:

@@ -109,6 +109,13 @@ def loaded_late(program: Program) -> frozenset[int]:
     return frozenset(p for p in loads if p not in early) if early else frozenset()
 
 
+def read_once(program: Program, position: int) -> bool:
+    """Whether no other tile reads a load's elements: every parallel axis is indexed."""
+    stores = [set(store.axes) for _, store in program.stores()]
+    common = set.intersection(*stores) if stores else set()
+    return common <= set(program.nodes[position].axes)
+
+
 def only_stored(program: Program) -> frozenset[int]:
     """Reductions whose results are stored and nothing else: no other part of a tile reads them.
 

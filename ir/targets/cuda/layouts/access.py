@@ -62,6 +62,18 @@ class Access:
             width //= 2
         return max(1, width)
 
+    def vector_inside(
+        self, frame: Frame, digits: tuple[Digit, ...], tiles: Mapping[str, int],
+        extents: Mapping[str, int],
+    ) -> int:  # fmt: skip
+        """The same, where the last tile reaches over its axis: elements that all are inside it or
+        all outside."""
+        width = self.vector(frame, digits, tiles)
+        axis = digits[0].axis if digits else ""
+        while width > 1 and extents[axis] % tiles[axis] and extents[axis] % width:
+            width //= 2
+        return width
+
     def _aligned(self, width: int, frame: Frame, axis: str, tiles: Mapping[str, int]) -> bool:
         if digit_misfits(frame, axis, width):
             return False

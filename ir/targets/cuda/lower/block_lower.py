@@ -1,300 +1,362 @@
-"""The text of one block kernel: a tile a block or persistent blocks, loops, what is ahead."""
+"""A block kernel as text: its signature, and the statements of the kernel that passes made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from ir.ops.load import Load
+from ir.kernel.body import COPIES, FINISH, MAP, REDUCE, START, STORE, Operation, Part
+from ir.kernel.passes import after_each
+from ir.kernel.passes.load_ahead import CP_ASYNC, WORDS
+from ir.kernel.tile_kernel import (
+    ADVANCE,
+    BARRIER,
+    BEFORE,
+    BLOCK,
+    BLOCKS,
+    COMMIT_COPIES,
+    COPIED,
+    LEFT,
+    TILE,
+    Alloc,
+    At,
+    Do,
+    If,
+    KernelError,
+    Loop,
+    Merge,
+    Ring,
+    Scope,
+    Statement,
+    Sync,
+    When,
+    walk,
+)
 from ir.program import Program
-from ir.schedule import Value
+from ir.targets.cuda.build.block_kernel import build, passes_of
+from ir.targets.cuda.build.block_plan import BlockPlan
 from ir.targets.cuda.build.readers import read_again
+from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.grid.merging import ARRIVALS, SHARES
-from ir.targets.cuda.grid.overlap import await_kernel_before, starts_early
+from ir.targets.cuda.grid.overlap import await_kernel_before
 from ir.targets.cuda.launch import Launch, Parameter, Room
-from ir.targets.cuda.layouts.frame import Share, blocked
 from ir.targets.cuda.lower.block_parts import FLAG_BYTES, Parts
-from ir.targets.cuda.space.block_options import REGISTERS, options_of
 from ir.targets.cuda.text import scalars
-from ir.targets.cuda.text.ahead import Ahead, NextInRegisters, can_be_ahead
 from ir.targets.cuda.text.bounds import loop_bounds
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.loops import TileBody
 from ir.targets.cuda.text.naming import text_name
-from ir.targets.cuda.text.passes import find_passes, needed
-from ir.targets.cuda.text.registers import SCRATCH_BYTES, Team
+from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Team
+from ir.targets.cuda.text.transfers import Staged
 from ir.targets.cuda.text.writer import Writer
-
-if TYPE_CHECKING:
-    from ir.targets.cuda.space.block import BlockKernel
 
 SCRATCH_ROOM = 32 << 10  # bytes in which reductions after one another have places of their own
 
 
 class BlockLowering:
-    """One schedule of a block kernel on its way to text."""
+    """Prints the kernel of one plan."""
 
-    def __init__(self, kernel: BlockKernel, values: Mapping[str, Value], name: str) -> None:
-        self.kernel, self.name = kernel, name
-        shape, axes = kernel.shape, kernel.program.axes
-        self.tiles = {a: int(values[kernel.name(f"tile.{a}")]) for a in axes}
-        own = {a: int(values[kernel.name(f"own.{a}")]) for a in axes}
-        lanes, vector = str(values[kernel.name("lanes")]), int(values[kernel.name("vector")])
-        order = [lanes, *(axis for axis in axes if axis != lanes)]
-        self.frame = blocked(
-            Share(a, self.tiles[a], own[a], vector if a == lanes else 1) for a in order
-        )
-        self.looped = frozenset(a for a in shape.reduced if self.tiles[a] < axes[a])
-        self.free = tuple(a for a in axes if a not in shape.reduced)
-        self.program = shape.streamed(self.looped)
+    def __init__(self, plan: BlockPlan, name: str) -> None:
+        self.plan, self.program, self.name = plan, plan.program, name
+        (*_, (_, self.kernel)) = after_each(build(plan, name), passes_of(plan))
         self.w = Writer()
-        self.early = starts_early(values)
-        self.options = options_of(values, kernel.name)
-        counts = [-(-axes[axis] // self.tiles[axis]) for axis in self.free]
-        self.total = 1
-        for count in counts:
-            self.total *= count
-        self.varying = {a for a, count in zip(self.free, counts, strict=True) if count > 1}
-        walkers = self.options.walkers * kernel.hardware["sms"]
-        self.grid = min(self.total, walkers) if walkers else self.total * self.options.parts
         self.e = self._evaluator()
-        self.body = TileBody(self.e, find_passes(self.program, self.looped), self.looped)
-        self.body.stream = self.options.stream
+        self.body = TileBody(self.e, plan.passes, plan.looped)
+        self.states: dict[int, Fragment] = {}  # of the present run
+        self.words: dict[str, Staged] = {}  # of loads that wait in registers, by tile
+        self.over = TILE if plan.options.walkers else BLOCK  # what the present loop is over
+        self.step = ""  # the number of a step before the main loop, where one is filled
         self.rooms: tuple[Room, ...] = ()
 
     def _evaluator(self) -> Evaluator:
-        team = Team("thread", self.frame.team, "tw_sync();", "tw_shared_base()")
-        evaluator = Evaluator(self.program, self.w, self.frame, self.tiles, team)
+        plan = self.plan
+        scratch, before = "tw_shared_base()", self._before_scratch
+        team = Team("thread", plan.frame.team, "tw_sync();", scratch)
+        if before:
+            team = replace(team, scratch=f"{scratch} + {before}")
+        evaluator = Evaluator(self.program, self.w, plan.frame, plan.tiles, team)
         evaluator.room = SCRATCH_ROOM
         evaluator.alone = True
-        if self.options.keep:
+        if plan.options.keep:
             evaluator.kept = read_again(self.program)
         return evaluator
 
+    @property
+    def _before_scratch(self) -> int:
+        """Bytes of shared memory ahead of where warps write for each other."""
+        return self.plan.ring_bytes + (FLAG_BYTES if self.plan.options.parts > 1 else 0)
+
     def run(self) -> Launch:
-        e, w = self.e, self.w
-        before = self._ring_bytes() + (FLAG_BYTES if self.options.parts > 1 else 0)
-        if before:
-            e.team = replace(e.team, scratch=f"tw_shared_base() + {before}")
+        plan, w = self.plan, self.w
         w.line("const i32 thread = tw_thread();")
-        e.declare_threads()
-        if self.options.walkers:
-            self._each_tile()
-        elif self.options.parts > 1:
-            self._share_loop()
-        else:
-            self._origins("tw_block_x()")
-            self._begin()
-            self._body()
-        shared = before + e.scratch_registers * self.frame.team * SCRATCH_BYTES
+        self.e.declare_threads()
+        self._prologue()
+        self.all(self.kernel.body)
+        team = plan.frame.team
+        shared = self._before_scratch + self.e.scratch_registers * team * SCRATCH_BYTES
         words = [f"u32* {name}" for name in (SHARES, ARRIVALS)[: len(self.rooms)]]
-        head = kernel_head(
-            self.program, self.name, self.frame.team, "", self.options.walkers, words
-        )
+        head = kernel_head(self.program, self.name, team, "", plan.options.walkers, words)
         text = f"{head} {{\n{w.text}}}\n"
         names = [spec.name for spec in self.program.tensors]
         names += [room.argument for room in self.rooms]
         return Launch(
-            self.name, text, self.grid, self.frame.team, shared, tuple(map(Parameter, names)),
-            rooms=self.rooms, early=self.early,
+            self.name, text, plan.grid, team, shared, tuple(map(Parameter, names)),
+            rooms=self.rooms, early=plan.early,
         )  # fmt: skip
 
-    def _begin(self) -> None:
-        """What comes before the first access to memory."""
-        if self.early and self.options.prefetch:
-            self._prefetch()
-        await_kernel_before(self.w, self.early)
-
-    def _body(self) -> None:
-        if self.options.first:
-            self.body.load_first()
-        self.body.emit(self._loop)
-
-    # -- tiles
-
-    def _origins(self, number: str) -> None:
-        """Declare where tile `number` starts, the last axis fastest."""
-        rest = number
-        for axis in reversed(self.free):
-            count = -(-self.program.axes[axis] // self.tiles[axis])
-            if count == 1:
-                continue
-            here, origin = self.w.name(f"{axis}_tile"), self.w.name(f"{axis}_first")
-            self.w.line(f"const i32 {here} = ({rest}) % {count};")
-            self.w.line(f"const i32 {origin} = {here} * {self.tiles[axis]};")
-            rest = f"({rest}) / {count}"
-            self.e.origins[axis] = origin
-
-    @contextmanager
-    def _elsewhere(self, number: str) -> Iterator[None]:
-        """What is written inside is about another tile."""
-        saved = dict(self.e.origins)
-        with self.w.block(f"if ({number} < {self.total})"):
-            self._origins(number)
-            yield
-        self.e.origins = saved
-
-    def _each_tile(self) -> None:
-        """A loop over tiles, as many apart as there are blocks."""
-        w, e = self.w, self.e
-        w.line("const i32 block = tw_block_x();")
-        self._begin()
-        if self.options.first:
-            self._load_for_all()
-        ring = self._tile_ring()
-        if ring is not None:
-            ring.begin()
-            with ring.first("step") as step, self._elsewhere(f"block + {step} * {self.grid}"):
-                ring.copy(step)
-        head = f"for (i32 tile = block; tile < {self.total}; tile += {self.grid})"
-        with w.block(head), e.scope():
+    def _prologue(self) -> None:
+        """Which tile, and which part of it, is this block's."""
+        w, plan = self.w, self.plan
+        if plan.options.walkers:
+            w.line("const i32 block = tw_block_x();")
+        elif plan.options.parts > 1:
+            w.reserve(SHARES, ARRIVALS)
+            w.line(f"const i32 tile = tw_block_x() % {plan.total};")
+            w.line(f"const i32 part = tw_block_x() / {plan.total};")
             self._origins("tile")
-            if ring is not None:
-                ring.take()
-                with self._elsewhere(f"tile + {ring.depth * self.grid}"):
-                    ring.copy("slot")
-                ring.turn()
-            self._body()
-            if e.exchanges == 1 or e.shared_place:
-                w.line(e.team.sync)
-        if ring is not None:
-            ring.end()
+        else:
+            self._origins("tw_block_x()")
 
-    def _load_for_all(self) -> None:
-        """Form the loads that are the same for all tiles."""
-        for position, node in enumerate(self.program.nodes):
-            fixed = not (self.varying | self.looped) & set(node.axes)
-            if isinstance(node.op, Load) and not node.args and fixed:
-                self.e.fragment(position)
+    # -- statements
 
-    def _share_loop(self) -> None:
-        """One part of a tile's main loop; the last block of a tile adds the parts and stores."""
-        w = self.w
-        w.reserve(SHARES, ARRIVALS)
-        w.line(f"const i32 tile = tw_block_x() % {self.total};")
-        w.line(f"const i32 part = tw_block_x() / {self.total};")
-        self._origins("tile")
-        self._begin()
-        if self.options.first:
-            self.body.load_first()
-        self.body.run_passes(self._loop)
-        flag = f"tw_shared_base() + {self._ring_bytes()}"
-        parts = Parts(self.e, self.options.parts, self.total, "tile", "part", flag)
-        results = self.body.passes.passes[0].reductions
-        self.rooms = parts.rooms(self.name, results)
-        with parts.last(results):
-            self.body.finish()
+    def all(self, body: Sequence[Statement]) -> None:
+        for one in body:
+            self.statement(one)
+
+    def statement(self, one: Statement) -> None:
+        if isinstance(one, Do):
+            self._do(one)
+        elif isinstance(one, Sync):
+            self._sync(one)
+        elif isinstance(one, Alloc):
+            self._alloc(one)
+        elif isinstance(one, Loop):
+            self._loop(one)
+        elif isinstance(one, If):
+            with self._later(one.when):
+                self.all(one.body)
+        elif isinstance(one, Scope):
+            with self.w.block(""):
+                self.all(one.body)
+        elif isinstance(one, Merge):
+            with self._last():
+                self.all(one.body)
+        else:
+            raise KernelError(f"kernel {self.name}: a block has no {one}")
+
+    def _do(self, one: Do) -> None:
+        operation = self.kernel.operation(one.operation)
+        for part in operation.parts:
+            self._parts[part.kind](self, operation, part)
+
+    # -- loops
+
+    def _loop(self, loop: Loop) -> None:
+        over, step = self.over, self.step
+        self.over = loop.over
+        if loop.end != At(BLOCKS):
+            self._first_steps(loop)
+        elif loop.over == TILE:
+            self._tiles(loop)
+        else:
+            self._blocks(loop)
+        self.over, self.step = over, step
+
+    def _first_steps(self, loop: Loop) -> None:
+        """Steps before a main loop. Registers have no place that a number picks: one step."""
+        done = (self.kernel.operation(do.operation) for do in walk(loop.body) if isinstance(do, Do))
+        words = any(part.by == WORDS for one in done for part in one.parts)
+        self.step = "0" if words else "step"
+        head = self.w.block("") if words else self.w.unrolled("step", loop.end.number)
+        with head:
+            self.all(loop.body)
+
+    def _tiles(self, loop: Loop) -> None:
+        """The tiles of a block, as many apart as there are blocks."""
+        total, grid = self.plan.total, self.plan.grid
+        head = f"for (i32 tile = block; tile < {total}; tile += {grid})"
+        with self.w.block(head), self.e.scope():
+            self._origins("tile")
+            self.all(loop.body)
+        meets = any(isinstance(one, Sync) and one.kind == BARRIER for one in loop.body)
+        if self._writes_again and not meets:
+            raise KernelError(f"kernel {self.name}: warps write again what others may still read")
+
+    def _blocks(self, loop: Loop) -> None:
+        """The steps of a run over the walked axes."""
+        later = []
+        with ExitStack() as stack:
+            for axis in (axis for axis in self.program.axes if axis in self.plan.looped):
+                low, high = self._bounds(axis)
+                at, tile = self.w.name(f"{axis}_at"), self.plan.tiles[axis]
+                head = f"for (i32 {at} = {low}; {at} < {high}; {at} += {tile})"
+                stack.enter_context(self.w.block(head))
+                self.e.origins[axis] = at
+                later.append(f"{at} != {low}")
+            self.body.later = " || ".join(later)
+            with self.e.scope(), self.e.repeating(True):
+                self.all(loop.body)
 
     def _bounds(self, axis: str) -> tuple[str, str]:
         """First point and end of this block's main loop along an axis, as text."""
         low, high = loop_bounds(self.e, axis)
-        count, tile = self.options.parts, self.tiles[axis]
+        count, tile = self.plan.options.parts, self.plan.tiles[axis]
         if count == 1:
             return low, high
         points = -(-self.program.axes[axis] // (tile * count)) * tile
         return f"max({low}, part * {points})", f"min({high}, (part + 1) * {points})"
 
-    # -- what is ahead
+    # -- where steps are
 
-    def _prefetch(self) -> None:
-        """Ask for the first steps of what no other block reads."""
-        main = self._main_axis()
-        with self.w.unrolled("step", self.options.prefetch):
-            if self.options.walkers:
-                with self._elsewhere(f"block + step * {self.grid}"):
-                    self._ask()
-            elif main:
-                low, high = self._bounds(main)
-                with self._at_step(main, f"{low} + step * {self.tiles[main]}", high):
-                    self._ask()
-            else:
-                self._ask()
-
-    def _ask(self) -> None:
-        for position, node in enumerate(self.program.nodes):
-            if isinstance(node.op, Load) and self.e.read_once(position):
-                self.e.prefetch(position)
+    def _origins(self, number: str) -> None:
+        """Declare where tile `number` starts, the last axis fastest."""
+        rest = number
+        for axis in reversed(self.plan.free):
+            count = self.plan.count(axis)
+            if count == 1:
+                continue
+            here, origin = self.w.name(f"{axis}_tile"), self.w.name(f"{axis}_first")
+            self.w.line(f"const i32 {here} = ({rest}) % {count};")
+            self.w.line(f"const i32 {origin} = {here} * {self.plan.tiles[axis]};")
+            rest = f"({rest}) / {count}"
+            self.e.origins[axis] = origin
 
     @contextmanager
-    def _at_step(self, axis: str, start: str, high: str) -> Iterator[None]:
-        """What is written inside is about the block of a main loop that begins at `start`."""
-        saved = dict(self.e.origins)
-        variable = self.w.name(f"{axis}_later")
-        self.w.line(f"const i32 {variable} = {start};")
-        with self.w.block(f"if ({variable} < {high})"):
-            self.e.origins[axis] = variable
+    def _later(self, when: When) -> Iterator[None]:
+        """What is written inside is about the last step that has to be left, and done if it is."""
+        if when.of != LEFT:
+            raise KernelError(f"kernel {self.name}: a block does nothing if {when}")
+        saved, steps = dict(self.e.origins), when.least - 1
+        with self._later_tile(steps) if self.over == TILE else self._later_block(steps):
             yield
         self.e.origins = saved
 
-    def _main_axis(self) -> str:
-        """The axis of the main loop, if it is one."""
-        return next(iter(self.looped)) if len(self.looped) == 1 else ""
-
-    def _tile_ring(self) -> Ahead | NextInRegisters | None:
-        if self.looped or not self.options.walkers:
-            return None
-        loads = [p for p, node in enumerate(self.program.nodes) if self.varying & set(node.axes)]
-        return self._ring(loads)
-
-    def _main_ring(self, number: int) -> Ahead | NextInRegisters | None:
-        axis = self._main_axis()
-        if not axis:
-            return None
-        one = self.body.passes.passes[number]
-        roots = tuple(r for p in one.reductions for r in self.program.nodes[p].args) + one.stores
-        inside = needed(self.program, roots, frozenset(one.reductions))
-        return self._ring([p for p in inside if axis in self.program.nodes[p].axes])
-
-    def _ring(self, positions: Sequence[int]) -> Ahead | NextInRegisters | None:
-        loads = [position for position in positions if can_be_ahead(self.e, position)]
-        if not loads or not self.options.ahead:
-            return None
-        if self.options.waits == REGISTERS:
-            return NextInRegisters(self.e, loads)
-        return Ahead(self.e, loads, self.options.ahead)
-
-    def _ring_bytes(self) -> int:
-        """Shared memory of the largest ring."""
-        count = len(self.body.passes.passes) if self.looped else 0
-        rings = [self._tile_ring(), *(self._main_ring(number) for number in range(count))]
-        return max((ring.bytes for ring in rings if ring is not None), default=0)
-
-    # -- main loops
+    @contextmanager
+    def _later_tile(self, steps: int) -> Iterator[None]:
+        grid = self.plan.grid
+        number = f"block + {self.step} * {grid}" if self.step else f"tile + {steps * grid}"
+        with self.w.block(f"if ({number} < {self.plan.total})"):
+            self._origins(number)
+            yield
 
     @contextmanager
-    def _loop(self, number: int) -> Iterator[None]:
-        """The loops of one pass over the axes of the main loop."""
-        ring = self._main_ring(number)
-        later = []
-        with ExitStack() as stack:
-            for axis in self.program.axes:
-                if axis not in self.looped:
-                    continue
-                low, high = self._bounds(axis)
-                tile = self.tiles[axis]
-                if ring is not None:
-                    stack.enter_context(self.w.block(""))
-                    ring.begin()
-                    with (
-                        ring.first("step") as step,
-                        self._at_step(axis, f"{low} + {step} * {tile}", high),
-                    ):
-                        ring.copy(step)
-                    stack.callback(ring.end)
-                variable = self.w.name(f"{axis}_at")
-                head = f"for (i32 {variable} = {low}; {variable} < {high}; {variable} += {tile})"
-                stack.enter_context(self.w.block(head))
-                self.e.origins[axis] = variable
-                later.append(f"{variable} != {low}")
-                if ring is not None:
-                    stack.enter_context(self.e.scope())
-                    ring.take()
-                    with self._at_step(axis, f"{variable} + {ring.depth * tile}", high):
-                        ring.copy("slot")
-                    ring.turn()
-            self.body.later = " || ".join(later)
+    def _later_block(self, steps: int) -> Iterator[None]:
+        axis, origins = self.plan.main, self.e.origins
+        tile, (low, high) = self.plan.tiles[axis], self._bounds(axis)
+        first = f"{low} + {self.step} * {tile}"
+        start = first if self.step else f"{origins[axis]} + {steps * tile}"
+        later = self.w.name(f"{axis}_later")
+        self.w.line(f"const i32 {later} = {start};")
+        with self.w.block(f"if ({later} < {high})"):
+            origins[axis] = later
+            yield
+
+    # -- what operations do
+
+    def _copy(self, operation: Operation, part: Part) -> None:
+        """Ask for a load, or form it."""
+        if part.by == L2:
+            self.e.prefetch(part.node)
+        elif part.by == CP_ASYNC:
+            self.e.copy_ahead(part.node, self._slot(operation, part.node))
+        elif part.by == WORDS:
+            self.e.fetch_ahead(part.node, self.words[self._waiting(operation.writes, part.node)])
+        else:
+            self.e.fragment(part.node)
+
+    def _map(self, operation: Operation, part: Part) -> None:
+        """Form a value, from where it waits if it does."""
+        position, waiting = part.node, self._waiting(operation.reads, part.node)
+        if waiting:
+            slot = self._slot(operation, position) if operation.takes else self.words[waiting]
+            self.e.staged[position] = slot
+        self.e.fragment(position)
+        self.e.staged.pop(position, None)
+
+    def _start(self, operation: Operation, part: Part) -> None:
+        self.states[part.node] = self.body.open(part.node)
+
+    def _reduce(self, operation: Operation, part: Part) -> None:
+        self.body.advance(part.node, self.states[part.node])
+
+    def _finish(self, operation: Operation, part: Part) -> None:
+        self.body.close(part.node, self.states[part.node])
+
+    def _store(self, operation: Operation, part: Part) -> None:
+        self.e.store(part.node, self.plan.options.stream)
+
+    _parts: Mapping[str, Callable[[BlockLowering, Operation, Part], None]] = {
+        COPIES: _copy, MAP: _map, START: _start, REDUCE: _reduce, FINISH: _finish, STORE: _store,
+    }  # fmt: skip
+
+    # -- where loads wait for their steps
+
+    def _waiting(self, names: Sequence[str], position: int) -> str:
+        """The tile among `names` in which a load waits; empty for none."""
+        tiles = (tile for tile in self.kernel.tiles if tile.node == position)
+        return next((tile.name for tile in tiles if tile.name in names), "")
+
+    def _alloc(self, one: Alloc) -> None:
+        """Where a ring begins and its present slot, or the words of what waits in registers."""
+        rings = {ring.name for ring in self.kernel.rings}
+        nodes = {tile.name: tile.node for tile in self.kernel.tiles}
+        for name in one.names:
+            if name in rings:
+                self.w.line("const u32 ring = tw_shared_address(tw_shared_base()) + 0;")
+                self.w.line("u32 slot = 0;")
+            else:
+                self.words[name] = self.e.declare_words(nodes[name])
+
+    def _slot(self, operation: Operation, position: int) -> Staged:
+        """Where a load lies in the present slot of its ring."""
+        ring, offset = self.kernel.ring(operation.takes[0]), 0
+        sizes = {tile: self.plan.step_bytes(node) for tile, node in self._tiles_of(ring)}
+        for tile, node in self._tiles_of(ring):
+            if node == position:
+                break
+            offset += sizes[tile]
+        slot = f" + {self.step or 'slot'} * {sum(sizes.values())}u" if ring.slots > 1 else ""
+        return Staged(f"ring{slot} + {offset}" if offset else f"ring{slot}")
+
+    def _tiles_of(self, ring: Ring) -> tuple[tuple[str, int], ...]:
+        """Names and nodes of what a ring holds."""
+        nodes = {tile.name: tile.node for tile in self.kernel.tiles}
+        return tuple((name, nodes[name]) for name in ring.tiles)
+
+    # -- what synchronises
+
+    def _sync(self, one: Sync) -> None:
+        if one.kind == COPIED:
+            self.w.line(f"tw_copy_async_wait<{one.number}>();")
+        elif one.kind == COMMIT_COPIES:
+            self.w.line("tw_copy_async_commit();")
+        elif one.kind == ADVANCE:
+            last = self.kernel.ring(one.of).slots - 1
+            if last:
+                self.w.line(f"slot = slot == {last} ? 0 : slot + 1;")
+        elif one.kind == BEFORE:
+            await_kernel_before(self.w, True)
+        elif one.kind == BARRIER:
+            if self._writes_again:
+                self.w.line(self.e.team.sync)
+        else:
+            raise KernelError(f"kernel {self.name}: a block does not {one}")
+
+    @property
+    def _writes_again(self) -> bool:
+        """Whether the next tile's first exchange between warps may use the place of this one's
+        last: one exchange, or places that are shared. Others have a barrier between two uses."""
+        return self.e.exchanges == 1 or self.e.shared_place
+
+    @contextmanager
+    def _last(self) -> Iterator[None]:
+        """What is written inside is done by the last block of a tile, on the whole sums."""
+        plan, results = self.plan, self.plan.passes.passes[0].reductions
+        flag = f"tw_shared_base() + {plan.ring_bytes}"
+        parts = Parts(self.e, plan.options.parts, plan.total, "tile", "part", flag)
+        self.rooms = parts.rooms(self.name, results)
+        with parts.last(results):
             yield
 
 

@@ -27,6 +27,7 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
+from ir.targets.cuda.build.block_plan import BlockPlan, make_plan, tiles_of, walked_axes
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.layouts.frame import WARP
@@ -417,4 +418,11 @@ class BlockKernel:
     # -- lowering
 
     def lower(self, values: Mapping[str, Value], name: str) -> Launch:
-        return BlockLowering(self, values, name).run()
+        return BlockLowering(self.plan(values), name).run()
+
+    def plan(self, values: Mapping[str, Value]) -> BlockPlan:
+        """All numbers of a schedule."""
+        axes, reduced = self.program.axes, self.shape.reduced
+        looped = walked_axes(axes, reduced, tiles_of(axes, values, self.name))
+        program = self.shape.streamed(looped)
+        return make_plan(program, reduced, values, self.name, int(self.hardware["sms"]))

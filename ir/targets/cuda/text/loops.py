@@ -1,90 +1,29 @@
-"""The body of a kernel over one tile: passes over the looped axes, carries, stores.
+"""The states of reductions over looped axes: before a loop, in its steps, behind it.
 
-Knows how values are formed (`evaluate`), not where loops get their bounds or operands.
+Knows how values are formed (`evaluate`), not what the loops are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
-
-from ir.ops.load import Load
 from ir.ops.reduce import Carry, Now, Prior
 from ir.scalar import running_bound
-from ir.stages import is_reduction
-from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.exponents import scaled_extreme
-from ir.targets.cuda.text.passes import Pass, Passes, needed, runs_behind
+from ir.targets.cuda.text.passes import Passes
 from ir.targets.cuda.text.registers import Fragment
-
-Loop = Callable[[int], AbstractContextManager[None]]
 
 
 class TileBody:
-    """Emits passes and stores with an evaluator. `loop(number)` opens the loop of one pass."""
+    """Writes what becomes of states with an evaluator."""
 
     def __init__(self, evaluator: Evaluator, passes: Passes, looped: frozenset[str]) -> None:
         self.e, self.passes, self.looped = evaluator, passes, looped
         self.program, self.nodes = evaluator.program, evaluator.program.nodes
         evaluator.looped = looped
-        self.stream = False  # whether what is stored is the first to leave the L2 cache
         self.later = (
             "true"  # whether this is not the first block of a main loop: nothing to correct
         )
-
-    def emit(self, loop: Loop) -> None:
-        self.run_passes(loop)
-        self.finish()
-
-    def run_passes(self, loop: Loop) -> None:
-        """All passes over the looped axes."""
-        for number, one in enumerate(self.passes.passes):
-            self._pass(number, one, loop)
-
-    def finish(self) -> None:
-        """The stores of what the passes left."""
-        for store in self.passes.after:
-            self.store(store)
-
-    def load_first(self) -> None:
-        """Form the loads that no loop changes ahead of everything, those of reductions first."""
-        late = loaded_late(self.program)
-        loads = [p for p, node in enumerate(self.nodes) if isinstance(node.op, Load)]
-        for position in sorted(loads, key=lambda p: p in late):
-            node = self.nodes[position]
-            if not node.args and not self.looped & set(node.axes):
-                self.e.fragment(position)
-
-    def store(self, position: int) -> None:
-        self.e.store(position, self.stream)
-
-    def _pass(self, number: int, one: Pass, loop: Loop) -> None:
-        self._hoist(one)
-        states = {position: self.open(position) for position in one.reductions}
-        with loop(number), self.e.scope(), self.e.repeating(bool(self.looped)):
-            for position in one.reductions:
-                self.advance(position, states[position])
-            for store in one.stores:
-                self.store(store)
-        for position in one.reductions:
-            self.close(position, states[position])
-
-    def _hoist(self, one: Pass) -> None:
-        """Form what the loop needs and does not change, ahead of it."""
-        done = frozenset(self.e.values)
-        roots = tuple(r for p in one.reductions for r in self.nodes[p].args) + one.stores
-        for position in needed(self.program, roots, done | frozenset(one.reductions)):
-            node = self.nodes[position]
-            leaf = isinstance(node.op, Load) or is_reduction(node)
-            fixed = not self.looped & set(node.axes) and position not in one.reductions
-            if leaf and fixed and self.hoistable(position):
-                self.e.fragment(position)
-
-    def hoistable(self, position: int) -> bool:
-        """Whether a load or a reduction that does not vary is formed in registers."""
-        return not runs_behind(self.program, position)
 
     # -- one reduction over the looped axes
 

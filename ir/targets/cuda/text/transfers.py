@@ -10,6 +10,7 @@ from ir.dtypes import dtype_of
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
+from ir.targets.cuda.build.readers import read_once
 from ir.targets.cuda.layouts.access import Access, load_access, store_access
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.lanes import digits_part
@@ -189,13 +190,7 @@ class Transfers(Registers):
                 self.w.line(f"{self.element(fragment, point)} = {value};")
 
     def _width(self, access: Access, digits: tuple[Digit, ...]) -> int:
-        if any(self.ragged(d.axis) for d in digits[:1]) and digits:
-            extent = self.program.axes[digits[0].axis]
-            width = access.vector(self.frame, digits, self.tiles)
-            while width > 1 and extent % width:
-                width //= 2
-            return width
-        return access.vector(self.frame, digits, self.tiles)
+        return access.vector_inside(self.frame, digits, self.tiles, self.program.axes)
 
     def _load_condition(self, position: int, access: Access, point: Point) -> str:
         op = self.nodes[position].op
@@ -282,9 +277,7 @@ class Transfers(Registers):
 
     def read_once(self, position: int) -> bool:
         """Whether no other tile reads these elements: every parallel axis is indexed."""
-        stores = [set(store.axes) for _, store in self.program.stores()]
-        common = set.intersection(*stores) if stores else set()
-        return common <= set(self.nodes[position].axes)
+        return read_once(self.program, position)
 
     def _gather(self, position: int, access: Access) -> Fragment:
         node, op = self.nodes[position], self.nodes[position].op
