@@ -276,7 +276,7 @@ class _Thread:
             return  # all of it is done with its last piece
         points = self._points(block)
         if operation.unit == TENSOR:
-            slots = self._slots(operation)
+            slots = self._slots(operation, one.back)
 
             def act() -> None:
                 there = self._held(slots, block)
@@ -284,7 +284,7 @@ class _Thread:
 
             self.issued.append(act) if self.machine.late and not self.machine.ideal else act()
         else:
-            there = self._held(self._slots(operation), block)
+            there = self._held(self._slots(operation, one.back), block)
             self.values |= self.pieces.pop(one.at.number, {}) if one.piece is not None else {}
             for part in operation.parts:
                 self._part(part, points, later, there)
@@ -298,7 +298,7 @@ class _Thread:
             slots.held[self.used[ring] % slots.count] = found
             slots.filled = self.used[ring] + 1
 
-    def _slots(self, operation: Operation) -> list[tuple[str, int]]:
+    def _slots(self, operation: Operation, back: int) -> list[tuple[str, int]]:
         """Slots of which an operation reads tiles, known when it begins: those that it takes last,
         since a tile may be in two rings."""
         found = [
@@ -307,12 +307,16 @@ class _Thread:
         ]  # fmt: skip
         found.sort(key=lambda ring: ring.name in operation.takes)
         for ring in found:
-            if not self.machine.ideal and self.seen[ring.name] <= self.used[ring.name]:
+            used = self.used[ring.name] - back * (ring.name in operation.takes)
+            if not self.machine.ideal and self.seen[ring.name] <= used:
                 kernel = self.kernel.name
                 raise KernelError(
                     f"kernel {kernel}: {operation.name} does not wait for {ring.name}"
                 )
-        return [(ring.name, self.used[ring.name] % ring.slots) for ring in found]
+        return [
+            (ring.name, (self.used[ring.name] - back * (ring.name in operation.takes)) % ring.slots)
+            for ring in found
+        ]
 
     def _held(self, slots: list[tuple[str, int]], block: int) -> Values:
         """Tiles that are in slots now; raises KernelError where there are none yet."""

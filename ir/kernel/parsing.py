@@ -28,6 +28,9 @@ from ir.kernel.tile_kernel import (
 )
 
 Nest = list[tuple[int, str]]  # lines with their depths
+_DO = re.compile(
+    r"do (\S+)(?: of (\S+))?(?: piece (\d+))?(?: back (\d+))?(?: later (.*))?"
+)
 _LOOP = re.compile(
     r"for (\w+)(?: from (\S+) to (\S+))?(?: by (\d+))?(?: free (\d+))?(?: order (\S+))?"
 )
@@ -103,12 +106,13 @@ def _statement(line: str, nest: Nest, depth: int) -> Statement:
 
 
 def _do(line: str) -> Do:
-    match = re.fullmatch(r"do (\S+)(?: of (\S+))?(?: piece (\d+))?(?: later (.*))?", line)
+    match = _DO.fullmatch(line)
     if match is None:
         raise KernelError(f"kernel: {line!r} does nothing")
     piece = None if match[3] is None else int(match[3])
     at = At.parse(match[2]) if match[2] else PRESENT
-    return Do(match[1], at, piece, When.parse(match[4]) if match[4] else SECOND)
+    later = When.parse(match[5]) if match[5] else SECOND
+    return Do(match[1], at, piece, later, int(match[4] or 0))
 
 
 def _sync(rest: str) -> Sync:

@@ -153,18 +153,23 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """An operation, or one piece of it, of one block. `later`: when that is not the first block."""
+    """An operation, or one piece of it, of one block. `later`: when that is not the first block.
+
+    `back`: how many slots ago that of its rings was the present one which it reads.
+    """
 
     operation: str
     at: At = PRESENT
     piece: int | None = None
     later: When = SECOND
+    back: int = 0
 
     def __str__(self) -> str:
         at = "" if self.at == PRESENT else f" of {self.at}"
         piece = "" if self.piece is None else f" piece {self.piece}"
         later = "" if self.later == SECOND else f" later {self.later}"
-        return f"do {self.operation}{at}{piece}{later}"
+        back = f" back {self.back}" if self.back else ""
+        return f"do {self.operation}{at}{piece}{back}{later}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +191,7 @@ FENCE, COMMIT, AWAIT, DONE = "fence", "commit", "await", "done"
 COPIED, COMMIT_COPIES, BARRIER = "copied", "commit-copies", "barrier"
 TAKE, GIVE, NEXT_TILE, SKIP = "take-turn", "give-turn", "pass-tile", "skip-tiles"
 BEFORE, STORED = "kernel-before", "stored"
+PUBLISH, MEET = "publish", "meet"
 SYNCS = {
     FULL: "wait until the present slot of a ring is full",
     FREE: "wait until the present slot of a ring may be filled",
@@ -203,6 +209,8 @@ SYNCS = {
     GIVE: "pass the turn at the tensor cores",
     NEXT_TILE: "let the next group begin its tile",
     SKIP: "leave tiles of other groups out, and wait for the group before",
+    PUBLISH: "what threads wrote to shared memory is there for products of all groups",
+    MEET: "all groups that share a tile meet",
     BEFORE: "wait until the kernel before in the stream has ended",
     STORED: "wait until what is written has been read from its buffers",
 }

@@ -31,9 +31,11 @@ from ir.kernel.tile_kernel import (
     FREE,
     FULL,
     GIVE,
+    MEET,
     NESTED,
     NEVER,
     NEXT_TILE,
+    PUBLISH,
     RELEASE,
     SKIP,
     STORED,
@@ -249,7 +251,8 @@ class _Consumers:
         assert order is not None
         if scheduled.left:
             yield Sync(AWAIT)
-            yield from self._known(Section(order.depth, behind=order.depth), scheduled.left)
+            last = Section(order.depth, behind=order.depth)
+            yield from self._known(last, scheduled.left, len(order.places))
 
     def _section(self, section: Section) -> Iterator[Statement]:
         scheduled, turn, order = self.how.scheduled, self.how.turn, self.how.order
@@ -260,28 +263,78 @@ class _Consumers:
             stage = order.stages[entry.operation]
             if entry.wait is not None:
                 yield Sync(AWAIT, number=entry.wait.running)
-                yield from self._known(section, entry.wait.done)
+                yield from self._known(section, entry.wait.done, place)
             if turn is not None and turn.ended and turn.give == place:
                 yield Sync(GIVE)
             takes = turn is not None and turn.take == place
             do = Do(operation.name, section.at(stage), later=section.later(stage))
             if operation.unit != TENSOR:
+                meets = section.has(stage) and self._stores(operation)
+                yield from (Sync(MEET),) * meets  # all groups' products have read what was there
                 yield from (do,) * section.has(stage)
+                yield from (Sync(PUBLISH),) * meets
             else:
-                yield from self._begun(do, section.has(stage), takes)
+                yield from self._begun(do, section.has(stage), takes, section)
             if turn is not None and not turn.ended and turn.give == place:
                 yield Sync(GIVE)
 
-    def _begun(self, do: Do, there: bool, takes: bool) -> Iterator[Statement]:
+    def _begun(self, do: Do, there: bool, takes: bool, section: Section) -> Iterator[Statement]:
         """Products; where a step lacks them, so that waits and turns count alike, nothing."""
+        place = self._place(do.operation)
+        first = [ring for ring in self._rings([do]) if self._takers(ring)[0] == place]
         if there:
-            yield from (Sync(FULL, ring) for ring in self._rings([do]))
+            yield from (Sync(FULL, ring) for ring in first)
         if takes:
             yield Sync(TAKE)
-        yield from _issued(do) if there else (Sync(COMMIT),)
+        if not there:
+            yield Sync(COMMIT)
+            return
+        backs = [self._back(ring, section, place, 0) for ring in self._rings([do])]
+        yield from _issued(replace(do, back=max(backs, default=0)))
+        yield from (Sync(ADVANCE, ring) for ring in first if len(self._takers(ring)) > 1)
 
-    def _known(self, section: Section, done: tuple[tuple[int, int], ...]) -> Iterator[Statement]:
-        """What may be read, and the slots that are free, behind a wait."""
+    def _place(self, name: str) -> int:
+        assert self.how.order is not None
+        return self.how.order.body.place(name)
+
+    def _takers(self, ring: str) -> list[int]:
+        """The products of a body that read a slot of a ring, in the order in which they do."""
+        order = self.how.order
+        assert order is not None
+        number = {place: n for n, place in enumerate(order.places)}
+        takers = [
+            place for place, one in enumerate(order.body.operations)
+            if one.unit == TENSOR and ring in one.takes
+        ]  # fmt: skip
+        return sorted(takers, key=lambda place: (order.stages[place], number[place]))
+
+    def _back(self, ring: str, section: Section, place: int, age: int, at: int = -1) -> int:
+        """How many slots ago that was the present one which a product begun `age` steps ago reads;
+        0 for what has a ring to itself. `at` is where in the step that is asked, if not at `place`.
+
+        Who reads a slot first goes on to the next one when it has begun.
+        """
+        order, takers = self.how.order, self._takers(ring)
+        assert order is not None
+        if len(takers) == 1 or (place == takers[0] and at < 0):
+            return 0
+        number = {one: n for n, one in enumerate(order.places)}
+        here, first = number[place] if at < 0 else at, takers[0]
+        lag, own = order.stages[first], order.stages[place] + age
+        if section.behind is not None and not section.has(lag):
+            return own - section.behind  # all blocks were begun
+        return own - lag + int(number[first] < here)
+
+    def _stores(self, operation: Operation) -> bool:
+        """Whether threads write what products of all groups read in shared memory."""
+        rings = {name for ring in self.kernel.rings for name in ring.tiles}
+        shared = {tile.name for tile in self.kernel.tiles if tile.residence == "shared"}
+        return bool((shared - rings) & {*operation.writes})
+
+    def _known(
+        self, section: Section, done: tuple[tuple[int, int], ...], at: int
+    ) -> Iterator[Statement]:
+        """What may be read, and the slots that are free, behind a wait ahead of operation `at`."""
         order = self.how.order
         assert order is not None
         for place, age in done:
@@ -290,11 +343,20 @@ class _Consumers:
                 continue
             do = Do(order.body.operations[place].name)
             yield Sync(DONE, do.operation)
-            free = tuple(
-                Sync(kind, ring) for ring in self._rings([do]) for kind in (RELEASE, ADVANCE)
-            )
+            free = tuple(self._freed_slots(do, section, place, age, at))
             if free:
                 yield from free if when.of == ALWAYS else (If(when, free),)
+
+    def _freed_slots(
+        self, do: Do, section: Section, place: int, age: int, at: int
+    ) -> Iterator[Statement]:
+        """The slots of products that are done, where nobody else reads them later."""
+        for ring in self._rings([do]):
+            takers = self._takers(ring)
+            if takers == [place]:
+                yield from (Sync(RELEASE, ring), Sync(ADVANCE, ring))
+            elif takers[-1] == place:
+                yield Sync(RELEASE, ring, self._back(ring, section, place, age, at))
 
     # -- blocks in pieces
 

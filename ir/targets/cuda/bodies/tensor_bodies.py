@@ -29,7 +29,7 @@ from ir.ops.reduce import Carry
 from ir.program import Program
 from ir.targets.cuda.build.products import Product, loads_of
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.build.tensor_rings import HELD, rings_of
+from ir.targets.cuda.build.tensor_rings import rings_taken
 from ir.targets.cuda.text.naming import value_name
 from ir.targets.cuda.text.passes import Pass, find_passes, needed
 
@@ -84,9 +84,7 @@ def _sums(program: Program, products: Iterable[Product]) -> tuple[str, ...]:
 
 def _rings(roles: Roles, products: Iterable[Product]) -> tuple[str, ...]:
     """Rings in which products have a slot of an iteration."""
-    some = {*products}
-    rings = rings_of(roles.program, roles).items()
-    return tuple(name for name, loads in rings if name != HELD and some & {*loads.values()})
+    return rings_taken(roles.program, roles, products)
 
 
 def _brought(roles: Roles, products: Iterable[Product]) -> tuple[str, ...]:

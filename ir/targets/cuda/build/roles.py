@@ -37,7 +37,8 @@ from ir.targets.cuda.build.products import (
 )
 
 LONGEST_LINE = 256  # bytes of a sum that a block has whole
-WIDEST = 256  # columns of sums that one block of a chain has in registers
+WIDEST = 256  # columns of sums that one warp group of a chain has in registers
+GROUPS = 2  # warp groups that have columns of one tile each
 
 
 @dataclass(frozen=True)
@@ -336,7 +337,7 @@ def _check(
             raise Refusal("inner", f"{product.over} is too long to be held")
         if set(product.columns) != set(walked) or _walks_beside(program, outer, walked):
             raise Refusal("inner", "the inner product's columns are not what is walked")
-    if inner and volume(program, columns) > WIDEST:
+    if inner and volume(program, columns) > GROUPS * WIDEST:
         raise Refusal("columns", f"{columns} is too wide for registers")
     kept = {*outer[0].rows, *columns, *outer[0].batch}
     for node in program.nodes:

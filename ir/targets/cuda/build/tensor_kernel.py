@@ -147,7 +147,11 @@ class _Builder:
             node = nodes[a]
             axes = tuple((axis, plan.tiles[axis]) for axis in node.axes if plan.tiles[axis] > 1)
             name = f"{value_name(self.program, a)}_words"
-            yield Tile(name, a, "registers", node.dtype, axes, "operand")
+            if plan.shared_words:
+                layout = f"lines of {plan.words.width} bytes"
+                yield Tile(name, a, "shared", node.dtype, axes, layout)
+            else:
+                yield Tile(name, a, "registers", node.dtype, axes, "operand")
 
     def _rings(self) -> Iterator[Ring]:
         for ring in self.plan.rings:

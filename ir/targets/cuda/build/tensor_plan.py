@@ -23,7 +23,7 @@ from ir.targets.cuda.bodies.tensor_bodies import body_of
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.build.sides import Side, side
-from ir.targets.cuda.build.tensor_rings import HELD, fetched_of, rings_of
+from ir.targets.cuda.build.tensor_rings import HELD, fetched_of, found_twice, rings_of
 from ir.targets.cuda.grid import stream_k
 from ir.targets.cuda.layouts.frame import GROUP as GROUP
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, ThreadDigit
@@ -31,6 +31,7 @@ from ir.targets.cuda.layouts.operands import OperandTile, operand_tile
 from ir.targets.cuda.layouts.placed import Placed, ThreadValues, framed
 from ir.targets.cuda.layouts.raw_reads import RawRead, raw_read
 from ir.targets.cuda.layouts.staging import Staging, staging_of
+from ir.targets.cuda.layouts.stored import StoredTile
 from ir.targets.cuda.layouts.synthesised import (
     ACCUMULATOR,
     OPERAND,
@@ -133,6 +134,24 @@ class Plan:
     @property
     def group_columns(self) -> int:
         return self.tile_columns // (self.consumers if self.partition == "columns" else 1)
+
+    @property
+    def shared_words(self) -> bool:
+        """Whether computed operands of outer products lie in shared memory: consumers have columns
+        of these each, and each of them some columns of the inner ones."""
+        return bool(self.roles.inner) and self.partition == "columns"
+
+    @property
+    def group_walk(self) -> int:
+        """Columns of inner products that a group of a block computes."""
+        parts = self.consumers if self.shared_words else 1
+        return self.tiles[self.roles.main_walk] // parts
+
+    @cached_property
+    def words(self) -> StoredTile:
+        """A computed operand in shared memory."""
+        dtype = dtype_of(self.program.nodes[self.roles.outer[0].a].dtype)
+        return StoredTile(self.tile_rows, self.tiles[self.roles.main_walk], dtype.bytes)
 
     @property
     def row_blocks(self) -> int:
@@ -254,7 +273,10 @@ class Plan:
             columns = side((self.roles.main_walk if walk else self.column_axis,), self.tiles)
             fragment = self.layouts.fragments[f"{ACCUMULATOR}{product.position}"]
             found.append(Placed(fragment, (self._rows, columns)))
-        frame = framed(found, self._groups(((self.column_axis, self.group_columns),)))
+        moves = ((self.column_axis, self.group_columns),)
+        if self.shared_words:
+            moves = (*moves, (self.roles.main_walk, self.group_walk))
+        frame = framed(found, self._groups(moves))
         return Frame((*frame.registers, *self._blocks), frame.threads)
 
     @cached_property
@@ -349,6 +371,10 @@ class Plan:
 
     def _placed(self, product: Product, position: int) -> OperandTile:
         tile = self.unplaced(product, position)
+        first = found_twice(self.program, self.roles).get(position)
+        if first is not None:
+            inner = next(one for one in self.roles.inner if one.b == first)
+            return replace(tile, line=self._fetched(inner, first).line)
         if not tile.raw:
             lines = self.layouts.lines
             own = lines.get(f"{SHARED}{position}_{product.position}")
@@ -396,7 +422,16 @@ class Plan:
 
     def ring_of(self, operand: OperandTile) -> Ring:
         """The ring of a tile; a load that products sum over different axes has one for each."""
-        return next(ring for ring in self.rings if operand in ring.operands)
+        first = found_twice(self.program, self.roles).get(operand.position)
+        return next(
+            ring for ring in self.rings
+            if operand in ring.operands or first in (one.position for one in ring.operands)
+        )  # fmt: skip
+
+    def slot_of(self, operand: OperandTile) -> str:
+        """Under which name `offsets` has the first slot of a tile."""
+        first = found_twice(self.program, self.roles).get(operand.position, operand.position)
+        return f"{self.ring_of(operand).name}.{first}"
 
     def peers(self, operand: OperandTile) -> int:
         """CTAs of the cluster that share the operand's tile; one line is not worth sharing."""
@@ -426,6 +461,9 @@ class Plan:
             for operand in ring.operands:
                 found[f"{ring.name}.{operand.position}"] = at
                 at += -(-operand.pitch * ring.stages // ALIGN) * ALIGN
+        if self.shared_words:
+            found["words"] = at
+            at += -(-self.words.bytes * len(self._words) // ALIGN) * ALIGN
         if self.exchanges:
             found["exchange"] = at if self.processors else 0
             at = max(at, found["exchange"] + self.exchange_bytes)
@@ -438,6 +476,15 @@ class Plan:
             at += 16 * self.consumers
         found["scratch"] = at
         return found
+
+    @property
+    def _words(self) -> tuple[int, ...]:
+        """Computed operands, each once."""
+        return tuple(dict.fromkeys(product.a for product in self.roles.outer))
+
+    def words_at(self, position: int) -> int:
+        """Where a computed operand begins in shared memory."""
+        return self.offsets["words"] + self._words.index(position) * self.words.bytes
 
     @property
     def store_slot_bytes(self) -> int:

@@ -6,7 +6,9 @@ What a tile keeps for its whole walk is held, in one slot; every other ring has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
 
 from ir.columns import Decision
 from ir.ops.load import Load
@@ -15,6 +17,7 @@ from ir.targets.cuda.build.products import Product, loads_of
 from ir.targets.cuda.build.roles import Roles
 
 HELD = "held"
+PANEL = 64  # points that lines of whole panels divide, of any type
 EXTRAS = {True: (0, 1), False: (0, 1, 2, -1)}  # by whether the ring is held
 
 Rings = dict[str, dict[int, Product]]
@@ -31,6 +34,8 @@ def rings_of(program: Program, roles: Roles) -> Rings:
             plain = product.a not in roles.computed and _loaded(program, product.a)
             ring = "late" if roles.inner and not plain else "outer"
         for position in fetched_of(program, roles, product):
+            if position in found_twice(program, roles):
+                continue
             varies = walked & set(program.nodes[position].axes)
             found[ring if varies else HELD][position] = product
     return {name: operands for name, operands in found.items() if operands}
@@ -43,6 +48,48 @@ def fetched_of(program: Program, roles: Roles, product: Product) -> tuple[int, .
         loads = loads_of(program, product.a)
         found += [load for load in roles.raw if load in loads]
     return tuple(dict.fromkeys(found))
+
+
+@lru_cache(maxsize=512)
+def found_twice(program: Program, roles: Roles) -> Mapping[int, int]:
+    """Second operands of outer products whose tile an inner product has already: the same points of
+    a tensor by other names of an axis, of which both have all. Load of the one, of the other."""
+    found: dict[int, int] = {}
+    for product in roles.outer if roles.inner else ():
+        for inner in roles.inner:
+            if _same_points(program, product, inner):
+                found[product.b] = inner.b
+    return found
+
+
+def _same_points(program: Program, outer: Product, inner: Product) -> bool:
+    nodes = program.nodes
+    first, second = nodes[inner.b], nodes[outer.b]
+    if not isinstance(first.op, Load) or not isinstance(second.op, Load) or first == second:
+        return False
+    if len(inner.over) != 1 or len(outer.columns) != 1 or first.args or second.args:
+        return False
+    held, column = inner.over[0], outer.columns[0]
+    same = program.axes[held] == program.axes[column]
+    whole = program.axes[held] % PANEL == 0 and first.dtype == second.dtype
+    renamed = tuple(
+        replace(i, terms=tuple((held if a == column else a, c) for a, c in i.terms))
+        for i in second.op.index
+    )
+    return same and whole and replace(second.op, index=renamed) == first.op
+
+
+def rings_taken(
+    program: Program, roles: Roles, products: Iterable[Product]
+) -> tuple[str, ...]:  # fmt: skip
+    """Rings in which products have a slot of a block, in the order of their use."""
+    some = {*products}
+    again = found_twice(program, roles)
+    twice = {again[one.b] for one in some if one.b in again and one in roles.outer}
+    return tuple(
+        name for name, own in rings_of(program, roles).items()
+        if name != HELD and (some & {*own.values()} or twice & own.keys())
+    )  # fmt: skip
 
 
 def _loaded(program: Program, position: int) -> bool:

@@ -149,6 +149,8 @@ class _Block:
         walk = ("k", plan.block.size)
         m = ("m", ROWS)
         n = walk if inner else ("n", plan.group_columns)
+        if inner and plan.shared_words:
+            n = ("w", plan.group_walk)
         whole = inner or product not in plan.roles.outer
         k = self._held(product) if whole else walk
         name = f"{ACCUMULATOR}{product.position}"
@@ -182,6 +184,8 @@ class _Block:
             return self._shared(product, position, axes)
         if name in self.tiles:
             return name
+        if plan.shared_words and product in plan.roles.outer:
+            return self._stored(position, axes)
         source = self._shared(product, position, axes) if loaded else ""
         self.tiles[name] = Tile(name, self.nodes[position].dtype, axes, "register")
         if loaded:
@@ -191,6 +195,17 @@ class _Block:
             self.ops.append(TileOp("cast", (scores,), (name,)))
         else:
             self.ops.append(TileOp("fill", (), (name,), (("value", 0),)))
+        return name
+
+    def _stored(self, position: int, axes: Axes) -> str:
+        """A tile that threads compute, in lines along the sum as copies would leave them."""
+        name = f"{SHARED}{position}"
+        if name not in self.tiles:
+            dtype = self.nodes[position].dtype
+            source = Tile(f"{name}_global", dtype, axes, "global", (FAR, 1))
+            self.tiles |= {source.name: source, name: Tile(name, dtype, axes, "shared")}
+            self._pin("tma.load")
+            self.ops.append(TileOp("copy", (source.name,), (name,)))
         return name
 
     def _shared(self, product: Product, position: int, axes: Axes) -> str:

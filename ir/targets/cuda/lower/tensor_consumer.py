@@ -42,6 +42,7 @@ from ir.kernel.tile_kernel import (
     Statement,
     When,
 )
+from ir.layout.expressions import variable
 from ir.ops.reduce import Carry
 from ir.rewrite.domain import live_range
 from ir.targets.cuda.build.products import Product
@@ -341,7 +342,9 @@ class ConsumerPrinter:
             for product in products:
                 words = self.words.get(product.a)
                 keep = self._keeps(product.position)
+                self.e.back = dict.fromkeys(operation.takes, one.back)
                 self.e.multiply(product, self.sums[product.position], keep, words)
+                self.e.back = {}
 
     def piece(self, product: Product, one: Do) -> Fragment:
         """The sums of some rows of a block."""
@@ -412,10 +415,13 @@ class ConsumerPrinter:
 
     def _convert(self, part: Part) -> None:
         """A computed operand packed into wgmma's register words, rounded to its type."""
-        e, plan = self.e, self.plan
-        root, name = part.node, self.words[part.node]
+        e, plan, root = self.e, self.plan, part.node
         if root not in e.values:
             e.prepare(root)
+        if plan.shared_words:
+            self._store_words(root)
+            return
+        name = self.words[root]
         steps = plan.tiles[plan.roles.main_walk] // plan.step
         digits = e.own((*plan.roles.rows, plan.roles.main_walk))
         pair, rest = digits[0], digits[1:]
@@ -428,6 +434,23 @@ class ConsumerPrinter:
             index = _linear(rest, point.digits)
             where = f"[({index}) / {steps * 4}][({index}) / 4 % {steps}][({index}) % 4]"
             self.w.line(f"{name}{where} = {scalars.pack_word(values, dtype)};")
+
+    def _store_words(self, root: int) -> None:
+        """A computed operand, in pairs, to shared memory, where all groups' products read it."""
+        e, plan, walk = self.e, self.plan, self.plan.roles.main_walk
+        digits = e.own((*plan.roles.rows, walk))
+        pair, rest = digits[0], digits[1:]
+        dtype, tile = self.nodes[root].dtype, plan.words
+        at = f"smem + {plan.words_at(root)}"
+        with e.each(rest) as point:
+            places = [Point({**point.digits, pair: half}) for half in ("0", "1")]
+            values = [self._within(e.scalar(root, place, {}), dtype, place) for place in places]
+            line, column = self.w.name("line"), self.w.name("column")
+            self.w.line(f"const u32 {line} = {e.place_in_tile(plan.roles.rows, places[0])};")
+            self.w.line(f"const u32 {column} = {e.place_in_tile((walk,), places[0])};")
+            where = tile.offset(variable(line, tile.lines), variable(column, tile.points))
+            word = scalars.pack_word(values, dtype)
+            self.w.line(f"tw_store_shared_4({at} + ({where}), {word});")
 
     def _within(self, value: str, dtype: str, point: Point) -> str:
         """A computed operand's value, or 0 behind the end of what is walked, where the other

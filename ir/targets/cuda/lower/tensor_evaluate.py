@@ -31,6 +31,7 @@ class TensorEvaluator(Evaluator):
         self.lowering, self.plan = lowering, plan
         self.inner = {product.position: product for product in lowering.plan.roles.inner}
         self.outer = {product.position: product for product in lowering.plan.roles.outer}
+        self.back: dict[str, int] = {}  # by ring: how many slots ago what is read now was filled
 
     def ragged(self, axis: str) -> bool:
         """Clusters may reach a whole tile over the end."""
@@ -49,6 +50,10 @@ class TensorEvaluator(Evaluator):
         size = self.width(position) * dtype_of(self.nodes[position].dtype).bytes
         return 4 * size >= SECTOR and super().read_once(position)
 
+    def crossing(self, count: int, dtype: str) -> int:
+        """Those of up to 32 bits are two to a place: rings leave little room."""
+        return crossing(count, dtype)
+
     def descriptor_b(self, product: Product) -> str:
         """Declare the descriptor of a product's second operand in the present slot."""
         b = self.plan.operand(product, "b")
@@ -57,7 +62,7 @@ class TensorEvaluator(Evaluator):
 
     def columns(self, product: Product) -> int:
         inner = product.position in self.inner
-        return self.plan.tiles[self.plan.roles.main_walk] if inner else self.plan.group_columns
+        return self.plan.group_walk if inner else self.plan.group_columns
 
     def accumulator(self, product: Product, blocks: int = 0) -> Fragment:
         """Declare the sums of a product, for all blocks of 64 rows or for so many of them."""
@@ -88,7 +93,8 @@ class TensorEvaluator(Evaluator):
         a, b = plan.operand(product, "a"), plan.operand(product, "b")
         assert b is not None
         b_name = self._descriptor(b, self._b_start(product, b))
-        forms = "ss" if a is not None else "rs"
+        stored = a is None and plan.shared_words and product.position in self.outer
+        forms = "ss" if a is not None or stored else "rs"
         turned = ("_ta" if a is not None and not a.sums_inside else "") + (
             "_tb" if not b.sums_inside else ""
         )
@@ -97,22 +103,34 @@ class TensorEvaluator(Evaluator):
         steps = (summed[0] if summed else 1) // plan.step
         if not steps:
             raise Refusal("walk", f"a block of {summed} points is less than {plan.step}")
-        a_names = self._a_names(a)
+        a_names = self._stored_names(product) if stored else self._a_names(a)
         for step in range(steps):
             first = keep if step == 0 else "1"
             b_at = shifted(b_name, b.step_offset(step, plan.step))
             for block in range(plan.row_blocks) if only is None else (only,):
-                if a is not None:
-                    a_at = shifted(a_names[block], a.step_offset(step, plan.step))
+                if a is not None or stored:
+                    tile = plan.words if a is None else a
+                    a_at = shifted(a_names[block], tile.step_offset(step, plan.step))
                 else:
                     a_at = f"{words}[{block}][{step}]"
                 sums = f"{fragment.name}[{block if only is None else 0}]"
                 self.w.line(f"{call}({sums}, {a_at}, {b_at}, {first});")
 
     def _b_start(self, product: Product, b: OperandTile) -> str:
-        if self.plan.partition != "columns" or product.position in self.inner:
+        if self.plan.partition != "columns":
             return ""
-        return f" + member * {b.free_offset(self.plan.group_columns)}"
+        inner = product.position in self.inner
+        own = self.plan.group_walk if inner else self.plan.group_columns
+        return f" + member * {b.free_offset(own)}"
+
+    def _stored_names(self, product: Product) -> list[str]:
+        """Descriptors of a computed operand's blocks of 64 rows."""
+        tile, names = self.plan.words, []
+        for number in range(self.plan.row_blocks):
+            offset = tile.free_offset(number * ROWS)
+            address = f"smem + {self.plan.words_at(product.a) + offset}"
+            names.append(self._described("words_tile", address, tile.descriptor_strides))
+        return names
 
     def _a_names(self, a: OperandTile | None) -> list[str]:
         if a is None:
@@ -128,11 +146,21 @@ class TensorEvaluator(Evaluator):
 
     def _descriptor(self, operand: OperandTile, start: str) -> str:
         ring = self.plan.ring_of(operand)
-        address = self.lowering.slot(ring, operand, f"{ring.name}_slot") + start
-        leading, stride, code = operand.descriptor_strides
-        name = self.w.name(f"{operand.spec.name}_tile")
+        slot = self.lowering.slot_back(ring, self.back.get(ring.name, 0))
+        address = self.lowering.slot(ring, operand, slot) + start
+        return self._described(f"{operand.spec.name}_tile", address, operand.descriptor_strides)
+
+    def _described(self, stem: str, address: str, strides: tuple[int, int, int]) -> str:
+        """Declare a descriptor."""
+        leading, stride, code = strides
+        name = self.w.name(stem)
         self.w.line(f"const u64 {name} = tw_descriptor({address}, {leading}, {stride}, {code});")
         return name
+
+
+def crossing(count: int, dtype: str) -> int:
+    """Registers of 8 bytes that `count` of a type take."""
+    return -(-count // 2) if dtype_of(dtype).bits <= 32 else count
 
 
 def shifted(name: str, offset: int) -> str:

@@ -146,7 +146,7 @@ class TensorLowering:
         return f"smem + {self._ring_start(ring) + 8 * ring.stages} + 8 * {stage}"
 
     def slot(self, ring: Ring, operand: OperandTile, stage: str) -> str:
-        at = self.plan.offsets[f"{ring.name}.{operand.position}"]
+        at = self.plan.offsets[self.plan.slot_of(operand)]
         if ring.stages == 1:
             return f"smem + {at}"
         return f"smem + {at} + {stage} * {operand.pitch}"
@@ -251,6 +251,11 @@ class TensorLowering:
     def present(self, ring: Ring) -> str:
         """The slot that is used, as text."""
         return f"{ring.name}_slot" if ring.stages > 1 else "0"
+
+    def slot_back(self, ring: Ring, back: int) -> str:
+        """The slot that was the present one so many slots ago, as text."""
+        here = f"{ring.name}_slot"
+        return f"(({here} + {ring.stages - back}) % {ring.stages})" if back else here
 
     def state(self, w: Writer) -> None:
         for ring in self.plan.rings:

@@ -13,7 +13,9 @@ from ir.kernel.tile_kernel import (
     FENCE,
     FULL,
     GIVE,
+    MEET,
     NEXT_TILE,
+    PUBLISH,
     RELEASE,
     SKIP,
     STORED,
@@ -58,6 +60,11 @@ class ConsumerSync:
         elif one.kind == STORED:
             with w.block("if (lane == 0)"):
                 w.line("tw_store_wait<0>();")
+        elif one.kind == PUBLISH:
+            w.line("tw_fence_async();")
+            w.line(self.printer.e.team.sync)
+        elif one.kind == MEET:
+            w.line(self.printer.e.team.sync)
         elif one.kind == SKIP:
             self._skip_others()
         else:
@@ -94,9 +101,9 @@ class ConsumerSync:
         if not back:
             return self.lowering.present(ring)
         here, stages = f"{ring.name}_slot", ring.stages
-        if self.printer.in_loop and self.plan.fresh != 1:
+        if self.printer.in_loop and back == 1:
             return f"({here} == 0 ? {stages - 1} : {here} - 1)"
-        return f"(({here} + {stages - back}) % {stages})"
+        return self.lowering.slot_back(ring, back)
 
     def _release(self, ring: Ring, slot: str) -> None:
         """Tell the producers that fill it that this group is done with a slot.

@@ -13,6 +13,7 @@ from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.planning import fixed_tiles
 from ir.targets.cuda.build.products import volume
+from ir.targets.cuda.build.roles import WIDEST
 from ir.targets.cuda.build.tensor_plan import LINE, ROWS
 from ir.targets.cuda.build.tensor_rings import HELD, extra_names
 from ir.targets.cuda.grid.dealing import NAME as DEAL
@@ -97,6 +98,9 @@ class Seeds:
         elif len(held) > 1:
             shapes = ((128, 2, 96), *shapes)
         rows = [self._chained(*shape) for shape in shapes]
+        if volume(self.kernel.program, self.kernel.roles.columns) > WIDEST:
+            split = {self.kernel.name("partition"): "columns"}
+            rows = [self._chained(64, 2, block) | split for block in (64, 32)] + rows
         rows = [values | order for values in rows for order in self._orders()]
         rows = [values | turns for values in rows for turns in self._turns(values)]
         rows = [values | self._dealt() for values in rows]

@@ -40,7 +40,7 @@ from ir.targets.cuda.build.kernels import (
 )
 from ir.targets.cuda.cost.features import EngineFeatures, Features
 from ir.targets.cuda.rows.hardware import stated_peaks
-from ir.targets.cuda.space.residences import JOINED, PARTS, ROWS, USUAL, pieces_of, residences
+from ir.targets.cuda.space.residences import JOINED, PARTS, ROWS, USUAL, WIDE, pieces_of, residences
 
 ENGINE = "engine"
 ESTIMATE = "total.estimate"  # the feature that says how long a schedule takes, in powers of two
@@ -167,7 +167,7 @@ def space_of(
         with contextlib.suppress(UsageError):
             space = residence_space(program, hardware, least, residence)
             estimate = _estimate(space)
-            if residence != JOINED or estimate < estimates[USUAL] - GAIN:
+            if residence not in (JOINED, WIDE) or estimate < estimates[USUAL] - GAIN:
                 found[residence], estimates[residence] = space, estimate
     best = min(estimates, key=lambda residence: estimates[residence])
     least, left = estimates[best], _between(program, best)

@@ -43,6 +43,8 @@ OPERANDS = "operands-stored"
 JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, and what a chain of products has
 too many columns of is in parts that blocks of their own have, as in all but the usual one."""
+WIDE = "columns-whole"
+"""The same, with all columns of a chain of products in one block, whose warp groups share them."""
 BESIDE = "outputs-beside"
 """Nothing more than usually; what is reduced is an output beside one over all of its points, in the
 same kernel: what both are made of is read once, and blocks are as many as sums."""
@@ -79,7 +81,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
         else:
             parts = _at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
-        found += [Phase(_narrowed(joined_axes(part)), False) for part in parts]
+        joined = map(joined_axes, parts)
+        found += [Phase(p if residence == WIDE else _narrowed(p), False) for p in joined]
     return tuple(found)
 
 
@@ -103,7 +106,8 @@ def _in_rows(spec: TensorSpec) -> bool:
 def residences(program: Program, processors: int) -> tuple[str, ...]:
     """Those that differ on a card of so many processors, the usual one first."""
     found = {pieces_of(program, USUAL): USUAL}
-    for name in (ROWS, *_part_names(program, processors), JOINED, OPERANDS, SUMS, PRODUCTS, STORED):
+    stored = (JOINED, WIDE, OPERANDS, SUMS, PRODUCTS, STORED)
+    for name in (ROWS, *_part_names(program, processors), *stored):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     return (*found.values(), *([BESIDE] if beside else []))
@@ -273,7 +277,7 @@ def _chain_columns(program: Program) -> Iterable[str]:
 
 def _stored(program: Program, residence: str) -> set[int]:
     """Where values of reductions end that go through memory, but for those that are outputs."""
-    if residence == JOINED:
+    if residence in (JOINED, WIDE):
         return set()
     if any(isinstance(node.op, Carry) for node in program.nodes):
         return set()  # what is streamed is whole in no place

@@ -21,7 +21,7 @@ from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.computed import dimensions_of
-from ir.targets.cuda.build.roles import Roles
+from ir.targets.cuda.build.roles import WIDEST, Roles
 from ir.targets.cuda.build.tensor_plan import (
     GROUP,
     LINE,
@@ -175,8 +175,9 @@ class TensorRules(TensorLayouts):
         sums = fresh * len(self.roles.outer) + rows * self._folds
         total = beside + sums * own // GROUP
         if self.roles.inner:
-            block = rows * self._tile(columns, self.roles.main_walk) // GROUP
-            total = total + block * len(self.roles.inner) + block // 2
+            groups = self._consumers(columns, "columns")
+            block = rows * self._tile(columns, self.roles.main_walk) // groups // GROUP
+            total = total + block * len(self.roles.inner) + block // 2 * (groups == 1)
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)
         return total + rows // ROWS * fragments
@@ -256,10 +257,19 @@ class TensorRules(TensorLayouts):
             use = self._is(columns, "epilogue", "tma")
             slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
             del rows, walk
+            if roles.inner:
+                total = total + self._words(columns, roles)
             total = self._with_exchange(columns, total, roles)
             return total + np.where(use, buffer * slots, 0) + self._scratch(columns, roles)
 
         return self._by_swap(columns, needed)
+
+    def _words(self, columns: Columns, roles: Roles) -> Any:
+        """Bytes of computed operands that consumers leave for each other."""
+        count = len({product.a for product in roles.outer})
+        tile = self._side(columns, roles.rows) * self._tile(columns, roles.main_walk) * self.size
+        shared = self._consumers(columns, "columns") > 1
+        return np.where(shared, -(-count * tile // 1024) * 1024, 0)
 
     def _slots(
         self, columns: Columns, roles: Roles
@@ -284,12 +294,14 @@ class TensorRules(TensorLayouts):
             if not is_reduction(node) or position in products:
                 continue
             gone = set(reduced_axes(node))
-            crosses = bool(gone & set(roles.rows)) | (bool(gone & set(roles.columns)) & parted)
+            across = {*roles.columns, *(roles.walked if roles.inner else ())}
+            crosses = bool(gone & set(roles.rows)) | (bool(gone & across) & parted)
             kept: Any = np.ones(columns.rows, dtype=np.int64)
             if set(node.axes) & set(roles.rows):
                 kept = kept * np.maximum(rows // (ROWS // 2), 1)
             if set(node.axes) & set(roles.columns):
                 kept = kept * np.maximum(own // 4, 1)
+            kept = -(-kept // 2) if dtype_of(node.dtype).bits <= 32 else kept
             most = np.maximum(most, np.where(crosses, kept, 0))
         threads = GROUP * self._value(columns, "consumers")
         return np.maximum(most * threads * 8 - SPARE, 0)
@@ -374,15 +386,23 @@ class TensorRules(TensorLayouts):
         shared_rows = self._is(columns, "partition", "rows")
         passed = shared_rows | (consumers > 1)
         if self.roles.inner:
-            passed &= ~self._is(columns, "partition", "columns")
+            passed &= ~self._is(columns, "partition", "columns") | self._stores_words(columns)
         boxes = self._by_swap(columns, lambda roles: self._boxes_fit(columns, roles))
         return passed & boxes
+
+    def _stores_words(self, columns: Columns) -> Any:
+        """Whether consumers may have columns of a chain each: more than one group holds, and blocks
+        whose computed operand has lines of one panel."""
+        tile = self._tile(columns, self.roles.main_walk)
+        line, parts = tile * self.size, tile % (8 * self._consumers(columns, "columns"))
+        panel = (line == LINE) | (line == LINE // 2) | (line == LINE // 4)
+        return panel & (parts == 0) & (self._columns(columns) > WIDEST)
 
     def _turns_fit(self, columns: Columns) -> Any:
         if not is_chained(self.roles):
             return np.ones(columns.rows, dtype=bool)
         several = self._value(columns, "consumers") > 1
-        return self._is(columns, TURNS, FREE) | (several & ~self._is(columns, "partition", "whole"))
+        return self._is(columns, TURNS, FREE) | (several & self._is(columns, "partition", "rows"))
 
     def _boxes_fit(self, columns: Columns, roles: Roles) -> Any:
         """Lines of a box: up to 256 along an axis, in operands and in turned outputs."""

@@ -307,10 +307,14 @@ class Evaluator(Transfers):
                 self.w.line(f"{target} = {text};")
                 mask *= 2
 
+    def crossing(self, count: int, dtype: str) -> int:
+        """Registers of `SCRATCH_BYTES` that so many of a type take where they cross warps."""
+        return count
+
     def _exchange(self, position: int, partial: Fragment, weight: int, size: int) -> None:
         """Across warps, through shared memory."""
         kind = scalars.register_type(self.nodes[position].dtype)
-        start, fresh = self._place(partial.count)
+        start, fresh = self._place(self.crossing(partial.count, self.nodes[position].dtype))
         team, thread = self.team, self.team.thread
         with self.w.block(""):
             scratch = self.w.name("scratch")
