@@ -99,7 +99,8 @@ class Seeds:
             shapes = ((128, 2, 96), *shapes)
         rows = [self._chained(*shape) for shape in shapes]
         if volume(self.kernel.program, self.kernel.roles.columns) > WIDEST:
-            split = {self.kernel.name("partition"): "columns"}
+            names = ("partition", "epilogue", "epilogue_slots")
+            split = dict(zip(map(self.kernel.name, names), ("columns", "direct", 1), strict=True))
             rows = [self._chained(64, 2, block) | split for block in (64, 32)] + rows
         rows = [values | order for values in rows for order in self._orders()]
         rows = [values | turns for values in rows for turns in self._turns(values)]

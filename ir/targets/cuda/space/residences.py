@@ -44,7 +44,8 @@ JOINED = "axes-joined"
 """Nothing more than usually; axes that always go together are one, and what a chain of products has
 too many columns of is in parts that blocks of their own have, as in all but the usual one."""
 WIDE = "columns-whole"
-"""The same, with all columns of a chain of products in one block, whose warp groups share them."""
+"""The same, with all columns of a chain of products in one block, whose warp groups share them;
+begins the name of such a residence in parts, too."""
 BESIDE = "outputs-beside"
 """Nothing more than usually; what is reduced is an output beside one over all of its points, in the
 same kernel: what both are made of is read once, and blocks are as many as sums."""
@@ -68,6 +69,8 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
     phases = behind_scatters(phases_of(program))
     if residence == USUAL:
         return phases
+    wide = residence.startswith(WIDE)
+    residence = residence.removeprefix(WIDE).removeprefix("-") or JOINED
     found: list[Phase] = []
     taken = {spec.name for phase in phases for spec in phase.program.tensors}
     for phase in phases:
@@ -82,7 +85,7 @@ def pieces_of(program: Program, residence: str) -> tuple[Phase, ...]:
             parts = _at(phase.program, _stored(phase.program, residence), frozenset(taken))
         taken |= {spec.name for part in parts for spec in part.tensors}
         joined = map(joined_axes, parts)
-        found += [Phase(p if residence == WIDE else _narrowed(p), False) for p in joined]
+        found += [Phase(p if wide else _narrowed(p), False) for p in joined]
     return tuple(found)
 
 
@@ -106,8 +109,9 @@ def _in_rows(spec: TensorSpec) -> bool:
 def residences(program: Program, processors: int) -> tuple[str, ...]:
     """Those that differ on a card of so many processors, the usual one first."""
     found = {pieces_of(program, USUAL): USUAL}
-    stored = (JOINED, WIDE, OPERANDS, SUMS, PRODUCTS, STORED)
-    for name in (ROWS, *_part_names(program, processors), *stored):
+    parts = _part_names(program, processors)
+    wide = (f"{WIDE}-{name}" for name in parts)
+    for name in (ROWS, *parts, *wide, JOINED, WIDE, OPERANDS, SUMS, PRODUCTS, STORED):
         found.setdefault(pieces_of(program, name), name)
     beside = any(has_stores_beside(p.program) for p in pieces_of(program, BESIDE) if not p.plain)
     return (*found.values(), *([BESIDE] if beside else []))
@@ -277,7 +281,7 @@ def _chain_columns(program: Program) -> Iterable[str]:
 
 def _stored(program: Program, residence: str) -> set[int]:
     """Where values of reductions end that go through memory, but for those that are outputs."""
-    if residence in (JOINED, WIDE):
+    if residence == JOINED:
         return set()
     if any(isinstance(node.op, Carry) for node in program.nodes):
         return set()  # what is streamed is whole in no place
