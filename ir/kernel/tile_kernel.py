@@ -16,6 +16,7 @@ from ir.kernel.body import Operation
 
 ALWAYS, NEVER, EVERY = "always", "never", "every"
 BLOCK, BLOCKS = "block", "blocks"  # the present block of a main loop, and how many there are
+LEFT = "left"  # how many blocks there are behind the present one
 
 
 class KernelError(TilewrightError):
@@ -58,7 +59,12 @@ PRESENT = At()
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """A condition: always, never, from so many blocks on, or in the last of every so many."""
+    """A condition: always, never, from so many blocks on, in the last of every so many, or where so
+    many are left.
+
+    >>> [When.parse("left >= 2").holds(block, 4) for block in range(4)]
+    [True, True, False, False]
+    """
 
     of: str = ALWAYS
     least: int = 0
@@ -74,13 +80,13 @@ class When:
             return self.of == ALWAYS
         if self.of == EVERY:
             return block % self.least == self.least - 1
-        return (block if self.of == BLOCK else blocks) >= self.least
+        return {BLOCK: block, BLOCKS: blocks, LEFT: blocks - 1 - block}[self.of] >= self.least
 
     @staticmethod
     def parse(text: str) -> When:
         if text in (ALWAYS, NEVER):
             return When(text)
-        match = re.fullmatch(r"(blocks|block) >= (\d+)", text) or re.fullmatch(
+        match = re.fullmatch(r"(blocks|block|left) >= (\d+)", text) or re.fullmatch(
             r"(every) (\d+)", text
         )
         if match is None:

@@ -2,10 +2,13 @@
 
 A target builds a kernel as one thread would run it, block after block. `Roles` gives copies to a
 role of their own, `Pipeline`, `Pieces` and `Pairs` let iterations overlap, `Synchronise` inserts
-what that needs, `Place` gives values registers where they live.
+what that needs, `Place` gives values registers where they live. Where threads copy for themselves,
+`Ahead` lets their copies run ahead and `Meet` inserts barriers.
 """
 
+from ir.kernel.passes.ahead import Ahead
 from ir.kernel.passes.base import Pass, after_each
+from ir.kernel.passes.meet import Meet
 from ir.kernel.passes.pairs import Pairs
 from ir.kernel.passes.pieces import Pieces
 from ir.kernel.passes.pipeline import Pipeline
@@ -13,4 +16,7 @@ from ir.kernel.passes.place import Place
 from ir.kernel.passes.roles import Roles
 from ir.kernel.passes.synchronise import Synchronise
 
-__all__ = ["Pairs", "Pass", "Pieces", "Pipeline", "Place", "Roles", "Synchronise", "after_each"]
+__all__ = [
+    "Ahead", "Meet", "Pairs", "Pass", "Pieces", "Pipeline", "Place", "Roles", "Synchronise",
+    "after_each",
+]  # fmt: skip
