@@ -18,7 +18,6 @@ from ir.kernel.tile_kernel import (
     BLOCK,
     COMMIT_COPIES,
     COPIED,
-    At,
     Do,
     If,
     KernelError,
@@ -39,7 +38,9 @@ class Meet:
     Raises KernelError where operations that begin a block ahead share what they make.
 
     >>> from ir.kernel.body import Body
-    >>> body = Body.parse("copy: copy() -> x\\nmultiply: threads(x, s) -> s\\nplaces x 3\\nshared x")
+    >>> body = Body.parse(
+    ...     "copy: copy() -> x\\nmultiply: threads(x, s) -> s\\nplaces x 3\\nshared x"
+    ... )
     >>> kernel = TileKernel.parse('''
     ... kernel k
     ... op copy: copy() -> x
@@ -111,18 +112,24 @@ class _Meeting:
             for one in before for other in later
         )  # fmt: skip
 
-    def _met(self, done: list[Do], blocks: list[int]) -> Iterator[Statement]:
-        """What comes ahead of operations, each of a block of those that are begun ahead."""
-        operations = self._operations(done)
+    def _copies_of(self, done: Iterable[Do]) -> int:
+        """How many blocks' copies must be there for what reads them."""
         copies = [one for one in self.order.body.operations if one.unit == COPY]
-        needed = [
-            block + 1 for one, block in zip(done, blocks, strict=True)
-            if self._clash(copies, (operations[one.operation],))
-        ]  # fmt: skip
-        due = min(max(needed, default=0), self.order.depth)
+        return max(
+            (
+                one.at.number + 1 for one in done
+                if self._clash(copies, (self.kernel.operation(one.operation),))
+            ),
+            default=0,
+        )  # fmt: skip
+
+    def _met(self, done: list[Do], copies: int = 0) -> Iterator[Statement]:
+        """What comes ahead of operations that need the copies of so many blocks."""
+        operations = self._operations(done).values()
+        due = min(copies, self.order.depth)
         if due > self.awaited:
             yield Sync(COPIED, number=self.order.depth - due)
-        if due > self.awaited or self._clash(self.recent.values(), operations.values()):
+        if due > self.awaited or self._clash(self.recent.values(), operations):
             yield Sync(BARRIER)
             self.recent.clear()
         self.awaited = max(self.awaited, due)
@@ -130,11 +137,13 @@ class _Meeting:
     # -- ahead of the loop, and behind it
 
     def _once(self, one: Statement) -> Iterator[Statement]:
+        """A step ahead begins when the copies of its blocks are there."""
         done = self._done((one,))
-        yield from self._met(done, [do.at.number if not do.at.of else -1 for do in done])
         if isinstance(one, Scope):
+            yield from self._met(done, max((do.at.number + 1 for do in done), default=0))
             yield replace(one, body=tuple(self._inside(one.body)))
             return
+        yield from self._met(done)
         yield one
         self.recent |= self._operations(done)
 
@@ -154,7 +163,7 @@ class _Meeting:
         operations = self._operations(done)
         if self._clash(operations.values(), operations.values()):
             raise KernelError(f"kernel {self.kernel.name}: what begins a block is shared")
-        yield from self._met(done, [-1] * len(done))
+        yield from self._met(done)
         first = loop.body[0] if loop.body else None
         copies = isinstance(first, If) or any(
             self.kernel.operation(one.operation).unit == COPY for one in self._done(loop.body[:1])
@@ -172,14 +181,15 @@ class _Meeting:
         found = {one.place: one.running for one in barriers(order)}
         first = min(found, default=len(loop.body))
         head = self._done(loop.body[:first])
-        places = [order.depth - order.stages[order.body.place(one.operation)] for one in head]
-        yield from self._met(head, places)
+        yield from self._met(head, self._copies_of(head))
         yield replace(loop, body=tuple(self._step(loop.body, found)))
         yield Sync(COPIED)
         self.awaited = order.depth
         self.recent |= self._operations(self._done(loop.body[max(found, default=0) :]))
 
-    def _step(self, body: tuple[Statement, ...], found: dict[int, int | None]) -> Iterator[Statement]:
+    def _step(
+        self, body: tuple[Statement, ...], found: dict[int, int | None]
+    ) -> Iterator[Statement]:
         for number, one in enumerate(body):
             if number in found:
                 running = found[number]

@@ -74,9 +74,10 @@ def _copier(tile: StageTile) -> str:
 
 
 def tile_names(plan: MmaPlan, tiles: Iterable[StageTile]) -> tuple[str, ...]:
-    """What tiles in shared memory are called; a tensor may be an operand and what one is made of."""
+    """What tiles in shared memory are called; also of tensors used raw and as they are."""
     operands = {tile.position for tile in plan.operands}
+    names = ((value_name(plan.program, tile.position), tile) for tile in tiles)
     return tuple(
         f"{name}_raw_tile" if tile.raw and tile.position in operands else f"{name}_tile"
-        for tile, name in ((tile, *_values(plan, [tile])) for tile in tiles)
+        for name, tile in names
     )

@@ -11,11 +11,15 @@ from ir.program import Program
 from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule, Value
 from ir.target import Hardware
+from ir.targets.cuda.bodies.mma_bodies import order_of
 from ir.targets.cuda.bodies.tensor_order import FOLDED, PAIRS
+from ir.targets.cuda.build import mma_kernel
 from ir.targets.cuda.build.kernels import AnyKernel, launches_of, scheduled_kernels
+from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
 from ir.targets.cuda.build.tensor_plan import Plan
 from ir.targets.cuda.space.engines import route_of
+from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.tensor import TensorKernel
 
 NONE = "written in one go, not by passes"
@@ -36,7 +40,14 @@ def _listed(kernel: AnyKernel, values: Mapping[str, Value]) -> list[Listing]:
         (launch,) = launches
         made = build(plan, launch.name)
         return [listing_of(made, passes_of(plan), *_order(plan), launch.text)]
+    if isinstance(kernel, MmaKernel):
+        return [_on_mma(kernel.plan(values), one.name, one.text) for one in launches]
     return [Listing(one.name, "", NONE, (), one.text) for one in launches]
+
+
+def _on_mma(plan: MmaPlan, name: str, text: str) -> Listing:
+    made, order = mma_kernel.build(plan, name), order_of(plan)
+    return listing_of(made, mma_kernel.passes_of(plan), str(order), order.words(), text)
 
 
 def _order(plan: Plan) -> tuple[str, str]:
