@@ -75,13 +75,13 @@ class Ahead:
 
     def __call__(self, kernel: TileKernel) -> TileKernel:
         self._check(kernel)
-        names = {one.name for one in self.order.body.operations}
+        names = [one.name for one in self.order.body.operations]
         changed = 0
 
         def change(one: Statement) -> tuple[Statement, ...]:
             nonlocal changed
             done = [inside for inside in getattr(one, "body", ()) if isinstance(inside, Do)]
-            if not isinstance(one, Loop) or {inside.operation for inside in done} != names:
+            if not isinstance(one, Loop) or [inside.operation for inside in done] != names:
                 return (one,)
             changed += 1
             return (*self._filled(kernel), self._steady(one))
