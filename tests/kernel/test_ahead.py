@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-from collections.abc import Iterator
 from dataclasses import replace
 from types import ModuleType
 
@@ -14,25 +13,12 @@ from hypothesis import strategies as st
 import ir.kernel.passes.ahead
 import ir.kernel.passes.meet
 import ir.kernel.tile_kernel
-from ir.kernel.barriers import Team
 from ir.kernel.body import COPY, MAP, THREADS, Body, Operation, Part
 from ir.kernel.modulo import Order, orders
 from ir.kernel.passes import Ahead, Meet, after_each
-from ir.kernel.tile_kernel import (
-    BARRIER,
-    BLOCK,
-    COMMIT_COPIES,
-    COPIED,
-    Do,
-    If,
-    KernelError,
-    Loop,
-    Statement,
-    Sync,
-    TileKernel,
-    walk,
-)
+from ir.kernel.tile_kernel import BLOCK, Do, KernelError, Loop, Sync, TileKernel, walk
 from ir.kernel.verify import OrderError, meaning
+from tests.kernel.running import events, values
 
 STAGED = Body.parse(
     "copy: copy(W, X) -> W_tile, X_tile\n"
@@ -70,48 +56,6 @@ def lines(kernel: TileKernel) -> list[str]:
     found = str(kernel).splitlines()
     heads = [n for n, line in enumerate(found) if line.startswith(("op ", "  map"))]
     return found[max(heads) + 1 :]
-
-
-def events(
-    body: tuple[Statement, ...], blocks: int, block: int = 0
-) -> Iterator[Sync | tuple[Do, int]]:
-    """What is done, and of which block, in the order of time."""
-    for one in body:
-        if isinstance(one, Do):
-            yield one, one.at.value(block, blocks)
-        elif isinstance(one, Sync):
-            yield one
-        elif isinstance(one, Loop):
-            first, end = (at.value(block, blocks) for at in (one.first, one.end))
-            for inside in range(first, end, one.step):
-                yield from events(one.body, blocks, inside)
-        elif isinstance(one, If):
-            if one.when.holds(block, blocks):
-                yield from events(one.body, blocks, block)
-        else:
-            yield from events(one.body, blocks, block)  # type: ignore[union-attr]
-
-
-def values(kernel: TileKernel, body: Body, blocks: int) -> Team:
-    """Threads that have done the kernel; raises OrderError where they use what is not there."""
-    team, copies = Team(), 0
-    for one in events(kernel.body, blocks):
-        if not isinstance(one, Sync):
-            done, block = one
-            number = body.place(done.operation)
-            copies += body.operations[number].unit == COPY
-            team.do(body, number, block)
-        elif one.kind == COPIED:
-            team.wait(one.number)
-        elif one.kind == BARRIER:
-            team.meet()
-        else:
-            assert one.kind == COMMIT_COPIES
-            if not copies:
-                team.running.append(("nothing", None, {}))
-            copies = 0
-    assert not team.running
-    return team
 
 
 @pytest.mark.parametrize("module", [
@@ -284,8 +228,8 @@ def test_every_loop_means_its_body(drawn: tuple[Ahead, int]) -> None:
         assume(False)
         raise
     assert not any(isinstance(one, Sync) for one in walk(kernel.body))
-    wanted, team = meaning(body, blocks), values(met, body, blocks)
+    wanted, there = meaning(body, blocks), values(met, body, blocks)
     turns = dict(body.places)
     for value in wanted:
         if value.partition(".")[0] not in turns:
-            assert team.values.get(value) == wanted[value], value
+            assert there.get(value) == wanted[value], value
