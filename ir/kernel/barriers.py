@@ -108,7 +108,7 @@ def _one_step(
 
 
 @dataclass
-class _Team(Machine):
+class Team(Machine):
     """Threads of a block; `recent`: what they did to shared values since they last met."""
 
     recent: list[tuple[str, Operation]] = field(default_factory=list)
@@ -137,7 +137,7 @@ def verify_barriers(order: Order, found: tuple[Barrier, ...]) -> None:
     """Raises OrderError where a loop of some iterations does not mean its body."""
     ahead = {barrier.place: barrier for barrier in found}
     for iterations in range(order.depth + 5):
-        team = _Team()
+        team = Team()
         for step in range(iterations + order.depth):
             _run_step(order, ahead, team, step, iterations)
         team.wait(0)
@@ -148,7 +148,7 @@ def verify_barriers(order: Order, found: tuple[Barrier, ...]) -> None:
 
 
 def _run_step(
-    order: Order, ahead: dict[int, Barrier], team: _Team, step: int, iterations: int
+    order: Order, ahead: dict[int, Barrier], team: Team, step: int, iterations: int
 ) -> None:
     for number, place in enumerate(order.places):
         if number in ahead:

@@ -123,12 +123,27 @@ def test_operands_computed_into_shared_memory(
     found = _shown(capsys, operator, *words, "--schedule", chosen, "--format", "json")
     (kernel,) = json.loads(found)["kernels"]
     assert kernel["order"] == "load:2,form:2,multiply:3"
-    assert kernel["steps"] == [
-        "wait until 1 copy runs; barrier", "load of j-2", "copy of j", "multiply of j-3",
-        "form of j-2",
+    assert [one["pass"] for one in kernel["passes"]] == ["build", "ahead", "meet"]
+    kernels = {one["pass"]: TileKernel.parse(one["text"]) for one in kernel["passes"]}
+    assert all(str(kernels[one["pass"]]) == one["text"] for one in kernel["passes"])
+    built = kernels["build"]
+    assert not any(isinstance(one, Sync) for one in built.statements())
+    (loop,) = (one for one in built.statements() if isinstance(one, Loop))
+    assert [str(one) for one in loop.body] == ["do copy", "do load", "do form", "do multiply"]
+    lines = str(kernels["meet"]).splitlines()
+    first = lines.index("for block from 0 to 3")
+    assert [line.strip() for line in lines[first + 1 : first + 7]] == [
+        "do copy", "sync commit-copies", "sync copied 2", "sync barrier", "scope ahead 2",
+        "do load of 0 later never",
     ]  # fmt: skip
-    _, _, loop = kernel["text"].partition("#pragma unroll 1")
-    assert "tw_copy_async_wait<1>();\n    tw_sync();" in loop
+    (loop,) = (one for one in kernels["meet"].statements() if isinstance(one, Loop) and one.order)
+    assert [line.strip() for line in map(str, walk(loop.body))] == [
+        "sync copied 1", "sync barrier", "do load of block+1 later always", "if left >= 4",
+        "do copy of block+3 later always", "sync commit-copies", "do multiply",
+        "do form of block+1 later always",
+    ]  # fmt: skip
+    _, _, text = kernel["text"].partition("#pragma unroll 1")
+    assert "tw_copy_async_wait<1>();\n    tw_sync();" in text
 
 
 def test_loads_ahead_of_a_softmax(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,17 +12,24 @@ from explorer.runtime import nvrtc
 from explorer.runtime.nvdisasm import disassembler
 from ir.errors import MissingTarget, UsageError
 from ir.inputs import random_inputs
+from ir.kernel.passes import after_each
+from ir.kernel.tile_kernel import TileKernel
 from ir.layout.expressions import constant, evaluated, variable
 from ir.target import Hardware
-from ir.targets.cuda.build.kernels import engines_of, kernels_of
+from ir.targets.cuda.bodies.mma_bodies import order_of
+from ir.targets.cuda.build.kernels import engines_of, kernels_of, scheduled_kernels
+from ir.targets.cuda.build.mma_kernel import build, passes_of
 from ir.targets.cuda.build.mma_plan import make_mma_plan
 from ir.targets.cuda.build.sides import Side
 from ir.targets.cuda.layouts.mma_operands import StageTile, depth_tiles
 from ir.targets.cuda.rows.hardware import known_hardware
+from ir.targets.cuda.space.engines import route_of
 from ir.targets.cuda.space.mma import MmaKernel
+from ir.targets.cuda.text.naming import value_name
 from tests.emulator.emulate import MODES, compiler
 from tests.few import few
 from tests.judging import bounds_of
+from tests.kernel.running import values
 from tests.targets.cuda_cases import BACKEND, HARDWARE, UNSEEN, built, drawn, space_of
 from tests.targets.disassembly import opcodes
 from tests.targets.test_cuda_emulated import QUICK, problems
@@ -213,6 +220,23 @@ def test_legal_schedules_lower(card: str, number: int) -> None:
         kernel = BACKEND.lower(program, schedule, hardware)
         for launch in json.loads(kernel.text("launch"))["kernels"]:
             assert launch["shared"] <= hardware["shared_bytes"]
+
+
+@pytest.mark.parametrize("number", range(len(CASES) - 1), ids=IDS[:-1])
+def test_passes_keep_what_a_kernel_means(number: int) -> None:
+    program = built(*CASES[number])
+    for schedule in drawn(program, 4, 2, 6, "mma", A100):
+        route, chosen = route_of(program, schedule, A100)
+        kernels, own = scheduled_kernels(program, chosen, A100, route.engine, route.residence)
+        for kernel in kernels:
+            assert isinstance(kernel, MmaKernel)
+            plan = kernel.plan(own)
+            loop, blocks = order_of(plan).body, min(plan.blocks, 9)
+            behind = [one for _, one in after_each(build(plan, "k"), passes_of(plan))]
+            assert all(TileKernel.parse(str(one)) == one for one in behind)
+            wanted, there = values(behind[0], loop, blocks, False), values(behind[-1], loop, blocks)
+            for name in (value_name(program, product.position) for product in plan.roles.outer):
+                assert there[name] == wanted[name]
 
 
 def test_constraints_know_the_shared_memory_of_a_plan() -> None:

@@ -4,10 +4,13 @@ A target builds a kernel as one thread would run it, block after block. `Roles` 
 role of their own, `Pipeline`, `Pieces` and `Pairs` let iterations overlap, `Synchronise` inserts
 what that needs, `Place` gives values registers where they live. Where threads copy for themselves,
 `LoadAhead` makes loads of later steps run ahead, and `Waits` inserts what they wait for.
+`Ahead` lets their copies run ahead and `Meet` inserts barriers.
 """
 
+from ir.kernel.passes.ahead import Ahead
 from ir.kernel.passes.base import Pass, after_each
 from ir.kernel.passes.load_ahead import LoadAhead
+from ir.kernel.passes.meet import Meet
 from ir.kernel.passes.pairs import Pairs
 from ir.kernel.passes.pieces import Pieces
 from ir.kernel.passes.pipeline import Pipeline
@@ -17,7 +20,9 @@ from ir.kernel.passes.synchronise import Synchronise
 from ir.kernel.passes.waits import Waits
 
 __all__ = [
+    "Ahead",
     "LoadAhead",
+    "Meet",
     "Pairs",
     "Pass",
     "Pieces",

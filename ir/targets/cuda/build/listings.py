@@ -11,15 +11,18 @@ from ir.program import Program
 from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule, Value
 from ir.target import Hardware
+from ir.targets.cuda.bodies.mma_bodies import order_of
 from ir.targets.cuda.bodies.tensor_order import FOLDED, PAIRS
-from ir.targets.cuda.build import block_kernel
+from ir.targets.cuda.build import block_kernel, mma_kernel
 from ir.targets.cuda.build.block_plan import BlockPlan
 from ir.targets.cuda.build.kernels import AnyKernel, launches_of, scheduled_kernels
+from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
 from ir.targets.cuda.build.tensor_plan import Plan
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.engines import route_of
+from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.tensor import TensorKernel
 
 NONE = "written in one go, not by passes"
@@ -40,6 +43,8 @@ def _listed(kernel: AnyKernel, values: Mapping[str, Value]) -> list[Listing]:
         (launch,) = launches
         made = build(plan, launch.name)
         return [listing_of(made, passes_of(plan), *_order(plan), launch.text)]
+    if isinstance(kernel, MmaKernel):
+        return [_on_mma(kernel.plan(values), one.name, one.text) for one in launches]
     if isinstance(kernel, BlockKernel):
         return [_listed_block(kernel.plan(values), one) for one in launches]
     return [Listing(one.name, "", NONE, (), one.text) for one in launches]
@@ -49,6 +54,11 @@ def _listed_block(plan: BlockPlan, launch: Launch) -> Listing:
     made = block_kernel.build(plan, launch.name)
     passes, order = block_kernel.passes_of(plan), block_kernel.order_of(plan)
     return listing_of(made, passes, *order, launch.text)
+
+
+def _on_mma(plan: MmaPlan, name: str, text: str) -> Listing:
+    made, order = mma_kernel.build(plan, name), order_of(plan)
+    return listing_of(made, mma_kernel.passes_of(plan), str(order), order.words(), text)
 
 
 def _order(plan: Plan) -> tuple[str, str]:

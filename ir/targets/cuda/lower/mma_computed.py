@@ -6,22 +6,20 @@ that wait in shared memory for as many blocks as there are stages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ir.layout.expressions import scaled, variable
+from ir.targets.cuda.build.mma_fill import fill_frame
 from ir.targets.cuda.build.mma_plan import MmaPlan
-from ir.targets.cuda.build.products import largest_load, loads_of
+from ir.targets.cuda.build.products import loads_of
 from ir.targets.cuda.build.sides import Side
 from ir.targets.cuda.layouts.access import digit_misfits
-from ir.targets.cuda.layouts.frame import Digit, Frame
+from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.mma_operands import StageTile
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.registers import Fragment, Point, Team, times
 from ir.targets.cuda.text.writer import Writer
-
-RUN = 32  # most neighbouring points of an operand that one thread computes
-KEPT = 16  # most registers of a load that is kept over the walk
 
 
 class FillEvaluator(Evaluator):
@@ -102,13 +100,11 @@ class Computed:
         self.leaves = loads_of(plan.program, tile.position)
         self.kept: dict[int, Fragment] = {}
 
-    def declare(self) -> None:
+    def declare(self, kept: Iterable[int]) -> None:
+        """Declare what stays the same over the walk; load `kept`, which does too."""
         self.e.declare_threads()
-        walked = set(self.plan.roles.walked)
-        for leaf in self.leaves:
-            axes = self.plan.program.nodes[leaf].axes
-            if not walked & set(axes) and self.e.frame.count(axes) <= KEPT:
-                self.e.fragment(leaf)
+        for leaf in kept:
+            self.e.fragment(leaf)
         self.kept = dict(self.e.values)
 
     def start(self, walk: Mapping[str, str], slots: Mapping[int, str]) -> None:
@@ -165,34 +161,6 @@ class Computed:
             w.line(f"tw_store_shared_16({to}, tw_vec16{{{{{', '.join(words)}}}}});")
         else:
             w.line(f"tw_store_shared_{size}({to}, {', '.join(words)});")
-
-
-def fill_frame(plan: MmaPlan, tile: StageTile) -> tuple[Frame, list[Digit]]:
-    """How threads share the points of a computed tile, and a thread's neighbours in a line.
-
-    Neighbouring threads lie where the largest load of the operand is contiguous.
-    """
-    inner, outer = tile.inner, tile.outer
-    share = max(1, inner.size * outer.size // plan.threads)
-    op = largest_load(plan.program, tile.position)
-    last = {axis for axis, c in op.index[-1].terms if c == 1} if op and op.index else set()
-    if last & set(outer.tiled) and not last & set(inner.tiled):
-        run = min(share, inner.size, max(1, 4 // tile.size))
-        across = min(share // run, outer.size, 4)
-        first, second = outer, inner
-        sizes = (across, run)
-    else:
-        run = min(share, inner.size, RUN)
-        first, second = inner, outer
-        sizes = (run, 1)
-    registers = [*first.digits(sizes[0], 1), *second.digits(sizes[1], 1)]
-    left = plan.threads
-    lanes = min(left, first.size // sizes[0])
-    lines = min(left // lanes, second.size // sizes[1])
-    threads = [*first.threads(lanes, sizes[0]), *second.threads(lines, sizes[1])]
-    registers += first.digits(first.size // sizes[0] // lanes, sizes[0] * lanes)
-    registers += second.digits(second.size // sizes[1] // lines, sizes[1] * lines)
-    return Frame(tuple(registers), tuple(threads)), inner.digits(run, 1)
 
 
 def _spread(digits: list[Digit], number: int) -> dict[Digit, str]:

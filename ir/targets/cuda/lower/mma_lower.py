@@ -1,20 +1,50 @@
 """Text of a kernel on mma.sync: all threads fill stages ahead, multiply, and write one tile.
 
 Multistage as in CUTLASS's SM80 kernels: a block's stage is filled `stages` - 1 blocks ahead of its
-use, and one barrier a block orders both its arrival and the release of the stage before.
+use, and one barrier a block orders both its arrival and the release of the stage before. What is
+done when is the kernel's, behind its passes; it is printed statement by statement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import takewhile
 from math import prod
 
-from ir.kernel.barriers import barriers
+from ir.kernel.passes import after_each
+from ir.kernel.tile_kernel import (
+    BARRIER,
+    BEFORE,
+    BLOCK,
+    BLOCKS,
+    COMMIT_COPIES,
+    COPIED,
+    LEFT,
+    PRESENT,
+    At,
+    Do,
+    If,
+    KernelError,
+    Loop,
+    Scope,
+    Statement,
+    Sync,
+    TileKernel,
+    When,
+)
 from ir.layout.addresses import coordinate
 from ir.layout.expressions import variable
 from ir.program import Program
-from ir.targets.cuda.bodies.mma_bodies import COPIES, LOAD, MULTIPLY, order_of
+from ir.targets.cuda.bodies.mma_bodies import COPIES, FORM, LOAD, MULTIPLY
+from ir.targets.cuda.build.mma_kernel import (
+    BEGIN,
+    FINISHED,
+    HOIST,
+    STORED,
+    build,
+    passes_of,
+)
 from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.grid.overlap import await_kernel_before
 from ir.targets.cuda.grid.raster import declare_place
@@ -24,7 +54,7 @@ from ir.targets.cuda.lower.block_lower import kernel_head
 from ir.targets.cuda.lower.mma_computed import Computed
 from ir.targets.cuda.lower.mma_copy import Copies
 from ir.targets.cuda.lower.mma_fragments import Fragments
-from ir.targets.cuda.lower.mma_store import store_direct, store_staged
+from ir.targets.cuda.lower.mma_store import put_sums, store_direct, store_staged
 from ir.targets.cuda.text.bounds import blocks_along
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.naming import text_name
@@ -37,7 +67,8 @@ class MmaLowering:
 
     def __init__(self, plan: MmaPlan, program: Program, name: str) -> None:
         self.plan, self.program, self.name = plan, program, name
-        self.w, self.blocks = Writer(), str(plan.blocks)
+        self.w = Writer()
+        (*_, (_, self.kernel)) = after_each(build(plan, name), passes_of(plan))
         self.w.reserve(
             "thread", "warp", "lane", "smem", "block", "next", "slot", "ahead", "later",
             "blocks",
@@ -48,12 +79,7 @@ class MmaLowering:
         w, plan = self.w, self.plan
         self._prologue()
         origins = self._decode("tw_block_x()")
-        await_kernel_before(w, plan.early)
-        fragments = Fragments(plan, w)
-        sums = {p.position: fragments.accumulator(p) for p in plan.roles.outer}
-        fragments.declare()
-        self._walk(fragments, origins)
-        self._store(sums, origins)
+        MmaPrinter(plan, self.kernel, w, origins).all(self.kernel.body)
         head = kernel_head(self.program, self.name, plan.threads, "", plan.resident)
         text = f"{head} {{\n{w.text}}}\n"
         parameters = tuple(Parameter(spec.name) for spec in self.program.tensors)
@@ -108,146 +134,223 @@ class MmaLowering:
             origins[axis] = name
             inner *= count
 
-    # -- the walk over the summed axes
 
-    def _walk(self, fragments: Fragments, origins: Mapping[str, str]) -> None:
-        w, plan = self.w, self.plan
-        self.copies = [Copies(plan, t, w, origins) for t in plan.stored if t.copied]
-        self.computed = [Computed(plan, t, w, origins) for t in plan.operands if not t.copied]
-        for copy in self.copies:
-            copy.declare()
-        for one in self.computed:
-            one.declare()
-        narrowed = self._narrowed(origins)
-        if narrowed is not None:
-            w.line(f"const i32 blocks = {narrowed};")
-            self.blocks = "blocks"
-        self._fill_ahead()
-        w.line(f"i32 slot = 0, ahead = {plan.stages - 1};")
-        w.line("#pragma unroll 1")
-        with w.block(f"for (i32 block = 0; block < {self.blocks}; block++)"):
-            self._step(fragments)
-            for name in ("slot", "ahead"):
-                w.line(f"{name} = {name} + 1 == {plan.stages} ? 0 : {name} + 1;")
-        w.line("tw_copy_async_wait<0>();")
+class MmaPrinter:
+    """Prints the statements of a kernel. `origins`: where its tile begins."""
 
-    def _narrowed(self, origins: Mapping[str, str]) -> str | None:
-        """Blocks of the walk, where masks or lengths may end it early."""
-        plan, walked = self.plan, self.plan.roles.walked
-        team = Team("thread", plan.frame.team, "tw_sync();", "tw_shared_base()")
-        evaluator = Evaluator(self.program, self.w, plan.frame, plan.tiles, team)
-        evaluator.origins |= origins
-        evaluator.looped = frozenset(walked)
-        return blocks_along(evaluator, walked)
+    def __init__(
+        self, plan: MmaPlan, kernel: TileKernel, w: Writer, origins: Mapping[str, str]
+    ) -> None:
+        self.plan, self.kernel, self.w, self.origins = plan, kernel, w, origins
+        self.fragments = Fragments(plan, w)
+        self.sums: dict[int, Fragment] = {}
+        self.copies: list[Copies] = []
+        self.computed: dict[int, Computed] = {}  # by operand
+        self.blocks = ""  # how many there are, as text
+        self.present = "block"  # the number of the present one
+        self.walk: Mapping[str, str] = {}  # where that begins
 
-    def _step(self, fragments: Fragments) -> None:
-        """A block's products with what is done for later ones, behind a barrier where one is."""
-        order = order_of(self.plan)
-        there = {barrier.place: barrier.running for barrier in barriers(order)}
-        for number, place in enumerate(order.places):
-            if number in there:
-                self._meet(there[number])
-            if number == 0:
-                self.w.line(f"const i32 next = block + {self.plan.stages - 1};")
-            self._do(order.body.operations[place].name, fragments)
+    def all(self, body: Sequence[Statement]) -> None:
+        for one in body:
+            self.statement(one)
 
-    def _meet(self, running: int | None) -> None:
-        if running is not None:
-            self.w.line(f"tw_copy_async_wait<{running}>();")
-        self.w.line("tw_sync();")
-
-    def _do(self, name: str, fragments: Fragments) -> None:
-        if name == LOAD:
-            self._compute_next()
-        elif name == COPIES:
-            self._copy_next()
-        elif name == MULTIPLY:
-            fragments.multiply({t.position: self._slot(t) for t in self.plan.operands})
+    def statement(self, one: Statement) -> None:
+        if isinstance(one, Do):
+            self._does[one.operation.partition(".")[0]](self, one)
+        elif isinstance(one, Sync):
+            self._sync(one)
+        elif isinstance(one, Loop) and one.over == BLOCK:
+            self.blocks = self.blocks or self._count_blocks()
+            self._steady(one) if one.order else self._fill(one)
+        elif isinstance(one, If):
+            with self.w.block(f"if ({self._when(one.when)})"):
+                self.all(one.body)
+        elif isinstance(one, Scope):
+            with self.w.block(""):
+                self.all(one.body)
         else:
-            for one in self.computed:
-                slot = "(block + 1) % 2" if self.plan.staged else "ahead"
-                one.finish(self._address(one.tile, slot))
+            raise KernelError(f"{self.kernel.name}: kernels on mma.sync have no {one}")
 
-    def _address(self, tile: StageTile, slot: str) -> str:
-        return f"smem + {self.plan.offset(tile)} + {slot} * {tile.bytes}"
+    def _sync(self, one: Sync) -> None:
+        if one.kind == BEFORE:
+            await_kernel_before(self.w, True)
+        elif one.kind == COPIED:
+            self.w.line(f"tw_copy_async_wait<{one.number}>();")
+        elif one.kind == COMMIT_COPIES:
+            self.w.line("tw_copy_async_commit();")
+        elif one.kind == BARRIER:
+            self.w.line("tw_sync();")
+        else:
+            raise KernelError(f"{self.kernel.name}: threads that copy do not {one}")
 
-    def _slot(self, tile: StageTile) -> str:
-        """The slot of the block that is multiplied."""
-        return "slot" if tile.copied or not self.plan.staged else "block % 2"
+    # -- loops
 
-    def _fill_ahead(self) -> None:
-        """Start the first blocks, and compute of them what is not computed a block ahead."""
-        w, plan = self.w, self.plan
-        ahead = min(plan.stages - 1, plan.blocks)
-        with w.block(f"for (i32 next = 0; next < {ahead}; next++)"):
-            walk = self._at("next")
-            narrowed = self.blocks != str(plan.blocks)
-            with w.block(f"if (next < {self.blocks})") if narrowed else nullcontext():
-                for copy in self.copies:
-                    copy.start(walk, self._address(copy.tile, "next"))
-            w.line("tw_copy_async_commit();")
-            if not plan.staged:
-                for one in self.computed:
-                    one.start(walk, {})
-                    one.finish(self._address(one.tile, "next"))
-        for _ in range(plan.stages - 1 - ahead):
-            w.line("tw_copy_async_commit();")
-        if plan.staged:
-            w.line(f"tw_copy_async_wait<{plan.stages - 2}>();")
-            w.line("tw_sync();")
-            with w.block(""):
-                self._start_computed("0", "0")
-                for one in self.computed:
-                    one.finish(self._address(one.tile, "0"))
+    def _count_blocks(self) -> str:
+        """Blocks of the walk, declared where masks or lengths may end it early."""
+        plan, walked = self.plan, self.plan.roles.walked
+        evaluator = self._evaluator()
+        evaluator.looped = frozenset(walked)
+        found = blocks_along(evaluator, walked)
+        if found is None:
+            return str(plan.blocks)
+        self.w.line(f"const i32 blocks = {found};")
+        return "blocks"
 
-    def _start_computed(self, block: str, slot: str) -> None:
-        walk = self._at(block)
-        for one in self.computed:
-            raw = {t.position: self._address(t, slot) for t in self.plan.raw(one.tile)}
-            one.start(walk, raw)
+    def _fill(self, loop: Loop) -> None:
+        """Blocks that are begun ahead, each in the slot of its number."""
+        end = self.blocks if loop.end.of == BLOCKS else str(loop.end)
+        with self.w.block(f"for (i32 next = {loop.first}; next < {end}; next++)"):
+            self.present, self.walk = "next", self._origins("next")
+            self.all(loop.body)
+        self.present, self.walk = "block", {}
 
-    def _compute_next(self) -> None:
-        """Load what the next block to be computed is made of."""
-        if not self.plan.staged:
-            self._start_computed("next", "0")
-            return
-        self.w.line(f"const i32 later = slot + 1 == {self.plan.stages} ? 0 : slot + 1;")
-        self._start_computed("(block + 1)", "later")
+    def _steady(self, loop: Loop) -> None:
+        """The loop, with the slots of the block that is multiplied and of that which is copied."""
+        w, stages = self.w, self.plan.stages
+        w.line(f"i32 slot = 0, ahead = {stages - 1};")
+        w.line("#pragma unroll 1")
+        with w.block(f"for (i32 block = {loop.first}; block < {self.blocks}; block++)"):
+            leading = list(takewhile(lambda one: isinstance(one, Sync), loop.body))
+            self.all(leading)
+            w.line(f"const i32 next = block + {stages - 1};")
+            self.all(loop.body[len(leading) :])
+            for name in ("slot", "ahead"):
+                w.line(f"{name} = {name} + 1 == {stages} ? 0 : {name} + 1;")
 
-    def _copy_next(self) -> None:
-        with self.w.block(f"if (next < {self.blocks})"):
-            walk = self._at("next")
-            for copy in self.copies:
-                copy.start(walk, self._address(copy.tile, "ahead"))
-        self.w.line("tw_copy_async_commit();")
+    # -- where and when
 
-    def _at(self, block: str) -> dict[str, str]:
+    def _when(self, when: When) -> str:
+        if when.of == LEFT:
+            return f"{self._block(At(BLOCK, when.least - 1))} < {self.blocks}"
+        if when.of == BLOCKS:
+            return f"{self.blocks} >= {when.least}"
+        raise KernelError(f"{self.kernel.name}: no block is left out if {when}")
+
+    def _block(self, at: At) -> str:
+        """The number of a block."""
+        if not at.of or at == PRESENT:
+            return self.present if at == PRESENT else str(at)
+        ahead = at.number == self.plan.stages - 1
+        return "next" if ahead else f"({self.present} + {at.number})"
+
+    def _origins(self, block: str) -> dict[str, str]:
         """Declare where block number `block` begins along the walked axes."""
         origins: dict[str, str] = {}
         inner = 1
-        walked = self.plan.roles.walked
+        walked, axes, tiles = self.plan.roles.walked, self.plan.program.axes, self.plan.tiles
         for place, axis in enumerate(reversed(walked)):
-            count = self._count(axis)
+            count = -(-axes[axis] // tiles[axis])
             last = place == len(walked) - 1
             if count > 1 or last:
                 value = f"{block} / {inner}" if inner > 1 else block
                 value = value if last else f"({value}) % {count}"
                 name = self.w.name(f"{axis}_at")
-                self.w.line(f"const i32 {name} = {value} * {self.plan.tiles[axis]};")
+                self.w.line(f"const i32 {name} = {value} * {tiles[axis]};")
                 origins[axis] = name
             inner *= count
         return origins
 
+    def _walk_to(self, at: At) -> Mapping[str, str]:
+        """Where a block begins; the present one's place is told where its loop begins."""
+        return self.walk if at == PRESENT and self.walk else self._origins(self._block(at))
+
+    def _slot(self, tile: StageTile, at: At) -> str:
+        """The slot of a block, as text."""
+        slots, last = self.plan.slots(tile), self.plan.stages - 1
+        if not at.of:
+            return str(at.number % slots)
+        if self.present == "next":
+            return self.present
+        if slots != self.plan.stages:
+            return f"{self._block(at)} % {slots}"
+        names = {0: "slot", 1: "later", last: "ahead"}
+        if at.number not in names:
+            raise KernelError(f"{self.kernel.name}: nothing is known of the slot of {at}")
+        return names[at.number]
+
+    def _address(self, tile: StageTile, at: At) -> str:
+        return f"smem + {self.plan.offset(tile)} + {self._slot(tile, at)} * {tile.bytes}"
+
+    # -- operations
+
+    def _start(self, one: Do) -> None:
+        """Cleared sums, and what stays the same over the walk."""
+        plan, w = self.plan, self.w
+        for product in plan.roles.outer:
+            self.sums[product.position] = self.fragments.accumulator(product)
+        self.fragments.declare()
+        made = self.origins
+        self.copies = [Copies(plan, tile, w, made) for tile in plan.stored if tile.copied]
+        self.computed = {t.position: Computed(plan, t, w, made) for t in self._formed}
+        for copy in self.copies:
+            copy.declare()
+
+    @property
+    def _formed(self) -> list[StageTile]:
+        return [tile for tile in self.plan.operands if not tile.copied]
+
+    def _nodes(self, one: Do) -> list[int]:
+        """Nodes of an operation's parts, or of the one that is done."""
+        parts = self.kernel.operation(one.operation).parts
+        return [part.node for part in (parts if one.piece is None else parts[one.piece :][:1])]
+
+    def _hoist(self, one: Do) -> None:
+        operand = int(one.operation.partition(".")[2])
+        self.computed[operand].declare(self._nodes(one))
+
+    def _copy(self, one: Do) -> None:
+        walk = self._walk_to(one.at)
+        for copy in self.copies:  # a part each, in their order
+            copy.start(walk, self._address(copy.tile, one.at))
+
+    def _load(self, one: Do) -> None:
+        """Load what a block of computed operands is made of."""
+        if one.at.of and one.at.number == 1 < self.plan.stages - 1:
+            self.w.line(f"const i32 later = slot + 1 == {self.plan.stages} ? 0 : slot + 1;")
+        walk = self._walk_to(one.at)
+        for node in self._nodes(one):
+            computed = self.computed[node]
+            raw = self.plan.raw(computed.tile)
+            computed.start(walk, {tile.position: self._address(tile, one.at) for tile in raw})
+
+    def _form(self, one: Do) -> None:
+        """Compute what was loaded last, where products will read it."""
+        for node in self._nodes(one):
+            computed = self.computed[node]
+            computed.finish(self._address(computed.tile, one.at))
+
+    def _multiply(self, one: Do) -> None:
+        self.fragments.multiply({t.position: self._slot(t, one.at) for t in self.plan.operands})
+
     # -- outputs
 
-    def _store(self, sums: Mapping[int, Fragment], origins: Mapping[str, str]) -> None:
-        if self.plan.epilogue == "staged":
-            store_staged(self.plan, self.program, self.w, sums, origins)
-            return
+    def _finish(self, one: Do) -> None:
+        for number, node in enumerate(self._nodes(one)):
+            put_sums(self.plan, self.w, self.sums[node].name, number)
+
+    def _store(self, one: Do) -> None:
+        for position in self._nodes(one):
+            if self.plan.epilogue == "staged":
+                store_staged(self.plan, self.w, position, self.origins)
+            else:
+                store_direct(self.plan, self._outputs, position)
+
+    @cached_property
+    def _outputs(self) -> Evaluator:
+        """What outputs are made by where sums are."""
+        evaluator = self._evaluator()
+        evaluator.declare_threads()
+        evaluator.values |= self.sums
+        return evaluator
+
+    def _evaluator(self) -> Evaluator:
         plan = self.plan
         team = Team("thread", plan.frame.team, "tw_sync();", "tw_shared_base()")
-        evaluator = Evaluator(self.program, self.w, plan.frame, plan.tiles, team)
-        evaluator.origins |= origins
-        evaluator.declare_threads()
-        evaluator.values |= sums
-        store_direct(plan, evaluator)
+        evaluator = Evaluator(plan.program, self.w, plan.frame, plan.tiles, team)
+        evaluator.origins |= self.origins
+        return evaluator
+
+    _does: Mapping[str, Callable[[MmaPrinter, Do], None]] = {
+        BEGIN: _start, HOIST: _hoist, COPIES: _copy, LOAD: _load, FORM: _form,
+        MULTIPLY: _multiply, FINISHED: _finish, STORED: _store,
+    }  # fmt: skip

@@ -20,15 +20,14 @@ from ir.targets.cuda.text.registers import Fragment, Point, Team
 from ir.targets.cuda.text.writer import Writer
 
 
-def store_direct(plan: MmaPlan, e: Evaluator) -> None:
-    """Every output from the threads that hold its sums, a block of columns at a time."""
-    for position, _ in plan.program.stores():
-        e.form_without(position, plan.roles.columns)
-        with ExitStack() as stack:
-            for digit in plan.columns.digits(plan.column_blocks, COLUMNS):
-                if digit.size > 1:
-                    stack.enter_context(e.fixing(digit))
-            e.store(position)
+def store_direct(plan: MmaPlan, e: Evaluator, position: int) -> None:
+    """An output from the threads that hold its sums, a block of columns at a time."""
+    e.form_without(position, plan.roles.columns)
+    with ExitStack() as stack:
+        for digit in plan.columns.digits(plan.column_blocks, COLUMNS):
+            if digit.size > 1:
+                stack.enter_context(e.fixing(digit))
+        e.store(position)
 
 
 class _Staged(Evaluator):
@@ -77,30 +76,24 @@ def _fours(plan: MmaPlan, fragment: Fragment) -> bool:
     )
 
 
-def store_staged(
-    plan: MmaPlan, program: Program, w: Writer, sums: Mapping[int, Fragment],
-    origins: Mapping[str, str],
-) -> None:  # fmt: skip
-    """Sums to shared memory, then every output in lines of memory by whoever is at hand."""
-    w.line("tw_sync();")
-    for number, name in enumerate(sums.values()):
-        _put(plan, w, name.name, number)
-    w.line("tw_sync();")
-    for position, op in program.stores():
-        frame, outer = line_frame(plan, program, op)
-        with w.block(f"if (thread < {frame.team})" if frame.team < plan.threads else ""):
-            team = Team("thread", frame.team, "tw_sync();", "tw_shared_base()")
-            e = _Staged(program, w, frame, plan.tiles, team)
-            e.plan = plan
-            e.origins |= origins
-            e.declare_threads()
-            with ExitStack() as stack:
-                for digit in outer:
-                    stack.enter_context(e.fixing(digit))
-                e.store(position)
+def store_staged(plan: MmaPlan, w: Writer, position: int, origins: Mapping[str, str]) -> None:
+    """An output of sums in shared memory, in lines of memory by whoever is at hand."""
+    op = plan.program.nodes[position].op
+    assert isinstance(op, Store)
+    frame, outer = line_frame(plan, plan.program, op)
+    with w.block(f"if (thread < {frame.team})" if frame.team < plan.threads else ""):
+        team = Team("thread", frame.team, "tw_sync();", "tw_shared_base()")
+        e = _Staged(plan.program, w, frame, plan.tiles, team)
+        e.plan = plan
+        e.origins |= origins
+        e.declare_threads()
+        with ExitStack() as stack:
+            for digit in outer:
+                stack.enter_context(e.fixing(digit))
+            e.store(position)
 
 
-def _put(plan: MmaPlan, w: Writer, name: str, number: int) -> None:
+def put_sums(plan: MmaPlan, w: Writer, name: str, number: int) -> None:
     """A warp's accumulators of one product, in pairs, to rows of floats."""
     start = f"{number * plan.warps[2]} * {plan.part_bytes} + warp_depth * {plan.part_bytes}"
     row, column = place(plan.sums)
