@@ -273,7 +273,7 @@ class Plan:
             columns = side((self.roles.main_walk if walk else self.column_axis,), self.tiles)
             fragment = self.layouts.fragments[f"{ACCUMULATOR}{product.position}"]
             found.append(Placed(fragment, (self._rows, columns)))
-        moves = ((self.column_axis, self.group_columns),)
+        moves: tuple[tuple[str, int], ...] = ((self.column_axis, self.group_columns),)
         if self.shared_words:
             moves = (*moves, (self.roles.main_walk, self.group_walk))
         frame = framed(found, self._groups(moves))
@@ -422,7 +422,7 @@ class Plan:
 
     def ring_of(self, operand: OperandTile) -> Ring:
         """The ring of a tile; a load that products sum over different axes has one for each."""
-        first = found_twice(self.program, self.roles).get(operand.position)
+        first = found_twice(self.program, self.roles).get(operand.position, operand.position)
         return next(
             ring for ring in self.rings
             if operand in ring.operands or first in (one.position for one in ring.operands)

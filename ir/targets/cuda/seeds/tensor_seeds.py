@@ -100,7 +100,8 @@ class Seeds:
         rows = [self._chained(*shape) for shape in shapes]
         if volume(self.kernel.program, self.kernel.roles.columns) > WIDEST:
             names = ("partition", "epilogue", "epilogue_slots")
-            split = dict(zip(map(self.kernel.name, names), ("columns", "direct", 1), strict=True))
+            chosen: tuple[Value, ...] = ("columns", "direct", 1)
+            split = dict(zip(map(self.kernel.name, names), chosen, strict=True))
             rows = [self._chained(64, 2, block) | split for block in (64, 32)] + rows
         rows = [values | order for values in rows for order in self._orders()]
         rows = [values | turns for values in rows for turns in self._turns(values)]
