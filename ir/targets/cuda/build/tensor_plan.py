@@ -394,6 +394,8 @@ class Plan:
         if not any(there) or there != sorted(there, reverse=True):
             return None
         points = self.block.size // apart
+        if tile.length != points:  # of several dimensions: lines hold some of them
+            return None
         return raw_read(fragment, tile.spec.dtype, points, apart, tile.sums_inside)
 
     @cached_property
