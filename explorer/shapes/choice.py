@@ -18,6 +18,7 @@ from explorer.shapes.fitted import fitted
 from explorer.shapes.table import Settled, Table
 from explorer.strategies.opening import ESTIMATE
 from explorer.workload import Workload
+from ir.columns import Matrix
 from ir.schedule import Schedule
 
 _NEAR = 8  # nearest points whose schedules are looked at, and as many more as none fits of
@@ -110,11 +111,23 @@ def _across(one: Point, point: Point, other: Point) -> bool:
 def work_of(workload: Workload, schedule: Schedule) -> float:
     """What a schedule's time is measured in: seconds that the backend estimates for it, padded
     tiles and idle processors included, or without an estimate the program's FLOPs."""
+    told = _told(workload, workload.space().encode(schedule)[None, :], (IDEAL, ESTIMATE))
+    return float(max(1, workload.program.flops)) if told is None else told
+
+
+def least_of(workload: Workload) -> float:
+    """What the program takes at least, in seconds by the backend's features, else in FLOPs."""
+    told = _told(workload, workload.space().blank, (IDEAL,))
+    return float(max(1, workload.program.flops)) if told is None else told
+
+
+def _told(workload: Workload, row: Matrix, names: tuple[str, ...]) -> float | None:
+    """The product of features that are in powers of two; None where the backend has them not."""
     space = workload.space()
-    if space.features is not None:
-        names, table = space.features(space.columns(space.encode(schedule)[None, :]))
-        if IDEAL in names and ESTIMATE in names:
-            told = float(table[0, names.index(IDEAL)] + table[0, names.index(ESTIMATE)])
-            if math.isfinite(told):
-                return math.exp2(told)
-    return float(max(1, workload.program.flops))
+    if space.features is None:
+        return None
+    known, table = space.features(space.columns(row))
+    if not set(names) <= set(known):
+        return None
+    told = sum(float(table[0, known.index(name)]) for name in names)
+    return math.exp2(told) if math.isfinite(told) else None

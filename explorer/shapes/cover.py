@@ -5,7 +5,7 @@ Numbers alone; knows neither schedules nor how times were measured.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,19 +54,23 @@ def owners(losses: Times, chosen: Sequence[int], noise: float) -> list[int]:
 
 
 def next_point(
-    points: Sequence[Point], searched: Sequence[Point], rates: Sequence[float]
+    points: Sequence[Point],
+    searched: Sequence[Point],
+    rates: Sequence[float],
+    apart: Callable[[Point, Point], float] = distance,
 ) -> Point | None:
     """The point whose regret is expected to be largest; None if all were searched.
 
     `rates` tell of each searched point the loss of a schedule that came from elsewhere, for every
-    factor of e between the two; away from all of them losses are taken to grow as at the nearest.
+    unit of the distance `apart` between the two; away from all of them losses are taken to grow
+    as at the nearest.
     """
     left = [point for point in points if point not in searched]
     if not left:
         return None
 
     def expected(point: Point) -> float:
-        away = [distance(point, other) for other in searched]
+        away = [apart(point, other) for other in searched]
         near = sorted(range(len(away)), key=away.__getitem__)[:2]
         return min(away) * (_DOUBT + sum(rates[n] for n in near) / len(near))
 

@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from explorer.peaks import kept_peaks
 from explorer.recall import FINAL, open_store, to_record
 from explorer.search import Search
 from explorer.settings import cache_dir
-from explorer.shapes.choice import choice_for, choices_for
+from explorer.shapes.choice import choice_for, choices_for, least_of
 from explorer.shapes.cover import covering, losses_of, next_point, owners
 from explorer.shapes.family import MOST_POINTS, Family, Point, distance
 from explorer.shapes.fitted import fitted
@@ -40,17 +40,19 @@ from records import Store
 LEAST_TRIALS = 16
 TOLERANCE = 0.01  # loss at a measured point that is not worth another schedule
 _NOISE = 0.005  # loss at a measured point that may be chance
-_SEARCHES = 0.55  # share of the trials
-_COMPARED = 0.85  # of the trials, when comparisons at the points of the grid end
+_SEARCHES = 0.68  # share of the trials
+_COMPARED = 0.88  # of the trials, when comparisons at the points of the grid end
 _HELD = 0.08
 _SEARCH_SECONDS = 0.5  # share of the seconds, when the last search begins
-_A_SEARCH = 24  # trials, and a few times more where there are many
+_A_SEARCH = 48  # trials, and a few times more where there are many
+_BY_EXTENT = 0.3  # share of extents in how different members are, beside that of their work
 _MOST_SEARCHES = 16
-_POINTS = 25  # of the grid, and fewer where there are few trials
+_POINTS = 19  # of the grid, and fewer where there are few trials
 _A_POINT = 16  # trials, of all, for a point of the grid
 _NEAR = 3  # searched points whose schedules a search begins with
+_SEEDS = 4  # at least every so manieth trial of a search is one of those
 _FINALISTS = 3  # of a search, in the comparison at its point
-_RIVALS = 5  # schedules of elsewhere in a comparison, and at points that were not searched all
+_RIVALS = 4  # schedules of elsewhere in a comparison, and at points that were not searched all
 _HOPELESS = 1.5  # times the best that is expected, from which a schedule is not compared
 _ROUNDS = 2
 _MOST_HELD = 4
@@ -115,8 +117,7 @@ class _Run:
         self._clock, self._began = clock, clock()
         self._trials = 0
         self._job = ""  # of the first search
-        self._winners: dict[Point, Schedule] = {}  # of searched points
-        self._finalists: dict[Point, tuple[Schedule, ...]] = {}
+        self._finalists: dict[Point, tuple[Schedule, ...]] = {}  # of searched points
         self._rates: dict[Point, float] = {}
         self._tried: dict[Point, dict[Schedule, float]] = {}  # as searches measured them
         self._times: dict[Point, dict[Schedule, float]] = {}  # where they were measured
@@ -132,7 +133,7 @@ class _Run:
         regrets = self._held_out(table)
         job = self._end(table)
         return FamilyResult(
-            self._family, table, tuple(self._winners), regrets, self._trials, self._elapsed(), job
+            self._family, table, tuple(self._finalists), regrets, self._trials, self._elapsed(), job
         )
 
     def _elapsed(self) -> float:
@@ -157,12 +158,22 @@ class _Run:
     def _next(self, number: int) -> Point | None:
         if number < 2:
             return self._grid[-1 if number == 0 else 0]
-        searched = list(self._winners)
-        return next_point(self._grid, searched, [self._rates[point] for point in searched])
+        searched = list(self._finalists)
+        rates = [self._rates[point] for point in searched]
+        return next_point(self._grid, searched, rates, self._apart)
+
+    def _apart(self, one: Point, other: Point) -> float:
+        """How different two members are: in extents, and in what their programs take at least.
+
+        Where a tile holds more than all rows, or memory limits, the same schedules are good.
+        """
+        least = [least_of(self._family.workload(point)) for point in (one, other)]
+        ratio = abs(math.log(least[0] / least[1]))
+        return _BY_EXTENT * distance(one, other) + (1.0 - _BY_EXTENT) * ratio
 
     def _search(self, point: Point, trials: int) -> None:
         workload, plan = self._family.workload(point), self._plan
-        seeds = self._from_near(point)
+        seeds = self._from_near(point, max(_NEAR, trials // _SEEDS))
         tried: dict[Schedule, float] = {}
         with Search(
             workload, self._store, strategy=plan.strategy, trials=trials, pins=plan.pins,
@@ -183,19 +194,29 @@ class _Run:
             self._trials += search.trials
         self._tried[point] = tried
         self._finalists[point] = tuple(schedule for _, schedule in ranked[:_FINALISTS])
-        self._winners[point] = self._finalists[point][0]
         fastest = min(tried.values(), default=ranked[0][0])
         losses = [tried[seed] / fastest - 1.0 for seed in seeds if seed in tried]
-        away = min((distance(point, o) for o in self._winners if o != point), default=1.0)
+        away = min((self._apart(point, o) for o in self._finalists if o != point), default=1.0)
         self._rates[point] = min(losses) / away if losses else 0.0
         self._tell(Step("searched", point, self._family.words(point), fastest, self._trials))
 
-    def _from_near(self, point: Point) -> tuple[Schedule, ...]:
-        """Schedules of the nearest searched points, as they fit here."""
-        near = sorted(self._winners, key=lambda other: distance(point, other))[:_NEAR]
-        workload = self._family.workload(point)
-        fits = [fitted(workload, self._winners[other], self._plan.pins) for other in near]
-        return tuple(dict.fromkeys(one for one in fits if one is not None))
+    def _from_near(self, point: Point, most: int = _NEAR) -> tuple[Schedule, ...]:
+        """The best schedules of the nearest searched points, as they fit here; then, up to `most`,
+        the next best of each."""
+        near = sorted(self._finalists, key=lambda other: distance(point, other))[:_NEAR]
+        turns = zip_longest(*(self._best_at(other) for other in near))
+        schedules = [schedule for turn in turns for schedule in turn if schedule is not None]
+        workload, fits = self._family.workload(point), dict[Schedule, None]()
+        for schedule in dict.fromkeys(schedules):
+            own = fitted(workload, schedule, self._plan.pins) if len(fits) < most else None
+            if own is not None:
+                fits[own] = None
+        return tuple(fits)
+
+    def _best_at(self, point: Point) -> list[Schedule]:
+        """Schedules of a searched point, the fastest first, by comparisons where there was one."""
+        times = self._times.get(point) or self._tried[point]
+        return sorted(times, key=times.__getitem__)[:_FINALISTS]
 
     # --- comparisons ----------------------------------------------------------------------------
 
@@ -222,7 +243,7 @@ class _Run:
             left.remove(point)
             if not self._compare_likely(point):
                 return
-        for point in list(self._winners):
+        for point in list(self._finalists):
             self._compare_likely(point)
 
     def _compare_likely(self, point: Point, limit: float = _COMPARED) -> bool:
@@ -274,10 +295,7 @@ class _Run:
         """Times of schedules in turns, recorded and kept."""
         found = self._measure(point, schedules)
         if found:
-            times = self._times.setdefault(point, {})
-            times.update(found)
-            if point in self._winners:
-                self._winners[point] = min(times, key=times.__getitem__)
+            self._times.setdefault(point, {}).update(found)
         return found
 
     def _measure(self, point: Point, schedules: Sequence[Schedule]) -> dict[Schedule, float]:
