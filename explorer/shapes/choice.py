@@ -89,15 +89,14 @@ def _expected(
     ordered = sorted(same or times, key=lambda one: distance(one.point, point))
     first = ordered[0]
     second = next((one for one in ordered if _across(first.point, point, one.point)), None)
-    told = work_of(workload, schedule)
-    rests = [math.log(one.seconds / work_of(member(one.point), one.schedule))
-             for one in (first, second) if one is not None]  # fmt: skip
+    logs = [math.log(_scaled(workload, schedule, one, member))
+            for one in (first, second) if one is not None]  # fmt: skip
     away = [distance(one.point, point) for one in (first, second) if one is not None]
-    rest, doubt = rests[0], away[0]
+    told, doubt = logs[0], away[0]
     if second is not None and sum(away) > 0:
         share = away[0] / sum(away)
-        rest, doubt = (1.0 - share) * rests[0] + share * rests[1], away[0] * (1.0 - share)
-    seconds = told * math.exp(rest)
+        told, doubt = (1.0 - share) * logs[0] + share * logs[1], away[0] * (1.0 - share)
+    seconds = math.exp(told)
     factor = 1.0 + _AWAY * doubt + (0.0 if same else _REFITTED)
     return Choice(schedule, first, seconds, seconds * factor)
 
@@ -108,11 +107,20 @@ def _across(one: Point, point: Point, other: Point) -> bool:
     return sum(math.log(a / x) * math.log(b / x) for a, x, b in pairs) < 0.0
 
 
-def work_of(workload: Workload, schedule: Schedule) -> float:
-    """What a schedule's time is measured in: seconds that the backend estimates for it, padded
-    tiles and idle processors included, or without an estimate the program's FLOPs."""
-    told = _told(workload, workload.space().encode(schedule)[None, :], (IDEAL, ESTIMATE))
-    return float(max(1, workload.program.flops)) if told is None else told
+def _scaled(workload: Workload, schedule: Schedule, one: Settled, member: Member) -> float:
+    """Seconds of a schedule if its work takes as long as that of a measured time."""
+    there = member(one.point)
+    own = fitted(there, one.schedule)
+    known, told = None if own is None else work_of(there, own), work_of(workload, schedule)
+    if known is None or told is None:
+        known, told = float(max(1, one.flops)), float(max(1, workload.program.flops))
+    return one.seconds * told / known
+
+
+def work_of(workload: Workload, schedule: Schedule) -> float | None:
+    """Seconds that the backend estimates, padded tiles and idle processors included; they are good
+    for ratios alone. None without an estimate."""
+    return _told(workload, workload.space().encode(schedule)[None, :], (IDEAL, ESTIMATE))
 
 
 def least_of(workload: Workload) -> float:

@@ -14,7 +14,7 @@ from explorer.shapes.family import Point, distance
 
 Times = NDArray[np.float64]  # seconds by point and schedule, NaN where nothing was measured
 _MOST = 1.0  # loss beyond which a schedule is no worse: another one will do there
-_DOUBT = 0.05  # relative loss, for every factor of e in an extent, that nothing measured excludes
+_DOUBT = 0.15  # relative loss, for every unit of distance, that nothing measured excludes
 
 
 def losses_of(times: Times) -> Times:

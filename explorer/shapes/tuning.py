@@ -179,7 +179,7 @@ class _Run:
             workload, self._store, strategy=plan.strategy, trials=trials, pins=plan.pins,
             seed=plan.seed, model=plan.model, seeds=seeds,
         ) as search:  # fmt: skip
-            while search.trials < trials and not self._late(_SEARCH_SECONDS):
+            while search.trials < trials and not (tried and self._late(_SEARCH_SECONDS)):
                 before = search.trials
                 for schedule, outcome in search.step(min(16, trials - before)):
                     if outcome.ok and outcome.seconds is not None:
@@ -192,9 +192,10 @@ class _Run:
             search.state = "done"
             self._job = self._job or search.job.id
             self._trials += search.trials
+        tried = {schedule: seconds for seconds, schedule in ranked} | tried  # known ones, too
         self._tried[point] = tried
         self._finalists[point] = tuple(schedule for _, schedule in ranked[:_FINALISTS])
-        fastest = min(tried.values(), default=ranked[0][0])
+        fastest = min(tried.values())
         losses = [tried[seed] / fastest - 1.0 for seed in seeds if seed in tried]
         away = min((self._apart(point, o) for o in self._finalists if o != point), default=1.0)
         self._rates[point] = min(losses) / away if losses else 0.0
@@ -228,11 +229,8 @@ class _Run:
             self._compare(point, [*finalists, *self._from_near(point)])
         for point, finalists in self._finalists.items():  # what was not, has a search's time
             if not self._times.get(point):
-                self._times[point] = self._searched_times(point, finalists)
-
-    def _searched_times(self, point: Point, schedules: Sequence[Schedule]) -> dict[Schedule, float]:
-        """Times that the search of a point measured."""
-        return {s: self._tried[point][s] for s in schedules if s in self._tried[point]}
+                tried = self._tried[point]
+                self._times[point] = {schedule: tried[schedule] for schedule in finalists}
 
     def _compare_others(self) -> None:
         """At other points of the grid, the farthest from all that is known first; then again at
@@ -271,7 +269,10 @@ class _Run:
                 if one.schedule != other.schedule
                 for middle in (self._between(one.point, other.point),) if middle is not None
             ]  # fmt: skip
-            if not gaps or not self._compare_likely(max(gaps)[1], limit):
+            middle = max(gaps)[1] if gaps else None
+            if middle is None or not self._compare_likely(middle, limit):
+                return
+            if middle not in self._times:  # nothing was likely, or right, there
                 return
 
     def _doubt(self, one: Settled, other: Settled) -> float:
