@@ -23,7 +23,7 @@ from ir.schedule import Schedule
 
 _NEAR = 8  # nearest points whose schedules are looked at, and as many more as none fits of
 _AWAY = 0.15  # relative doubt of a time for every factor of e from where it was measured
-_REFITTED = 0.15  # and of that of a schedule that was never measured anywhere
+_REFITTED = 0.5  # and of that of what was another schedule there, from the same place on
 
 Member = Callable[[Point], Workload]
 
@@ -97,7 +97,7 @@ def _expected(
         share = away[0] / sum(away)
         told, doubt = (1.0 - share) * logs[0] + share * logs[1], away[0] * (1.0 - share)
     seconds = math.exp(told)
-    factor = 1.0 + _AWAY * doubt + (0.0 if same else _REFITTED)
+    factor = 1.0 + _AWAY * doubt + (0.0 if same else _REFITTED * (1.0 + doubt))
     return Choice(schedule, first, seconds, seconds * factor)
 
 
@@ -108,13 +108,21 @@ def _across(one: Point, point: Point, other: Point) -> bool:
 
 
 def _scaled(workload: Workload, schedule: Schedule, one: Settled, member: Member) -> float:
-    """Seconds of a schedule if its work takes as long as that of a measured time."""
+    """Seconds of a schedule if its work takes as long as that of a measured time.
+
+    Of what was another schedule there, it gains nothing beside the program's own work: estimates
+    of two schedules differ by more than two extents of one.
+    """
     there = member(one.point)
     own = fitted(there, one.schedule)
     known, told = None if own is None else work_of(there, own), work_of(workload, schedule)
+    program = workload.program.flops / max(1, one.flops)
     if known is None or told is None:
-        known, told = float(max(1, one.flops)), float(max(1, workload.program.flops))
-    return one.seconds * told / known
+        return one.seconds * program
+    ratio = told / known
+    if own != schedule:
+        ratio = max(ratio, least_of(workload) / least_of(there))
+    return one.seconds * ratio
 
 
 def work_of(workload: Workload, schedule: Schedule) -> float | None:

@@ -105,7 +105,22 @@ def test_what_has_to_be_fitted_anew_is_doubted(monkeypatch: pytest.MonkeyPatch) 
     first, second = choices_for(table, (150,), _member)
     assert first.schedule == kept
     assert second.schedule == became
-    assert second.seconds < first.seconds
+    assert second.doubted > 1.5 * second.seconds
+
+
+def test_what_has_to_be_fitted_anew_gains_nothing_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates say that it is ten times as fast as what it was fitted from."""
+    changed, became = _schedules(2)
+    monkeypatch.setattr(choosing, "work_of", lambda _, s: 0.1 if s == became else 1.0)
+    monkeypatch.setattr(choosing, "least_of", lambda workload: workload.program.flops)
+
+    def fit(workload: Workload, schedule: Schedule, pins: object = None) -> Schedule | None:
+        here = workload.program.axes == _member((256,)).program.axes
+        return became if here and schedule == changed else schedule
+
+    monkeypatch.setattr(choosing, "fitted", fit)
+    (choice,) = choices_for(_table([_timed(128, changed, 1e-5)], []), (256,), _member)
+    assert choice.seconds == pytest.approx(2e-5)
 
 
 def test_far_times_are_doubted_more_than_near_ones() -> None:
