@@ -50,7 +50,7 @@ _MOST_SEARCHES = 16
 _POINTS = 19  # of the grid, and fewer where there are few trials
 _A_POINT = 16  # trials, of all, for a point of the grid
 _NEAR = 3  # searched points whose schedules a search begins with
-_SEEDS = 4  # at least every so manieth trial of a search is one of those
+_SEEDS = 4  # one in so many trials of a search, but at least three, is one of those
 _FINALISTS = 3  # of a search, in the comparison at its point
 _RIVALS = 4  # schedules of elsewhere in a comparison, and at points that were not searched all
 _HOPELESS = 1.5  # times the best that is expected, from which a schedule is not compared
@@ -222,7 +222,7 @@ class _Run:
     # --- comparisons ----------------------------------------------------------------------------
 
     def _compare_searched(self) -> None:
-        """The best of each search, and what near ones found, in turns."""
+        """The best of each search and of its neighbours, in turns."""
         for point, finalists in self._finalists.items():
             if self._trials >= _COMPARED * self._plan.trials or self._late(_COMPARED):
                 break
