@@ -13,6 +13,7 @@ from typing import Any
 from ir.errors import UsageError
 
 LARGEST = 1 << 31  # programs have no larger extents
+_STRAY = 0.125  # how far from equal ratios a value may lie that was chosen for what divides it
 _FORMS = "a list of values is written as 64,128,512 and a range as 1..2048"
 
 
@@ -65,6 +66,35 @@ class Extents:
             return tuple(self.listed[place] for place in sorted(places))
         ratio = math.log(self.high / self.low)
         return tuple(sorted({round(self.low * math.exp(ratio * step)) for step in steps}))
+
+    def varied(self, count: int) -> tuple[int, ...]:
+        """As `spread`, with values near those of several kinds in turn: multiples of a large power
+        of two, odd multiples of eight, and odd numbers, since tiles and splits suit some of them.
+        """
+        ends = (self.low, self.high)
+        kinds = (_round, _eights, _round, _odd)
+        near = {
+            value if value in ends or self.listed else kinds[place % len(kinds)](value)
+            for place, value in enumerate(self.spread(count))
+        }
+        return tuple(sorted(value for value in near if value in self))
+
+
+def _round(value: int) -> int:
+    """The multiple of the largest power of two that has one within an eighth of the value."""
+    powers = (1 << place for place in reversed(range(value.bit_length())))
+    multiples = (max(1, round(value / power)) * power for power in powers)
+    return next(one for one in multiples if abs(one - value) <= _STRAY * value)
+
+
+def _eights(value: int) -> int:
+    """The nearest odd multiple of eight; a value that has none near is left."""
+    near = 8 * (2 * (value // 16) + 1)
+    return near if abs(near - value) <= _STRAY * value else value
+
+
+def _odd(value: int) -> int:
+    return value | 1
 
 
 def _parsed(name: str, text: str) -> Extents:

@@ -91,9 +91,9 @@ class Family:
         return itertools.product(*(extents for _, extents in self.varying))
 
     def grid(self, count: int) -> tuple[Point, ...]:
-        """About `count` points at equal ratios, the ends of every range among them."""
+        """About `count` points at nearly equal ratios, the ends of every range among them."""
         each = max(2, round(count ** (1 / len(self.varying))))
-        return tuple(itertools.product(*(extents.spread(each) for _, extents in self.varying)))
+        return tuple(itertools.product(*(extents.varied(each) for _, extents in self.varying)))
 
     def words(self, point: Point) -> str:
         """A point for people."""

@@ -6,7 +6,7 @@ Knows spaces; no records and no measuring.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -41,10 +41,54 @@ def fitted(
 
 def _row(space: Space, schedule: Schedule) -> Row:
     """The values of a schedule in the space of another workload, legal or not."""
-    given = schedule.as_dict()
+    given = _routed(space, schedule.as_dict())
     row = [_index(decision, given.get(decision.name)) for decision in space.decisions]
     matrix = space.shape.fix(np.array([row], dtype=np.int16))
     return np.asarray(space.shape.settle(matrix)[0], dtype=np.int16)
+
+
+def _routed(space: Space, given: Mapping[str, Value]) -> dict[str, Value]:
+    """The values with each route that the space does not offer replaced by the nearest it does.
+
+    What is decided with a route is named after it: `parts-64.stages` where `parts-64` becomes
+    `parts-8` is `parts-8.stages`.
+    """
+    found = dict(given)
+    for decision in space.decisions:
+        value = found.get(decision.name)
+        if not decision.routes or not isinstance(value, str) or value in decision.domain:
+            continue
+        other = nearest_route(value, decision.domain)
+        if other is None:
+            continue
+        within = decision.name.rpartition(".")[0]
+        old, new = (".".join(filter(None, (within, one, ""))) for one in (value, other))
+        found = {_renamed(name, old, new): kept for name, kept in found.items()}
+        found[decision.name] = other
+    return found
+
+
+def nearest_route(value: str, domain: Sequence[Value]) -> str | None:
+    """The value that differs in its number alone, as parts-8 and parts-64 do, and least in that."""
+    stem, number = _numbered(value)
+    near = [
+        (abs(math.log1p(other) - math.log1p(number)), name)
+        for name in domain
+        if isinstance(name, str)
+        for kind, other in (_numbered(name),)
+        if stem and number >= 0 and kind == stem and other >= 0
+    ]
+    return min(near)[1] if near else None
+
+
+def _numbered(value: str) -> tuple[str, int]:
+    """What stands before the number at the end of a value, and the number; -1 without one."""
+    stem = value.rstrip("0123456789")
+    return stem, int(value[len(stem) :]) if len(stem) < len(value) else -1
+
+
+def _renamed(name: str, old: str, new: str) -> str:
+    return new + name[len(old) :] if name.startswith(old) else name
 
 
 def _index(decision: Decision, value: Value | None) -> int:

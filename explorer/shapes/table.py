@@ -1,4 +1,4 @@
-"""The table of a family: the schedules that it kept, and the measured points whose they are.
+"""The table of a family: the schedules that it kept, where they are best, and their times.
 
 A frozen value that round-trips through JSON. Knows no records and no measuring.
 """
@@ -17,7 +17,7 @@ from ir.schedule import Schedule
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A measured point, the schedule that it was given, and the seconds and FLOPs of its kernel."""
+    """A point, a schedule that was measured there, and the seconds and FLOPs of its kernel."""
 
     point: Point
     schedule: Schedule
@@ -27,11 +27,15 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The schedules of a family by measured points; any other point has that of the nearest one."""
+    """The schedules of a family by measured points, one each in `rows`.
+
+    `others` are times of the same schedules at points that have another one.
+    """
 
     varying: tuple[tuple[str, Extents], ...]
     fixed: tuple[tuple[str, Any], ...]
     rows: tuple[Settled, ...]
+    others: tuple[Settled, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -45,16 +49,25 @@ class Table:
     def schedules(self) -> tuple[Schedule, ...]:
         return tuple(dict.fromkeys(row.schedule for row in self.rows))
 
+    @property
+    def measured(self) -> tuple[Settled, ...]:
+        """All times."""
+        return (*self.rows, *self.others)
+
     def to_data(self) -> dict[str, object]:
         """As JSON takes it."""
+        schedules = list(dict.fromkeys(one.schedule for one in self.measured))
+        places = {schedule: place for place, schedule in enumerate(schedules)}
+
+        def told(times: tuple[Settled, ...]) -> list[list[object]]:
+            return [[list(t.point), places[t.schedule], t.seconds, t.flops] for t in times]
+
         return {
             "varying": {name: str(extents) for name, extents in self.varying},
             "fixed": dict(self.fixed),
-            "schedules": [schedule.to_json() for schedule in self.schedules],
-            "rows": [
-                [list(row.point), self.schedules.index(row.schedule), row.seconds, row.flops]
-                for row in self.rows
-            ],
+            "schedules": [schedule.to_json() for schedule in schedules],
+            "rows": told(self.rows),
+            "others": told(self.others),
         }
 
     @classmethod
@@ -63,11 +76,14 @@ class Table:
         try:
             varying = tuple((n, _extents(n, text)) for n, text in data["varying"].items())
             schedules = [Schedule.from_json(text) for text in data["schedules"]]
-            rows = tuple(
-                Settled(tuple(map(int, point)), schedules[number], float(seconds), int(flops))
-                for point, number, seconds, flops in data["rows"]
+            rows, others = (
+                tuple(
+                    Settled(tuple(map(int, point)), schedules[number], float(seconds), int(flops))
+                    for point, number, seconds, flops in times
+                )
+                for times in (data["rows"], data.get("others", ()))
             )
-            return cls(varying, tuple(data["fixed"].items()), rows) if rows else None
+            return cls(varying, tuple(data["fixed"].items()), rows, others) if rows else None
         except (UsageError, ValueError, TypeError, KeyError, IndexError, AttributeError):
             return None
 

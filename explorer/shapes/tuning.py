@@ -1,8 +1,9 @@
 """The search of a family: some points are searched, their schedules tried at others, few are kept.
 
-One budget of trials is for all of it: two thirds for searches of points, whose order is by the
-regret that is expected of them; the rest for a table of fitted schedules by points, and for points
-held out, which tell the regret. Every time is an ordinary record of an ordinary workload.
+One budget of trials is for all of it: more than half for searches of points, whose order is by the
+regret that is expected of them; the rest for comparisons, in which what is likely to be good at a
+point takes turns there, and for points held out, which tell the regret. A search has no finals of
+its own: its best are in the comparison. Every time is an ordinary record of an ordinary workload.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,8 @@ from explorer.peaks import kept_peaks
 from explorer.recall import FINAL, open_store, to_record
 from explorer.search import Search
 from explorer.settings import cache_dir
-from explorer.shapes.choice import choice_for
-from explorer.shapes.cover import covering, filled, next_point, owners, smoothed
+from explorer.shapes.choice import choice_for, choices_for, least_of
+from explorer.shapes.cover import covering, losses_of, next_point, owners
 from explorer.shapes.family import MOST_POINTS, Family, Point, distance
 from explorer.shapes.fitted import fitted
 from explorer.shapes.known import OPTION
@@ -37,15 +38,25 @@ from ir.schedule import Schedule
 from records import Store
 
 LEAST_TRIALS = 16
-TOLERANCE = 0.02  # loss at a measured point that is not worth another schedule
-_SEARCHES = 0.65  # share of the trials
-_HELD = 0.12
-_A_SEARCH = 24  # trials, and a few times more where there are many
-_MOST_SEARCHES = 12
-_POINTS = 13  # of the grid
-_NEAR = 3  # searched points whose schedules are tried at another, and more if there are trials
-_ROUNDS = 3
+TOLERANCE = 0.01  # loss at a measured point that is not worth another schedule
+_NOISE = 0.005  # loss at a measured point that may be chance
+_SEARCHES = 0.68  # share of the trials
+_COMPARED = 0.88  # of the trials, when comparisons at the points of the grid end
+_HELD = 0.08
+_SEARCH_SECONDS = 0.5  # share of the seconds, when the last search begins
+_A_SEARCH = 48  # trials, and a few times more where there are many
+_BY_EXTENT = 0.3  # share of extents in how different members are, beside that of their work
+_MOST_SEARCHES = 16
+_POINTS = 19  # of the grid, and fewer where there are few trials
+_A_POINT = 16  # trials, of all, for a point of the grid
+_NEAR = 3  # searched points whose schedules a search begins with
+_SEEDS = 4  # one in so many trials of a search, but at least three, is one of those
+_FINALISTS = 3  # of a search, in the comparison at its point
+_RIVALS = 4  # schedules of elsewhere in a comparison, and at points that were not searched all
+_HOPELESS = 1.5  # times the best that is expected, from which a schedule is not compared
+_ROUNDS = 2
 _MOST_HELD = 4
+_UNKNOWN = 0.2  # loss of a schedule at a neighbouring point where it was not measured
 
 Tell = Callable[[Step], None]
 
@@ -106,20 +117,23 @@ class _Run:
         self._clock, self._began = clock, clock()
         self._trials = 0
         self._job = ""  # of the first search
-        self._winners: dict[Point, Schedule] = {}  # of searched points
+        self._finalists: dict[Point, tuple[Schedule, ...]] = {}  # of searched points
         self._rates: dict[Point, float] = {}
-        self._times: dict[Point, dict[Schedule, float]] = {}  # by the searched schedule
-        self._grid = self._family.grid(_POINTS)[:MOST_POINTS]
+        self._tried: dict[Point, dict[Schedule, float]] = {}  # as searches measured them
+        self._times: dict[Point, dict[Schedule, float]] = {}  # where they were measured
+        points = max(4, min(_POINTS, plan.trials // _A_POINT))
+        self._grid = self._family.grid(points)[:MOST_POINTS]
 
     def result(self) -> FamilyResult:
         self._search_points()
-        self._fill()
-        table, chosen = self._settled()
-        table = self._refined(table, chosen)
+        self._compare_searched()
+        self._compare_others()
+        self._halve()
+        table = self._settled()
         regrets = self._held_out(table)
         job = self._end(table)
         return FamilyResult(
-            self._family, table, tuple(self._winners), regrets, self._trials, self._elapsed(), job
+            self._family, table, tuple(self._finalists), regrets, self._trials, self._elapsed(), job
         )
 
     def _elapsed(self) -> float:
@@ -137,75 +151,157 @@ class _Run:
         each = max(4, int(_SEARCHES * self._plan.trials / self._plan.searches))
         for number in range(self._plan.searches):
             point = self._next(number)
-            if point is None or (number > 1 and self._late(_SEARCHES)):
+            if point is None or (number > 1 and self._late(_SEARCH_SECONDS)):
                 return
             self._search(point, each)
 
     def _next(self, number: int) -> Point | None:
         if number < 2:
             return self._grid[-1 if number == 0 else 0]
-        searched = list(self._winners)
-        return next_point(self._grid, searched, [self._rates[point] for point in searched])
+        searched = list(self._finalists)
+        rates = [self._rates[point] for point in searched]
+        return next_point(self._grid, searched, rates, self._apart)
+
+    def _apart(self, one: Point, other: Point) -> float:
+        """How different two members are: in extents, and in what their programs take at least.
+
+        Where a tile holds more than all rows, or memory limits, the same schedules are good.
+        """
+        least = [least_of(self._family.workload(point)) for point in (one, other)]
+        ratio = abs(math.log(least[0] / least[1]))
+        return _BY_EXTENT * distance(one, other) + (1.0 - _BY_EXTENT) * ratio
 
     def _search(self, point: Point, trials: int) -> None:
         workload, plan = self._family.workload(point), self._plan
-        seeds = tuple(self._from_near(point).values())
+        seeds = self._from_near(point, max(_NEAR, trials // _SEEDS))
         tried: dict[Schedule, float] = {}
         with Search(
             workload, self._store, strategy=plan.strategy, trials=trials, pins=plan.pins,
             seed=plan.seed, model=plan.model, seeds=seeds,
         ) as search:  # fmt: skip
-            while search.trials < trials and not self._late(_SEARCHES):
+            while search.trials < trials and not (tried and self._late(_SEARCH_SECONDS)):
                 before = search.trials
                 for schedule, outcome in search.step(min(16, trials - before)):
                     if outcome.ok and outcome.seconds is not None:
-                        tried[schedule] = outcome.seconds
+                        tried[schedule] = _seconds(outcome)
                 if search.trials == before:
                     break
-            _, best = search.finals()
+            ranked = search.ranked()
+            if not ranked:
+                raise search.nothing_valid()
             search.state = "done"
             self._job = self._job or search.job.id
             self._trials += search.trials
-            fastest = search.best_seconds or 0.0
-        self._winners[point] = best
-        losses = [tried[seed] / fastest - 1.0 for seed in seeds if seed in tried and fastest]
-        away = min((distance(point, o) for o in self._winners if o != point), default=1.0)
+        tried = {schedule: seconds for seconds, schedule in ranked} | tried  # known ones, too
+        self._tried[point] = tried
+        self._finalists[point] = tuple(schedule for _, schedule in ranked[:_FINALISTS])
+        fastest = min(tried.values())
+        losses = [tried[seed] / fastest - 1.0 for seed in seeds if seed in tried]
+        away = min((self._apart(point, o) for o in self._finalists if o != point), default=1.0)
         self._rates[point] = min(losses) / away if losses else 0.0
         self._tell(Step("searched", point, self._family.words(point), fastest, self._trials))
 
-    def _from_near(self, point: Point, count: int = _NEAR) -> dict[Schedule, Schedule]:
-        """Schedules of the nearest searched points, by what they were there, as they fit here."""
-        near = sorted(self._winners, key=lambda other: distance(point, other))[:count]
-        return self._fit(point, [self._winners[other] for other in near])
+    def _from_near(self, point: Point, most: int = _NEAR) -> tuple[Schedule, ...]:
+        """The best schedules of the nearest searched points, as they fit here; then, up to `most`,
+        the next best of each."""
+        near = sorted(self._finalists, key=lambda other: distance(point, other))[:_NEAR]
+        turns = zip_longest(*(self._best_at(other) for other in near))
+        schedules = [schedule for turn in turns for schedule in turn if schedule is not None]
+        workload, fits = self._family.workload(point), dict[Schedule, None]()
+        for schedule in dict.fromkeys(schedules):
+            own = fitted(workload, schedule, self._plan.pins) if len(fits) < most else None
+            if own is not None:
+                fits[own] = None
+        return tuple(fits)
 
-    def _fit(self, point: Point, schedules: Sequence[Schedule]) -> dict[Schedule, Schedule]:
-        workload = self._family.workload(point)
-        pairs = [(one, fitted(workload, one, self._plan.pins)) for one in dict.fromkeys(schedules)]
-        return {one: other for one, other in pairs if other is not None}
+    def _best_at(self, point: Point) -> list[Schedule]:
+        """Schedules of a searched point, the fastest first, by comparisons where there was one."""
+        times = self._times.get(point) or self._tried[point]
+        return sorted(times, key=times.__getitem__)[:_FINALISTS]
 
-    # --- the table ------------------------------------------------------------------------------
+    # --- comparisons ----------------------------------------------------------------------------
 
-    def _fill(self) -> None:
-        """Schedules by points: searched points first, then the farthest from all that is known."""
-        left = list(self._grid)
-        known = list(self._winners)
-        room = self._plan.trials * (1.0 - _HELD)
-        near = max(_NEAR, int((room - self._trials) / len(left)))
-        while left and self._trials < room and not self._late(1.0 - _HELD):
-            point = next((p for p in left if p in self._winners), None) or max(
-                left, key=lambda p: min(distance(p, other) for other in known)
-            )
+    def _compare_searched(self) -> None:
+        """The best of each search and of its neighbours, in turns."""
+        for point, finalists in self._finalists.items():
+            if self._trials >= _COMPARED * self._plan.trials or self._late(_COMPARED):
+                break
+            self._compare(point, [*finalists, *self._from_near(point)])
+        for point, finalists in self._finalists.items():  # what was not, has a search's time
+            if not self._times.get(point):
+                tried = self._tried[point]
+                self._times[point] = {schedule: tried[schedule] for schedule in finalists}
+
+    def _compare_others(self) -> None:
+        """At other points of the grid, the farthest from all that is known first; then again at
+        those that were searched, where what is good near by was not tried."""
+        left = [point for point in self._grid if point not in self._times]
+        while left:
+            point = max(left, key=lambda p: min(distance(p, other) for other in self._times))
             left.remove(point)
-            known.append(point)
-            self._measure(point, self._from_near(point, near))
-        for point, winner in self._winners.items():  # without trials left, what searches tell
-            self._times.setdefault(point, {}) or self._measure(point, {winner: winner})
+            if not self._compare_likely(point):
+                return
+        for point in list(self._finalists):
+            self._compare_likely(point)
 
-    def _measure(
-        self, point: Point, schedules: Mapping[Schedule, Schedule]
-    ) -> dict[Schedule, float]:
-        """Times of fitted schedules in turns, recorded; by what they were fitted from."""
-        workload, own = self._family.workload(point), list(dict.fromkeys(schedules.values()))
+    def _compare_likely(self, point: Point, limit: float = _COMPARED) -> bool:
+        """What is expected to be best at a point and was not measured there; whether there were
+        trials and seconds for it."""
+        known = self._times.get(point, {})
+        choices = choices_for(self._all(), point, self._family.workload, self._plan.pins)
+        best = min([*known.values(), *(choice.seconds for choice in choices)], default=math.inf)
+        hopeful = [
+            choice.schedule for choice in choices
+            if choice.schedule not in known and choice.seconds < _HOPELESS * best
+        ][:_RIVALS]  # fmt: skip
+        if self._trials + len(hopeful) > limit * self._plan.trials or self._late(limit):
+            return False
+        self._compare(point, hopeful)
+        return True
+
+    def _halve(self) -> None:
+        """Points half way between measured ones, where the neighbours' schedules differ most."""
+        limit = 1.0 - _HELD
+        while len(self._family.varying) == 1 and not self._late(limit):
+            rows = self._settled().rows
+            gaps = [
+                (self._doubt(one, other), middle) for one, other in pairwise(rows)
+                if one.schedule != other.schedule
+                for middle in (self._between(one.point, other.point),) if middle is not None
+            ]  # fmt: skip
+            middle = max(gaps)[1] if gaps else None
+            if middle is None or not self._compare_likely(middle, limit):
+                return
+            if middle not in self._times:  # nothing was likely, or right, there
+                return
+
+    def _doubt(self, one: Settled, other: Settled) -> float:
+        """How far apart two points are, and how much they lose by each other's schedules."""
+        losses = [
+            self._times[there.point].get(here.schedule, (1.0 + _UNKNOWN) * there.seconds)
+            / there.seconds - 1.0
+            for here, there in ((one, other), (other, one))
+        ]  # fmt: skip
+        return distance(one.point, other.point) * min(max(losses), 1.0)
+
+    def _between(self, one: Point, other: Point) -> Point | None:
+        """The member half way by ratio, if it is new."""
+        extents = dict(self._family.varying)[self._family.names[0]]
+        middle = math.sqrt(one[0] * other[0])
+        inside = [v for v in extents.listed if one[0] < v < other[0]] or [round(middle)]
+        value = min(inside, key=lambda v: abs(math.log(v / middle)))
+        return None if (value,) in self._times or value not in extents else (value,)
+
+    def _compare(self, point: Point, schedules: Sequence[Schedule]) -> dict[Schedule, float]:
+        """Times of schedules in turns, recorded and kept."""
+        found = self._measure(point, schedules)
+        if found:
+            self._times.setdefault(point, {}).update(found)
+        return found
+
+    def _measure(self, point: Point, schedules: Sequence[Schedule]) -> dict[Schedule, float]:
+        """Times of schedules in turns, recorded."""
+        workload, own = self._family.workload(point), list(dict.fromkeys(schedules))
         if not own:
             return {}
         peaks = kept_peaks(workload.hardware, cache_dir())
@@ -216,11 +312,7 @@ class _Run:
             outcomes = dict(zip(own, measurer.compete(own, _ROUNDS), strict=True))
         self._record(point, outcomes)
         self._trials += len(own)
-        found = {
-            one: _seconds(outcomes[other]) for one, other in schedules.items()
-            if outcomes[other].ok
-        }  # fmt: skip
-        self._times.setdefault(point, {}).update(found)
+        found = {one: _seconds(outcome) for one, outcome in outcomes.items() if outcome.ok}
         best = min(found.values(), default=math.nan)
         self._tell(Step("compared", point, self._family.words(point), best, self._trials))
         return found
@@ -247,50 +339,46 @@ class _Run:
         text = json.dumps(options)
         return self._store.new_job(name, workload.extents_json, workload.target, text).id
 
-    def _settled(self) -> tuple[Table, tuple[Schedule, ...]]:
+    # --- the table ------------------------------------------------------------------------------
+
+    def _settled(self) -> Table:
         """Few schedules for all points; raises NothingValid where no point has a time."""
         points = [point for point, times in self._times.items() if times]
         if not points:
             raise NothingValid(f"{self._family.title}: nothing was right again when compared")
         columns = list(dict.fromkeys(s for point in points for s in self._times[point]))
         times = np.array([[self._times[p].get(s, math.nan) for s in columns] for p in points])
-        losses = smoothed(points, filled(points, times))
+        losses = losses_of(times)
         chosen = covering(losses, TOLERANCE)
-        mine = owners(losses, chosen, TOLERANCE)
-        rows = [self._row(point, columns[owner]) for point, owner in zip(points, mine, strict=True)]
-        return self._table(rows), tuple(columns[number] for number in chosen)
+        mine = owners(losses, chosen, _NOISE)
+        rows = {
+            point: self._row(point, columns[owner])
+            for point, owner in zip(points, mine, strict=True)
+        }
+        return self._table(rows, {columns[number] for number in chosen})
+
+    def _all(self) -> Table:
+        """All that was measured, and each point's fastest."""
+        rows = {
+            point: self._row(point, min(times, key=times.__getitem__))
+            for point, times in self._times.items() if times
+        }  # fmt: skip
+        return self._table(rows, {schedule for times in self._times.values() for schedule in times})
 
     def _row(self, point: Point, schedule: Schedule) -> Settled:
-        times = self._times[point]
-        seconds = times.get(schedule, min(times.values()))
+        seconds = self._times[point][schedule]
         return Settled(point, schedule, seconds, self._family.workload(point).program.flops)
 
-    def _table(self, rows: Sequence[Settled]) -> Table:
-        rows = sorted(rows, key=lambda row: row.point)
-        fixed = dict(self._family.workload(self._family.lowest).arguments)
-        kept = tuple((n, v) for n, v in sorted(fixed.items()) if n not in self._family.names)
-        return Table(self._family.varying, kept, tuple(rows))
-
-    def _refined(self, table: Table, chosen: Sequence[Schedule]) -> Table:
-        """Boundaries between schedules, narrowed by the points half way."""
-        rows, limit = list(table.rows), self._plan.trials * (1.0 - _HELD / 2)
-        pairs = [(a, b) for a, b in pairwise(rows) if a.schedule != b.schedule]
-        for one, other in pairs if len(self._family.varying) == 1 else ():
-            point = self._between(one.point, other.point)
-            if point is None or self._trials + 2 > limit or self._late():
-                continue
-            found = self._measure(point, self._fit(point, [one.schedule, other.schedule]))
-            if found:
-                rows.append(self._row(point, min(found, key=found.__getitem__)))
-        return self._table(rows)
-
-    def _between(self, one: Point, other: Point) -> Point | None:
-        """The member half way by ratio, if it is new."""
-        extents = dict(self._family.varying)[self._family.names[0]]
-        middle = math.sqrt(one[0] * other[0])
-        inside = [v for v in extents.listed if one[0] < v < other[0]] or [round(middle)]
-        value = min(inside, key=lambda v: abs(math.log(v / middle)))
-        return None if (value,) in self._times or value not in extents else (value,)
+    def _table(self, rows: Mapping[Point, Settled], kept: Collection[Schedule]) -> Table:
+        """Of a row for each point, and the other times of the schedules that are kept."""
+        others = [
+            self._row(point, schedule) for point in sorted(rows) for schedule in self._times[point]
+            if schedule in kept and schedule != rows[point].schedule
+        ]  # fmt: skip
+        given = dict(self._family.workload(self._family.lowest).arguments)
+        fixed = tuple((n, v) for n, v in sorted(given.items()) if n not in self._family.names)
+        ordered = tuple(rows[point] for point in sorted(rows))
+        return Table(self._family.varying, fixed, ordered, tuple(others))
 
     # --- points held out ------------------------------------------------------------------------
 
@@ -301,14 +389,16 @@ class _Run:
             if self._trials >= self._plan.trials or self._late():
                 break
             choice = choice_for(table, point, self._family.workload)
-            mine = table.nearest(point).schedule if choice is None else choice.row.schedule
-            near = self._from_near(point).keys()
+            if choice is None:
+                continue
+            found_here = choices_for(self._all(), point, self._family.workload, self._plan.pins)
+            rivals = [one.schedule for one in found_here]
             room = max(2, self._plan.trials - self._trials)
-            rivals = list(dict.fromkeys([mine, *table.schedules, *near]))[:room]
-            times = self._measure(point, self._fit(point, rivals))
-            if mine in times:
+            near = [choice.schedule, *rivals[: 2 * _RIVALS], *self._from_near(point)]
+            times = self._measure(point, list(dict.fromkeys(near))[: min(room, 2 * _RIVALS)])
+            if choice.schedule in times:
                 best = min(times.values())
-                found.append(Regret(point, times[mine] / best - 1.0, len(times)))
+                found.append(Regret(point, times[choice.schedule] / best - 1.0, len(times)))
         return tuple(found)
 
     def _unseen(self) -> list[Point]:

@@ -116,6 +116,21 @@ def test_runs_after_the_first_are_replayed_from_graphs(machine: Any) -> None:
     assert device.recordings == 6
 
 
+def test_what_is_compiled_in_the_first_run_is_not_timed(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device, multiply, compiling = machine.device, cublas.multiply, [1.06]
+
+    def compiled(*arguments: Any, **options: Any) -> bool:
+        device.now += compiling.pop() if compiling else 0.0
+        return multiply(*arguments, **options)
+
+    monkeypatch.setattr(cublas, "multiply", compiled)
+    launch, _, _ = launched(CudaRuntime(), load_operator("matmul").build(**MATMUL))
+    assert launch() == pytest.approx(device.cost)
+    assert not compiling
+
+
 def test_what_cannot_be_captured_is_called(machine: Any) -> None:
     machine.refuse.capture = True
     launch, _, _ = launched(CudaRuntime(), load_operator("matmul").build(**MATMUL))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -87,3 +88,19 @@ def test_a_family_builds_its_members() -> None:
 def test_a_family_that_cannot_be_is_refused(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
         Family.of("matmul", arguments)
+
+
+def test_points_of_a_grid_are_round_and_ragged_in_turn() -> None:
+    found = Extents(128, 131072).varied(25)
+    assert (found[0], found[-1]) == (128, 131072)
+    assert all(1.1 < after / before < 1.8 for before, after in pairwise(found))
+    for low in (1024, 8192, 32768):
+        octave = [value for value in found if low <= value < 4 * low]
+        assert any(value % (low // 4) == 0 for value in octave)  # splits in many ways
+        assert any(value % 16 == 8 for value in octave)
+        assert any(value % 2 for value in octave)
+
+
+def test_few_values_and_lists_are_taken_as_they_are() -> None:
+    assert Extents(3, 5).varied(11) == (3, 4, 5)
+    assert Extents(7, 1000, (7, 99, 1000)).varied(2) == (7, 1000)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import explorer
-from explorer.shapes.fitted import fitted
+from explorer.shapes.fitted import fitted, nearest_route
 from explorer.workload import Workload
 from ir.schedule import Schedule
+from tests.targets.cuda_cases import HARDWARE
 
 
 def _load(operator: str, m: int) -> Workload:
@@ -45,3 +47,28 @@ def test_pins_hold() -> None:
     found = fitted(workload, _drawn(_load("matmul", 64), 1)[0], {"stream": True})
     assert found is not None
     assert found["stream"] is True
+
+
+def test_the_nearest_route_differs_in_its_number_alone() -> None:
+    offered = ("usual", "all-stored", "parts-8", "parts-32")
+    assert nearest_route("parts-64", offered) == "parts-32"
+    assert nearest_route("parts-4", offered) == "parts-8"
+    assert nearest_route("slices-8", offered) is None
+    assert nearest_route("all-kept", offered) is None
+
+
+def test_a_split_is_carried_to_the_nearest_split_with_what_is_decided_in_it() -> None:
+    """131072 splits into 64 parts, 5000 into 8 at most."""
+    heads: dict[str, Any] = {"b": 2, "heads": 32, "kv_heads": 8, "d": 128, "dtype": "bf16"}
+    far, here = (
+        replace(explorer.load("decode_attention", target="cuda", sk=sk, **heads), machine=HARDWARE)
+        for sk in (131072, 5000)
+    )
+    space = far.space({"residence": "parts-64"})
+    schedule = space.schedule(space.seed_rows(np.random.default_rng(0))[0])
+    found = fitted(here, schedule)
+    assert found is not None
+    assert found["residence"] == "parts-8"
+    assert here.space().refusal(found) is None
+    for name in ("engine", "stages.0", "consumers.0", "tile.g.0"):
+        assert found[f"parts-8.{name}"] == schedule[f"parts-64.{name}"]

@@ -14,10 +14,12 @@ from explorer import cli
 from explorer.errors import NothingValid
 from explorer.plan import plan_of
 from explorer.recall import best_winner
+from explorer.shapes.family import Family
 from explorer.shapes.known import OPTION
 from explorer.shapes.plan import split
 from explorer.shapes.result import FamilyResult, Step
 from explorer.shapes.table import Table
+from explorer.shapes.tuning import FamilyPlan, tune_family
 from explorer.story import read_story
 from ir import UsageError
 from records import Store
@@ -104,6 +106,45 @@ def test_the_table_is_kept_and_damage_to_it_is_no_table(place: Path, found: Fami
     assert Table.from_data(kept) == found.table
     for damage in ({}, kept | {"rows": []}, kept | {"rows": [[[1], 99, 1.0, 1]]}, {"rows": 3}):
         assert Table.from_data(damage) is None
+
+
+def test_every_time_of_the_table_was_measured_at_its_point(
+    place: Path, found: FamilyResult
+) -> None:
+    _refuse_strangers(place, found)
+
+
+def test_so_it_is_where_time_was_up_after_the_searches(tmp_path: Path) -> None:
+    """A point that was compared with nothing has the time that its search measured."""
+    ticks = iter(range(10_000))
+    family = Family.of("matmul", {"m": range(1, 129), "n": 32, "k": 32}, threads=1)
+    plan = FamilyPlan(family, 96, seconds=3.0, strategy="random")
+    place = tmp_path / "hasty.db"
+    hasty = tune_family(plan, store=place, clock=lambda: float(next(ticks)))
+    assert hasty.trials < 96
+    assert not hasty.regrets
+    assert {row.point for row in hasty.table.rows} == set(hasty.searched)
+    _refuse_strangers(place, hasty)
+
+
+def _refuse_strangers(place: Path, found: FamilyResult) -> None:
+    """Times of a table are in the records of the workload and schedule that they stand beside."""
+    with Store(place) as store:
+        for one in found.table.measured:
+            workload = found.family.workload(one.point)
+            times = {
+                record.seconds
+                for record in store.records(workload=workload.program.key)
+                if record.schedule == one.schedule.to_json()
+            }
+            assert one.seconds in times
+
+
+def test_a_point_has_the_fastest_that_was_measured_there(found: FamilyResult) -> None:
+    for row in found.table.rows:
+        times = [one.seconds for one in found.table.measured if one.point == row.point]
+        assert row.seconds <= 1.011 * min(times)
+        assert found.winner(m=row.point[0]).schedule == row.schedule
 
 
 def test_a_report_is_of_a_search_and_not_of_a_comparison(

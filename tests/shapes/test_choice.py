@@ -1,0 +1,135 @@
+"""Which schedule an extent between measured ones has, on tables of made-up times."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import explorer
+from explorer.shapes import choice as choosing
+from explorer.shapes.choice import choice_for, choices_for
+from explorer.shapes.extents import Extents
+from explorer.shapes.fitted import fitted
+from explorer.shapes.table import Settled, Table
+from explorer.workload import Workload
+from ir.schedule import Schedule
+from tests.targets.cuda_cases import HARDWARE
+
+VARYING = (("m", Extents(1, 8192)),)
+
+
+def _member(point: tuple[int, ...]) -> Workload:
+    given: dict[str, Any] = {"n": 1024, "k": 512, "dtype": "bf16", "tb": True}
+    return replace(explorer.load("matmul", target="cuda", m=point[0], **given), machine=HARDWARE)
+
+
+def _schedules(count: int) -> list[Schedule]:
+    """Some that mean the same at every extent of a few hundred."""
+    space = _member((256,)).space()
+    rows = space.sample(np.random.default_rng(3), 40)
+    drawn = [space.schedule(row) for row in rows]
+    same = [s for s in drawn if all(fitted(_member((m,)), s) == s for m in (128, 200, 400, 512))]
+    return list(dict.fromkeys(same))[:count]
+
+
+def _table(rows: list[Settled], others: list[Settled]) -> Table:
+    return Table(VARYING, (), tuple(rows), tuple(others))
+
+
+def work_of(workload: Workload, schedule: Schedule) -> float:
+    told = choosing.work_of(workload, schedule)
+    assert told is not None
+    return told
+
+
+def _timed(m: int, schedule: Schedule, seconds: float) -> Settled:
+    return Settled((m,), schedule, seconds, 1)
+
+
+def test_a_measured_point_has_its_own_schedule_and_time() -> None:
+    one, other = _schedules(2)
+    table = _table([_timed(128, one, 1e-5), _timed(200, other, 9e-6)], [_timed(512, one, 1e-9)])
+    choice = choice_for(table, (200,), _member)
+    assert choice is not None
+    assert (choice.schedule, choice.seconds) == (other, 9e-6)
+
+
+def test_between_two_points_the_schedule_that_is_good_at_both_is_chosen() -> None:
+    """The nearest row's is the best there by chance, and bad on the other side."""
+    lucky, steady = _schedules(2)
+    works = {s: {m: work_of(_member((m,)), s) for m in (128, 400)} for s in (lucky, steady)}
+    times = {
+        s: {m: 10 * work * (1.0 if s is steady else {128: 0.97, 400: 3.0}[m])
+            for m, work in works[s].items()}
+        for s in (lucky, steady)
+    }  # fmt: skip
+    scale = times[steady][128] / times[lucky][128]
+    near = _timed(128, lucky, 0.97 * scale * times[lucky][128])
+    table = _table(
+        [near, _timed(400, steady, times[steady][400])],
+        [_timed(128, steady, times[steady][128]), _timed(400, lucky, 3.0 * times[steady][400])],
+    )
+    choice = choice_for(table, (200,), _member)
+    assert choice is not None
+    assert choice.schedule == steady
+
+
+def test_a_time_between_is_that_of_the_schedules_own_work() -> None:
+    """Of tiles and waves at that extent, as the backend estimates them."""
+    (one,) = _schedules(1)
+    work = {m: work_of(_member((m,)), one) for m in (128, 200, 512)}
+    table = _table([_timed(128, one, 3 * work[128]), _timed(512, one, 3 * work[512])], [])
+    choice = choice_for(table, (200,), _member)
+    assert choice is not None
+    assert choice.seconds == pytest.approx(3 * work[200])
+    assert choice.doubted > choice.seconds
+
+
+def test_what_has_to_be_fitted_anew_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, changed, became = _schedules(3)
+
+    def fit(workload: Workload, schedule: Schedule, pins: object = None) -> Schedule | None:
+        here = workload.program.axes == _member((150,)).program.axes
+        return became if here and schedule == changed else schedule
+
+    monkeypatch.setattr("explorer.shapes.choice.fitted", fit)
+    works = {s: work_of(_member((128,)), s) for s in (kept, changed)}
+    here = {s: work_of(_member((150,)), s) for s in (kept, became)}
+    table = _table(
+        [_timed(128, changed, works[changed] / here[became])],
+        [_timed(128, kept, 1.05 * works[kept] / here[kept])],
+    )
+    first, second = choices_for(table, (150,), _member)
+    assert first.schedule == kept
+    assert second.schedule == became
+    assert second.doubted > 1.5 * second.seconds
+
+
+def test_what_has_to_be_fitted_anew_gains_nothing_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates say that it is ten times as fast as what it was fitted from."""
+    changed, became = _schedules(2)
+    monkeypatch.setattr(choosing, "work_of", lambda _, s: 0.1 if s == became else 1.0)
+    monkeypatch.setattr(choosing, "least_of", lambda workload: workload.program.flops)
+
+    def fit(workload: Workload, schedule: Schedule, pins: object = None) -> Schedule | None:
+        here = workload.program.axes == _member((256,)).program.axes
+        return became if here and schedule == changed else schedule
+
+    monkeypatch.setattr(choosing, "fitted", fit)
+    (choice,) = choices_for(_table([_timed(128, changed, 1e-5)], []), (256,), _member)
+    assert choice.seconds == pytest.approx(2e-5)
+
+
+def test_far_times_are_doubted_more_than_near_ones() -> None:
+    near, far = _schedules(2)
+    work = {s: {m: work_of(_member((m,)), s) for m in (128, 180, 8192)} for s in (near, far)}
+    table = _table(
+        [_timed(180, near, work[near][180] / work[near][128])],
+        [_timed(8192, far, 0.9 * work[far][8192] / work[far][128])],
+    )
+    choice = choice_for(table, (128,), _member)
+    assert choice is not None
+    assert choice.schedule == near
