@@ -9,9 +9,9 @@ import pytest
 
 from ir import Graph, Program, contract, exp, reduce, where
 from ir.inputs import random_inputs
-from ir.targets.cuda.build.listings import listings_of
 from ir.targets.cuda.build.cut import WGMMA, cut_program
 from ir.targets.cuda.build.folds import folded_axes
+from ir.targets.cuda.build.listings import listings_of
 from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.build.tensor_rings import HELD, rings_of
 from tests.emulator.emulate import compiler
