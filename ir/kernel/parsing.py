@@ -28,9 +28,7 @@ from ir.kernel.tile_kernel import (
 )
 
 Nest = list[tuple[int, str]]  # lines with their depths
-_DO = re.compile(
-    r"do (\S+)(?: of (\S+))?(?: piece (\d+))?(?: back (\d+))?(?: later (.*))?"
-)
+_DO = re.compile(r"do (\S+)(?: of (\S+))?(?: piece (\d+))?(?: back (\d+))?(?: later (.*))?")
 _LOOP = re.compile(
     r"for (\w+)(?: from (\S+) to (\S+))?(?: by (\d+))?(?: free (\d+))?(?: order (\S+))?"
 )

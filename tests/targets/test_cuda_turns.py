@@ -56,3 +56,27 @@ def test_who_does_not_wait_for_its_turn_is_found_out() -> None:
     assert broken != text
     changed = replace(kernel, texts=(("cuda", broken), *kernel.texts[1:]))
     assert any(problems(program, changed, inputs, wanted, mode) for mode in (0, 5, 10, 15))
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("order", ["straight", "outer:1"])
+def test_sums_whose_extreme_did_not_move_are_left(order: str) -> None:
+    """The same bits as of those that are always scaled; keys grow, so that some blocks move it."""
+    arguments = {"b": 1, "heads": 2, "sq": 130, "sk": 400, "d": 64, "dtype": "bf16"}
+    program = built("attention", arguments)
+    inputs = dict(random_inputs(program, np.random.default_rng(0)))
+    wanted = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE)
+    name = next(one for one in space.names if one.endswith("rescale"))
+    chosen = space.pin({name: "moved", name.replace("rescale", "order"): order})
+    for row in chosen.sample(np.random.default_rng(1), 2):
+        schedule = chosen.schedule(row)
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        assert "moved |= " in kernel.text("cuda")
+        always = type(schedule).of("cuda", {**schedule.as_dict(), name: "always"})
+        unsaid = type(schedule).of(
+            "cuda", {key: value for key, value in always.as_dict().items() if key != name}
+        )
+        assert "moved" not in BACKEND.lower(program, unsaid, HARDWARE).text("cuda")
+        for mode in (0, 6, 9, 15):
+            assert not problems(program, kernel, inputs, wanted, mode)

@@ -52,8 +52,9 @@ from ir.kernel.tile_kernel import (
     When,
     walk,
 )
+from ir.kernel.turns import DONE as ENDED
 from ir.kernel.turns import FREE as NO_TURNS
-from ir.kernel.turns import Turn, turn_of
+from ir.kernel.turns import ISSUED, Turn, turn_of
 
 
 @dataclass(frozen=True)
@@ -373,13 +374,20 @@ class _Consumers:
         pieces = [one for one in body if isinstance(one, Do) and one.piece is not None]
         rings, moments = self._rings(pieces), iter(strip.moments)
         running, _ = strip.end
+        turns = self.how.turns
+        products = [one for one in pieces if self._operation(one).unit == TENSOR]
         for number, one in enumerate(body):
             if reading and number == reading[0]:
                 yield from (Sync(FULL, ring) for ring in rings)
             if isinstance(one, Do) and one.piece is not None:
-                yield from self._piece(one, next(moments), rings)
+                takes = turns != NO_TURNS and one is products[0]
+                yield from self._piece(one, next(moments), rings, takes)
+                if turns == ISSUED and one is products[-1]:
+                    yield Sync(GIVE)
                 if one is pieces[-1] and running is not None:
                     yield Sync(AWAIT, number=running)
+                if turns == ENDED and one is pieces[-1]:
+                    yield Sync(GIVE)
             else:
                 yield from self._one(one)
             if reading and number == reading[-1]:
@@ -388,11 +396,15 @@ class _Consumers:
     def _reads(self, one: Do) -> bool:
         return one.piece is not None or bool(self._operation(one).takes)
 
-    def _piece(self, one: Do, moment: Moment, rings: tuple[str, ...]) -> Iterator[Statement]:
+    def _piece(
+        self, one: Do, moment: Moment, rings: tuple[str, ...], takes: bool
+    ) -> Iterator[Statement]:  # fmt: skip
+        """A piece behind what it waits for, and behind the group's turn if it `takes` that."""
         if moment.running is not None:
             yield Sync(AWAIT, number=moment.running)
         if moment.freed is not None:
             yield from _freed(rings)
+        yield from (Sync(TAKE),) * takes
         yield from _issued(one) if self._operation(one).unit == TENSOR else (one,)
 
     def _end_of_block(self, rings: tuple[str, ...]) -> Iterator[Statement]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ir.columns import Decision
-from ir.kernel.body import Body
+from ir.kernel.body import CORRECT, Body
 from ir.kernel.modulo import STRAIGHT, Order, orders
 from ir.kernel.strip import strip_orders, strip_words
 from ir.kernel.synchronise import synchronised
 from ir.kernel.turns import FREE, WORDS
 from ir.kernel.verify import verify
+from ir.ops.reduce import Carry
 from ir.targets.cuda.bodies.tensor_bodies import body_of, is_chained, main_pass
 from ir.targets.cuda.build.roles import Roles
 
 NAME = "order"
 PAIRS = "pairs"
 TURNS = "turns"
+RESCALE, ALWAYS, MOVED = "rescale", "always", "moved"
 FOLDED = {
     STRAIGHT: "every product is folded before the next begins",
     PAIRS: "the second of two products runs while the first is folded",
@@ -74,6 +76,20 @@ def order_decision(name: str, owner: str, choices: dict[str, str]) -> Decision:
         f"{name}: {words}" for name, words in choices.items()
     )
     return Decision(name, tuple(choices), "pipeline", owner, why, STRAIGHT, unsaid=STRAIGHT)
+
+
+def corrects(roles: Roles) -> bool:
+    """Whether sums of chained products are scaled on their way."""
+    return is_chained(roles) and any(
+        part.kind == CORRECT and isinstance(roles.program.nodes[part.node].op, Carry)
+        for one in body_of(roles).operations for part in one.parts
+    )  # fmt: skip
+
+
+def rescale_decision(name: str, owner: str) -> Decision:
+    """Whether threads whose rows' extremes did not move leave their sums as they are."""
+    why = "when the sums of a chain are scaled: in every block, or where an extreme moved"
+    return Decision(name, (ALWAYS, MOVED), "pipeline", owner, why, ALWAYS, unsaid=ALWAYS)
 
 
 def turns_decision(name: str, owner: str) -> Decision:

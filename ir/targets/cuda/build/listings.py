@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from ir.kernel.listing import Listing, listing_of
 from ir.kernel.modulo import STRAIGHT
-from ir.kernel.turns import WORDS
+from ir.kernel.turns import FREE, WORDS
 from ir.program import Program
 from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule, Value
@@ -68,4 +68,5 @@ def _order(plan: Plan) -> tuple[str, str]:
     if plan.fresh:
         order = PAIRS if plan.paired else STRAIGHT
         return order, FOLDED[order]
-    return str(plan.strip), plan.strip.words()
+    turns = "" if plan.turns == FREE else f"; {WORDS[plan.turns]}"
+    return str(plan.strip), f"{plan.strip.words()}{turns}"

@@ -10,8 +10,14 @@ from ir.kernel.turns import FREE
 from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
+from ir.targets.cuda.bodies.tensor_order import (
+    MOVED,
+    RESCALE,
+    TURNS,
+    goes_through,
+    order_of,
+)
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
-from ir.targets.cuda.bodies.tensor_order import TURNS, goes_through, order_of
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.build.tensor_plan import LINE, Plan
 from ir.targets.cuda.build.tensor_rings import extra_names
@@ -77,4 +83,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         order_of(roles, order) if is_chained(roles) else None,
         str(values.get(f"{TURNS}{mark}", FREE)), int(values.get(f"{DEAL}{mark}", 0)),
         source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
+        values.get(f"{RESCALE}{mark}") == MOVED,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from ir.errors import Refusal
 from ir.kernel.body import (
     COPIES,
     COPY,
+    CORRECT,
     FINISH,
     MAP,
     REDUCE,
@@ -52,7 +53,7 @@ from ir.targets.cuda.bodies.tensor_bodies import (
     folding_body,
     multiply,
 )
-from ir.targets.cuda.bodies.tensor_order import PAIRS
+from ir.targets.cuda.bodies.tensor_order import MOVED, PAIRS
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.tensor_plan import Plan
 from ir.targets.cuda.build.tensor_rings import HELD
@@ -292,7 +293,7 @@ class _Builder:
         """What is computed in a block."""
         plan = self.plan
         if outer and plan.order is not None:
-            yield from map(self._do, plan.order.body.operations)
+            yield from (self._do(self._scaled(one)) for one in plan.order.body.operations)
             return
         if outer and plan.fresh == 1:
             yield self._do(self._beside(one))
@@ -312,6 +313,13 @@ class _Builder:
         if plan.fresh:
             fold = self._do(folding_body(plan.roles).operations[-1])
             yield If(When(EVERY, plan.fresh), (fold,))
+
+    def _scaled(self, one: Operation) -> Operation:
+        """An operation whose sums are scaled only where that changes them, if the plan says so."""
+        if not self.plan.moved:
+            return one
+        parts = (replace(p, by=MOVED) if p.kind == CORRECT else p for p in one.parts)
+        return replace(one, parts=tuple(parts))
 
     def _strip(self) -> Iterator[Statement]:
         plan = self.plan

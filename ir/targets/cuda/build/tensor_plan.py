@@ -99,6 +99,7 @@ class Plan:
     deal: int = 0  # batches whose longest tiles come first together
     overlapped: bool = False  # whether blocks of products with operands in registers are
     paired: bool = False  # whether products that are folded run two at a time
+    moved: bool = False  # whether sums are scaled only where an extreme moved
 
     # -- tiles
 

@@ -45,6 +45,7 @@ from ir.kernel.tile_kernel import (
 from ir.layout.expressions import variable
 from ir.ops.reduce import Carry
 from ir.rewrite.domain import live_range
+from ir.targets.cuda.bodies.tensor_order import MOVED
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.tensor_kernel import BEGUN, KEEP, LOADED, NEXT, TMA
 from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS
@@ -310,7 +311,7 @@ class ConsumerPrinter:
 
     def _correct(self, part: Part) -> None:
         if self.body.later != "false":
-            self.body.rescale(part.node, self.states[part.node])
+            self.body.rescale(part.node, self.states[part.node], part.by == MOVED)
 
     def _finish(self, part: Part) -> None:
         position, state = part.node, self.states[part.node]

@@ -19,9 +19,12 @@ from ir.target import Hardware
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import (
+    RESCALE,
     TURNS,
+    corrects,
     order_choices,
     order_decision,
+    rescale_decision,
     turns_decision,
 )
 from ir.targets.cuda.build.computed import TYPES
@@ -141,8 +144,10 @@ class TensorKernel(TensorStreams):
             found.append(prefetch_decision(self.mark, owner))
         if self.orders:
             found.append(order_decision(self.name(ORDER), owner, self.orders))
-        if is_chained(self.roles):
+        if is_chained(self.roles) or self.roles.computed:
             found.append(turns_decision(self.name(TURNS), owner))
+        if corrects(find_roles(self.streamed, False, self.computes)):
+            found.append(rescale_decision(self.name(RESCALE), owner))
         deal = deal_decision(self.name(DEAL), owner, self.streamed, self.roles)
         found += [deal] if deal is not None else []
         if self.roles.raw:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ir.columns import Columns, tables_of
 from ir.dtypes import dtype_of
-from ir.kernel.turns import FREE
+from ir.kernel.turns import DONE, FREE
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.rewrite.domain import live_range
@@ -399,8 +399,14 @@ class TensorRules(TensorLayouts):
         return panel & (parts == 0) & (self._columns(columns) > WIDEST)
 
     def _turns_fit(self, columns: Columns) -> Any:
-        if not is_chained(self.roles):
+        if not (is_chained(self.roles) or self.roles.computed):
             return np.ones(columns.rows, dtype=bool)
+        if self.roles.computed:  # whose products end in the block that they begin in, or do not
+            shared = ~self._is(columns, "partition", "whole")
+            ends = ~self._is(columns, TURNS, DONE) | self._is_straight(columns)
+            return self._is(columns, TURNS, FREE) | (
+                (self._value(columns, "consumers") > 1) & shared & ends
+            )
         several = self._value(columns, "consumers") > 1
         return self._is(columns, TURNS, FREE) | (several & self._is(columns, "partition", "rows"))
 

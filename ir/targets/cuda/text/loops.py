@@ -88,10 +88,11 @@ class TileBody:
         for reader in readers:
             self.e.values[reader] = copy
 
-    def rescale(self, position: int, state: Fragment) -> None:
+    def rescale(self, position: int, state: Fragment, moved: bool = False) -> None:
         """Correct a carry's state for what moved: state * factor + addend.
 
-        A state that is still spread over threads takes the factor in each, the addend in one.
+        A state that is still spread over threads takes the factor in each, the addend in one. With
+        `moved`, threads all of whose factors are 1 leave it: that changes no bit.
         """
         node = self.nodes[position]
         if not isinstance(node.op, Carry) or not (node.op.factor or node.op.addend):
@@ -103,7 +104,10 @@ class TileBody:
             if part is not None:
                 self.e.fragment(part)
         once = self._holds_sum(position) if addend is not None else ""
-        with self.e.w.block(f"if ({self.later})"), self.e.each(state.digits) as point:
+        when = self.later
+        if moved and factor is not None and addend is None:
+            when = f"{when} && {self._moves(factor)}"
+        with self.e.w.block(f"if ({when})"), self.e.each(state.digits) as point:
             target = self.e.element(state, point)
             text = target
             if factor is not None:
@@ -112,6 +116,14 @@ class TileBody:
                 more = self.e.scalar(addend, point, {})
                 text += f" + ({once} ? {more} : 0)" if once else f" + {more}"
             self.e.w.line(f"{target} = {text};")
+
+    def _moves(self, factor: int) -> str:
+        """Declare whether one of a thread's factors is not 1; the name."""
+        name, fragment = self.e.w.name("moved"), self.e.fragment(factor)
+        self.e.w.line(f"bool {name} = false;")
+        with self.e.each(fragment.digits) as point:
+            self.e.w.line(f"{name} |= {self.e.element(fragment, point)} != 1;")
+        return name
 
     def _holds_sum(self, position: int) -> str:
         """The threads to which an addend is given, where a state is spread over several."""
