@@ -69,3 +69,18 @@ def test_turns_are_refused_where_nobody_shares() -> None:
     free = chosen | {names[TURNS]: FREE, names["partition"]: "whole"}
     refused = space().refusal(Schedule.of("cuda", free))
     assert refused is None or "turns" not in str(refused).partition(":")[0]
+
+
+@pytest.mark.parametrize("name", ["mamba2_chunk_state", "hadamard"])
+def test_every_legal_schedule_has_a_kernel(name: str) -> None:
+    """Raw tiles along several dimensions have lines that each of them fills."""
+    extents = {
+        "mamba2_chunk_state": {"b": 1, "t": 512, "heads": 2, "p": 64, "n": 64, "chunk": 128},
+        "hadamard": {"m": 256, "n": 256},
+    }  # fmt: skip
+    program = built(name, {**extents[name], "dtype": "bf16"})
+    chosen = BACKEND.space(program, HARDWARE)
+    if "engine" in chosen.names and "wgmma_rs" in chosen.decision("engine").domain:
+        chosen = chosen.pin(engine="wgmma_rs")
+    for row in chosen.sample(np.random.default_rng(2), 120):
+        BACKEND.lower(program, chosen.schedule(row), HARDWARE)

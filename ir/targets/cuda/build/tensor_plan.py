@@ -395,9 +395,10 @@ class Plan:
         if not any(there) or there != sorted(there, reverse=True):
             return None
         points = self.block.size // apart
-        if tile.length != points:  # of several dimensions: lines hold some of them
-            return None
-        return raw_read(fragment, tile.spec.dtype, points, apart, tile.sums_inside)
+        found = raw_read(fragment, tile.spec.dtype, points, apart, tile.sums_inside)
+        if found is not None and tile.length * tile.size % found.line:
+            return None  # of several dimensions: lines hold fewer points
+        return found
 
     @cached_property
     def rings(self) -> tuple[Ring, ...]:
@@ -425,11 +426,11 @@ class Plan:
 
     def ring_of(self, operand: OperandTile) -> Ring:
         """The ring of a tile; a load that products sum over different axes has one for each."""
-        first = found_twice(self.program, self.roles).get(operand.position, operand.position)
-        return next(
-            ring for ring in self.rings
-            if operand in ring.operands or first in (one.position for one in ring.operands)
-        )  # fmt: skip
+        first = found_twice(self.program, self.roles).get(operand.position)
+        if first is None:
+            return next(ring for ring in self.rings if operand in ring.operands)
+        there = ((ring, [one.position for one in ring.operands]) for ring in self.rings)
+        return next(ring for ring, positions in there if first in positions)
 
     def slot_of(self, operand: OperandTile) -> str:
         """Under which name `offsets` has the first slot of a tile."""

@@ -12,11 +12,8 @@ from ir.kernel.passes.load_ahead import CP_ASYNC, WORDS
 from ir.kernel.tile_kernel import (
     ADVANCE,
     BARRIER,
-    BEFORE,
     BLOCK,
     BLOCKS,
-    COMMIT_COPIES,
-    COPIED,
     LEFT,
     TILE,
     Alloc,
@@ -27,8 +24,6 @@ from ir.kernel.tile_kernel import (
     Loop,
     Merge,
     Ring,
-    Scope,
-    Statement,
     Sync,
     When,
     walk,
@@ -39,7 +34,6 @@ from ir.targets.cuda.build.block_plan import BlockPlan
 from ir.targets.cuda.build.readers import read_again
 from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.grid.merging import ARRIVALS, SHARES
-from ir.targets.cuda.grid.overlap import await_kernel_before
 from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.lower.block_parts import FLAG_BYTES, Parts
 from ir.targets.cuda.text import scalars
@@ -47,6 +41,7 @@ from ir.targets.cuda.text.bounds import loop_bounds
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.loops import TileBody
 from ir.targets.cuda.text.naming import text_name
+from ir.targets.cuda.text.printer import Printer
 from ir.targets.cuda.text.registers import SCRATCH_BYTES, Fragment, Team
 from ir.targets.cuda.text.transfers import Staged
 from ir.targets.cuda.text.writer import Writer
@@ -54,13 +49,15 @@ from ir.targets.cuda.text.writer import Writer
 SCRATCH_ROOM = 32 << 10  # bytes in which reductions after one another have places of their own
 
 
-class BlockLowering:
+class BlockLowering(Printer):
     """Prints the kernel of one plan."""
 
+    who = "a block"
+
     def __init__(self, plan: BlockPlan, name: str) -> None:
+        (*_, (_, kernel)) = after_each(build(plan, name), passes_of(plan))
+        super().__init__(kernel, Writer())
         self.plan, self.program, self.name = plan, plan.program, name
-        (*_, (_, self.kernel)) = after_each(build(plan, name), passes_of(plan))
-        self.w = Writer()
         self.e = self._evaluator()
         self.body = TileBody(self.e, plan.passes, plan.looped)
         self.states: dict[int, Fragment] = {}  # of the present run
@@ -120,39 +117,22 @@ class BlockLowering:
 
     # -- statements
 
-    def all(self, body: Sequence[Statement]) -> None:
-        for one in body:
-            self.statement(one)
+    def branch(self, one: If) -> None:
+        with self._later(one.when):
+            self.all(one.body)
 
-    def statement(self, one: Statement) -> None:
-        if isinstance(one, Do):
-            self._do(one)
-        elif isinstance(one, Sync):
-            self._sync(one)
-        elif isinstance(one, Alloc):
-            self._alloc(one)
-        elif isinstance(one, Loop):
-            self._loop(one)
-        elif isinstance(one, If):
-            with self._later(one.when):
-                self.all(one.body)
-        elif isinstance(one, Scope):
-            with self.w.block(""):
-                self.all(one.body)
-        elif isinstance(one, Merge):
-            with self._last():
-                self.all(one.body)
-        else:
-            raise KernelError(f"kernel {self.name}: a block has no {one}")
+    def merge(self, one: Merge) -> None:
+        with self._last():
+            self.all(one.body)
 
-    def _do(self, one: Do) -> None:
+    def do(self, one: Do) -> None:
         operation = self.kernel.operation(one.operation)
         for part in operation.parts:
             self._parts[part.kind](self, operation, part)
 
     # -- loops
 
-    def _loop(self, loop: Loop) -> None:
+    def loop(self, loop: Loop) -> None:
         over, step = self.over, self.step
         self.over = loop.over
         if loop.end != At(BLOCKS):
@@ -297,7 +277,7 @@ class BlockLowering:
         tiles = (tile for tile in self.kernel.tiles if tile.node == position)
         return next((tile.name for tile in tiles if tile.name in names), "")
 
-    def _alloc(self, one: Alloc) -> None:
+    def alloc(self, one: Alloc) -> None:
         """Where a ring begins and its present slot, or the words of what waits in registers."""
         rings = {ring.name for ring in self.kernel.rings}
         nodes = {tile.name: tile.node for tile in self.kernel.tiles}
@@ -326,22 +306,16 @@ class BlockLowering:
 
     # -- what synchronises
 
-    def _sync(self, one: Sync) -> None:
-        if one.kind == COPIED:
-            self.w.line(f"tw_copy_async_wait<{one.number}>();")
-        elif one.kind == COMMIT_COPIES:
-            self.w.line("tw_copy_async_commit();")
-        elif one.kind == ADVANCE:
+    def sync(self, one: Sync) -> None:
+        if one.kind == ADVANCE:
             last = self.kernel.ring(one.of).slots - 1
             if last:
                 self.w.line(f"slot = slot == {last} ? 0 : slot + 1;")
-        elif one.kind == BEFORE:
-            await_kernel_before(self.w, True)
         elif one.kind == BARRIER:
             if self._writes_again:
                 self.w.line(self.e.team.sync)
         else:
-            raise KernelError(f"kernel {self.name}: a block does not {one}")
+            super().sync(one)
 
     @property
     def _writes_again(self) -> bool:

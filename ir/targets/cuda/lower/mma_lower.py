@@ -7,7 +7,7 @@ done when is the kernel's, behind its passes; it is printed statement by stateme
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import takewhile
 from math import prod
@@ -15,11 +15,8 @@ from math import prod
 from ir.kernel.passes import after_each
 from ir.kernel.tile_kernel import (
     BARRIER,
-    BEFORE,
     BLOCK,
     BLOCKS,
-    COMMIT_COPIES,
-    COPIED,
     LEFT,
     PRESENT,
     At,
@@ -27,8 +24,6 @@ from ir.kernel.tile_kernel import (
     If,
     KernelError,
     Loop,
-    Scope,
-    Statement,
     Sync,
     TileKernel,
     When,
@@ -46,7 +41,6 @@ from ir.targets.cuda.build.mma_kernel import (
     passes_of,
 )
 from ir.targets.cuda.build.mma_plan import MmaPlan
-from ir.targets.cuda.grid.overlap import await_kernel_before
 from ir.targets.cuda.grid.raster import declare_place
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.layouts.mma_operands import StageTile
@@ -58,6 +52,7 @@ from ir.targets.cuda.lower.mma_store import put_sums, store_direct, store_staged
 from ir.targets.cuda.text.bounds import blocks_along
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.naming import text_name
+from ir.targets.cuda.text.printer import Printer
 from ir.targets.cuda.text.registers import Fragment, Team
 from ir.targets.cuda.text.writer import Writer
 
@@ -135,13 +130,16 @@ class MmaLowering:
             inner *= count
 
 
-class MmaPrinter:
+class MmaPrinter(Printer):
     """Prints the statements of a kernel. `origins`: where its tile begins."""
+
+    who = "a kernel on mma.sync"
 
     def __init__(
         self, plan: MmaPlan, kernel: TileKernel, w: Writer, origins: Mapping[str, str]
     ) -> None:
-        self.plan, self.kernel, self.w, self.origins = plan, kernel, w, origins
+        super().__init__(kernel, w)
+        self.plan, self.origins = plan, origins
         self.fragments = Fragments(plan, w)
         self.sums: dict[int, Fragment] = {}
         self.copies: list[Copies] = []
@@ -150,38 +148,24 @@ class MmaPrinter:
         self.present = "block"  # the number of the present one
         self.walk: Mapping[str, str] = {}  # where that begins
 
-    def all(self, body: Sequence[Statement]) -> None:
-        for one in body:
-            self.statement(one)
+    def do(self, one: Do) -> None:
+        self._does[one.operation.partition(".")[0]](self, one)
 
-    def statement(self, one: Statement) -> None:
-        if isinstance(one, Do):
-            self._does[one.operation.partition(".")[0]](self, one)
-        elif isinstance(one, Sync):
-            self._sync(one)
-        elif isinstance(one, Loop) and one.over == BLOCK:
-            self.blocks = self.blocks or self._count_blocks()
-            self._steady(one) if one.order else self._fill(one)
-        elif isinstance(one, If):
-            with self.w.block(f"if ({self._when(one.when)})"):
-                self.all(one.body)
-        elif isinstance(one, Scope):
-            with self.w.block(""):
-                self.all(one.body)
-        else:
-            raise KernelError(f"{self.kernel.name}: kernels on mma.sync have no {one}")
+    def loop(self, one: Loop) -> None:
+        if one.over != BLOCK:
+            self.lacks(one)
+        self.blocks = self.blocks or self._count_blocks()
+        self._steady(one) if one.order else self._fill(one)
 
-    def _sync(self, one: Sync) -> None:
-        if one.kind == BEFORE:
-            await_kernel_before(self.w, True)
-        elif one.kind == COPIED:
-            self.w.line(f"tw_copy_async_wait<{one.number}>();")
-        elif one.kind == COMMIT_COPIES:
-            self.w.line("tw_copy_async_commit();")
-        elif one.kind == BARRIER:
+    def branch(self, one: If) -> None:
+        with self.w.block(f"if ({self._when(one.when)})"):
+            self.all(one.body)
+
+    def sync(self, one: Sync) -> None:
+        if one.kind == BARRIER:
             self.w.line("tw_sync();")
         else:
-            raise KernelError(f"{self.kernel.name}: threads that copy do not {one}")
+            super().sync(one)
 
     # -- loops
 

@@ -34,12 +34,12 @@ from ir.kernel.tile_kernel import (
     At,
     Do,
     If,
-    KernelError,
     Loop,
     Merge,
     Role,
     Scope,
     Statement,
+    Sync,
     When,
 )
 from ir.layout.expressions import variable
@@ -58,6 +58,7 @@ from ir.targets.cuda.lower.tensor_sync import ConsumerSync
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import free_blocks
 from ir.targets.cuda.text.loops import TileBody
+from ir.targets.cuda.text.printer import Printer
 from ir.targets.cuda.text.registers import Fragment, Point
 from ir.targets.cuda.text.writer import Writer
 
@@ -85,17 +86,19 @@ def when_text(when: When) -> str:
     return f"{when.of} > 0" if when.least == 1 else f"{when.of} >= {when.least}"
 
 
-class ConsumerPrinter:
+class ConsumerPrinter(Printer):
     """Prints the statements of one role."""
 
+    who = "a group of consumers"
+
     def __init__(self, lowering: TensorLowering) -> None:
-        self.lowering, self.plan, self.kernel = lowering, lowering.plan, lowering.kernel
-        self.w = Writer(2)
+        super().__init__(lowering.kernel, Writer(2))
+        self.lowering, self.plan = lowering, lowering.plan
         self.e = lowering.evaluator(self.w)
         self.body = TileBody(self.e, lowering.passes, lowering.looped)
         self.nodes = self.plan.program.nodes
-        self.sync = ConsumerSync(self)
-        self.store = TensorStore(lowering, self.e)
+        self.syncs = ConsumerSync(self)
+        self.stores = TensorStore(lowering, self.e)
         self.fragments: Fragments | None = None
         self.products = {
             product.position: product
@@ -146,30 +149,23 @@ class ConsumerPrinter:
             self.fragments = Fragments(self.lowering, w, self.e.team)
             self.fragments.declare()
 
-    def all(self, body: Sequence[Statement]) -> None:
-        for one in body:
-            self.statement(one)
+    def sync(self, one: Sync) -> None:
+        self.syncs.sync(one)
 
-    def statement(self, one: Statement) -> None:
-        if isinstance(one, Do):
-            self._do(one)
-        elif isinstance(one, Alloc):
-            self._alloc(one)
-        elif isinstance(one, Loop):
-            self._tiles(one) if one.over != BLOCK else self._blocks(one)
-        elif isinstance(one, If):
-            with self.w.block(f"if ({when_text(one.when)})"), self._own_values(one):
-                self.all(one.body)
-        elif isinstance(one, Scope):
-            with self.w.block(""):
-                self._products(one.body) if one.name == PAIR else self._step(one.body)
-        elif isinstance(one, Merge):
-            with self._whole_sums():
-                self.all(one.body)
-        elif isinstance(one, Role):
-            raise KernelError(f"{self.kernel.name}: a role in a role")
-        else:
-            self.sync.sync(one)
+    def loop(self, one: Loop) -> None:
+        self._tiles(one) if one.over != BLOCK else self._blocks(one)
+
+    def branch(self, one: If) -> None:
+        with self.w.block(f"if ({when_text(one.when)})"), self._own_values(one):
+            self.all(one.body)
+
+    def scope(self, one: Scope) -> None:
+        with self.w.block(""):
+            self._products(one.body) if one.name == PAIR else self._step(one.body)
+
+    def merge(self, one: Merge) -> None:
+        with self._whole_sums():
+            self.all(one.body)
 
     def _own_values(self, one: If) -> ExitStack:
         """What is formed in a fold of some blocks is forgotten behind it."""
@@ -255,7 +251,7 @@ class ConsumerPrinter:
 
     # -- operations
 
-    def _do(self, one: Do) -> None:
+    def do(self, one: Do) -> None:
         operation = self.kernel.operation(one.operation)
         self.body.later = when_text(one.later)
         if operation.unit == TENSOR:
@@ -323,7 +319,7 @@ class ConsumerPrinter:
         self.e.values[whole] = state
 
     def _store(self, part: Part) -> None:
-        self.store.store(part.node, part.by == TMA)
+        self.stores.store(part.node, part.by == TMA)
 
     # -- products
 
@@ -398,7 +394,7 @@ class ConsumerPrinter:
 
     # -- computed operands
 
-    def _alloc(self, one: Alloc) -> None:
+    def alloc(self, one: Alloc) -> None:
         """Registers of products that a step begins anew, and of computed operands."""
         there = {tile.name: tile for tile in self.kernel.tiles if tile.residence == "registers"}
         for name in one.names:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 
 from ir.kernel.tile_kernel import (
     ADVANCE,
-    BEFORE,
     BLOCK,
     EXPECT,
     FREE,
     Do,
-    KernelError,
     Loop,
     Role,
     Statement,
@@ -22,22 +20,24 @@ from ir.targets.cuda.build.tensor_kernel import L2, TMA
 from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS, Ring
 from ir.targets.cuda.build.tensor_rings import HELD
 from ir.targets.cuda.grid.multicast import peer_mask, peer_rank
-from ir.targets.cuda.grid.overlap import await_kernel_before
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_ahead import ask_ahead
 from ir.targets.cuda.text.lookups import declare_lookups, looks_along
+from ir.targets.cuda.text.printer import Printer
 from ir.targets.cuda.text.writer import Writer
 
 if TYPE_CHECKING:
     from ir.targets.cuda.lower.tensor_lower import TensorLowering
 
 
-class ProducerPrinter:
+class ProducerPrinter(Printer):
     """Prints the statements of one role."""
 
+    who = "a producer"
+
     def __init__(self, lowering: TensorLowering) -> None:
-        self.lowering, self.plan, self.kernel = lowering, lowering.plan, lowering.kernel
-        self.w = Writer(2)
+        super().__init__(lowering.kernel, Writer(2))
+        self.lowering, self.plan = lowering, lowering.plan
         self.e = lowering.evaluator(self.w)
         self.origins: Mapping[str, str] = {}
 
@@ -50,34 +50,23 @@ class ProducerPrinter:
             self.lowering.state(w)
             if any(plan.passing(operand) for ring in plan.rings for operand in ring.operands):
                 w.line("const u64 passing = tw_evict_first();")
-            self._all(role.body)
+            self.all(role.body)
         return w
 
-    def _all(self, body: tuple[Statement, ...]) -> None:
-        for one in body:
-            if isinstance(one, Loop):
-                self._loop(one)
-            elif isinstance(one, Sync):
-                self._sync(one)
-            elif isinstance(one, Do):
-                self._do(one)
-            else:
-                raise KernelError(f"{self.kernel.name}: a producer has no {one}")
-
-    def _loop(self, loop: Loop) -> None:
+    def loop(self, loop: Loop) -> None:
         w = self.w
         if loop.over != BLOCK:
             with self.lowering.tiles(w, self.e):
                 fixed = declare_lookups(w, self.plan.program, self._fixed, self.e.origins)
                 self.e.origins |= fixed
                 self.origins = self.e.origins
-                self._all(loop.body)
+                self.all(loop.body)
             return
         with w.block("for (i32 block = 0; block < blocks; block++)"):
             origins = self.e.origins | self.lowering.walk_origins(w, "block")
             read = [one for one in self._operands(loop.body) if one not in self._fixed]
             self.origins = origins | declare_lookups(w, self.plan.program, read, origins)
-            self._all(loop.body)
+            self.all(loop.body)
         self.origins = self.e.origins
 
     @property
@@ -93,12 +82,11 @@ class ProducerPrinter:
                 for name in self.kernel.operation(one.operation).takes:
                     yield from self.lowering.ring(name).operands
 
-    def _sync(self, one: Sync) -> None:
-        w = self.w
-        if one.kind == BEFORE:
-            await_kernel_before(w, True)
+    def sync(self, one: Sync) -> None:
+        if not one.of:
+            super().sync(one)
             return
-        ring = self.lowering.ring(one.of)
+        w, ring = self.w, self.lowering.ring(one.of)
         stage, phase = f"{ring.name}_slot", f"{ring.name}_phase"
         if one.kind == FREE:
             cluster = "_cluster" if self.plan.cluster_size > 1 else ""
@@ -109,9 +97,9 @@ class ProducerPrinter:
         elif one.kind == ADVANCE:
             self.lowering.advance_ring(w, ring)
         else:
-            raise KernelError(f"{self.kernel.name}: a producer does not {one}")
+            self.lacks(one)
 
-    def _do(self, one: Do) -> None:
+    def do(self, one: Do) -> None:
         """Start the copies of an operation."""
         operation = self.kernel.operation(one.operation)
         if any(part.by == L2 for part in operation.parts):

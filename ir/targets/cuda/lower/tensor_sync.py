@@ -20,7 +20,6 @@ from ir.kernel.tile_kernel import (
     SKIP,
     STORED,
     TAKE,
-    KernelError,
     Sync,
 )
 from ir.targets.cuda.build.tensor_plan import GROUP, Ring
@@ -83,7 +82,7 @@ class ConsumerSync:
             with w.block("if (more)"):
                 self._give()
         else:
-            raise KernelError(f"{self.printer.kernel.name}: consumers do not {one}")
+            self.printer.lacks(one)
 
     def _ring(self, one: Sync) -> None:
         ring = self.lowering.ring(one.of)
