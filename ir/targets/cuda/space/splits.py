@@ -16,7 +16,7 @@ from ir.program import Program
 from ir.rewrite.split import split
 from ir.schedule import Value
 from ir.stages import is_reduction
-from ir.targets.cuda.build.products import volume
+from ir.targets.cuda.build.products import product_of, volume
 from ir.targets.cuda.build.roles import Roles
 
 WHOLE = "none"
@@ -42,7 +42,11 @@ def split_choices(program: Program, roles: Roles, several: bool = False) -> tupl
     With `several`, the outermost axis of a sum over several may be split.
     """
     found = [WHOLE]
-    if roles.inner or (len(roles.walked) != 1 and not several):
+    if (
+        roles.inner
+        or (len(roles.walked) != 1 and not several)
+        or _has_columns_apart(program, roles)
+    ):
         return (WHOLE,)
     axis = next((name for name in roles.walked if program.axes[name] > 1), roles.walked[0])
     extent, total = program.axes[axis], volume(program, roles.walked)
@@ -58,6 +62,18 @@ def split_choices(program: Program, roles: Roles, several: bool = False) -> tupl
             break
         found.append(f"{axis}:{parts}")
     return tuple(found)
+
+
+def _has_columns_apart(program: Program, roles: Roles) -> bool:
+    """Whether blocks have columns of their own for what is reduced behind the product: the parts of
+    a split one are reduced elsewhere, so that its kernel has other tiles."""
+    natural = {axis for p in roles.outer for axis in _batch_of(program, p.position)}
+    return bool({*roles.batch} - natural)
+
+
+def _batch_of(program: Program, position: int) -> tuple[str, ...]:
+    product = product_of(program, position)
+    return product.batch if product is not None else ()
 
 
 def merge_decision(program: Program, roles: Roles, axis: str) -> Decision | None:
