@@ -43,7 +43,7 @@ from ir.oracle import evaluate
 from ir.program import Program
 from ir.targets.cuda.build.kernels import scheduled_kernels
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
-from ir.targets.cuda.build.tensor_plan import Plan
+from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.space.engines import route_of
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.targets.cuda_cases import HARDWARE, NAMES, SMALL, built, drawn

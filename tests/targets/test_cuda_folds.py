@@ -13,7 +13,7 @@ from ir.targets.cuda.build.cut import WGMMA, cut_program
 from ir.targets.cuda.build.folds import folded_axes
 from ir.targets.cuda.build.listings import listings_of
 from ir.targets.cuda.build.roles import find_roles
-from ir.targets.cuda.build.tensor_rings import HELD, rings_of
+from ir.targets.cuda.plans.tensor_rings import HELD, rings_of
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built

@@ -1,4 +1,4 @@
-"""Groups that form operands in registers take turns at the tensor cores: one forms, one multiplies."""
+"""Groups that form operands in registers take turns: one forms, the other multiplies."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ir.layout.instructions.wgmma import accumulator
 from ir.targets.cuda.build.kernels import kernels_of
-from ir.targets.cuda.build.planning import make_plan
-from ir.targets.cuda.build.tensor_plan import GROUP, ROWS, Plan
 from ir.targets.cuda.layouts.access import Access, Dimension
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, Share, ThreadDigit, blocked
+from ir.targets.cuda.plans.planning import make_plan
+from ir.targets.cuda.plans.tensor_plan import GROUP, ROWS, Plan
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.layout.semantics import table
 from tests.targets.cuda_cases import BACKEND, HARDWARE, NAMES, SMALL, built, drawn

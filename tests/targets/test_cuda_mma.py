@@ -19,9 +19,9 @@ from ir.target import Hardware
 from ir.targets.cuda.bodies.mma_bodies import order_of
 from ir.targets.cuda.build.kernels import engines_of, kernels_of, scheduled_kernels
 from ir.targets.cuda.build.mma_kernel import build, passes_of
-from ir.targets.cuda.build.mma_plan import make_mma_plan
-from ir.targets.cuda.build.sides import Side
 from ir.targets.cuda.layouts.mma_operands import StageTile, depth_tiles
+from ir.targets.cuda.plans.mma_plan import make_mma_plan
+from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.rows.hardware import known_hardware
 from ir.targets.cuda.space.engines import route_of
 from ir.targets.cuda.space.mma import MmaKernel

@@ -10,8 +10,8 @@ import pytest
 
 from ir.inputs import random_inputs
 from ir.targets.cuda.build.kernels import kernels_of
-from ir.targets.cuda.build.planning import make_plan
 from ir.targets.cuda.build.roles import find_roles
+from ir.targets.cuda.plans.planning import make_plan
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of

@@ -25,7 +25,7 @@ from ir.schedule import Schedule, Value
 from ir.space import Space
 from ir.targets.cuda.build.kernels import _space_of, kernels_of, lower_all
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
-from ir.targets.cuda.build.tensor_rings import found_twice
+from ir.targets.cuda.plans.tensor_rings import found_twice
 from ir.targets.cuda.space.residences import JOINED, WIDE, residences
 from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler

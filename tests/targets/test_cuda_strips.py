@@ -21,8 +21,8 @@ from ir.schedule import Schedule
 from ir.space import Space
 from ir.targets.cuda.bodies.tensor_order import NAME
 from ir.targets.cuda.build.cut import RS
-from ir.targets.cuda.build.planning import make_plan
 from ir.targets.cuda.build.roles import find_roles
+from ir.targets.cuda.plans.planning import make_plan
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE, built

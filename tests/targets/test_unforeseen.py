@@ -22,7 +22,7 @@ from ir.schedule import Schedule
 from ir.space import Space
 from ir.target import Backend, Hardware, get_backend
 from ir.targets.cuda.build.kernels import kernels_of
-from ir.targets.cuda.build.mma_plan import make_mma_plan
+from ir.targets.cuda.plans.mma_plan import make_mma_plan
 from ir.targets.cuda.rows.hardware import known_hardware
 from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.block_rules import OptionRules

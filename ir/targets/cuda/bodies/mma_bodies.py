@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from ir.kernel.body import CONVERT, COPY, MAP, MMA, THREADS, Body, Operation, Part
 from ir.kernel.body import COPIES as COPY_PART
 from ir.kernel.modulo import Order
-from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.build.products import loads_of
 from ir.targets.cuda.layouts.mma_operands import FEWEST, StageTile
+from ir.targets.cuda.plans.mma_plan import MmaPlan
 from ir.targets.cuda.text.naming import value_name
 
 COPIES, LOAD, FORM, MULTIPLY = "copy", "load", "form", "multiply"

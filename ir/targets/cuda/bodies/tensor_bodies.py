@@ -29,7 +29,7 @@ from ir.ops.reduce import Carry
 from ir.program import Program
 from ir.targets.cuda.build.products import Product, loads_of
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.build.tensor_rings import rings_taken
+from ir.targets.cuda.plans.tensor_rings import rings_taken
 from ir.targets.cuda.text.naming import value_name
 from ir.targets.cuda.text.passes import Pass, find_passes, needed
 

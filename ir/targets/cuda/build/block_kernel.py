@@ -42,8 +42,8 @@ from ir.kernel.tile_kernel import (
 from ir.ops.load import Load
 from ir.program import Program
 from ir.stages import is_reduction
-from ir.targets.cuda.build.block_plan import BlockPlan
 from ir.targets.cuda.build.tensor_kernel import L2
+from ir.targets.cuda.plans.block_plan import BlockPlan
 from ir.targets.cuda.text.naming import text_name, value_name
 from ir.targets.cuda.text.passes import Pass as Run
 from ir.targets.cuda.text.passes import needed, runs_behind

@@ -14,12 +14,12 @@ from ir.target import Hardware
 from ir.targets.cuda.bodies.mma_bodies import order_of
 from ir.targets.cuda.bodies.tensor_order import FOLDED, PAIRS
 from ir.targets.cuda.build import block_kernel, mma_kernel
-from ir.targets.cuda.build.block_plan import BlockPlan
 from ir.targets.cuda.build.kernels import AnyKernel, launches_of, scheduled_kernels
-from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.build.tensor_kernel import build, passes_of
-from ir.targets.cuda.build.tensor_plan import Plan
 from ir.targets.cuda.launch import Launch
+from ir.targets.cuda.plans.block_plan import BlockPlan
+from ir.targets.cuda.plans.mma_plan import MmaPlan
+from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.space.block import BlockKernel
 from ir.targets.cuda.space.engines import route_of
 from ir.targets.cuda.space.mma import MmaKernel

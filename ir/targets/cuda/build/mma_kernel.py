@@ -24,9 +24,9 @@ from ir.kernel.tile_kernel import (
     When,
 )
 from ir.targets.cuda.bodies.mma_bodies import COPIES, FORM, order_of, tile_names
-from ir.targets.cuda.build.mma_fill import kept_loads
-from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.layouts.mma_operands import StageTile
+from ir.targets.cuda.plans.mma_fill import kept_loads
+from ir.targets.cuda.plans.mma_plan import MmaPlan
 from ir.targets.cuda.text.bounds import ends_early
 from ir.targets.cuda.text.naming import value_name
 

@@ -55,9 +55,9 @@ from ir.targets.cuda.bodies.tensor_bodies import (
 )
 from ir.targets.cuda.bodies.tensor_order import MOVED, PAIRS
 from ir.targets.cuda.build.computed import below
-from ir.targets.cuda.build.tensor_plan import Plan
-from ir.targets.cuda.build.tensor_rings import HELD
 from ir.targets.cuda.grid.stream_k import NONE
+from ir.targets.cuda.plans.tensor_plan import Plan
+from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text.naming import text_name, value_name
 from ir.targets.cuda.text.passes import Pass as Run
 from ir.targets.cuda.text.passes import Passes, find_passes, needed, runs_behind

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ir.targets.cuda.build.tensor_plan import Plan
 from ir.targets.cuda.layouts.operands import OperandTile
+from ir.targets.cuda.plans.tensor_plan import Plan
 
 
 def peer_rank(plan: Plan, operand: OperandTile) -> str:

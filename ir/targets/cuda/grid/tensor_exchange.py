@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ir.targets.cuda.build.tensor_plan import GROUP, Plan
 from ir.targets.cuda.grid.merging import QUAD, Sums
+from ir.targets.cuda.plans.tensor_plan import GROUP, Plan
 from ir.targets.cuda.text.registers import Fragment
 from ir.targets.cuda.text.writer import Writer
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from ir.targets.cuda.build.tensor_plan import Plan
 from ir.targets.cuda.grid.dealing import declare_dealt, growth
 from ir.targets.cuda.grid.hilbert import hilbert_order
 from ir.targets.cuda.grid.raster import declare_place
 from ir.targets.cuda.grid.stream_k import Stream
 from ir.targets.cuda.grid.tensor_merge import stream_of, whole_waves
+from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.text.writer import Writer
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from math import prod
 
-from ir.targets.cuda.build.tensor_plan import Plan
 from ir.targets.cuda.grid.merging import ARRIVALS, SHARES, Meeting
 from ir.targets.cuda.grid.raster import run_of
 from ir.targets.cuda.grid.running import Gathering, Turnstile
 from ir.targets.cuda.grid.stream_k import NONE, HandOver, Stream
 from ir.targets.cuda.launch import Room
+from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.space.splits import ATOMICS, LAST, TURNSTILE
 
 

@@ -17,10 +17,10 @@ from ir.layout.swizzle import Swizzle
 from ir.ops.load import Load
 from ir.program import Program
 from ir.targets.cuda.build.products import largest_load, loads_of
-from ir.targets.cuda.build.sides import Side
 from ir.targets.cuda.layouts.access import Access, load_access
 from ir.targets.cuda.layouts.lanes import line_swizzle, panel_offset
 from ir.targets.cuda.layouts.mma_synthesised import FragmentRead, fragment_read
+from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.transfers import reach
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from ir.program import Program
-from ir.targets.cuda.build.sides import side
 from ir.targets.cuda.layouts.mma_operands import StageTile, depth_tiles, raw_tiles
+from ir.targets.cuda.plans.sides import side
 
 DIGIT = 10  # powers of two that a tile along one axis may be
 LARGEST = 1 << 17  # keys that a table is made for

@@ -13,8 +13,8 @@ from functools import lru_cache
 from ir.errors import Refusal
 from ir.layout.algebra import composition, upcast
 from ir.layout.layout import Layout
-from ir.targets.cuda.build.sides import Side
 from ir.targets.cuda.layouts.frame import Digit, Frame, ThreadDigit
+from ir.targets.cuda.plans.sides import Side
 
 NOBODY = -1  # the axis of a thread digit along which all hold the same points
 

@@ -25,7 +25,7 @@ from ir.targets.cuda.layouts.panels import panels_of
 from ir.targets.cuda.layouts.placed import ThreadValues, thread_values
 
 if TYPE_CHECKING:
-    from ir.targets.cuda.build.tensor_plan import Plan
+    from ir.targets.cuda.plans.tensor_plan import Plan
 
 LAYOUTS = (0, 1, 2)  # solutions that a schedule may ask for
 TRIED = 8  # solutions among which those are sought

@@ -30,12 +30,12 @@ from ir.kernel.tile_kernel import (
 )
 from ir.program import Program
 from ir.targets.cuda.build.block_kernel import build, passes_of
-from ir.targets.cuda.build.block_plan import BlockPlan
 from ir.targets.cuda.build.readers import read_again
 from ir.targets.cuda.build.tensor_kernel import L2
 from ir.targets.cuda.grid.merging import ARRIVALS, SHARES
 from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.lower.block_parts import FLAG_BYTES, Parts
+from ir.targets.cuda.plans.block_plan import BlockPlan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import loop_bounds
 from ir.targets.cuda.text.evaluate import Evaluator

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ir.layout.expressions import scaled, variable
-from ir.targets.cuda.build.mma_fill import fill_frame
-from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.build.products import loads_of
-from ir.targets.cuda.build.sides import Side
 from ir.targets.cuda.layouts.access import digit_misfits
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.mma_operands import StageTile
+from ir.targets.cuda.plans.mma_fill import fill_frame
+from ir.targets.cuda.plans.mma_plan import MmaPlan
+from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.registers import Fragment, Point, Team, times

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ir.layout.expressions import scaled, variable
-from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.layouts.mma_operands import StageTile
+from ir.targets.cuda.plans.mma_plan import MmaPlan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
 

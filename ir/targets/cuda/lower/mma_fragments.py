@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ir.layout.expressions import scaled, total, variable
-from ir.targets.cuda.build.mma_plan import COLUMNS, ROWS, MmaPlan
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.layouts.lanes import matrix_row, place
 from ir.targets.cuda.layouts.mma_operands import STEP, StageTile
 from ir.targets.cuda.layouts.placed import Step, ThreadValues
+from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS, MmaPlan
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.registers import Fragment
 from ir.targets.cuda.text.writer import Writer

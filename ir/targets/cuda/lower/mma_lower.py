@@ -40,7 +40,6 @@ from ir.targets.cuda.build.mma_kernel import (
     build,
     passes_of,
 )
-from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.grid.raster import declare_place
 from ir.targets.cuda.launch import Launch, Parameter
 from ir.targets.cuda.layouts.mma_operands import StageTile
@@ -49,6 +48,7 @@ from ir.targets.cuda.lower.mma_computed import Computed
 from ir.targets.cuda.lower.mma_copy import Copies
 from ir.targets.cuda.lower.mma_fragments import Fragments
 from ir.targets.cuda.lower.mma_store import put_sums, store_direct, store_staged
+from ir.targets.cuda.plans.mma_plan import MmaPlan
 from ir.targets.cuda.text.bounds import blocks_along
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.naming import text_name

@@ -10,10 +10,10 @@ from ir.dtypes import dtype_of
 from ir.layout.expressions import scaled, total, variable
 from ir.ops.store import Store
 from ir.program import Program
-from ir.targets.cuda.build.mma_plan import COLUMNS, ROWS, MmaPlan
-from ir.targets.cuda.build.sides import Side
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.lanes import place
+from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS, MmaPlan
+from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.registers import Fragment, Point, Team

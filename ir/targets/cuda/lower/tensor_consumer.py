@@ -48,13 +48,13 @@ from ir.rewrite.domain import live_range
 from ir.targets.cuda.bodies.tensor_order import MOVED
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.tensor_kernel import BEGUN, KEEP, LOADED, NEXT, TMA
-from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS
 from ir.targets.cuda.grid.tensor_exchange import Exchange
 from ir.targets.cuda.layouts.frame import GROUP, Digit
 from ir.targets.cuda.lower.tensor_evaluate import shifted
 from ir.targets.cuda.lower.tensor_fragments import Fragments
 from ir.targets.cuda.lower.tensor_store import TensorStore
 from ir.targets.cuda.lower.tensor_sync import ConsumerSync
+from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import free_blocks
 from ir.targets.cuda.text.loops import TileBody

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.targets.cuda.build.products import Product
-from ir.targets.cuda.build.tensor_plan import ROWS
 from ir.targets.cuda.layouts.operands import OperandTile
+from ir.targets.cuda.plans.tensor_plan import ROWS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.registers import Fragment, Team

@@ -15,10 +15,10 @@ from ir.layout.addresses import swizzled
 from ir.layout.expressions import scaled, total, variable
 from ir.ops.load import Load
 from ir.targets.cuda.build.products import loads_of
-from ir.targets.cuda.build.tensor_plan import BUFFERS, ROWS
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.lanes import line_swizzle, matrix_row
 from ir.targets.cuda.layouts.operands import ATOM, OperandTile
+from ir.targets.cuda.plans.tensor_plan import BUFFERS, ROWS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.naming import text_name

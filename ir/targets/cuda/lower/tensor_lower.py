@@ -16,7 +16,6 @@ from ir.kernel.passes.roles import CONSUMERS, PRODUCER
 from ir.kernel.tile_kernel import BLOCK, Do, Loop
 from ir.program import Program
 from ir.targets.cuda.build.tensor_kernel import build, passes_of, passes_over
-from ir.targets.cuda.build.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.grid.merging import Meeting
 from ir.targets.cuda.grid.multicast import first_line
 from ir.targets.cuda.grid.tensor_exchange import Exchange
@@ -27,6 +26,7 @@ from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_consumer import ConsumerPrinter
 from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
 from ir.targets.cuda.lower.tensor_producer import ProducerPrinter
+from ir.targets.cuda.plans.tensor_plan import GROUP, Plan, Ring
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.bounds import blocks_along, loop_bounds
 from ir.targets.cuda.text.evaluate import Evaluator

@@ -17,11 +17,11 @@ from ir.kernel.tile_kernel import (
     Sync,
 )
 from ir.targets.cuda.build.tensor_kernel import L2, TMA
-from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS, Ring
-from ir.targets.cuda.build.tensor_rings import HELD
 from ir.targets.cuda.grid.multicast import peer_mask, peer_rank
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.lower.tensor_ahead import ask_ahead
+from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, Ring
+from ir.targets.cuda.plans.tensor_rings import HELD
 from ir.targets.cuda.text.lookups import declare_lookups, looks_along
 from ir.targets.cuda.text.printer import Printer
 from ir.targets.cuda.text.writer import Writer

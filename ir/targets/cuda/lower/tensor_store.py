@@ -14,11 +14,11 @@ from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.layout.expressions import Expression, constant, scaled, total, variable
 from ir.ops.store import Store
-from ir.targets.cuda.build.tensor_plan import GROUP, LINE, ROWS
 from ir.targets.cuda.launch import Parameter
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.lanes import matrix_row, place
 from ir.targets.cuda.layouts.staging import Staging
+from ir.targets.cuda.plans.tensor_plan import GROUP, LINE, ROWS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.registers import Point
 

@@ -22,11 +22,11 @@ from ir.kernel.tile_kernel import (
     TAKE,
     Sync,
 )
-from ir.targets.cuda.build.tensor_plan import GROUP, Ring
-from ir.targets.cuda.build.tensor_rings import HELD
 from ir.targets.cuda.grid.multicast import first_block
 from ir.targets.cuda.grid.overlap import await_kernel_before
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.plans.tensor_plan import GROUP, Ring
+from ir.targets.cuda.plans.tensor_rings import HELD
 
 if TYPE_CHECKING:
     from ir.targets.cuda.lower.tensor_consumer import ConsumerPrinter

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from math import prod
 
 from ir.schedule import Value
-from ir.targets.cuda.build.tensor_plan import LINE, ROWS
 from ir.targets.cuda.grid.overlap import PREFETCH
+from ir.targets.cuda.plans.tensor_plan import LINE, ROWS
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED, Seeds
 from ir.targets.cuda.space.splits import CLUSTER, MERGE
 from ir.targets.cuda.space.tensor import TensorKernel

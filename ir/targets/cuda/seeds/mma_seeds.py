@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
 from ir.schedule import Value
-from ir.targets.cuda.build.mma_plan import COLUMNS, ROWS
 from ir.targets.cuda.layouts.mma_operands import STEP
+from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS
 
 if TYPE_CHECKING:
     from ir.targets.cuda.space.mma import MmaKernel

@@ -11,13 +11,13 @@ from ir.schedule import Value
 from ir.targets.cuda.bodies.tensor_bodies import is_chained
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
-from ir.targets.cuda.build.planning import fixed_tiles
 from ir.targets.cuda.build.products import volume
 from ir.targets.cuda.build.roles import WIDEST
-from ir.targets.cuda.build.tensor_plan import LINE, ROWS
-from ir.targets.cuda.build.tensor_rings import HELD, extra_names
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
+from ir.targets.cuda.plans.planning import fixed_tiles
+from ir.targets.cuda.plans.tensor_plan import LINE, ROWS
+from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import Grid, best_tiles
 
 if TYPE_CHECKING:

@@ -27,12 +27,12 @@ from ir.schedule import Value
 from ir.space import Constraint, Space
 from ir.stages import is_reduction, reduced_axes
 from ir.target import Hardware
-from ir.targets.cuda.build.block_plan import BlockPlan, make_plan, tiles_of, walked_axes
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.lower.block_lower import BlockLowering
 from ir.targets.cuda.lower.block_parts import shared_loops
+from ir.targets.cuda.plans.block_plan import BlockPlan, make_plan, tiles_of, walked_axes
 from ir.targets.cuda.seeds.block_seeds import legal_seeds, whole_seeds
 from ir.targets.cuda.space.block_options import (
     AHEAD,

@@ -11,12 +11,12 @@ from ir.program import Program
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.target import Hardware
-from ir.targets.cuda.build.mma_plan import MmaPlan, depth_domain, make_mma_plan
 from ir.targets.cuda.build.mma_roles import find_mma_roles, has_mma
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.raster import BANDS, PATCHES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.mma_lower import MmaLowering
+from ir.targets.cuda.plans.mma_plan import MmaPlan, depth_domain, make_mma_plan
 from ir.targets.cuda.seeds.mma_seeds import mma_seeds
 from ir.targets.cuda.space.mma_rules import MmaRules
 

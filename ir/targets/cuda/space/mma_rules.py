@@ -14,12 +14,12 @@ from ir.dtypes import dtype_of
 from ir.program import Program
 from ir.schedule import Value
 from ir.target import Hardware
-from ir.targets.cuda.build.mma_plan import COLUMNS, PAD, ROWS, depth_domain
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.mma_operands import STEP, depth_tiles
 from ir.targets.cuda.layouts.mma_stored import Stored, StoredTable, tile_bytes
+from ir.targets.cuda.plans.mma_plan import COLUMNS, PAD, ROWS, depth_domain
 
 WARPS = 16
 SPARE = 56  # registers for addresses and what the compiler needs

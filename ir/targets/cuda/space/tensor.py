@@ -28,16 +28,16 @@ from ir.targets.cuda.bodies.tensor_order import (
     turns_decision,
 )
 from ir.targets.cuda.build.computed import TYPES
-from ir.targets.cuda.build.planning import make_plan
 from ir.targets.cuda.build.roles import Roles, find_roles
-from ir.targets.cuda.build.tensor_plan import REGISTER_SPLITS, ROWS, Plan
-from ir.targets.cuda.build.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.grid.raster import BANDS, PATCHES
 from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.lower.tensor_lower import TensorLowering
+from ir.targets.cuda.plans.planning import make_plan
+from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, ROWS, Plan
+from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.seeds.tensor_seeds import Seeds
 from ir.targets.cuda.space.tensor_rules import CLUSTERS
 from ir.targets.cuda.space.tensor_streams import LARGE, TensorStreams

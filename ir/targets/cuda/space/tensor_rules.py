@@ -22,18 +22,18 @@ from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.computed import dimensions_of
 from ir.targets.cuda.build.roles import WIDEST, Roles
-from ir.targets.cuda.build.tensor_plan import (
-    GROUP,
-    LINE,
-    REGISTER_SPLITS,
-    ROWS,
-)
-from ir.targets.cuda.build.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.hilbert import LONGEST
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS, TensorLayouts
+from ir.targets.cuda.plans.tensor_plan import (
+    GROUP,
+    LINE,
+    REGISTER_SPLITS,
+    ROWS,
+)
+from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
 
 SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch

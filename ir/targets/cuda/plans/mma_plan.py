@@ -12,7 +12,6 @@ from ir.errors import Refusal
 from ir.program import Program
 from ir.schedule import Value
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.build.sides import Side, side
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.layouts.frame import WARP, Frame, ThreadDigit
 from ir.targets.cuda.layouts.mma_operands import STEP, StageTile, depth_tiles, raw_tiles
@@ -20,6 +19,7 @@ from ir.targets.cuda.layouts.mma_stored import stored, tile_bytes
 from ir.targets.cuda.layouts.mma_synthesised import COLUMNS as COLUMNS
 from ir.targets.cuda.layouts.mma_synthesised import ROWS as ROWS
 from ir.targets.cuda.layouts.placed import Placed, ThreadValues, framed
+from ir.targets.cuda.plans.sides import Side, side
 from ir.targets.cuda.prelude.families import MMA_KINDS
 
 PAD = 8  # floats between the rows of accumulators in shared memory

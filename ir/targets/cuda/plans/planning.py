@@ -19,11 +19,11 @@ from ir.targets.cuda.bodies.tensor_order import (
 )
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.build.tensor_plan import LINE, Plan
-from ir.targets.cuda.build.tensor_rings import extra_names
 from ir.targets.cuda.grid import stream_k
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
+from ir.targets.cuda.plans.tensor_plan import LINE, Plan
+from ir.targets.cuda.plans.tensor_rings import extra_names
 from ir.targets.cuda.space.splits import merge_of, parts_of
 
 

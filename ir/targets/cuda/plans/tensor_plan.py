@@ -22,8 +22,6 @@ from ir.targets.cuda.bodies.tensor_bodies import BUFFERS as BUFFERS
 from ir.targets.cuda.bodies.tensor_bodies import body_of
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.build.sides import Side, side
-from ir.targets.cuda.build.tensor_rings import HELD, fetched_of, found_twice, rings_of
 from ir.targets.cuda.grid import stream_k
 from ir.targets.cuda.layouts.frame import GROUP as GROUP
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, ThreadDigit
@@ -41,6 +39,8 @@ from ir.targets.cuda.layouts.synthesised import (
     product_block,
 )
 from ir.targets.cuda.layouts.synthesised import ROWS as ROWS
+from ir.targets.cuda.plans.sides import Side, side
+from ir.targets.cuda.plans.tensor_rings import HELD, fetched_of, found_twice, rings_of
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.space.splits import CLUSTER
 

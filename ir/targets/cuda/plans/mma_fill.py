@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ir.targets.cuda.build.mma_plan import MmaPlan
 from ir.targets.cuda.build.products import largest_load, loads_of
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.mma_operands import StageTile
+from ir.targets.cuda.plans.mma_plan import MmaPlan
 
 RUN = 32  # most neighbouring points of an operand that one thread computes
 KEPT = 16  # most registers of a load that is kept over the walk
