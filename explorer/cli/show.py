@@ -31,7 +31,7 @@ ScheduleOfKernel = Annotated[
     str, typer.Option(metavar="JSON", help="the schedule of --kernel, or @FILE")
 ]
 AsKernel = Annotated[
-    bool, typer.Option("--kernel", help="the loops of a schedule's kernels, and their text")
+    bool, typer.Option("--kernel", help="a schedule's kernels behind each pass, and their text")
 ]
 AsForms = Annotated[
     bool, typer.Option("--forms", help="equal programs, how they are derived, and their work")
