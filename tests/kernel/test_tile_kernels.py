@@ -119,8 +119,8 @@ def scheduled(order: str) -> tuple[Plan, TileKernel]:
     """Attention of five blocks in two slots, in an order."""
     program = built("attention", ATTENTION)
     for schedule in drawn(program, 1, 30, 0, "wgmma"):
-        route, own = route_of(program, schedule, HARDWARE)
-        kernels, own = scheduled_kernels(program, own, HARDWARE, route.engine, route.residence)
+        route, values = route_of(program, schedule, HARDWARE)
+        kernels, own = scheduled_kernels(program, values, HARDWARE, route.engine, route.residence)
         (kernel,) = kernels
         assert isinstance(kernel, TensorKernel)
         chosen = {**own, kernel.name("order"): order, kernel.name("tile.sk"): 128}
