@@ -151,7 +151,9 @@ def test_narrow_chains_keep_their_rows() -> None:
     space = BACKEND.space(program, HARDWARE)
     seed = space.schedule(space.seed_rows(np.random.default_rng(0))[0]).as_dict()
     changed: dict[str, Value] = {"partition": "columns", "tile.sk": 64, "consumers": 2}
-    values: dict[str, Value] = seed | {name: changed.get(name.removeprefix("wgmma."), v) for name, v in seed.items()}
+    values: dict[str, Value] = {
+        name: changed.get(name.removeprefix("wgmma."), value) for name, value in seed.items()
+    }
     refused = space.refusal(Schedule.of("cuda", values))
     assert refused is not None
     assert str(refused).partition(":")[0].endswith("partition")
