@@ -22,7 +22,7 @@ from explorer.errors import NothingValid
 from explorer.measure import Measurer
 from explorer.outcome import Outcome, kernel_of
 from explorer.peaks import kept_peaks
-from explorer.recall import FINAL, open_store, to_record
+from explorer.recall import FINAL, known_trials, open_store, to_record
 from explorer.search import Search
 from explorer.settings import cache_dir
 from explorer.shapes.choice import choice_for, choices_for, least_of
@@ -192,9 +192,12 @@ class _Run:
             search.state = "done"
             self._job = self._job or search.job.id
             self._trials += search.trials
-        tried = {schedule: seconds for seconds, schedule in ranked} | tried  # known ones, too
+        good = [schedule for _, schedule in ranked]
+        known = dict(known_trials(self._store, workload))  # what was tried before, too
+        tried = {one: _seconds(known[one]) for one in good if one in known} | tried
+        tried = {one: seconds for seconds, one in ranked if one not in tried} | tried
         self._tried[point] = tried
-        self._finalists[point] = tuple(schedule for _, schedule in ranked[:_FINALISTS])
+        self._finalists[point] = tuple(sorted(good, key=tried.__getitem__)[:_FINALISTS])
         fastest = min(tried.values())
         losses = [tried[seed] / fastest - 1.0 for seed in seeds if seed in tried]
         away = min((self._apart(point, o) for o in self._finalists if o != point), default=1.0)

@@ -22,16 +22,14 @@ _LINE = re.compile(r"([\w.]+): (\w+)\((.*?)\) ->(?: (?!takes )(.*?))?(?: takes (
 
 
 COPIES, MMA, MAP, REDUCE, CONVERT, STORE = "copy", "mma", "map", "reduce", "convert", "store"
-START, CORRECT, FINISH, ATOMIC, SCAN = "start", "correct", "finish", "atomic", "scan"
+START, CORRECT, FINISH = "start", "correct", "finish"
 PARTS = {
     COPIES: "bring a tile from memory",
     MMA: "multiply two tiles and add the products to sums",
     MAP: "compute a value point by point",
     REDUCE: "combine a block into a state",
-    SCAN: "combine a block into a state, and keep what it is at every point",
     CONVERT: "lay a value out as an operand, rounded to its type",
     STORE: "write a value to memory",
-    ATOMIC: "add a value to what is in memory",
     START: "what a state is before its loop",
     CORRECT: "scale a state, and add to it, for what moved",
     FINISH: "combine the parts of a state that threads have",

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ir.carries import reads
-from ir.dtypes import is_float, numpy_dtype
+from ir.dtypes import is_float
 from ir.kernel.body import (
     CONVERT,
     COPIES,
@@ -306,17 +306,16 @@ class _Thread:
             if ring.name in operation.takes or {*ring.tiles} & {*operation.reads}
         ]  # fmt: skip
         found.sort(key=lambda ring: ring.name in operation.takes)
+        shared = self.kernel.shared_rings & {*operation.takes}
+        uses = {ring.name: self.used[ring.name] - back * (ring.name in shared) for ring in found}
         for ring in found:
-            used = self.used[ring.name] - back * (ring.name in operation.takes)
+            used = uses[ring.name]
             if not self.machine.ideal and self.seen[ring.name] <= used:
                 kernel = self.kernel.name
                 raise KernelError(
                     f"kernel {kernel}: {operation.name} does not wait for {ring.name}"
                 )
-        return [
-            (ring.name, (self.used[ring.name] - back * (ring.name in operation.takes)) % ring.slots)
-            for ring in found
-        ]
+        return [(ring.name, uses[ring.name] % ring.slots) for ring in found]
 
     def _held(self, slots: list[tuple[str, int]], block: int) -> Values:
         """Tiles that are in slots now; raises KernelError where there are none yet."""
@@ -489,10 +488,3 @@ class _Thread:
         values = np.broadcast_to(tile.aligned(node.op.axes), shape)
         self.machine.outputs[node.op.tensor][where] = values
 
-
-def rounded(outputs: Mapping[str, Array], program: Program) -> dict[str, Array]:
-    """Outputs in their storage types."""
-    return {
-        spec.name: outputs[spec.name].astype(numpy_dtype(spec.dtype))
-        for spec in program.tensors if spec.role == "output"
-    }  # fmt: skip

@@ -12,6 +12,7 @@ from ir.kernel.body import TENSOR
 from ir.kernel.tile_kernel import (
     ADVANCE,
     COMMIT,
+    EXCHANGED,
     EXPECT,
     FENCE,
     FREE,
@@ -88,7 +89,7 @@ def _needs(
 
 def _known(kernel: TileKernel, one: Sync, rings: set[str]) -> None:
     """Of a ring, of an operation, or of nothing."""
-    if one.of and one.of not in rings and one.of != "first":
+    if one.of and one.of not in rings and one.of not in ("first", EXCHANGED):
         try:
             kernel.operation(one.of)
         except KernelError:
@@ -99,5 +100,6 @@ def _allocated(kernel: TileKernel, one: Alloc, behind: tuple[Statement, ...]) ->
     done = [inside for inside in walk(behind) if isinstance(inside, Do)]
     for name in one.names:
         operations = (kernel.operation(do.operation) for do in done)
-        if not any(name in (*found.reads, *found.writes) for found in operations):
+        used = (name in (*one.reads, *one.writes, *one.takes) for one in operations)
+        if not any(used):
             raise KernelError(f"kernel {kernel.name}: registers {name}: nothing uses them")

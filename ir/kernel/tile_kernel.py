@@ -8,11 +8,12 @@ Knows no target: an instruction is a word, and what a part computes is a node of
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from ir.errors import TilewrightError, UsageError
-from ir.kernel.body import Operation
+from ir.errors import TilewrightError
+from ir.kernel.body import TENSOR, Operation
 
 ALWAYS, NEVER, EVERY, WITHIN = "always", "never", "every", "within"
 BLOCK, BLOCKS = "block", "blocks"  # the present block of a main loop, and how many there are
@@ -155,7 +156,8 @@ class Ring:
 class Do:
     """An operation, or one piece of it, of one block. `later`: when that is not the first block.
 
-    `back`: how many slots ago that of its rings was the present one which it reads.
+    `back`: how many slots ago that was the present one which it reads, of rings that it shares with
+    other operations.
     """
 
     operation: str
@@ -192,6 +194,7 @@ COPIED, COMMIT_COPIES, BARRIER = "copied", "commit-copies", "barrier"
 TAKE, GIVE, NEXT_TILE, SKIP = "take-turn", "give-turn", "pass-tile", "skip-tiles"
 BEFORE, STORED = "kernel-before", "stored"
 PUBLISH, MEET = "publish", "meet"
+EXCHANGED = "exchanged"  # what warps write for each other, in places that may be used again
 SYNCS = {
     FULL: "wait until the present slot of a ring is full",
     FREE: "wait until the present slot of a ring may be filled",
@@ -326,7 +329,6 @@ class TileKernel:
     rings: tuple[Ring, ...] = ()
     operations: tuple[Operation, ...] = ()
     body: tuple[Statement, ...] = ()
-    places: dict[str, int] = field(default_factory=dict, compare=False, hash=False)
 
     def operation(self, name: str) -> Operation:
         """Raises KernelError for a name that it lacks."""
@@ -341,6 +343,14 @@ class TileKernel:
             if one.name == name:
                 return one
         raise KernelError(f"kernel {self.name}: no ring {name!r}")
+
+    @property
+    def shared_rings(self) -> frozenset[str]:
+        """Rings of which several operations of tensor cores read one slot."""
+        takers = Counter(
+            ring for one in self.operations if one.unit == TENSOR for ring in one.takes
+        )
+        return frozenset(ring for ring, count in takers.items() if count > 1)
 
     def statements(self) -> Iterator[Statement]:
         """All of them, each before what is in it."""
@@ -399,9 +409,3 @@ def rewritten(body: tuple[Statement, ...], change: Change) -> tuple[Statement, .
         found += change(one)
     return tuple(found)
 
-
-def checked_sync(kind: str) -> str:
-    """A word of `SYNCS`; raises UsageError for another."""
-    if kind not in SYNCS:
-        raise UsageError(f"kernel: nothing synchronises by {kind!r}")
-    return kind

@@ -54,6 +54,20 @@ def tied() -> Program:
     return inhabited(g.program())
 
 
+def half_tied() -> Program:
+    """The same weights of what keys are, and of other values, which have a ring to themselves."""
+    g = Graph("half_tied")
+    rows, keys, depth, columns = g.axes(i=128, j=200, d=64, v=64)
+    q, other = g.input("Q", (rows, depth), "bf16"), g.input("V", (keys, columns), "bf16")
+    memory = g.tensor("M", (200, 64), "bf16")
+    scores = contract(q, memory[keys, depth], over=depth) * 0.125
+    weights = exp(scores - reduce("max", scores, over=keys))
+    factor, root = cast(weights, "bf16"), 1.0 / reduce("sum", weights, over=keys)
+    for name, values in (("O", memory[keys, columns]), ("P", other)):
+        g.output(name, contract(factor, values, over=keys) * root, "bf16", (rows, columns))
+    return inhabited(g.program())
+
+
 def chain(program: Program, residence: str) -> tuple[TensorKernel, Space]:
     """The only kernel of a residence, and its space."""
     (kernel,) = kernels_of(program, HARDWARE, "wgmma", residence)
@@ -130,6 +144,42 @@ def test_what_is_key_and_value_is_read_from_one_slot(order: str) -> None:
         assert np.allclose(found["O"], wanted["O"], 1e-6, 1e-6)
         kernels = lowered(program, values, "usual")
         assert not problems(program, kernels, inputs, bounds, (0, 6, 9, 15)[number]), values
+
+
+@needs_compiler
+@pytest.mark.parametrize("order", ["straight", "outer:1"])
+def test_a_ring_of_its_own_is_read_where_it_is(order: str) -> None:
+    """One product reads a slot that another has left behind, and one of a ring that nobody else
+    reads."""
+    program = half_tied()
+    kernel, space = chain(program, "usual")
+    inputs = random_inputs(program, np.random.default_rng(2))
+    wanted, bounds = evaluate(program, inputs), bounds_of(program, inputs)
+    for number, values in enumerate(rows_of(space, 4, order=order)):
+        plan = kernel.plan(values)
+        assert [ring.name for ring in plan.rings] == ["held", "inner", "late"]
+        *_, (_, made) = after_each(build(plan, "k"), passes_of(plan))
+        assert made.shared_rings == {"inner"}
+        found = run(made, plan.program, inputs, tiling(plan), number % 2 == 0, number > 1)
+        assert all(np.allclose(found[name], wanted[name], 1e-6, 1e-6) for name in wanted)
+        kernels = lowered(program, values, "usual")
+        assert not problems(program, kernels, inputs, bounds, (0, 6, 9, 15)[number]), values
+
+
+def test_norms_of_heads_behind_a_projection_have_kernels() -> None:
+    """Columns that are summed later are apart in one orientation alone: that one is offered."""
+    g = Graph("normed")
+    rows, heads, columns, depth = g.axes(m=64, h=32, c=128, k=4096)
+    x, w = g.input("X", (rows, depth), "bf16"), g.input("W", (heads, columns, depth), "bf16")
+    y = contract(x, w, over=depth)
+    norm = reduce("sum", y * y, over=columns)
+    g.output("O", y * (1.0 / (norm + 1.0)), "bf16", (rows, heads, columns))
+    program = inhabited(g.program())
+    space = BACKEND.space(program, HARDWARE)
+    for row in [*space.seed_rows(np.random.default_rng(0))[:4], *space.sample(
+        np.random.default_rng(0), 12
+    )]:  # fmt: skip
+        BACKEND.lower(program, space.schedule(row), HARDWARE)
 
 
 def test_wide_chains_are_a_residence_of_their_own() -> None:

@@ -13,6 +13,7 @@ from ir.kernel.tile_kernel import (
     BLOCKS,
     COMMIT_COPIES,
     COPIED,
+    EXCHANGED,
     NESTED,
     TILE,
     At,
@@ -24,8 +25,6 @@ from ir.kernel.tile_kernel import (
     TileKernel,
     walk,
 )
-
-EXCHANGED = "exchanged"  # what warps write for each other, in places that may be used again
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class CudaBackend:
     def listings(
         self, program: Program, schedule: Schedule, hardware: Hardware
     ) -> tuple[Listing, ...]:
-        """The main loops of the kernels of a schedule; raises Refusal."""
+        """The kernels of a schedule, behind each pass; raises Refusal."""
         from ir.rewrite.inhabited import inhabited
         from ir.routes import formed
         from ir.targets.cuda.build.listings import listings_of

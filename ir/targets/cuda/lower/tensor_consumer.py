@@ -339,7 +339,8 @@ class ConsumerPrinter(Printer):
             for product in products:
                 words = self.words.get(product.a)
                 keep = self._keeps(product.position)
-                self.e.back = dict.fromkeys(operation.takes, one.back)
+                shared = self.kernel.shared_rings & {*operation.takes}
+                self.e.back = dict.fromkeys(shared, one.back)
                 self.e.multiply(product, self.sums[product.position], keep, words)
                 self.e.back = {}
 

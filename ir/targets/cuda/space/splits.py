@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from ir.columns import Decision
-from ir.errors import Refusal, UsageError
+from ir.errors import UsageError
 from ir.program import Program
 from ir.rewrite.split import split
 from ir.schedule import Value
-from ir.stages import is_reduction
+from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.products import product_of, volume
 from ir.targets.cuda.build.roles import Roles
 
@@ -67,8 +67,13 @@ def split_choices(program: Program, roles: Roles, several: bool = False) -> tupl
 def _has_columns_apart(program: Program, roles: Roles) -> bool:
     """Whether blocks have columns of their own for what is reduced behind the product: the parts of
     a split one are reduced elsewhere, so that its kernel has other tiles."""
-    natural = {axis for p in roles.outer for axis in _batch_of(program, p.position)}
-    return bool({*roles.batch} - natural)
+    products = {product.position for product in roles.outer}
+    summed = {
+        axis for position, node in enumerate(program.nodes)
+        if is_reduction(node) and position not in products for axis in reduced_axes(node)
+    }  # fmt: skip
+    natural = {axis for p in products for axis in _batch_of(program, p)}
+    return bool(summed & {*roles.columns}) and bool({*roles.batch} - natural)
 
 
 def _batch_of(program: Program, position: int) -> tuple[str, ...]:
@@ -113,10 +118,3 @@ def translated(values: Mapping[str, Value], choice: str, mark: str) -> dict[str,
             if not name.endswith(mark):
                 found[f"{name}{mark}"] = found.pop(name)
     return found
-
-
-def refuse_uneven(program: Program, choice: str, tile: int) -> None:
-    """Refusal where a block would reach over the end of its part."""
-    axis, _, parts = choice.partition(":")
-    if choice != WHOLE and program.axes[axis] // int(parts) % tile:
-        raise Refusal("split", f"blocks of {tile} in {parts} parts of {program.axes[axis]}")

@@ -73,9 +73,10 @@ class TensorKernel(TensorStreams):
     def _turned(self) -> Roles | None:
         """Roles with operands exchanged, where they may be."""
         try:
-            return find_roles(self.program, True, self.computes)
+            found = find_roles(self.program, True, self.computes)
         except Refusal:
             return None
+        return found if {*found.batch} == {*self.roles.batch} else None  # tiles of other axes
 
     # -- the space
 
