@@ -487,4 +487,3 @@ class _Thread:
         shape = tuple(len(points[axis]) for axis in node.op.axes)
         values = np.broadcast_to(tile.aligned(node.op.axes), shape)
         self.machine.outputs[node.op.tensor][where] = values
-

@@ -408,4 +408,3 @@ def rewritten(body: tuple[Statement, ...], change: Change) -> tuple[Statement, .
             one = replace(one, body=rewritten(one.body, change))
         found += change(one)
     return tuple(found)
-
