@@ -31,7 +31,6 @@ from ir.kernel.tile_kernel import (
     NEVER,
     WITHIN,
     Alloc,
-    At,
     Do,
     If,
     Loop,
@@ -51,6 +50,7 @@ from ir.targets.cuda.build.tensor_kernel import BEGUN, KEEP, LOADED, NEXT, TMA
 from ir.targets.cuda.grid.tensor_exchange import Exchange
 from ir.targets.cuda.layouts.frame import GROUP, Digit
 from ir.targets.cuda.lower.tensor_evaluate import shifted
+from ir.targets.cuda.lower.tensor_folding import Folding, block_text
 from ir.targets.cuda.lower.tensor_fragments import Fragments
 from ir.targets.cuda.lower.tensor_store import TensorStore
 from ir.targets.cuda.lower.tensor_sync import ConsumerSync
@@ -64,15 +64,6 @@ from ir.targets.cuda.text.writer import Writer
 
 if TYPE_CHECKING:
     from ir.targets.cuda.lower.tensor_lower import TensorLowering
-
-Loaded = tuple[Mapping[str, str], Mapping[int, Fragment]]  # origins of a block, values there
-
-
-def block_text(at: At) -> str:
-    """The number of a block."""
-    if not at.of or not at.number:
-        return str(at)
-    return f"({at.of} {'+' if at.number > 0 else '-'} {abs(at.number)})"
 
 
 def when_text(when: When) -> str:
@@ -111,14 +102,11 @@ class ConsumerPrinter(Printer):
         self.states: dict[int, Fragment] = {}  # of the present run
         self.words: dict[int, str] = {}  # of computed operands
         self.names: dict[int, str] = {}  # of descriptors
-        self.loaded: list[Mapping[int, Fragment]] = []  # a step before it is used
-        self.beside: dict[int, Loaded] = {}  # by how many blocks later
-        self.end = ""  # the last block's number
         self.formed = ExitStack()  # what is there for the pieces of one block
         self.eager = True  # whether a loop declares where its block begins
         self.present = ""  # the block of what threads do
         self.in_loop = False
-        self.pieces: dict[tuple[int, int, int], Fragment] = {}  # sums by product, block and rows
+        self.folding = Folding(self)
 
     # -- the role
 
@@ -161,7 +149,7 @@ class ConsumerPrinter(Printer):
 
     def scope(self, one: Scope) -> None:
         with self.w.block(""):
-            self._products(one.body) if one.name == PAIR else self._step(one.body)
+            self.folding.products(one.body) if one.name == PAIR else self._step(one.body)
 
     def merge(self, one: Merge) -> None:
         with self._whole_sums():
@@ -188,7 +176,7 @@ class ConsumerPrinter(Printer):
         if self.plan.order is not None and loop.order:
             self._pipelined(loop)
         elif self.plan.fresh == 1:
-            self._pairs(loop)
+            self.folding.loop(loop)
         else:
             self._plain(loop)
         self.in_loop = False
@@ -233,22 +221,6 @@ class ConsumerPrinter(Printer):
             self.all(body)
         self.eager = True
 
-    def _pairs(self, loop: Loop) -> None:
-        """One block or two in a step, or the block that pairs leave over."""
-        head = "for (i32 block = 0; block < blocks; block++)"
-        if loop.step > 1:
-            self.w.line("i32 block = 0;")
-            head = f"for (; block + {loop.step - 1} < blocks; block += {loop.step})"
-        elif loop.first == At(BLOCK):
-            head = "if (block < blocks)"
-        with self.w.block(head), self.e.scope(), self.e.repeating(True):
-            self.beside, count = {}, sum(isinstance(one, Do) for one in loop.body)
-            for number in range(count):
-                origins = self.lowering.walk_origins(self.w, block_text(At(BLOCK, number)))
-                values = {p: self._copied(p, one) for p, one in self.loaded[number].items()}
-                self.beside[number] = (origins, values)
-            self.all(loop.body)
-
     # -- operations
 
     def do(self, one: Do) -> None:
@@ -257,9 +229,9 @@ class ConsumerPrinter(Printer):
         if operation.unit == TENSOR:
             self._multiply(operation, one)
         elif operation.name == LOADED:
-            self._load_beside(one)
+            self.folding.load(one)
         elif one.piece is not None and self.plan.fresh == 1:
-            self._fold(operation, one)
+            self.folding.fold(operation, one)
         elif one.piece is not None:
             assert self.fragments is not None
             self.fragments.form(one.piece)
@@ -302,7 +274,7 @@ class ConsumerPrinter(Printer):
         for begin in self.plan.roles.begins:  # in the same registers
             self.sums[begin.product.position] = state
 
-    def _reduce(self, part: Part) -> None:
+    def reduce(self, part: Part) -> None:
         self.body.advance(part.node, self.states[part.node])
 
     def _correct(self, part: Part) -> None:
@@ -329,7 +301,7 @@ class ConsumerPrinter(Printer):
         if one.piece is not None and self.plan.fresh == 1:
             with self.e.at(self.plan.places_of(one.piece)):
                 for product in products:
-                    self.e.multiply(product, self.piece(product, one), "0", only=one.piece)
+                    self.e.multiply(product, self.folding.piece(product, one), "0", only=one.piece)
         elif one.piece is not None and self.fragments is not None:
             together = self.plan.together
             for step in range(one.piece * together, (one.piece + 1) * together):
@@ -343,10 +315,6 @@ class ConsumerPrinter(Printer):
                 self.e.back = dict.fromkeys(shared, one.back)
                 self.e.multiply(product, self.sums[product.position], keep, words)
                 self.e.back = {}
-
-    def piece(self, product: Product, one: Do) -> Fragment:
-        """The sums of some rows of a block."""
-        return self.pieces[product.position, one.at.number, one.piece or 0]
 
     def _multiply_step(self, product: Product, step: int) -> None:
         """One step of one product with its operand in registers, for all blocks of rows."""
@@ -464,76 +432,6 @@ class ConsumerPrinter(Printer):
         assert self.fragments is not None
         self.formed.enter_context(self.fragments.block())
 
-    # -- products that are folded at once
-
-    def _products(self, body: Sequence[Statement]) -> None:
-        """Products of parts of rows, each in registers of its own."""
-        self.pieces = {}
-        for one in body:
-            if not isinstance(one, Do) or self.kernel.operation(one.operation).unit != TENSOR:
-                continue
-            with self.e.at(self.plan.places_of(one.piece or 0)):
-                for part in self.kernel.operation(one.operation).parts:
-                    key = (part.node, one.at.number, one.piece or 0)
-                    self.pieces[key] = self.e.accumulator(self.products[part.node], 1)
-        self.all(body)
-
-    def _load_beside(self, one: Do) -> None:
-        """Load what a block's products are folded with: of the first blocks, or a step before."""
-        if one.later.of == NEVER:
-            if not one.at.number:
-                self.loaded, self.end = [], self.w.name("last_block")
-                self.w.line(f"const i32 {self.end} = max(blocks - 1, 0);")
-            self.loaded.append(self._loads(f"min({one.at}, {self.end})"))
-            return
-        found = self._loads(f"min({one.at.of} + {one.at.number}, {self.end})")
-        blocks = len(self.beside)
-        for position, value in self.loaded[one.at.number - blocks].items():
-            self._assign(value, found[position])
-
-    def _loads(self, place: str) -> dict[int, Fragment]:
-        origins = self.lowering.walk_origins(self.w, place)
-        parts = self.kernel.operation(LOADED).parts
-        with self._at((origins, {})):
-            return {
-                part.node: self.e.fragment(part.node)
-                for part in parts if part.node not in self.e.values
-            }  # fmt: skip
-
-    def _copied(self, position: int, one: Fragment) -> Fragment:
-        kind = scalars.register_type(self.nodes[position].dtype)
-        found = replace(one, name=self.w.name(f"{one.name}_here"))
-        self.w.line(f"{kind} {found.name}[{one.count}];")
-        self._assign(found, one)
-        return found
-
-    def _assign(self, target: Fragment, source: Fragment) -> None:
-        with self.e.each(target.digits) as point:
-            places = (self.e.element(one, point) for one in (target, source))
-            self.w.line(f"{' = '.join(places)};")
-
-    @contextmanager
-    def _at(self, loaded: Loaded) -> Iterator[None]:
-        """What is written inside is about another block."""
-        e, saved = self.e, self.e.origins
-        with e.scope():
-            e.origins = {**saved, **loaded[0]}
-            e.values.update(loaded[1])
-            yield
-        e.origins = saved
-
-    def _fold(self, operation: Operation, one: Do) -> None:
-        """Fold the products of some rows of a block."""
-        places = self.plan.places_of(one.piece or 0)
-        with self._at(self.beside[one.at.number]), self.e.at(places):
-            for product in self.plan.roles.outer:
-                fragment = self.piece(product, one)
-                self.e.hold(fragment, 1)
-                self.e.values[product.position] = fragment
-            with self.w.block(""):
-                for part in operation.parts:
-                    self._reduce(part)
-
     # -- sums of which several blocks have parts
 
     @contextmanager
@@ -567,7 +465,7 @@ class ConsumerPrinter(Printer):
         }
 
     _parts: Mapping[str, Callable[[ConsumerPrinter, Part], None]] = {
-        MAP: _map, START: _start, REDUCE: _reduce, CORRECT: _correct, FINISH: _finish,
+        MAP: _map, START: _start, REDUCE: reduce, CORRECT: _correct, FINISH: _finish,
         STORE: _store, CONVERT: _convert,
     }  # fmt: skip
 

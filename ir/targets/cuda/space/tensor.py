@@ -143,6 +143,18 @@ class TensorKernel(TensorStreams):
         found += self.layout_decisions(owner)
         if not self.roles.inner:
             found.append(prefetch_decision(self.mark, owner))
+        found += self._loop_decisions(owner)
+        if self.roles.raw:
+            why = "when raw tiles are read: step by step, or at the start of their block"
+            found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
+        if self.roles.computed:
+            why = "steps of the instruction whose operands are computed together"
+            found.append(Decision(self.name("steps"), (1, 2, 4), "pipeline", owner, why))
+        return found + self.stream_decisions()
+
+    def _loop_decisions(self, owner: str) -> list[Decision]:
+        """How the main loop is scheduled, where there is a choice."""
+        found = []
         if self.orders:
             found.append(order_decision(self.name(ORDER), owner, self.orders))
         if is_chained(self.roles) or self.roles.computed:
@@ -151,13 +163,7 @@ class TensorKernel(TensorStreams):
             found.append(rescale_decision(self.name(RESCALE), owner))
         deal = deal_decision(self.name(DEAL), owner, self.streamed, self.roles)
         found += [deal] if deal is not None else []
-        if self.roles.raw:
-            why = "when raw tiles are read: step by step, or at the start of their block"
-            found.append(Decision(self.name("read"), ("step", "block"), "pipeline", owner, why))
-        if self.roles.computed:
-            why = "steps of the instruction whose operands are computed together"
-            found.append(Decision(self.name("steps"), (1, 2, 4), "pipeline", owner, why))
-        return found + self.stream_decisions()
+        return found
 
     def may_use_registers(self) -> bool:
         """Whether the operands along the rows are plain, and may be loaded to registers."""
