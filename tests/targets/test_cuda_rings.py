@@ -93,6 +93,6 @@ def test_what_the_constraint_counts_is_what_the_kernel_has() -> None:
         schedule = space.schedule(row)
         roles = find_roles(kernel.streamed, bool(schedule["swap"]))
         plan = make_plan(kernel.streamed, roles, schedule.as_dict(), kernel.mark)
-        assert plan.offsets["barriers"] == wanted
+        assert plan.memory.offsets["barriers"] == wanted
         seen.add((schedule["extra.Q"], schedule["extra.V"]))
     assert len(seen) >= 5

@@ -25,7 +25,8 @@ from ir.targets.cuda.build.products import depends_on_reduction, volume
 from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.grid.raster import PATCHES
-from ir.targets.cuda.plans.tensor_plan import LINE, ROWS
+from ir.targets.cuda.layouts.operands import LINE
+from ir.targets.cuda.plans.tensor_plan import ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
 from ir.targets.cuda.space.block import BlockKernel

@@ -32,12 +32,12 @@ class Exchange:
     @property
     def _ready(self) -> str:
         """The barrier at which others tell that their sums are there."""
-        return f"smem + {self.plan.offsets['arrived']}"
+        return f"smem + {self.plan.memory.offsets['arrived']}"
 
     @property
     def _taken(self) -> str:
         """The barrier at which others tell that they have read this block's sums."""
-        return f"smem + {self.plan.offsets['arrived'] + 8}"
+        return f"smem + {self.plan.memory.offsets['arrived'] + 8}"
 
     @property
     def _threads(self) -> int:
@@ -95,7 +95,7 @@ class Exchange:
         """Where this thread's quad of accumulator `number` lies, for the block behind `slot`."""
         quads = self._quads(sums)
         row = f"({slot} * {quads} + {number * quads // len(sums)} + {quad})"
-        start = f"smem + {self.plan.offsets['exchange']} + thread * {BYTES}"
+        start = f"smem + {self.plan.memory.offsets['exchange']} + thread * {BYTES}"
         return f"{start} + {row} * {BYTES * self._threads}"
 
     def _leave(self, w: Writer, sums: Sums) -> None:

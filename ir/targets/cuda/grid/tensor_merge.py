@@ -32,7 +32,7 @@ def rooms_of(plan: Plan, tiles: int, name: str) -> tuple[Room, ...]:
 
 def meeting_of(plan: Plan, tile: str, part: str, sync: str) -> Meeting:
     """How the parts of tile number `tile` meet, of which this block has number `part`."""
-    flag = f"tw_shared_base() + {plan.offsets['arrived']}"
+    flag = f"tw_shared_base() + {plan.memory.offsets['arrived']}"
     flag += "" if plan.cooperative else " + 16 * member"
     kinds = {LAST: Meeting, TURNSTILE: Turnstile, ATOMICS: Gathering}
     return kinds[plan.merge](plan.parts, part, tile, plan.frame.team, sync, f"(u32*)({flag})")

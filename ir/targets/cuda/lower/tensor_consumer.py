@@ -407,7 +407,7 @@ class ConsumerPrinter(Printer):
         digits = e.own((*plan.roles.rows, walk))
         pair, rest = digits[0], digits[1:]
         dtype, tile = self.nodes[root].dtype, plan.words
-        at = f"smem + {plan.words_at(root)}"
+        at = f"smem + {plan.memory.words_at(root)}"
         with e.each(rest) as point:
             places = [Point({**point.digits, pair: half}) for half in ("0", "1")]
             values = [self._within(e.scalar(root, place, {}), dtype, place) for place in places]

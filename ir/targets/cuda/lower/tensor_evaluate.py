@@ -128,7 +128,7 @@ class TensorEvaluator(Evaluator):
         tile, names = self.plan.words, []
         for number in range(self.plan.row_blocks):
             offset = tile.free_offset(number * ROWS)
-            address = f"smem + {self.plan.words_at(product.a) + offset}"
+            address = f"smem + {self.plan.memory.words_at(product.a) + offset}"
             names.append(self._described("words_tile", address, tile.descriptor_strides))
         return names
 

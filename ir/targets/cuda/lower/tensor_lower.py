@@ -54,7 +54,7 @@ class TensorLowering:
         consumer = printer.role(self.kernel.role(CONSUMERS))
         producer = ProducerPrinter(self).role(self.kernel.role(PRODUCER))
         registers = printer.e.scratch_registers
-        shared = self.plan.offsets["scratch"] + self.plan.scratch_bytes(registers)
+        shared = self.plan.memory.offsets["scratch"] + self.plan.memory.scratch_bytes(registers)
         w = Writer()
         if registers and not self.plan.cooperative:
             w.line(f"constexpr i32 scratch_bytes = {registers * self.plan.frame.team * 8};")
@@ -132,7 +132,7 @@ class TensorLowering:
         w.line("tw_cluster_sync();" if plan.cluster_blocks > 1 else "tw_sync();")
 
     def _ring_start(self, ring: Ring) -> int:
-        at = self.plan.offsets["barriers"]
+        at = self.plan.memory.offsets["barriers"]
         for other in self.plan.rings:
             if other is ring:
                 break
@@ -146,7 +146,7 @@ class TensorLowering:
         return f"smem + {self._ring_start(ring) + 8 * ring.stages} + 8 * {stage}"
 
     def slot(self, ring: Ring, operand: OperandTile, stage: str) -> str:
-        at = self.plan.offsets[self.plan.slot_of(operand)]
+        at = self.plan.memory.offsets[self.plan.slot_of(operand)]
         if ring.stages == 1:
             return f"smem + {at}"
         return f"smem + {at} + {stage} * {operand.pitch}"
@@ -314,7 +314,7 @@ class TensorLowering:
         return f"tw_group_sync({TEAM_BARRIER} + member, {GROUP});"
 
     def _scratch(self) -> str:
-        at = self.plan.offsets["scratch"]
+        at = self.plan.memory.offsets["scratch"]
         if self.plan.cooperative:
             return f"tw_shared_base() + {at}"
         return f"tw_shared_base() + {at} + member * scratch_bytes"

@@ -17,8 +17,9 @@ from ir.ops.store import Store
 from ir.targets.cuda.launch import Parameter
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.lanes import matrix_row, place
+from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.staging import Staging
-from ir.targets.cuda.plans.tensor_plan import GROUP, LINE, ROWS
+from ir.targets.cuda.plans.tensor_plan import GROUP, ROWS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.registers import Point
 
@@ -108,14 +109,14 @@ class TensorStore:
     def _buffer(self) -> str:
         """Address of the next buffer of this group; they take turns across tiles too."""
         plan = self.plan
-        at = plan.offsets["store"]
-        own = plan.store_slot_bytes * plan.epilogue_slots
+        at = plan.memory.offsets["store"]
+        own = plan.memory.store_slot_bytes * plan.epilogue_slots
         start = f"smem + {at} + member * {own}"
         if plan.epilogue_slots == 1:
             return start
         turn = f"store_turn % {plan.epilogue_slots}"
         self.e.w.line("store_turn++;")
-        return f"{start} + {turn} * {plan.store_slot_bytes}"
+        return f"{start} + {turn} * {plan.memory.store_slot_bytes}"
 
     # -- panels
 

@@ -22,7 +22,8 @@ from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid import stream_k
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
-from ir.targets.cuda.plans.tensor_plan import LINE, Plan
+from ir.targets.cuda.layouts.operands import LINE
+from ir.targets.cuda.plans.tensor_plan import Plan
 from ir.targets.cuda.plans.tensor_rings import extra_names
 from ir.targets.cuda.space.splits import merge_of, parts_of
 

@@ -25,7 +25,7 @@ from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid import stream_k
 from ir.targets.cuda.layouts.frame import GROUP as GROUP
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, ThreadDigit
-from ir.targets.cuda.layouts.operands import OperandTile, operand_tile
+from ir.targets.cuda.layouts.operands import LINE, OperandTile, operand_tile
 from ir.targets.cuda.layouts.placed import Placed, ThreadValues, framed
 from ir.targets.cuda.layouts.raw_reads import RawRead, raw_read
 from ir.targets.cuda.layouts.staging import Staging, staging_of
@@ -40,12 +40,11 @@ from ir.targets.cuda.layouts.synthesised import (
 )
 from ir.targets.cuda.layouts.synthesised import ROWS as ROWS
 from ir.targets.cuda.plans.sides import Side, side
+from ir.targets.cuda.plans.tensor_memory import SharedMemory
 from ir.targets.cuda.plans.tensor_rings import HELD, fetched_of, found_twice, rings_of
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.space.splits import CLUSTER
 
-ALIGN = 1024
-LINE = 128
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
     "none": (0, 0), "24/240": (24, 240), "40/232": (40, 232), "32/160": (32, 160),
     "56/224": (56, 224),
@@ -458,63 +457,14 @@ class Plan:
     # -- shared memory
 
     @cached_property
-    def offsets(self) -> dict[str, int]:
-        """Where rings, the store buffers, the scratch and the barriers begin."""
-        found, at = {}, 0
-        for ring in self.rings:
-            for operand in ring.operands:
-                found[f"{ring.name}.{operand.position}"] = at
-                at += -(-operand.pitch * ring.stages // ALIGN) * ALIGN
-        if self.shared_words:
-            found["words"] = at
-            at += -(-self.words.bytes * len(self._words) // ALIGN) * ALIGN
-        if self.exchanges:
-            found["exchange"] = at if self.processors else 0
-            at = max(at, found["exchange"] + self.exchange_bytes)
-        found["store"] = at
-        at += self.store_bytes
-        found["barriers"] = at
-        at += 16 * sum(ring.stages for ring in self.rings)
-        if self.parts > 1:
-            found["arrived"] = at
-            at += 16 * self.consumers
-        found["scratch"] = at
-        return found
-
-    @property
-    def _words(self) -> tuple[int, ...]:
-        """Computed operands, each once."""
-        return tuple(dict.fromkeys(product.a for product in self.roles.outer))
-
-    def words_at(self, position: int) -> int:
-        """Where a computed operand begins in shared memory."""
-        return self.offsets["words"] + self._words.index(position) * self.words.bytes
-
-    @property
-    def store_slot_bytes(self) -> int:
-        """One buffer of a warp group: a panel on its way out."""
-        if self.epilogue == "direct":
-            return 0
-        lines = self.own_columns * self.lines_of_rows if self.store_turned else ROWS
-        return -(-lines * LINE // ALIGN) * ALIGN
+    def memory(self) -> SharedMemory:
+        return SharedMemory(self)
 
     @property
     def lines_of_rows(self) -> int:
         """Lines that 64 rows of an output make where they are contiguous."""
         stores = (node for node in self.program.nodes if isinstance(node.op, Store))
         return max(ROWS * dtype_of(node.dtype).bytes for node in stores) // LINE
-
-    @property
-    def exchange_bytes(self) -> int:
-        """Partial sums of a tile that other blocks finish; over the rings where a block has one
-        tile."""
-        others = self.parts - 1
-        sums = 4 * self.tile_rows * self.tile_columns * len(self.roles.outer)
-        return -(-sums * others // self.parts // ALIGN) * ALIGN
-
-    @property
-    def store_bytes(self) -> int:
-        return self.store_slot_bytes * self.epilogue_slots * self.consumers
 
     @cached_property
     def store_turned(self) -> bool:
@@ -529,9 +479,6 @@ class Plan:
         """How 64 rows of an output by so many columns are staged for TMA."""
         return staging_of(self.sums, dtype, columns, self.store_turned)
 
-    def scratch_bytes(self, registers: int) -> int:
-        return registers * self.frame.team * 8 * (1 if self.cooperative else self.consumers)
-
     def check(self, shared_limit: int) -> None:
         """Refusal for what the constraints should have excluded."""
         groups = self.consumers if self.partition == "rows" else 1
@@ -542,5 +489,5 @@ class Plan:
                 problem = operand.problem()
                 if problem:
                     raise Refusal("operand", f"{operand.spec.name}: {problem}")
-        if self.offsets["scratch"] > shared_limit:
-            raise Refusal("shared", f"{self.offsets['scratch']} of {shared_limit} bytes")
+        if self.memory.offsets["scratch"] > shared_limit:
+            raise Refusal("shared", f"{self.memory.offsets['scratch']} of {shared_limit} bytes")

@@ -14,7 +14,8 @@ from math import prod
 
 from ir.schedule import Value
 from ir.targets.cuda.grid.overlap import PREFETCH
-from ir.targets.cuda.plans.tensor_plan import LINE, ROWS
+from ir.targets.cuda.layouts.operands import LINE
+from ir.targets.cuda.plans.tensor_plan import ROWS
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED, Seeds
 from ir.targets.cuda.space.splits import CLUSTER, MERGE
 from ir.targets.cuda.space.tensor import TensorKernel

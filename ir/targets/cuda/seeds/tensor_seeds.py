@@ -15,8 +15,9 @@ from ir.targets.cuda.build.products import volume
 from ir.targets.cuda.build.roles import WIDEST
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
+from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.planning import fixed_tiles
-from ir.targets.cuda.plans.tensor_plan import LINE, ROWS
+from ir.targets.cuda.plans.tensor_plan import ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import Grid, best_tiles
 

@@ -26,13 +26,9 @@ from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.hilbert import LONGEST
 from ir.targets.cuda.grid.raster import patches_fit
+from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS, TensorLayouts
-from ir.targets.cuda.plans.tensor_plan import (
-    GROUP,
-    LINE,
-    REGISTER_SPLITS,
-    ROWS,
-)
+from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
 

@@ -21,8 +21,10 @@ from ir.target import Hardware
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.build.computed import dimensions_of, run_axes
 from ir.targets.cuda.build.roles import Roles
+from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.planning import fixed_tiles
-from ir.targets.cuda.plans.tensor_plan import ALIGN, BUFFERS, LINE
+from ir.targets.cuda.plans.tensor_memory import ALIGN
+from ir.targets.cuda.plans.tensor_plan import BUFFERS
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.space.splits import CLUSTER, MERGE
 
