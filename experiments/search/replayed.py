@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +18,8 @@ from spaces import Case  # noqa: E402
 
 from explorer.outcome import Outcome  # noqa: E402
 from explorer.replay import Recording  # noqa: E402
-from ir.schedule import Schedule  # noqa: E402
+from ir.columns import Decision  # noqa: E402
+from ir.schedule import Schedule, Value  # noqa: E402
 from ir.space import Space  # noqa: E402
 
 Times = NDArray[np.float64]
@@ -38,7 +40,14 @@ class Replayed:
 
     @cached_property
     def space(self) -> Space:
-        return self.recording.space()
+        """What was recorded of the space: domains may have more values since."""
+        whole = self.recording.space()
+        recorded = {name: set[Value]() for name in whole.names}
+        for schedule in self.recording.outcomes:
+            for name, value in schedule.values:
+                recorded.setdefault(name, set()).add(value)
+        decisions = tuple(_narrowed(one, recorded[one.name]) for one in whole.decisions)
+        return replace(whole, decisions=decisions, pins=()).pin(whole.pinned)
 
     @cached_property
     def bare(self) -> Space:
@@ -71,3 +80,14 @@ class Replayed:
         told = np.full(BUDGET, np.inf)
         told[: min(len(times), BUDGET)] = times[:BUDGET]
         return np.asarray(self.optimum / np.minimum.accumulate(told))
+
+
+def _narrowed(decision: Decision, values: Set[Value]) -> Decision:
+    """The decision with only these of its values, as far as it is in the schedules at all."""
+    domain = tuple(value for value in decision.domain if value in values)
+    if not domain:
+        return decision
+    initial, unsaid = (
+        value if value in domain else None for value in (decision.initial, decision.unsaid)
+    )
+    return replace(decision, domain=domain, initial=initial, unsaid=unsaid)
