@@ -6,6 +6,7 @@ measurer's interface. Knows records and workloads; no strategy and no job.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -197,10 +198,19 @@ def _records(workload: Workload, source: Where) -> list[Record]:
 
 def _nothing_of(workload: Workload, source: Where) -> str:
     """That a source has no record of a workload, and what it has instead."""
-    with opened(Address.of(source)) as store:
+    where = Address.of(source)
+    with opened(where) as store:
         kinds = {(r.operator, r.extents, r.target, r.threads) for r in store.records()}
+    wanted = (workload.operator, dict(workload.arguments), workload.target)
+    told = [((name, json.loads(given), target), n) for name, given, target, n in kinds]
+    same = {n for kind, n in told if kind == wanted}
+    if workload.threads in same or (same and workload.threads is None):
+        return (
+            f"{where}: {workload.operator} {workload.extents_json} was recorded of another "
+            "program, or of another form of it than this version gives it; record it again"
+        )
     shown = [f"{name} {extents} for {target} on {n} threads" for name, extents, target, n in kinds]
     there = ", ".join(sorted(shown)[:SHOWN]) or "nothing at all"
     threads = f" on {workload.threads} threads" if workload.threads else ""
-    wanted = f"{workload.operator} {workload.extents_json} for {workload.target}{threads}"
-    return f"{Address.of(source)}: no record of {wanted}; there is {there}"
+    asked = f"{workload.operator} {workload.extents_json} for {workload.target}{threads}"
+    return f"{where}: no record of {asked}; there is {there}"

@@ -226,3 +226,14 @@ def test_the_command_replays(recorded: Path, capsys: pytest.CaptureFixture[str])
     assert "20 trials" in capsys.readouterr().out
     assert cli.invoke([*words, "--replay", "nowhere.db"]) == cli.EXIT_USAGE
     assert "nowhere.db: no such file" in capsys.readouterr().err
+
+
+def test_records_of_another_form_of_the_program_are_told_from_none(tmp_path: Path) -> None:
+    workload = _workload()
+    schedule = next(iter(_schedules(workload)))
+    record = to_record(workload, schedule, by_key(schedule), "", "random")
+    path = tmp_path / "other.db"
+    with Store(path) as store:
+        store.add(replace(record, workload="0" * 64))
+    with pytest.raises(UsageError, match=r"another form of it than this version.*record it again"):
+        Recording.load(workload, path)
