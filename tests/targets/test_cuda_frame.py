@@ -101,7 +101,7 @@ def test_accumulators_lie_as_wgmma_leaves_them(
     assert isinstance(kernel, TensorKernel)
     values = {**kernel.complete(kernel.seeds()[0]), **changed}
     swap = bool(values["swap"])
-    roles = kernel.turned if swap else kernel.roles
+    roles = kernel.swapped if swap else kernel.roles
     assert roles is not None
     plan = make_plan(program, roles, values, "")
     frame, row, column = plan.frame, roles.rows[0], plan.column_axis
@@ -148,7 +148,7 @@ def drawn_plans(number: int) -> list[Plan]:
     for schedule in drawn(program, number, 4, 8, "wgmma"):
         values = schedule.as_dict()
         for kernel in tensor:
-            roles = kernel.turned if values[kernel.name("swap")] else kernel.roles
+            roles = kernel.swapped if values[kernel.name("swap")] else kernel.roles
             assert roles is not None
             found.append(make_plan(kernel.program, roles, values, kernel.mark))
     return found

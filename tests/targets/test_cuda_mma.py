@@ -250,7 +250,7 @@ def test_constraints_know_the_shared_memory_of_a_plan() -> None:
         for row, bytes_ in zip(rows, needed, strict=True):
             values = {k.removeprefix("mma."): v for k, v in space.schedule(row).values
                       if k.startswith("mma.")}  # fmt: skip
-            roles = kernel.turned if values["swap"] else kernel.roles
+            roles = kernel.swapped if values["swap"] else kernel.roles
             assert make_mma_plan(program, roles, values, "").shared == bytes_
 
 

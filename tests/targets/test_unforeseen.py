@@ -234,7 +234,7 @@ def test_one_formula_says_what_tiles_take(number: int) -> None:
         rows = space.shape.draw(np.random.default_rng(0), 60)
         for row, bound in zip(rows, kernel._bytes(space.columns(rows)), strict=True):
             values = space.schedule(row).as_dict()
-            roles = kernel.turned if values[kernel.name("swap")] else kernel.roles
+            roles = kernel.swapped if values[kernel.name("swap")] else kernel.roles
             assert make_mma_plan(kernel.program, roles, values, kernel.mark).shared == bound
 
 

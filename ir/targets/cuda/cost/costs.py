@@ -75,7 +75,7 @@ class TensorCosts(TensorStreams):
 
     def __init__(self, kernel: TensorKernel) -> None:
         self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
-        self.roles, self.turned = kernel.roles, kernel.turned
+        self.roles, self.swapped = kernel.roles, kernel.swapped
 
     def table(self, columns: Columns) -> Table:
         """Features of the kernel, and under "clocks" and "traffic" estimates of its time."""

@@ -30,7 +30,7 @@ class MmaCosts(MmaRules):
 
     def __init__(self, kernel: MmaKernel) -> None:
         self.program, self.mark, self.hardware = kernel.program, kernel.mark, kernel.hardware
-        self.roles, self.turned = kernel.roles, kernel.turned
+        self.roles, self.swapped = kernel.roles, kernel.swapped
         self._domains = kernel.decisions()
 
     def table(self, columns: Columns) -> Table:

@@ -90,9 +90,9 @@ class StageTile:
         return self.read is not None and not self.read.matrices
 
     @property
-    def turned(self) -> bool:
-        """Whether matrices are turned as they are read."""
-        return self.read is not None and self.read.turned
+    def transposed(self) -> bool:
+        """Whether matrices are transposed as they are read."""
+        return self.read is not None and self.read.transposed
 
     @property
     def inner(self) -> Side:

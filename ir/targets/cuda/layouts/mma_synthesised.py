@@ -49,8 +49,8 @@ class FragmentRead:
         return self.instruction.startswith("ldmatrix")
 
     @property
-    def turned(self) -> bool:
-        """Whether they are turned on the way."""
+    def transposed(self) -> bool:
+        """Whether they are transposed on the way."""
         return self.instruction.endswith(".trans")
 
     def target(self, width: int) -> int:

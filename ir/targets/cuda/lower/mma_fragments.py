@@ -57,9 +57,9 @@ class Fragments:
             free, inner = place(held)
         elif part == "b" and plan.column_blocks > 1:
             two = ThreadValues(held.threads, (*held.values, Step(0, 2, COLUMNS)))
-            free, inner = matrix_row(two, tile.size * 8, 4, tile.turned)
+            free, inner = matrix_row(two, tile.size * 8, 4, tile.transposed)
         else:
-            free, inner = matrix_row(held, tile.size * 8, 4 if part == "a" else 2, tile.turned)
+            free, inner = matrix_row(held, tile.size * 8, 4 if part == "a" else 2, tile.transposed)
         warp, count = ("warp_row", rows) if part == "a" else ("warp_column", columns)
         size = plan.warp_rows if part == "a" else plan.warp_columns
         free = total(scaled(variable(warp, count), size), free)
@@ -103,7 +103,7 @@ class Fragments:
     def _load_matrices(self, tile: StageTile, part: str, step: int) -> None:
         plan = self.plan
         name = f"{self.names[tile.position, part]}[{step % plan.fragments}]"
-        turned = "_trans" if tile.turned else ""
+        transposed = "_trans" if tile.transposed else ""
         blocks = plan.row_blocks if part == "a" else -(-plan.column_blocks // 2)
         for block in range(blocks):
             if tile.inside:
@@ -115,7 +115,7 @@ class Fragments:
             else:
                 pairs = range(min(2, plan.column_blocks))
                 words = [f"{name}[{2 * block + p}][{i}]" for p in pairs for i in range(2)]
-            self.w.line(f"tw_ldmatrix_x{len(words)}{turned}({at}, {', '.join(words)});")
+            self.w.line(f"tw_ldmatrix_x{len(words)}{transposed}({at}, {', '.join(words)});")
 
     def _load_words(self, tile: StageTile, part: str, step: int) -> None:
         """Fragments of 32-bit elements that lie across the sum, word by word."""

@@ -323,8 +323,8 @@ class ConsumerPrinter(Printer):
         assert b is not None
         assert fragments is not None
         keep = "1" if step else self._keeps(product.position)
-        turned = "" if b.sums_inside else "_tb"
-        call = f"tw_wgmma_m64n{self.e.columns(product)}k{plan.step}_{plan.kind}_rs{turned}"
+        transposed = "" if b.sums_inside else "_tb"
+        call = f"tw_wgmma_m64n{self.e.columns(product)}k{plan.step}_{plan.kind}_rs{transposed}"
         b_at = shifted(self.names[product.position], b.step_offset(step, plan.step))
         state = self.sums[product.position]
         for block in range(plan.row_blocks):

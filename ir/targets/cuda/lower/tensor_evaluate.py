@@ -95,10 +95,10 @@ class TensorEvaluator(Evaluator):
         b_name = self._descriptor(b, self._b_start(product, b))
         stored = a is None and plan.shared_words and product.position in self.outer
         forms = "ss" if a is not None or stored else "rs"
-        turned = ("_ta" if a is not None and not a.sums_inside else "") + (
+        transposed = ("_ta" if a is not None and not a.sums_inside else "") + (
             "_tb" if not b.sums_inside else ""
         )
-        call = f"tw_wgmma_m64n{columns}k{plan.step}_{plan.kind}_{forms}{turned}"
+        call = f"tw_wgmma_m64n{columns}k{plan.step}_{plan.kind}_{forms}{transposed}"
         summed = [plan.tiles[axis] for axis in product.over if plan.tiles[axis] > 1]
         steps = (summed[0] if summed else 1) // plan.step
         if not steps:

@@ -146,13 +146,13 @@ class OperandEvaluator(Evaluator):
 
     def load_matrices(self, tile: OperandTile, words: str, step: int, first: int = 0) -> None:
         """A step's words of all blocks of rows, from `words[first]` on."""
-        plan, turned = self.plan, "" if tile.sums_inside else "_trans"
+        plan, transposed = self.plan, "" if tile.sums_inside else "_trans"
         for block in range(plan.row_blocks):
             row, depth = str(block * ROWS), str(step * plan.step)
             line, inner = (row, depth) if tile.sums_inside else (depth, row)
             address = self.moved(tile, line, inner)
             registers = ", ".join(f"{words}[{first + block}][{i}]" for i in range(4))
-            self.w.line(f"tw_ldmatrix_x4{turned}({address}, {registers});")
+            self.w.line(f"tw_ldmatrix_x4{transposed}({address}, {registers});")
 
     def _from_matrices(self, tile: OperandTile, fragment: Fragment) -> None:
         """Values of the present step, or all, unpacked from fragments of 16-bit words."""

@@ -53,8 +53,8 @@ class TensorStore:
         self.e.form_without(position, self.plan.roles.columns)
         axes = self.nodes[position].axes
         if staged:
-            if self.plan.store_turned:
-                self._turned(position)
+            if self.plan.store_transposed:
+                self._transposed(position)
             else:
                 self._straight(position)
             return
@@ -139,7 +139,7 @@ class TensorStore:
                 where = self._place(position, block, start)
                 self._finish(position, parameter, buffer, where)
 
-    def _turned(self, position: int) -> None:
+    def _transposed(self, position: int) -> None:
         """64 rows become the lines of panels that have a line for each column."""
         plan, w = self.plan, self.e.w
         halves, blocks = self._row_digits()
@@ -168,8 +168,8 @@ class TensorStore:
 
     def _address(self, position: int, panel: Panel, row: Expression, column: Expression) -> str:
         """Where a value of a panel lies."""
-        line, point = (column, row) if self.plan.store_turned else (row, column)
-        lines = panel.width if self.plan.store_turned else ROWS
+        line, point = (column, row) if self.plan.store_transposed else (row, column)
+        lines = panel.width if self.plan.store_transposed else ROWS
         offset = panel.form.offset(line, scaled(point, self._size(position)), lines)
         return f"{panel.buffer} + ({offset})"
 
@@ -177,7 +177,7 @@ class TensorStore:
         self, position: int, panel: Panel, halves: list[Digit], fixed: dict[Digit, str]
     ) -> None:
         """Pairs of 16-bit values by stmatrix: 16 columns at a time, then 8."""
-        w, turned, digit = self.e.w, self.plan.store_turned, self._columns_digit()
+        w, transposed, digit = self.e.w, self.plan.store_transposed, self._columns_digit()
         pairs, rest = divmod(panel.width // COLUMNS, 2)
         held = self.plan.sums.within(1, 2 * COLUMNS)
         for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
@@ -189,28 +189,28 @@ class TensorStore:
                 for part in range(per):
                     column = f"({panel.start // COLUMNS + first + part} + {name} * {per})"
                     words += self._pair_words(position, column, digit, halves, fixed)
-                row, own = matrix_row(held, 16, 2 * per, turned)
+                row, own = matrix_row(held, 16, 2 * per, transposed)
                 steps = scaled(variable(name, count), per * COLUMNS)
                 own = total(constant(first * COLUMNS), steps, own)
                 at = self._address(position, panel, row, own)
-                call = f"tw_stmatrix_x{2 * per}{'_trans' if turned else ''}"
+                call = f"tw_stmatrix_x{2 * per}{'_trans' if transposed else ''}"
                 w.line(f"{call}({at}, {', '.join(words)});")
 
     def _singles(
         self, position: int, panel: Panel, halves: list[Digit], fixed: dict[Digit, str]
     ) -> None:
         """32-bit values: two neighbours by one store, or one by one where each has its line."""
-        w, turned, digit = self.e.w, self.plan.store_turned, self._columns_digit()
+        w, transposed, digit = self.e.w, self.plan.store_transposed, self._columns_digit()
         name = w.name("c")
         count = panel.width // COLUMNS
         steps = scaled(variable(name, count), COLUMNS)
         with w.unrolled(name, count):
             column = f"({panel.start // COLUMNS} + {name})"
             for half, words in self._single_words(position, column, digit, halves, fixed):
-                for number in range(2 if turned else 1):
+                for number in range(2 if transposed else 1):
                     row, own = place(self.plan.sums, constant(2 * half + number))
                     at = self._address(position, panel, row, total(steps, own))
-                    size, stored = (4, words[number]) if turned else (8, ", ".join(words))
+                    size, stored = (4, words[number]) if transposed else (8, ", ".join(words))
                     w.line(f"tw_store_shared_{size}({at}, {stored});")
 
     def _pair_words(
@@ -281,7 +281,7 @@ class TensorStore:
         size = dtype_of(spec.dtype).bytes
         boxes = self._block_tiles()
         boxes[self.plan.column_axis] = width
-        if self.plan.store_turned:
+        if self.plan.store_transposed:
             boxes[self.plan.roles.rows[-1]] = form.line // size
         dims = tuple(reversed(spec.shape))
         strides = tuple(size * prod(dims[: i + 1]) for i in range(len(dims) - 1))

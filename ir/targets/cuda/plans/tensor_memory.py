@@ -59,7 +59,9 @@ class SharedMemory:
         """One buffer of a warp group: a panel on its way out."""
         if self.plan.epilogue == "direct":
             return 0
-        lines = self.plan.own_columns * self.plan.lines_of_rows if self.plan.store_turned else ROWS
+        lines = (
+            self.plan.own_columns * self.plan.lines_of_rows if self.plan.store_transposed else ROWS
+        )
         return -(-lines * LINE // ALIGN) * ALIGN
 
     @property

@@ -467,7 +467,7 @@ class Plan:
         return max(ROWS * dtype_of(node.dtype).bytes for node in stores) // LINE
 
     @cached_property
-    def store_turned(self) -> bool:
+    def store_transposed(self) -> bool:
         """Whether the outputs over rows and columns are contiguous along the rows."""
         wide = {*self.roles.rows, *self.roles.columns}
         return any(
@@ -477,7 +477,7 @@ class Plan:
 
     def staging(self, dtype: str, columns: int) -> Staging:
         """How 64 rows of an output by so many columns are staged for TMA."""
-        return staging_of(self.sums, dtype, columns, self.store_turned)
+        return staging_of(self.sums, dtype, columns, self.store_transposed)
 
     def check(self, shared_limit: int) -> None:
         """Refusal for what the constraints should have excluded."""

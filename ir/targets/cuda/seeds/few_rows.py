@@ -79,17 +79,17 @@ def _sharing(kernel: TensorKernel) -> dict[str, Value]:
 def _seed(kernel: TensorKernel, shape: Shape) -> dict[str, Value]:
     """Weights lie along the instruction's rows, if operands may change their places."""
     name, (rows, columns) = kernel.name, _points(kernel)
-    turned = kernel.turned if rows < columns else None
-    beneath = rows < columns and turned is None  # few points along the instruction's rows
+    swapped = kernel.swapped if rows < columns else None
+    beneath = rows < columns and swapped is None  # few points along the instruction's rows
     grain = ROWS if beneath else 8 * shape.parts
     points = -(-min(rows, columns) // grain) * grain
     tile = (points, shape.wide) if beneath else (shape.wide, points)
     consumers = min(2, tile[0] // ROWS)
     found = Seeds(kernel).plain(
-        *tile, consumers, DEEPEST, "1x1", "rows", turned is not None, lines=shape.lines
+        *tile, consumers, DEEPEST, "1x1", "rows", swapped is not None, lines=shape.lines
     )
     padded = points
-    if not beneath and kernel.contiguous_columns(turned or kernel.roles):
+    if not beneath and kernel.contiguous_columns(swapped or kernel.roles):
         padded = -(-points * kernel.size // LINE) * LINE // kernel.size
     buffers = consumers * max(ROWS, points // shape.parts) * LINE
     room = kernel.hardware["shared_bytes"] - RESERVED - buffers

@@ -44,7 +44,7 @@ def _seed(
     kernel: MmaKernel, rows: int, columns: int, line: int, warps: tuple[int, int, int],
     stages: int, raster: str, swap: bool,
 ) -> dict[str, Value]:  # fmt: skip
-    roles = kernel.turned if swap else kernel.roles
+    roles = kernel.swapped if swap else kernel.roles
     size = dtype_of(roles.dtype).bytes
     tiles = _tiles(kernel, roles.rows, rows) | _tiles(kernel, roles.columns, columns)
     have = [prod(tiles[axis] for axis in side) for side in (roles.rows, roles.columns)]

@@ -72,7 +72,7 @@ class Seeds:
                 self.plain(128, 256, 2, 4, "2x1", "patch16x8"),
                 self.plain(256, 128, 2, 4, "1x1", "patch8x16"),
             ]
-            if self.kernel.turned is not None:
+            if self.kernel.swapped is not None:
                 rows += [
                     self.plain(64, n, 1, 12 // lines, "1x1", "rows", True, lines=lines)
                     for n in (8, 16, 32, 64)
@@ -118,7 +118,7 @@ class Seeds:
 
     def _waves(self, swap: bool) -> list[dict[str, Value]]:
         """Tiles that fill whole waves of this card's processors, where the usual ones do not."""
-        roles = self.kernel.turned if swap else self.kernel.roles
+        roles = self.kernel.swapped if swap else self.kernel.roles
         if roles is None or len(roles.rows) > 1 or len(roles.columns) > 1:
             return []
         volumes = (roles.rows, roles.columns, roles.walked, roles.batch)
@@ -188,7 +188,7 @@ class Seeds:
         self, rows: int, columns: int, consumers: int, stages: int, cluster: str, raster: str,
         swap: bool = False, partition: str = "rows", lines: int = 1,
     ) -> dict[str, Value]:  # fmt: skip
-        roles = self.kernel.turned if swap else self.kernel.roles
+        roles = self.kernel.swapped if swap else self.kernel.roles
         assert roles is not None
         values: dict[str, Value] = {}
         values |= self._split_tile(roles.rows, rows) or {}

@@ -33,7 +33,7 @@ class MmaKernel(MmaRules):
         self.roles = find_mma_roles(program, False)
         if not has_mma(hardware, self.roles.dtype):
             raise Refusal("mma", f"{hardware.name} has no mma.sync of {self.roles.dtype}")
-        self.turned: Roles = find_mma_roles(program, True)
+        self.swapped: Roles = find_mma_roles(program, True)
         self._probe()
 
     def _probe(self) -> None:
@@ -135,5 +135,5 @@ class MmaKernel(MmaRules):
 
     def plan(self, values: Mapping[str, Value]) -> MmaPlan:
         """All numbers of a schedule."""
-        roles = self.turned if values[self.name("swap")] else self.roles
+        roles = self.swapped if values[self.name("swap")] else self.roles
         return make_mma_plan(self.program, roles, values, self.mark)

@@ -34,7 +34,7 @@ class MmaRules:
     mark: str
     hardware: Hardware
     roles: Roles
-    turned: Roles
+    swapped: Roles
 
     def name(self, stem: str) -> str:
         return f"{stem}{self.mark}"
@@ -77,7 +77,7 @@ class MmaRules:
 
     def _by_swap(self, columns: Columns, of: Callable[[Roles], Any]) -> Any:
         """`of(roles)` for the roles that each schedule has."""
-        return np.where(self._value(columns, "swap") == 1, of(self.turned), of(self.roles))
+        return np.where(self._value(columns, "swap") == 1, of(self.swapped), of(self.roles))
 
     def _side(self, columns: Columns, axes: tuple[str, ...]) -> Any:
         total: Any = np.ones(columns.rows, dtype=np.int64)

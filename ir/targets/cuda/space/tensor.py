@@ -57,7 +57,7 @@ class TensorKernel(TensorStreams):
             raise Refusal("wgmma", f"{hardware.name} has no wgmma")
         self.program, self.mark, self.hardware = program, mark, hardware
         self.roles = find_roles(program, False, self.computes)
-        self.turned = self._turned()
+        self.swapped = self._swapped()
         self.streamed = walked(program, frozenset(self.roles.walked))
         if not self.seeds():
             raise Refusal("seeds", "no schedule fits")
@@ -70,7 +70,7 @@ class TensorKernel(TensorStreams):
                 problems.append(str(refusal))
         raise Refusal("probe", problems[0])
 
-    def _turned(self) -> Roles | None:
+    def _swapped(self) -> Roles | None:
         """Roles with operands exchanged, where they may be."""
         try:
             found = find_roles(self.program, True, self.computes)
@@ -102,7 +102,7 @@ class TensorKernel(TensorStreams):
                      "points of the axis in one tile")
             for axis in self.free_axes
         ]  # fmt: skip
-        swaps = (False, True) if self.turned is not None else (False,)
+        swaps = (False, True) if self.swapped is not None else (False,)
         stores = ("tma", "direct") if self.store_by_tma() else ("direct",)
         owner = self.roles.walked[0]
         sources = ("shared", "registers") if self.may_use_registers() else ()
@@ -250,11 +250,11 @@ class TensorKernel(TensorStreams):
 
     def adapted(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """A schedule made for narrower outputs: wide ones along the rows are stored directly."""
-        roles = self.turned if values[self.name("swap")] and self.turned else self.roles
+        roles = self.swapped if values[self.name("swap")] and self.swapped else self.roles
         narrow = all(
             dtype_of(n.dtype).bytes == 2 for n in self.program.nodes if isinstance(n.op, Store)
         )
-        if narrow or not self._output_turned(roles):
+        if narrow or not self._output_transposed(roles):
             return dict(values)
         return {**values, self.name("epilogue"): "direct", self.name("epilogue_slots"): 1}
 

@@ -248,7 +248,7 @@ class TensorRules(TensorLayouts):
                 total = total + -(-(count * slots) // 1024) * 1024
             own = cols // self._consumers(columns, "columns")
             own = np.where(self.exchanges(columns), own // self.parts(columns), own)
-            lines = own * self._lines_of_rows() if self._output_turned(roles) else ROWS
+            lines = own * self._lines_of_rows() if self._output_transposed(roles) else ROWS
             buffer = -(-lines * LINE // 1024) * 1024
             use = self._is(columns, "epilogue", "tma")
             slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
@@ -324,7 +324,7 @@ class TensorRules(TensorLayouts):
         stores = (node for node in self.program.nodes if isinstance(node.op, Store))
         return max(ROWS * dtype_of(node.dtype).bytes for node in stores) // LINE
 
-    def _output_turned(self, roles: Roles) -> bool:
+    def _output_transposed(self, roles: Roles) -> bool:
         for node in self.program.nodes:
             if isinstance(node.op, Store):
                 return node.op.axes[-1] in roles.rows
@@ -407,7 +407,7 @@ class TensorRules(TensorLayouts):
         return self._is(columns, TURNS, FREE) | (several & self._is(columns, "partition", "rows"))
 
     def _boxes_fit(self, columns: Columns, roles: Roles) -> Any:
-        """Lines of a box: up to 256 along an axis, in operands and in turned outputs."""
+        """Lines of a box: up to 256 along an axis, in operands and in transposed outputs."""
         fine: Any = np.ones(columns.rows, dtype=bool)
         for operand, _ in self._operands(roles):
             lines: Any = np.ones(columns.rows, dtype=np.int64)

@@ -38,7 +38,7 @@ class TensorSources:
     mark: str
     hardware: Hardware
     roles: Roles
-    turned: Roles | None
+    swapped: Roles | None
     streamed: Program
 
     def name(self, stem: str) -> str:
@@ -75,9 +75,9 @@ class TensorSources:
     def _by_swap(self, columns: Columns, of: Any) -> Any:
         """`of(roles)` for the roles that each schedule has."""
         straight = of(self.roles)
-        if self.turned is None:
+        if self.swapped is None:
             return straight
-        return np.where(self._value(columns, "swap") == 1, of(self.turned), straight)
+        return np.where(self._value(columns, "swap") == 1, of(self.swapped), straight)
 
     def _tile(self, columns: Columns, axis: str) -> Any:
         known = self._fixed.get(axis)
