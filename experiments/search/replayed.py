@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -46,8 +46,11 @@ class Replayed:
         for schedule in self.recording.outcomes:
             for name, value in schedule.values:
                 recorded.setdefault(name, set()).add(value)
-        decisions = tuple(_narrowed(one, recorded[one.name]) for one in whole.decisions)
-        return replace(whole, decisions=decisions, pins=()).pin(whole.pinned)
+        free = [one for one in whole.decisions if one.name not in whole.pinned]
+        narrow = {one.name: _narrowed(one, recorded[one.name]) for one in free}
+        seeds = tuple(seed for seed in whole.seeds if _within(seed, narrow))
+        decisions = tuple(narrow.get(one.name, one) for one in whole.decisions)
+        return replace(whole, decisions=decisions, seeds=seeds)
 
     @cached_property
     def bare(self) -> Space:
@@ -91,3 +94,9 @@ def _narrowed(decision: Decision, values: Set[Value]) -> Decision:
         value if value in domain else None for value in (decision.initial, decision.unsaid)
     )
     return replace(decision, domain=domain, initial=initial, unsaid=unsaid)
+
+
+def _within(seed: Mapping[str, Value], decisions: Mapping[str, Decision]) -> bool:
+    """Whether the values of a seed are in the domains of these decisions."""
+    named = ((decisions.get(name), value) for name, value in seed.items())
+    return all(decision is None or value in decision.domain for decision, value in named)
