@@ -102,7 +102,7 @@ def _row(case: str, peer: str, ours: Played, theirs: Played) -> dict[str, Any]:
 
 def header() -> dict[str, Any]:
     found = {"python": sys.version.split()[0]}
-    for package in ("numpy", "xgboost", "optuna", "kernel_tuner"):
+    for package in ("numpy", "xgboost_cpu", "optuna", "kernel_tuner"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:
