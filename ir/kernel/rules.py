@@ -15,6 +15,7 @@ from ir.kernel.tile_kernel import (
     EXCHANGED,
     EXPECT,
     FENCE,
+    FIRST_GROUP,
     FREE,
     NESTED,
     Alloc,
@@ -89,7 +90,7 @@ def _needs(
 
 def _known(kernel: TileKernel, one: Sync, rings: set[str]) -> None:
     """Of a ring, of an operation, or of nothing."""
-    if one.of and one.of not in rings and one.of not in ("first", EXCHANGED):
+    if one.of and one.of not in rings and one.of not in (FIRST_GROUP, EXCHANGED):
         try:
             kernel.operation(one.of)
         except KernelError:

@@ -194,6 +194,7 @@ COPIED, COMMIT_COPIES, BARRIER = "copied", "commit-copies", "barrier"
 TAKE, GIVE, NEXT_TILE, SKIP = "take-turn", "give-turn", "pass-tile", "skip-tiles"
 BEFORE, STORED = "kernel-before", "stored"
 PUBLISH, MEET = "publish", "meet"
+FIRST_GROUP = "first"  # the group that has the turn when a kernel begins
 EXCHANGED = "exchanged"  # what warps write for each other, in places that may be used again
 SYNCS = {
     FULL: "wait until the present slot of a ring is full",

@@ -28,6 +28,7 @@ from ir.kernel.tile_kernel import (
     DONE,
     EXPECT,
     FENCE,
+    FIRST_GROUP,
     FREE,
     FULL,
     GIVE,
@@ -127,7 +128,7 @@ class Synchronise:
             if isinstance(one, Loop) and self.early:
                 yield Sync(BEFORE)
             if isinstance(one, Loop) and self.turns != NO_TURNS and role == CONSUMERS:
-                yield Sync(GIVE, "first")
+                yield Sync(GIVE, FIRST_GROUP)
             yield one
         parts = (part for one in kernel.operations for part in one.parts)
         if role == CONSUMERS and any(part.kind == STORE and part.by for part in parts):
