@@ -109,13 +109,15 @@ def w4a16_matmul(
 
 
 @operator
-def w8a16_matmul(g: Graph, m: int, n: int, k: int, dtype: str = "bf16") -> None:
+def w8a16_matmul(
+    g: Graph, m: int, n: int, k: int, dtype: str = "bf16", weights: str = "i8"
+) -> None:
     """C = A (W * scale)^T: weights in bytes with a scale for each of their rows.
 
-    A is (m, k), W (n, k) of i8, scale (n).
+    A is (m, k), W (n, k) of i8, or what `weights` says (e4m3), scale (n).
     """
     rows, columns, depth = g.axes(m=m, n=n, k=k)
-    a, w = g.input("A", (rows, depth), dtype), g.input("W", (columns, depth), "i8")
+    a, w = g.input("A", (rows, depth), dtype), g.input("W", (columns, depth), weights)
     scale = g.input("scale", (columns,), "f32", values=positive(0.01))
     g.output("C", contract(a, cast(w, dtype), over=depth) * scale, dtype, (rows, columns))
 

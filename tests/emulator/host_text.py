@@ -386,6 +386,10 @@ TW_INLINE f32 tw_from_f16(u32 bits) { return rt_from_f16(bits & 0xffffu); }
 TW_INLINE f32 tw_from_e4m3(u32 bits) { return rt_from_e4m3(bits); }
 //@ tw_to_e4m3
 TW_INLINE u32 tw_to_e4m3(f32 value) { return rt_to_e4m3(value); }
+//@ tw_pack_e4m3
+TW_INLINE u32 tw_pack_e4m3(f32 a, f32 b, f32 c, f32 d) {
+  return rt_to_e4m3(a) | rt_to_e4m3(b) << 8 | rt_to_e4m3(c) << 16 | rt_to_e4m3(d) << 24;
+}
 //@ tw_to_tf32
 TW_INLINE u32 tw_to_tf32(f32 value) {
   u32 bits = __float_as_uint(value);

@@ -37,6 +37,8 @@ from ir.targets.cuda.build.products import (
 )
 
 LONGEST_LINE = 256  # bytes of a sum that a block has whole
+BYTES = ("e4m3", "i8", "u8")  # types of which a register holds four
+REORDERED = 32  # points of a walk among which lines change places, if registers hold four
 WIDEST = 256  # columns of sums that one warp group of a chain has in registers
 GROUPS = 2  # warp groups that have columns of one tile each
 
@@ -328,9 +330,8 @@ def _check(
         problem = register_problem(program, product, product.a) if made else ""
         if problem:
             raise Refusal("registers", problem)
-        wide = program.nodes[product.a].dtype not in TYPES
-        if inner and wide and not _loaded(program, product.a):
-            raise Refusal("registers", "operands from registers are 16-bit")
+        if inner and not _loaded(program, product.a):
+            _check_words(program, program.nodes[product.a].dtype, inner, walked)
     for product in inner:
         _plain(program, [product.a, product.b])
         if set(product.over) & set(walked) or volume(program, product.over) > HELD:
@@ -346,6 +347,25 @@ def _check(
         axes, lacking = {*node.axes}, kept - {*node.axes}
         if not axes <= kept or (lacking and lacking != {*columns} and not inner):
             raise Refusal("stores", f"an output over {node.axes} beside products over {kept}")
+
+
+def _check_words(
+    program: Program, dtype: str, inner: list[Product], walked: tuple[str, ...]
+) -> None:
+    """Refusal for a computed operand that registers cannot hold as products leave it: words of four
+    take the columns of inner products in another order, in which lines of their operands lie."""
+    if dtype not in (*TYPES, *BYTES):
+        raise Refusal("registers", f"operands from registers are of 8 or 16 bits, not {dtype}")
+    if dtype in TYPES:
+        return
+    for product in inner:
+        op = program.nodes[product.b].op
+        assert isinstance(op, Load)
+        shape = program.scope.tensors[op.tensor].shape
+        for number, (index, extent) in enumerate(zip(op.index, shape, strict=True)):
+            along = any(axis == walked[-1] for axis, _ in index.terms)
+            if along and (extent % REORDERED or number == len(shape) - 1 or index.constant):
+                raise Refusal("registers", f"{op.tensor}: lines are reordered by {REORDERED}")
 
 
 def _walks_beside(program: Program, outer: list[Product], walked: tuple[str, ...]) -> bool:

@@ -20,6 +20,7 @@ from ir.program import Program
 from ir.targets.cuda.build.products import MAP_RANK, is_one_point
 from ir.targets.cuda.launch import Parameter
 from ir.targets.cuda.layouts.lanes import line_swizzle, panel_offset
+from ir.targets.cuda.layouts.reordered import Count, Way, reordered, reordering_problem
 
 LINE = 128  # bytes of the widest line
 ATOM = 8  # lines after which a swizzle repeats
@@ -47,7 +48,9 @@ class OperandTile:
 
     `dimensions` are the tensor's, neighbours of which summed axes walk as one are joined. A `raw`
     tile is what a computed operand is made of: threads read it, tensor cores do not. `line`: bytes
-    of a line in one panel, as the layout synthesis gives them; 0 before it is asked.
+    of a line in one panel, as the layout synthesis gives them; 0 before it is asked. `order`:
+    digits (size, stride) of the points along the lines' axis in the order in which their lines lie;
+    empty where these are one after the other.
     """
 
     position: int
@@ -58,6 +61,7 @@ class OperandTile:
     extents: Mapping[str, int]
     raw: bool = False
     line: int = 0
+    order: tuple[tuple[int, int], ...] = ()
 
     @cached_property
     def size(self) -> int:
@@ -186,7 +190,18 @@ class OperandTile:
             moving = [(a, c) for a, c in d.index.terms if a in self._tiled]
             if len(moving) > 1 or any(c != 1 for _, c in moving):
                 return "a dimension runs along one tiled axis, step by step"
-        return ""
+        return self._order_problem() if self.order else ""
+
+    def _order_problem(self) -> str:
+        """Why TMA cannot leave lines in their order; empty if it can."""
+        if len(self.lines) != 1 or self.raw:
+            return "lines in another order count one axis"
+        dimension, step = self.dimensions[::-1][self._lines_at], self.order[-1][1]
+        index, (axis, tile) = dimension.index, self.lines[0]
+        parts = [dimension.extent, index.constant, *(c for a, c in index.terms if a != axis)]
+        whole = not any(part % step for part in parts)
+        plain = whole and index.gather is None and not dimension.whole
+        return reordering_problem(self._plain_ways({axis: tile}), self._lines_at, self.order, plain)
 
     def parameter(self, slices: int, promotion: int) -> Parameter:
         """The tensor map for boxes of one panel, or a part of its lines.
@@ -198,23 +213,36 @@ class OperandTile:
             first, tile = self.lines[0]
             if tile % slices or self.count // slices % ATOM:
                 raise Refusal("multicast", f"{self.count} lines in {slices} parts")
+            if self.order and tile // slices % self.order[-1][1]:
+                raise Refusal("multicast", f"{tile} reordered lines in {slices} parts")
             boxes[first] = tile // slices
-        dims, strides, box = [], [], []
-        stride = self.size
+        ways = self._ways(boxes)
+        return Parameter(
+            self.spec.name, 0, self.spec.dtype, tuple(way.extent for way in ways),
+            tuple(way.stride for way in ways[1:]), tuple(way.box for way in ways), self.swizzle,
+            promotion,
+        )  # fmt: skip
+
+    def _ways(self, boxes: Mapping[str, int]) -> tuple[Way, ...]:
+        """The dimensions of the tensor map, innermost first; `boxes`: lines along each axis."""
+        found = self._plain_ways(boxes)
+        return reordered(found, self._lines_at, self.order) if self.order else found
+
+    def _plain_ways(self, boxes: Mapping[str, int]) -> tuple[Way, ...]:
+        """The dimensions as they are."""
+        found, stride = [], self.size
         for number, dimension in enumerate(reversed(self.dimensions)):
             moving = [axis for axis, _ in dimension.index.terms if axis in self._tiled]
-            dims.append(self._reach(dimension))
-            if number:
-                strides.append(stride)
+            box = self.panel_points if not number else boxes[moving[0]] if moving else 1
+            found.append(Way(self._reach(dimension), stride, box, (Count(number),)))
             stride *= dimension.extent
-            if not number:
-                box.append(self.panel_points)
-            else:
-                box.append(boxes[moving[0]] if moving else 1)
-        return Parameter(
-            self.spec.name, 0, self.spec.dtype, tuple(dims), tuple(strides), tuple(box),
-            self.swizzle, promotion,
-        )  # fmt: skip
+        return tuple(found)
+
+    @cached_property
+    def _lines_at(self) -> int:
+        """Which dimension, counted from the innermost, has the axis that lines count."""
+        (axis, _), dimensions = self.lines[0], self.dimensions[::-1]
+        return next(n for n, d in enumerate(dimensions) if (axis, 1) in d.index.terms)
 
     def _reach(self, dimension: Joined) -> int:
         """Points of a dimension that are read: a plain axis may end before its tensor does."""
@@ -244,7 +272,9 @@ class OperandTile:
             if shift and any(axis == first for axis, _ in index.terms):
                 parts.append(shift)
             found.append(" + ".join(parts) or "0")
-        return found
+        if not self.order:
+            return found
+        return [way.coordinate(found) for way in self._ways(dict(self.lines))]
 
     # -- as wgmma reads it
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ir.layout.algebra import coalesce, max_common_vector
+from ir.layout.algebra import coalesce, max_common_vector, right_inverse
 from ir.layout.layout import Layout, concat
 from ir.layout.product import logical_product
 from ir.layout.swizzle import PLAIN, Composed, Swizzle, parse
@@ -21,12 +21,17 @@ LINES = (128, 64, 32, 16)  # bytes that a line may have
 
 @dataclass(frozen=True, slots=True)
 class Panels:
-    """`width`: bytes of a line along axis `along`; `count`: panels; `swizzle` acts on bytes."""
+    """`width`: bytes of a line along axis `along`; `count`: panels; `swizzle` acts on bytes.
+
+    `order`: digits (size, stride) of the points across the lines in the order in which their lines
+    lie; empty where these are one after the other.
+    """
 
     width: int
     along: int
     count: int
     swizzle: Swizzle
+    order: tuple[tuple[int, int], ...] = ()
 
     @property
     def canonical(self) -> bool:
@@ -48,12 +53,29 @@ def panels_of(tile: Tile, layout: str) -> Panels | None:
         if points == 1 or rest:
             continue
         panel = logical_product(Layout(points), Layout(tile.shape[1 - along]))
-        line, lines = panel.modes
+        line = panel.mode(0)
         behind = logical_product(panel, Layout(count)).mode(1)
-        if modes[along] == coalesce(concat(line, behind)) and modes[1 - along] == coalesce(lines):
+        order = _order_of(modes[1 - along], points)
+        if modes[along] == coalesce(concat(line, behind)) and order is not None:
             in_bytes = PLAIN if swizzle.plain else swizzle.recast(tile.bits, 8)
-            return Panels(points * tile.bits // 8, along, count, in_bytes)
+            return Panels(points * tile.bits // 8, along, count, in_bytes, order)
     return None
+
+
+def _order_of(across: Layout, points: int) -> tuple[tuple[int, int], ...] | None:
+    """The order of lines of `points` whose starts are `across`; None where they leave gaps."""
+    if across.size == 1:
+        return ()
+    if any(stride % points for _, stride in across.flat()):
+        return None
+    number = Layout(
+        tuple(size for size, _ in across.flat()),
+        tuple(stride // points for _, stride in across.flat()),
+    )
+    found = right_inverse(number)
+    if found.size != across.size:
+        return None
+    return tuple(found.flat()) if found.rank > 1 else ()
 
 
 def _bare(swizzle: Swizzle) -> Swizzle:

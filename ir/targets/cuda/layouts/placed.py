@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ir.errors import Refusal
-from ir.layout.algebra import composition, upcast
+from ir.layout.algebra import coalesce, composition, upcast
 from ir.layout.layout import Layout
 from ir.targets.cuda.layouts.frame import Digit, Frame, ThreadDigit
 from ir.targets.cuda.plans.sides import Side
@@ -81,10 +81,15 @@ class Placed:
 
 
 @lru_cache(maxsize=1024)
-def thread_values(layout: str, shape: tuple[int, ...]) -> ThreadValues:
-    """The digits of a layout (thread, value) -> index in a tile of two axes, given as text."""
-    threads, values = (_steps(mode, shape) for mode in Layout.parse(layout).modes)
-    return ThreadValues(tuple(threads), tuple(_joined(values)))
+def thread_values(layout: str, shape: tuple[int, ...], order: str = "") -> ThreadValues:
+    """The digits of a layout (thread, value) -> index in a tile of two axes, given as text.
+
+    `order`: a layout register -> value, if an instruction numbers registers in another order.
+    """
+    threads, values = Layout.parse(layout).modes
+    if order:
+        values = composition(values, coalesce(Layout.parse(order)))
+    return ThreadValues(tuple(_steps(threads, shape)), tuple(_joined(_steps(values, shape))))
 
 
 def _steps(layout: Layout, shape: Sequence[int]) -> Iterator[Step]:
@@ -119,38 +124,40 @@ def framed(tiles: Sequence[Placed], outer: Sequence[ThreadDigit] = ()) -> Frame:
     """
     rows = tiles[0].sides[0]
     registers: list[Digit] = []
-    for step, along in _merged([tile.digits.values for tile in tiles]):
-        sides = [rows] if step.axis == 0 else [tiles[number].sides[1] for number in along]
-        for one in sides:
-            registers += one.digits(step.size, step.stride)
+    for steps in _merged([tile.digits.values for tile in tiles]):
+        if len({step for _, step in steps}) == 1 and steps[0][1].axis == 0:
+            steps = steps[:1]
+        for number, step in steps:
+            registers += tiles[number].sides[step.axis].digits(step.size, step.stride)
     threads: list[ThreadDigit] = []
-    for step, along in _merged([tile.digits.threads for tile in tiles]):
+    for steps in _merged([tile.digits.threads for tile in tiles]):
+        (number, step), *_ = steps
+        if len({(one.axis, one.size) for _, one in steps}) > 1:
+            raise Refusal("layouts", f"chained products lie differently in threads: {steps}")
         if step.axis == NOBODY:
             threads.append(ThreadDigit(step.size))
         elif step.axis == 0:
             threads += rows.threads(step.size, step.stride)
         else:
-            columns = [tiles[number].sides[1].threads(step.size, step.stride) for number in along]
+            columns = [tiles[n].sides[1].threads(one.size, one.stride) for n, one in steps]
             threads += _together(columns)
     every = (*threads, *outer)
     return Frame(tuple(registers), tuple(digit for digit in every if digit.size > 1))
 
 
-def _merged(lists: Sequence[Sequence[Step]]) -> Iterator[tuple[Step, tuple[int, ...]]]:
-    """Steps of several tiles in one order, each with the tiles that it is of: steps along the first
+def _merged(lists: Sequence[Sequence[Step]]) -> Iterator[list[tuple[int, Step]]]:
+    """Steps of several tiles side by side, each with the number of its tile: steps along the first
     side are of all of them."""
     left = [list(steps) for steps in lists]
     while any(left):
         own = [number for number, steps in enumerate(left) if steps and steps[0].axis == 1]
         if own:
-            heads = [left[number].pop(0) for number in own]
-            for head in dict.fromkeys(heads):
-                yield head, tuple(n for n, other in zip(own, heads, strict=True) if other == head)
+            yield [(number, left[number].pop(0)) for number in own]
             continue
-        heads = [steps.pop(0) for steps in left if steps]
-        if len(set(heads)) > 1 or len(heads) < len(left):
+        heads = [(number, steps.pop(0)) for number, steps in enumerate(left) if steps]
+        if len({step for _, step in heads}) > 1 or len(heads) < len(left):
             raise Refusal("layouts", f"chained products lie differently in threads: {heads}")
-        yield heads[0], tuple(range(len(left)))
+        yield heads
 
 
 def _together(columns: Sequence[Sequence[ThreadDigit]]) -> list[ThreadDigit]:

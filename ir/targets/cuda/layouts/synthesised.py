@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ir.errors import Refusal
 from ir.layout.errors import LayoutError
 from ir.layout.instructions.rows import suffix
-from ir.layout.synthesis import Pins, Solution, Tile, TileOp, TileProgram, synthesise
+from ir.layout.synthesis import GemmPlan, Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.ops.load import Load
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.layouts.frame import GROUP
@@ -41,14 +41,22 @@ Axes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Lines:
+    """`width` bytes each; `order` as `panels.Panels` has it."""
+
+    width: int
+    order: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BlockLayouts:
     """One solution, as far as the text of a kernel differs by it.
 
-    `lines`: bytes of a shared tile's lines, by its name in the problem; `fragments`: where the
-    points of a register tile lie, by its name.
+    `lines`: bytes of a shared tile's lines, by its name in the problem, and the order in which
+    they lie; `fragments`: where the points of a register tile lie, by its name.
     """
 
-    lines: Mapping[str, int]
+    lines: Mapping[str, Lines]
     fragments: Mapping[str, ThreadValues]
 
 
@@ -86,29 +94,32 @@ def _read(problem: TileProgram, solution: Solution) -> BlockLayouts | None:
     if solution.conversions:
         why = "; ".join(step.why for step in solution.conversions)
         raise Refusal("layouts", f"registers would have to be exchanged: {why}")
-    lines, fragments = {}, {}
+    lines: dict[str, Lines] = {}
+    fragments = {}
+    orders = {step.c: step.c_values for step in solution.steps if isinstance(step, GemmPlan)}
     for tile in problem.tiles:
         layout = solution.tile(tile.name).layout
         if tile.scope == "register":
-            fragments[tile.name] = thread_values(layout, tile.shape)
+            order = orders.get(tile.name, "")
+            fragments[tile.name] = thread_values(layout, tile.shape, order)
         elif tile.scope == "shared":
             lines[tile.name] = _emitted(tile, layout)
-    return BlockLayouts(lines, fragments) if all(lines.values()) else None
+    return BlockLayouts(lines, fragments) if all(one.width for one in lines.values()) else None
 
 
-def _emitted(tile: Tile, layout: str) -> int:
-    """Bytes of the lines that are emitted for an operand tile's layout; 0 for none.
+def _emitted(tile: Tile, layout: str) -> Lines:
+    """The lines that are emitted for an operand tile's layout; of no width for none.
 
     The synthesis knows no padding. Across the sum, where only lines of less than 64 bytes divide
     the tile, it has padded ones of 128: boxes of TMA with so short lines are slow.
     """
     found = panels_of(tile, layout)
     if found is None or not found.canonical:
-        return 0
+        return Lines(0)
     width = found.width
     if found.along == 0 and width < LINE // 2:
-        return 0 if tile.shape[0] * tile.bits // 8 % (LINE // 2) == 0 else LINE
-    return width if width >= NARROWEST else 0
+        return Lines(0 if tile.shape[0] * tile.bits // 8 % (LINE // 2) == 0 else LINE)
+    return Lines(width if width >= NARROWEST else 0, found.order)
 
 
 # -- the block as a problem
@@ -191,8 +202,9 @@ class _Block:
         if loaded:
             self.ops.append(TileOp("copy", (source,), (name,)))
         elif plan.roles.inner and product in plan.roles.outer:
-            scores = f"{ACCUMULATOR}{plan.roles.inner[-1].position}"
-            self.ops.append(TileOp("cast", (scores,), (name,)))
+            scores = tuple(f"{ACCUMULATOR}{inner.position}" for inner in plan.roles.inner)
+            facts = (("expression", " + ".join(scores)),) if len(scores) > 1 else ()
+            self.ops.append(TileOp("map" if facts else "cast", scores, (name,), facts))
         else:
             self.ops.append(TileOp("fill", (), (name,), (("value", 0),)))
         return name

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ir.dtypes import dtype_of
 from ir.kernel.body import (
     CONVERT,
     CORRECT,
@@ -64,6 +65,9 @@ from ir.targets.cuda.text.writer import Writer
 
 if TYPE_CHECKING:
     from ir.targets.cuda.lower.tensor_lower import TensorLowering
+
+
+WORD = 4  # bytes of a register
 
 
 def when_text(when: When) -> str:
@@ -390,12 +394,15 @@ class ConsumerPrinter(Printer):
         name = self.words[root]
         steps = plan.tiles[plan.roles.main_walk] // plan.step
         digits = e.own((*plan.roles.rows, plan.roles.main_walk))
-        pair, rest = digits[0], digits[1:]
         dtype = self.nodes[root].dtype
+        count = WORD // dtype_of(dtype).bytes
+        inside = [d for d in digits if d.axis == plan.roles.main_walk and d.stride < count]
+        rest = [digit for digit in digits if digit not in inside]
         with e.each(rest) as point:
             values = []
-            for half in ("0", "1"):
-                inner = Point({**point.digits, pair: half})
+            for part in range(count):
+                own = {digit: str(part // digit.stride % digit.size) for digit in inside}
+                inner = Point({**point.digits, **own})
                 values.append(self._within(e.scalar(root, inner, {}), dtype, inner))
             index = _linear(rest, point.digits)
             where = f"[({index}) / {steps * 4}][({index}) / 4 % {steps}][({index}) % 4]"

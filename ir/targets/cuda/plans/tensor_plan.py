@@ -374,11 +374,13 @@ class Plan:
         first = found_twice(self.program, self.roles).get(position)
         if first is not None:
             inner = next(one for one in self.roles.inner if one.b == first)
-            return replace(tile, line=self._fetched(inner, first).line)
+            known = self._fetched(inner, first)
+            return replace(tile, line=known.line, order=known.order)
         if not tile.raw:
             lines = self.layouts.lines
             own = lines.get(f"{SHARED}{position}_{product.position}")
-            return replace(tile, line=own or lines[f"{SHARED}{position}"])
+            own = own or lines[f"{SHARED}{position}"]
+            return replace(tile, line=own.width, order=own.order)
         read = self.raw_read(tile)
         return tile if read is None else replace(tile, line=read.line)
 

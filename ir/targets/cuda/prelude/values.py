@@ -180,6 +180,14 @@ TW_INLINE u32 tw_to_e4m3(f32 value) {
   asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(0.0f), "f"(value));
   return pair & 0xffu;
 }
+//@ tw_pack_e4m3
+TW_INLINE u32 tw_pack_e4m3(f32 a, f32 b, f32 c, f32 d) {
+  u32 word;
+  asm("{\n.reg .b16 l, h;\ncvt.rn.satfinite.e4m3x2.f32 l, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 h, %4, %3;\nmov.b32 %0, {l, h};\n}"
+      : "=r"(word) : "f"(a), "f"(b), "f"(c), "f"(d));
+  return word;
+}
 //@ tw_to_tf32
 TW_INLINE u32 tw_to_tf32(f32 value) {
   u32 v;

@@ -132,7 +132,7 @@ class TensorRules(TensorLayouts):
         if self.roles.inner:
             line = tile * self.size
             whole = (line % LINE == 0) | (line == LINE // 2) | (line == LINE // 4)
-            return (tile % 16 == 0) & (whole | (not self._lines_run_along_the_walk()))
+            return (tile % self.step == 0) & (whole | (not self._lines_run_along_the_walk()))
         alone = self._walk_alone()
         extent = self.program.axes[self.roles.main_walk]
         return (self._depth(columns) % self.step == 0) & ((extent % tile == 0) | alone)
@@ -392,7 +392,8 @@ class TensorRules(TensorLayouts):
         tile = self._tile(columns, self.roles.main_walk)
         line, parts = tile * self.size, tile % (8 * self._consumers(columns, "columns"))
         panel = (line == LINE) | (line == LINE // 2) | (line == LINE // 4)
-        return panel & (parts == 0) & (self._columns(columns) > WIDEST)
+        pairs = self.size == 2
+        return panel & (parts == 0) & (self._columns(columns) > WIDEST) & pairs
 
     def _turns_fit(self, columns: Columns) -> Any:
         if not (is_chained(self.roles) or self.roles.computed):

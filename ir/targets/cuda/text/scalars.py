@@ -218,6 +218,8 @@ def pack_word(values: list[str], dtype: str) -> str:
     """Neighbouring register values as one 32-bit word."""
     if dtype in ("bf16", "f16"):
         return f"tw_pack_{dtype}({values[0]}, {values[1]})"
+    if dtype == "e4m3" and len(values) == 4:
+        return f"tw_pack_e4m3({', '.join(values)})"
     if dtype in ("f32", "tf32"):
         return f"tw_bits({values[0]})"
     if dtype in ("i32", "u32"):
