@@ -384,6 +384,16 @@ TW_INLINE f32 tw_from_bf16(u32 bits) { return __int_as_float((i32)(bits << 16));
 TW_INLINE f32 tw_from_f16(u32 bits) { return rt_from_f16(bits & 0xffffu); }
 //@ tw_from_e4m3
 TW_INLINE f32 tw_from_e4m3(u32 bits) { return rt_from_e4m3(bits); }
+//@ tw_pair_e4m3
+TW_INLINE u32 tw_pair_e4m3(u32 bits) {
+  return rt_pack(rt_from_e4m3(bits & 0xffu), rt_from_e4m3(bits >> 8 & 0xffu), 0);
+}
+//@ tw_high_f16
+TW_INLINE f32 tw_high_f16(u32 pair) { return rt_from_f16(pair >> 16); }
+//@ tw_apart
+TW_INLINE u32 tw_apart(u32 bytes, u32 high) {
+  return (bytes & 0xffu) | (bytes >> 8 & 0xffu) << 16 | high << 8 | high << 24;
+}
 //@ tw_to_e4m3
 TW_INLINE u32 tw_to_e4m3(f32 value) { return rt_to_e4m3(value); }
 //@ tw_pack_e4m3

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ir.layout.addresses import swizzled
@@ -42,6 +42,7 @@ class OperandEvaluator(Evaluator):
         self.slots: dict[int, str] = {}
         self.starts: dict[int, str] = {}
         self.present: int | None = None  # the step that is formed
+        self.pairs: dict[int, Callable[[Point], str]] = {}  # of loads, by a point
 
     def ragged(self, axis: str) -> bool:
         """Clusters may reach a whole tile over the end of the rows."""
@@ -103,8 +104,25 @@ class OperandEvaluator(Evaluator):
             self._from_matrices(tile, fragment)
             return fragment
         width = self._together(tile, fragment)
-        self.read_shared(fragment, node.dtype, width, lambda point: self.address(tile, point))
+        pairs = self._open_pairs(position, fragment) if width > 1 and tile.size == 1 else None
+        address = partial(self.address, tile)
+        self.read_shared(fragment, node.dtype, width, address, pairs)
         return fragment
+
+    def _open_pairs(self, position: int, fragment: Fragment) -> Callable[[Point], str]:
+        """Words for two bytes each, as they lie in memory, beside their values."""
+        name = self.w.name(f"{fragment.name}_pairs")
+        self.w.line(f"u32 {name}[{fragment.count // 2}];")
+
+        def at(point: Point) -> str:
+            return f"{name}[({number_of(fragment.digits, point)}) / 2]"
+
+        self.pairs[position] = at
+        return at
+
+    def pair(self, position: int, point: Point) -> str:
+        """The word of the two bytes of a load that begin with a point; empty if there is none."""
+        return self.pairs[position](point) if position in self.pairs else ""
 
     def _together(self, tile: OperandTile, fragment: Fragment) -> int:
         """Neighbours of a line that one thread reads at once."""
@@ -339,7 +357,10 @@ class Fragments:
             return self.e.scalar(here, places[place], memos[place])
 
         half = HALVES[self.nodes[position].dtype]
-        return PackedWords(self.plan.program, half, self.w, value).word(position)
+        def raw(here: int) -> str:
+            return self.e.pair(here, places[0])
+
+        return PackedWords(self.plan.program, half, self.w, value, raw).word(position)
 
     @cached_property
     def _ragged(self) -> list[str]:

@@ -174,6 +174,28 @@ TW_INLINE f32 tw_from_e4m3(u32 bits) {
   asm("{\n.reg .b16 h;\ncvt.u16.u32 h, %1;\ncvt.rn.f16x2.e4m3x2 %0, h;\n}" : "=r"(pair) : "r"(bits & 0xffu));
   return tw_from_f16(pair & 0xffffu);
 }
+//@ tw_pair_e4m3
+// Two numbers of e4m3, in the low half of a word, as two of f16.
+TW_INLINE u32 tw_pair_e4m3(u32 bits) {
+  u32 pair;
+  asm("{\n.reg .b16 h;\ncvt.u16.u32 h, %1;\ncvt.rn.f16x2.e4m3x2 %0, h;\n}" : "=r"(pair) : "r"(bits));
+  return pair;
+}
+//@ tw_high_f16
+TW_INLINE f32 tw_high_f16(u32 pair) {
+  f32 v;
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %1;\ncvt.f32.f16 %0, h;\n}" : "=f"(v) : "r"(pair));
+  return v;
+}
+//@ tw_apart
+// The two bytes in the low half of a word, each below the byte `high` in a half.
+TW_INLINE u32 tw_apart(u32 bytes, u32 high) { return __byte_perm(bytes, high, 0x4140u); }
+//@ tw_fields
+// Bits of `mask` of x from the bits `low` and `high` on, in the halves of a word: so far apart that
+// x moved from one to the other does not meet itself.
+TW_INLINE u32 tw_fields(u32 x, i32 low, i32 high, u32 mask) {
+  return (x * (1u + (1u << (16 - high + low))) >> low) & mask * 0x10001u;
+}
 //@ tw_to_e4m3
 TW_INLINE u32 tw_to_e4m3(f32 value) {
   u16 pair;

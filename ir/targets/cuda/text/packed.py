@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ir.dtypes import is_float
+from ir.ops.base import Op
 from ir.ops.load import Load
-from ir.ops.map import Cast, Map
+from ir.ops.map import Cast, Constant, Map
 from ir.program import Program
 from ir.ranges import Range, integer_range
 from ir.targets.cuda.text.writer import Writer
@@ -44,14 +45,20 @@ class Half:
 HALVES: Mapping[str, Half] = {"bf16": Half("bf16", 7, 0x4300), "f16": Half("f16", 10, 0x6400)}
 
 
+def _is_map(op: Op, function: str) -> bool:
+    return isinstance(op, Map) and op.function == function
+
+
 @dataclass(frozen=True)
 class PackedWords:
-    """Writes words of two neighbours. `value` gives a node's value at either of them, as text."""
+    """Writes words of two neighbours. `value` gives a node's value at either of them, as text;
+    `raw` both elements of a load as they lie in memory, empty where they are not at hand."""
 
     program: Program
     half: Half
     w: Writer
     value: Callable[[int, int], str]
+    raw: Callable[[int], str] = lambda _: ""
 
     def word(self, position: int) -> str:
         """The word of an operand, a cast to the 16-bit type; empty if it takes more than halves."""
@@ -85,17 +92,25 @@ class PackedWords:
         low, high = bounds
         if max(-low, high) > self.half.exact:
             return False
-        if self._fits(bounds):
+        if self._fits(bounds) or self._in_bytes(bounds):
             return True
-        node = self.program.nodes[position]
-        both = isinstance(node.op, Map) and node.op.function in ("sub", "add")
-        return both and all(self._is_small(arg) for arg in node.args)
+        return self._is_sum(position) and all(
+            self._is_small(arg) for arg in self.program.nodes[position].args
+        )
+
+    def _is_sum(self, position: int) -> bool:
+        op = self.program.nodes[position].op
+        return isinstance(op, Map) and op.function in ("sub", "add")
 
     def _fits(self, bounds: Range) -> bool:
         """Whether values from the lowest on fit the fraction."""
         low, high = bounds
         start = 1 << self.half.fraction
         return high - low < start and 0 < start - low <= self.half.exact
+
+    def _in_bytes(self, bounds: Range) -> bool:
+        """Whether values are signed bytes, which a fraction of seven bits has but for the sign."""
+        return -bounds[0] <= 128 == 1 << self.half.fraction and bounds[1] < 128
 
     def _exact(self, position: int) -> str:
         node = self.program.nodes[position]
@@ -106,20 +121,66 @@ class PackedWords:
             return self._exact(node.args[0])
         bounds = integer_range(self.program, position)
         assert bounds is not None
-        if not self._fits(bounds):
+        if self._fits(bounds):
+            return self._small(position, bounds[0])
+        if self._is_sum(position) and all(self._is_small(arg) for arg in node.args):
             assert isinstance(node.op, Map)
             first, second = (self._exact(arg) for arg in node.args)
             return self._named(f"tw_{node.op.function}_{self.half.name}x2({first}, {second})")
-        return self._small(position, bounds[0])
+        return self._bytes(position)
 
     def _small(self, position: int, low: int) -> str:
         """Two integers within the fraction above `low`."""
         start = self.half.start
-        shift = f" + {-low}" if low < 0 else f" - {low}" if low else ""
-        first, second = (f"(u32)({self.value(position, place)}{shift})" for place in (0, 1))
-        joined = self._named(f"{first} | {second} << 16 | {start << 16 | start:#x}u")
+        fields = self._fields(position)
+        if not fields:
+            shift = f" + {-low}" if low < 0 else f" - {low}" if low else ""
+            first, second = (f"(u32)({self.value(position, place)}{shift})" for place in (0, 1))
+            fields = f"{first} | {second} << 16"
+        joined = self._named(f"{fields} | {start << 16 | start:#x}u")
         origin = self.half.bits((1 << self.half.fraction) - low)
         return self._named(f"tw_sub_{self.half.name}x2({joined}, {origin << 16 | origin:#x}u)")
+
+    def _fields(self, position: int) -> str:
+        """Both integers above the lowest, taken at once, if they are bits of one narrow integer
+        that both places have; empty if not."""
+        nodes = self.program.nodes
+        while self._is_sum(position) and isinstance(nodes[nodes[position].args[1]].op, Constant):
+            position = nodes[position].args[0]
+        field, moved = nodes[position], nodes[(*nodes[position].args, position)[0]]
+        if not _is_map(field.op, "bitand") or not _is_map(moved.op, "shr"):
+            return ""
+        mask, (source, shift) = nodes[field.args[1]].op, moved.args
+        held, steps = (integer_range(self.program, here) for here in moved.args)
+        if not isinstance(mask, Constant) or held is None or steps is None:
+            return ""
+        bits = int(mask.value)
+        plain = bits & (bits + 1) == 0 and held[0] >= 0 and steps[0] >= 0
+        first, second = (self.value(source, place) for place in (0, 1))
+        if first != second or not plain or held[1].bit_length() > 16 - (steps[1] - steps[0]):
+            return ""
+        low, high = (self.value(shift, place) for place in (0, 1))
+        return f"tw_fields((u32){first}, {low}, {high}, {bits:#x}u)"
+
+    def _bytes(self, position: int) -> str:
+        """Two signed bytes: seven bits above 2^7, from which as much is taken, or twice as much for
+        a sign."""
+        start, name = self.half.start << 16 | self.half.start, self.half.name
+        pair = self._loaded(position)
+        if not pair:
+            first, second = (f"((u32){self.value(position, place)} & 0xffu)" for place in (0, 1))
+            pair = self._named(f"{first} | {second} << 16 | {start:#x}u")
+        rest, sign = (f"{pair} & {mask:#x}u" for mask in (0xFF7FFF7F, 0xFF80FF80))
+        return self._named(f"tw_sub_{name}x2({rest}, {sign})")
+
+    def _loaded(self, position: int) -> str:
+        """Two bytes that lie in memory, each below the high byte of 2^7; empty if they do not."""
+        node = self.program.nodes[position]
+        while isinstance(node.op, Cast) and not is_float(node.dtype):
+            position = node.args[0]
+            node = self.program.nodes[position]
+        raw = self.raw(position) if node.dtype == "i8" else ""
+        return self._named(f"tw_apart({raw}, {self.half.start >> 8:#x}u)") if raw else ""
 
     def _named(self, text: str) -> str:
         name = self.w.name("pair")

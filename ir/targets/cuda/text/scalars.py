@@ -187,6 +187,9 @@ def unpack(word: str, place: int, dtype: str) -> str:
         return f"tw_float({word})"
     if dtype in ("i32", "u32"):
         return f"({register_type(dtype)}){word}"
+    if dtype == "e4m3":
+        pair = f"tw_pair_e4m3({word} >> 16)" if place > 1 else f"tw_pair_e4m3({word})"
+        return f"tw_high_f16({pair})" if place % 2 else f"tw_from_f16({pair} & 0xffffu)"
     return from_storage(f"({shifted} & {(1 << bits) - 1:#x}u)", dtype)
 
 

@@ -248,9 +248,11 @@ class Transfers(Registers):
                     self.w.line(f"{target} = {outside};")
 
     def read_shared(
-        self, fragment: Fragment, dtype: str, width: int, address: Callable[[Point], str]
-    ) -> None:
-        """Fill a fragment from shared memory, `width` neighbours at once."""
+        self, fragment: Fragment, dtype: str, width: int, address: Callable[[Point], str],
+        pairs: Callable[[Point], str] | None = None,
+    ) -> None:  # fmt: skip
+        """Fill a fragment from shared memory, `width` neighbours at once. `pairs`: where two bytes
+        are kept as they lie there, by the first of them."""
         each = dtype_of(dtype).bytes
         size = width * each
         with self.each_vector(fragment.digits, width) as points:
@@ -261,6 +263,9 @@ class Transfers(Registers):
                 part = f"{word}.w[{i * each // 4}]" if size > 4 else word
                 value = scalars.unpack(part, i, dtype)
                 self.w.line(f"{self.element(fragment, point)} = {value};")
+                if pairs and i % 2 == 0:
+                    both = f"{part} >> {8 * (i % 4)}" if i % 4 else part
+                    self.w.line(f"{pairs(point)} = {both};")
 
     def prefetch(self, position: int) -> None:
         """Ask the L2 cache for a load's tile."""
