@@ -17,7 +17,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import Clock, Ours, Results, Tensors, compare, going_on, options, pending
+from common import (
+    Clock,
+    Ours,
+    Results,
+    Tensors,
+    compare,
+    going_on,
+    operands,
+    options,
+    pending,
+    relative_error,
+)
 from contest import Run
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -63,7 +74,13 @@ class Case:
             "causal": self.causal, "dtype": self.dtype,
         }  # fmt: skip
         rest = {"kv_heads": self.kv_heads, "window": self.window, "cap": self.cap, "dv": self.dv}
+        rest |= {"out": "bf16"} if self.narrow else {}
         return found | {name: value for name, value in rest.items() if value}
+
+    @property
+    def narrow(self) -> bool:
+        """Whether operands have 8 bits; the result is of bf16 then, as the peer's is."""
+        return self.dtype == "e4m3"
 
     def share(self) -> float:
         """Scores that count, of all."""
@@ -80,7 +97,9 @@ CASES = (
     Case(2, 16, 4096, 256), Case(2, 16, 4096, 256, True), Case(1, 64, 4096, 192, True, dv=128),
     Case(1, 64, 8192, 128, True, kv_heads=8), Case(1, 32, 8192, 128, True, window=1024),
     Case(2, 16, 4096, 128, True, cap=50.0), Case(1, 32, 1024, 128, False, "f16"),
-    Case(4, 16, 2048, 128, True, "f16"),
+    Case(4, 16, 2048, 128, True, "f16"), Case(4, 16, 4096, 128, False, "e4m3"),
+    Case(4, 16, 4096, 128, True, "e4m3"), Case(1, 16, 16384, 128, False, "e4m3"),
+    Case(1, 16, 16384, 128, True, "e4m3"),
 )  # fmt: skip
 
 
@@ -97,15 +116,16 @@ def flash3(case: Case) -> Any:
         )
         q, k, v = packed
         out = torch.empty(*q.shape[:2], v.shape[2], dtype=q.dtype, device="cuda")
+        out = None if case.narrow else out  # which makes one of bf16
         ends = torch.arange(0, (case.b + 1) * length, length, device="cuda", dtype=torch.int32)
         left = case.window - 1 if case.window else -1
 
-        def run() -> None:
-            forward(
+        def run() -> torch.Tensor:
+            return forward(
                 q, k, v, None, None, None, out, ends, ends, None, None, None, length, length,
                 None, None, None, None, None, None, None, None, None, case.d**-0.5, case.causal,
                 left, 0 if case.window else -1, case.cap, True, None, 1, None, 0, None, 1, 0, None,
-            )  # fmt: skip
+            )[0]  # fmt: skip
 
         run()
         return run
@@ -173,6 +193,14 @@ def reference(case: Case) -> Any:
     return make
 
 
+def peer_error(case: Case, workload: Workload) -> float:
+    """FlashAttention-3's error on operands of its own, as ours is told."""
+    tensors = operands(workload)
+    found = flash3(case)(tensors)().reshape(case.b, case.length, case.heads, -1).transpose(1, 2)
+    wanted = reference(case)(tensors)
+    return relative_error(found.reshape(wanted.shape), wanted)
+
+
 def page(told: dict[str, Any]) -> str:
     """The rows as a page."""
     peers = (*PINS, "FlashAttention-3", "cuDNN")
@@ -233,6 +261,8 @@ def main() -> None:
                 "trials": found.trials, "schedule": found.best.to_json(),
                 "counted": workload.program.flops * case.share(),
             }  # fmt: skip
+            if case.narrow:
+                facts["peer_error"] = peer_error(case, workload)
             compare(name, workload, found.best, sides, reference(case), results, facts)
     told = {"header": results.head, "rows": list(results.rows.values())}
     Path(settings.out).with_suffix(".md").write_text(page(told))

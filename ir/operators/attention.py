@@ -136,26 +136,28 @@ def _numbered(g: Graph, axes: tuple[Axis, ...]) -> Tile:
 
 
 def attended(scores: Tile, v: Tile, over: Axis | tuple[Axis, ...], dtype: str) -> Tile:
-    """softmax(scores) V along the keys `over`."""
-    p = exp(scores - reduce("max", scores, over=over))
+    """Values weighed by the softmax of scores, whose weights are rounded to `dtype`: those of e4m3
+    relative to 256, so that one of 2^-14 of the largest is not 0."""
+    top = reduce("max", scores, over=over)
+    p = exp(scores - (top - math.log(256) if dtype == "e4m3" else top))
     return contract(cast(p, dtype), v, over=over) / reduce("sum", p, over=over)
 
 
 @operator
 def attention(
     g: Graph, b: int, heads: int, sq: int, d: int, sk: int = 0, dv: int = 0, kv_heads: int = 0,
-    causal: bool = False, window: int = 0, dtype: str = "f32", scale: float = 0.0,
+    causal: bool = False, window: int = 0, dtype: str = "f32", scale: float = 0.0, out: str = "",
 ) -> None:  # fmt: skip
     """O = softmax(Q K^T * scale) V for every head; Q is (b, heads, sq, d), K (b, heads, sk, d).
 
     With fewer kv_heads, Q is (b, kv_heads, group, sq, d), the same bytes. `window` keys up to and
-    including its own are seen by a query (0: all). sk, dv, kv_heads, scale default to sq, d, heads,
-    1/sqrt(d).
+    including its own are seen by a query (0: all). sk, dv, kv_heads, scale, out default to sq, d,
+    heads, 1/sqrt(d), dtype.
     """
     h = heads_of(g, b, heads, sq, d, sk, dv, kv_heads, dtype)
     scores = contract(h.q, h.k, over=h.depth) * (scale or 1 / math.sqrt(d))
     scores = masked(g, scores, h.queries, h.keys, causal, window)
-    g.output("O", attended(scores, h.v, h.keys, dtype), dtype, h.result)
+    g.output("O", attended(scores, h.v, h.keys, dtype), out or dtype, h.result)
 
 
 @operator
