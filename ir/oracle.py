@@ -471,7 +471,7 @@ def _running(block: _Evaluation, member: int, state: TileArray) -> TileArray:
 
 def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileArray:
     node, op = block.program.nodes[member], carry_at(block.program, member)
-    body = block.reduced(member, op.kind, (op.axis,))
+    body = block.reduced(member, op.kind, op.over)
     before = state or _identity(block.program, member, block.xp)
     if state is not None:
         extra = iter(node.args[1:])

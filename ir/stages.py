@@ -162,7 +162,7 @@ def is_reduction(node: Node) -> bool:
 def reduced_axes(node: Node) -> tuple[str, ...]:
     """The axes that a reduction node combines over."""
     if isinstance(node.op, Carry):
-        return (node.op.axis,)
+        return node.op.over
     assert isinstance(node.op, (Contract, Reduce))
     return node.op.over
 

@@ -421,7 +421,7 @@ class _Thread:
             return self._ordered(position, meant)
         body = self._value(node.args[0], points, there)
         assert isinstance(node.op, (Reduce, Carry))
-        over = (node.op.axis,) if isinstance(node.op, Carry) else node.op.over
+        over = node.op.over
         kind = node.op.kind
         found = Reduce(kind, over).meaning([body], self._environment(points, node.args[:1]))
         return self._ordered(position, found)

@@ -122,24 +122,32 @@ class Carry:
     Arguments: body, then `factor` and `addend` if flagged. When a carry that the body depends on
     moves from its prior to its new running value, the state becomes factor * state + addend, and
     only then the body (evaluated at the new values) is combined in. Factor and addend read
-    `Prior` and `Now` of other carries; they do not vary over `axis`.
+    `Prior` and `Now` of other carries; they do not vary over `axis`. Axes `beside` it are streamed
+    together with it: their points are gone through one by one around those of `axis`.
     """
 
     kind: str
     axis: str
     factor: bool = False
     addend: bool = False
+    beside: tuple[str, ...] | None = None
     name: ClassVar[str] = "carry"
+
+    @property
+    def over(self) -> tuple[str, ...]:
+        """All axes that are gone."""
+        return (*(self.beside or ()), self.axis)
 
     def infer(self, args: Sequence[TileType], scope: Scope) -> TileType:
         _refuse_unknown("carry", self.kind)
         if len(args) != 1 + self.factor + self.addend:
             raise ProgramError(f"carry {self.kind}: {len(args)} operands")
-        axes = _without(args[0].axes, (self.axis,), f"carry {self.kind}")
-        _refuse_empty("carry", self.kind, (self.axis,), scope)
+        axes = _without(args[0].axes, self.over, f"carry {self.kind}")
+        _refuse_empty("carry", self.kind, self.over, scope)
         for arg in args[1:]:
-            if self.axis in arg.axes:
-                raise ProgramError(f"carry {self.kind}: rescaling varies over {self.axis}")
+            if {*self.over} & {*arg.axes}:
+                gone = " and ".join(self.over)
+                raise ProgramError(f"carry {self.kind}: rescaling varies over {gone}")
         return TileType(axes, compute_dtype(args[0].dtype))
 
     def meaning(self, args: Sequence[TileArray], env: Environment) -> TileArray:

@@ -28,6 +28,7 @@ Basis = tuple[int | None, ...]  # coefficients by node; None stands for 1
 
 _MAX_TERMS = 8
 _MAX_STATES = 32
+_MOST_ABOVE = math.log(256) + 1e-9  # weights of 256 are within every type's range
 
 
 class NotDerivable(Exception):
@@ -65,6 +66,8 @@ class Dependence(Protocol):
     def moves(self, position: int, axis: str) -> bool: ...
 
     def varies(self, position: int, axis: str) -> bool: ...
+
+    def folds(self, position: int, axis: str, kind: str) -> bool: ...
 
 
 class Rules:
@@ -115,7 +118,7 @@ class Rules:
         return alike or self.weight(source)
 
     def weight(self, position: int) -> bool:
-        """In [0, 1] at any running value, and no larger at a later one.
+        """In [0, 256] at any running value, and no larger at a later one.
 
         What a cast cannot tell from 0 was no larger before, and nothing exceeds its range. A weight
         that is kept or dropped, whatever it is, is one.
@@ -129,18 +132,19 @@ class Rules:
         node = self.nodes[position]
         return node.op == Map("exp") and self._falls(node.args[0])
 
-    def _falls(self, position: int) -> bool:
-        """At most 0 at any running value, and no larger at a later one: x - max x, times c > 0."""
+    def _falls(self, position: int, most: float = _MOST_ABOVE) -> bool:
+        """At most `most` at any running value, and no larger at a later one: x - max x, times
+        c > 0, or x - (max x - most)."""
         node = self.nodes[position]
         if not isinstance(node.op, Map):
             return False
         function, args = node.op.function, node.args
         if function == "where" and self._masked(node, -math.inf):
-            return self._under(node, self._falls)
+            return self._under(node, lambda one: self._falls(one, most))
         if function in ("mul", "div"):
             turned = args[::-1] if function == "mul" else ()
             return any(
-                self._falls(one) and self._constant(other)
+                self._falls(one, 0.0) and self._constant(other)
                 for one, other in filter(None, (args, turned))
             )
         if function == "neg":
@@ -149,8 +153,8 @@ class Rules:
         if function != "sub":
             return False
         if not self.moves(args[0]):
-            return self._tops(args[1], args[0])
-        return self._falls(args[0]) and self._log_of_total(args[1])
+            return self._tops(args[1], args[0], most)
+        return self._falls(args[0], 0.0) and self._log_of_total(args[1])
 
     def _log_of_total(self, position: int) -> bool:
         """log of a sum of weights over the axis, of which the largest is 1: it only grows."""
@@ -158,7 +162,7 @@ class Rules:
         if node.op != Map("log"):
             return False
         total = self.nodes[node.args[0]]
-        whole = total.op == Reduce("sum", (self.axis,))
+        whole = self.program.folds(node.args[0], self.axis, "sum")
         return whole and self._of_exponent(total.args[0])
 
     def _under(self, node: Node, rule: Callable[[int], bool]) -> bool:
@@ -176,8 +180,13 @@ class Rules:
         op = self.nodes[position].op
         return isinstance(op, Constant) and op.value > 0
 
-    def _tops(self, position: int, below: int) -> bool:
-        """Whether a value is, where all that is given holds, the maximum of `below` or more."""
+    def _within(self, position: int, most: float) -> bool:
+        op = self.nodes[position].op
+        return isinstance(op, Constant) and op.value <= most
+
+    def _tops(self, position: int, below: int, most: float = 0.0) -> bool:
+        """Whether a value is, where all that is given holds, the maximum of `below` or more, or at
+        most so much less."""
         node, other = self.nodes[position], self.nodes[below]
         if isinstance(node.op, Map) and node.op.function in ("mul", "div") and node.op == other.op:
             pairs = list(zip(node.args, other.args, strict=True))
@@ -185,10 +194,14 @@ class Rules:
             return len(same) == 1 and all(
                 self._tops(*pair) for pair in pairs if pair[0] not in same
             )
+        if node.op == other.op == Map("sub") and node.args[1] == other.args[1]:
+            return self._tops(node.args[0], other.args[0], most)
+        if node.op == Map("sub") and self._within(node.args[1], most):
+            return self._tops(node.args[0], below)
         if node.op == Map("max"):
             still = [arg for arg in node.args if not self.moves(arg)]
             return bool(still) and any(self._tops(arg, below) for arg in node.args)
-        if node.op != Reduce("max", (self.axis,)):
+        if not self.program.folds(position, self.axis, "max"):
             return False
         if other.op == Map("max") and self._is_lowest(other.args[1]):
             below = other.args[0]  # a running maximum is read as a finite number

@@ -12,9 +12,12 @@ from ir.rewrite.algebra import NotDerivable, Rules, Term
 class Analysis:
     """Decides for every reduction; `run` fills `carried`, `forms` and `refused`."""
 
-    def __init__(self, program: Program, keep: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self, program: Program, keep: frozenset[str] = frozenset(), joint: tuple[str, ...] = ()
+    ) -> None:
         self.program = program
         self.keep = keep
+        self.joint = joint  # axes that are walked together, in the name of the last one
         self.nodes = program.nodes
         self.forms: dict[int, tuple[Term, ...]] = {}
         self.carried: dict[int, str] = {}
@@ -24,6 +27,8 @@ class Analysis:
     def run(self) -> Analysis:
         for position, node in enumerate(self.nodes):
             for axis in combined_axes(node):
+                if axis in self.joint[:-1]:
+                    continue
                 needed = self.needs(position, axis)
                 if needed and axis not in self.keep and not isinstance(node.op, Carry):
                     self._decide(position, axis, needed)
@@ -63,7 +68,16 @@ class Analysis:
         return bool(self.reads(position, axis))
 
     def varies(self, position: int, axis: str) -> bool:
-        return axis in self.nodes[position].axes
+        return not {*self.over(axis)}.isdisjoint(self.nodes[position].axes)
+
+    def over(self, axis: str) -> tuple[str, ...]:
+        """The axes that are walked where `axis` is."""
+        return self.joint if self.joint and axis == self.joint[-1] else (axis,)
+
+    def folds(self, position: int, axis: str, kind: str) -> bool:
+        """Whether a node is the reduction of that kind over what is walked."""
+        op = self.nodes[position].op
+        return isinstance(op, Reduce) and op.kind == kind and {*op.over} == {*self.over(axis)}
 
     def _derive(self, position: int, axis: str, needed: frozenset[int]) -> tuple[Term, ...]:
         node = self.nodes[position]
@@ -89,7 +103,7 @@ class Analysis:
         """What moves must do so through reductions over this axis alone, carried along it."""
         for member in sorted((*needed, position)):
             over = combined_axes(self.nodes[member])
-            if over != (axis,):
+            if {*over} != {*self.over(axis)}:
                 raise NotDerivable(f"node {member} is reduced over {' and '.join(over)} together")
             if isinstance(self.nodes[member].op, Carry):
                 raise NotDerivable(f"node {member}, which it reads, is carried as written")
@@ -97,7 +111,8 @@ class Analysis:
             raise NotDerivable(f"node {member}, which it reads, is a pass of its own")
         for between in self._moving(position, axis):
             node = self.nodes[between]
-            if isinstance(node.op, Now) or combined_axes(node) not in ((), (axis,)):
+            gone = {*combined_axes(node)}
+            if isinstance(node.op, Now) or gone not in (set(), {*self.over(axis)}):
                 raise NotDerivable(f"it moves through node {between}, a {node.op.name}")
 
     def _moving(self, position: int, axis: str) -> list[int]:
@@ -114,6 +129,4 @@ class Analysis:
 
 def combined_axes(node: Node) -> tuple[str, ...]:
     """The axes that a node combines over; none for what is no reduction."""
-    if isinstance(node.op, Carry):
-        return (node.op.axis,)
-    return node.op.over if isinstance(node.op, (Reduce, Contract)) else ()
+    return node.op.over if isinstance(node.op, (Reduce, Contract, Carry)) else ()

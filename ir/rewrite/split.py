@@ -10,6 +10,7 @@ beyond the axis (when it has no equal parts) contribute identities there.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from ir.builder import cast
 from ir.dtypes import compute_dtype, dtype_of, is_float
@@ -38,7 +39,7 @@ def split(program: Program, axis: str, parts: int) -> Program:
         raise UsageError(f"{program.name}: no axis {axis}; its axes are {known}")
     if not 2 <= parts <= extent:
         raise UsageError(f"{program.name}: axis {axis} of extent {extent} has no {parts} parts")
-    analysis = Analysis(program).run()
+    analysis = Analysis(program, joint=_together(program, axis)).run()
     for position, node in enumerate(program.nodes):
         if node.op.name == "store" and axis in node.axes:
             raise UsageError(f"{program.name}: axis {axis} is stored, not only reduced")
@@ -49,6 +50,14 @@ def split(program: Program, axis: str, parts: int) -> Program:
                 f"{program.name}: {axis} cannot be split: {analysis.refused[position]}"
             )
     return _Split(program, analysis, axis, parts).run()
+
+
+def _together(program: Program, axis: str) -> tuple[str, ...]:
+    """The axes that every reduction over `axis` goes along, this one last, if there are others."""
+    over = [combined_axes(node) for node in program.nodes if axis in combined_axes(node)]
+    if len({frozenset(axes) for axes in over}) != 1 or len(over[0]) == 1:
+        return ()
+    return (*(name for name in over[0] if name != axis), axis)
 
 
 class _Split(Rebuild):
@@ -153,11 +162,11 @@ class _Split(Rebuild):
 
     def _summed(self, kind: str, body: Tile) -> Tile:
         """A part's own result; a sum of products of floats keeps the form of a contraction."""
-        over = (self.in_axis,)
+        over = (*self.a.over(self.axis)[:-1], self.in_axis)
         op, args = self.graph.node(body)
         product = kind == "sum" and op == Map("mul") and is_float(body.dtype)
         factors = [Tile(self.graph, arg) for arg in args]
-        if product and not self.ragged and all(self.in_axis in one.axes for one in factors):
+        if product and not self.ragged and all({*over} <= {*one.axes} for one in factors):
             return self.graph.add(Contract(over, body.dtype), *factors)
         return self.graph.add(Reduce(kind, over), self._inside(body, kind))
 
@@ -210,7 +219,7 @@ class _Split(Rebuild):
         if not self.ragged:
             return float(self.parts_count)
         points = self.prior(self.count(axis, domain))
-        return float(self.extent) / apply("max", points, 1.0)
+        return float(self.extent * self._beside) / apply("max", points, 1.0)
 
     def count(self, axis: str, axes: tuple[str, ...]) -> Tile:
         """The points of a part, as a value that stands for its partial count."""
@@ -222,6 +231,12 @@ class _Split(Rebuild):
 
     def _points(self) -> Tile:
         if not self.ragged:
-            return self.graph.constant(float(self.inner), "f32")
+            return self.graph.constant(float(self.inner * self._beside), "f32")
         left = self.extent - self.graph.add(Iota(self.part_axis)) * self.inner
-        return cast(apply("max", apply("min", left, self.inner), 0), "f32")
+        points = cast(apply("max", apply("min", left, self.inner), 0), "f32")
+        return points * float(self._beside) if self._beside > 1 else points
+
+    @property
+    def _beside(self) -> int:
+        """Points of the axes that go along with the one that is split."""
+        return prod(self.program.axes[name] for name in self.a.over(self.axis)[:-1])

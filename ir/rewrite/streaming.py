@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
+from math import prod
 
 from ir.builder import Graph, cast
 from ir.dtypes import compute_dtype
@@ -31,12 +32,15 @@ View = Callable[[int, str, str], Tile]
 Amounts = dict[int | None, Tile]  # coefficient -> what it is multiplied with
 
 
-def stream(program: Program, keep: frozenset[str] = frozenset()) -> Program:
+def stream(
+    program: Program, keep: frozenset[str] = frozenset(), joint: tuple[str, ...] = ()
+) -> Program:
     """The program with every derivable chain of reductions carried; unchanged if there is none.
 
-    Chains along the axes in `keep` stay as they are.
+    Chains along the axes in `keep` stay as they are. Axes that are walked together (`joint`) are
+    one: reductions along them are carried if they go along all of them.
     """
-    plan = Analysis(program, keep).run()
+    plan = Analysis(program, keep, joint).run()
     if not plan.carried:
         return program
     return Rebuild(program, plan).run()
@@ -167,7 +171,8 @@ class Rebuild:
         self, kind: str, axis: str, body: Tile, factor: Tile | None, addend: Tile | None
     ) -> Tile:
         extra = [tile for tile in (factor, addend) if tile is not None]
-        op = Carry(kind, axis, factor is not None, addend is not None)
+        beside = self.a.over(axis)[:-1] or None
+        op = Carry(kind, axis, factor is not None, addend is not None, beside)
         return self.graph.add(op, body, *extra)
 
     def product(self, factors: list[Tile], dtype: str = "") -> Tile:
@@ -266,7 +271,7 @@ class Rebuild:
         """By how much a running sum falls short of the whole axis: extent / points seen."""
         op = Now() if view == "now" else Prior()
         seen = self.graph.add(op, self.count(axis, domain))
-        return float(self.program.axes[axis]) / seen
+        return float(prod(self.program.axes[name] for name in self.a.over(axis))) / seen
 
     def count(self, axis: str, axes: tuple[str, ...]) -> Tile:
         """Points of the axis seen so far, as a carried sum of ones over the domain `axes`."""

@@ -19,9 +19,10 @@ from ir.tiles import Tile
 
 
 @lru_cache(maxsize=1024)
-def walked(program: Program, looped: frozenset[str]) -> Program:
-    """The program as one walk over `looped` computes it, in as few passes as can be derived."""
-    return stream(settled(program, looped), frozenset(program.axes) - looped)
+def walked(program: Program, looped: frozenset[str], joint: tuple[str, ...] = ()) -> Program:
+    """The program as one walk over `looped` computes it, in as few passes as can be derived; along
+    `joint` axes it goes together."""
+    return stream(settled(program, looped), frozenset(program.axes) - looped, joint)
 
 
 def settled(program: Program, looped: frozenset[str]) -> Program:
@@ -32,7 +33,7 @@ def settled(program: Program, looped: frozenset[str]) -> Program:
     whole = {
         position
         for position, node in enumerate(program.nodes)
-        if isinstance(node.op, Carry) and node.op.axis not in looped
+        if isinstance(node.op, Carry) and not looped.issuperset(node.op.over)
     }
     if not whole:
         return program
@@ -44,7 +45,7 @@ def settled(program: Program, looped: frozenset[str]) -> Program:
             graph.add(node.op, *args)
             made.append(None)
         elif position in whole and isinstance(node.op, Carry):
-            made.append(graph.add(Reduce(node.op.kind, (node.op.axis,)), args[0]))
+            made.append(graph.add(Reduce(node.op.kind, node.op.over), args[0]))
         elif isinstance(node.op, Now) and node.args[0] in whole:
             made.append(_start(graph, program, node.args[0]) if isinstance(node.op, Prior)
                         else args[0])  # fmt: skip

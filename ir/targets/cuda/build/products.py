@@ -169,32 +169,50 @@ def _lookup_problem(program: Program, position: int, op: Load) -> str:
     axes = {axis for load in loads if load is not None for axis in program.nodes[load].axes}
     if None in loads:
         return "it is indexed by a computed tile"
-    products = [
+    every = [
         product
-        for number, node in enumerate(program.nodes) if is_reduction(node)
-        if (product := product_of(program, number)) and position in (product.a, product.b)
-    ]  # fmt: skip
-    if not products or not all(_is_one_point(program, position, axes, p) for p in products):
+        for number, node in enumerate(program.nodes)
+        if is_reduction(node) and (product := product_of(program, number))
+    ]
+    products = [product for product in every if position in (product.a, product.b)]
+    walks = [_walk_of(program, product, every) for product in products]
+    if not products or not all(_is_one_point(program, position, axes, *walk) for walk in walks):
         return f"it is indexed by another tensor along {', '.join(sorted(axes))}"
     return ""
 
 
-def _is_one_point(program: Program, position: int, axes: set[str], product: Product) -> bool:
+def _walk_of(
+    program: Program, product: Product, every: Sequence[Product]
+) -> tuple[set[str], set[str]]:
+    """What a kernel walks along for a product, and its batches: it walks along what is summed, or
+    along what the product sums over that this one is an operand of, if these are its columns."""
+    for outer in every:
+        made = (depends_on_reduction(program, operand) for operand in (outer.a, outer.b))
+        if any(product.position in sources for sources in made):
+            batch = {*product.batch, *outer.batch}
+            sides = ({*side} - batch for side in (product.columns, product.rows))
+            return {*outer.over} if {*outer.over} in sides else set(), batch
+    return {*product.over}, {*product.batch}
+
+
+def _is_one_point(
+    program: Program, position: int, axes: set[str], walk: set[str], batch: set[str]
+) -> bool:
     """Whether tiles of a product's operand have one point of axes: its batches, and those around
-    the one along which it is walked, where products alone go along them."""
-    around = axes - {*product.batch}
+    the one along which it is walked, where whatever goes along one of these goes along all."""
+    around = axes - batch
     if not around:
         return True
     plain = {
         axis for index in _indices(program, position) for axis, factor in index.terms if factor == 1
     }
-    inside = {*product.over} - around
+    inside = walk - around
     alone = all(
-        product_of(program, number) is not None
+        product_of(program, number) is not None or walk == {*reduced_axes(node)}
         for number, node in enumerate(program.nodes)
         if is_reduction(node) and around & {*reduced_axes(node)}
     )
-    return alone and around <= {*product.over} and bool(inside) and inside <= plain
+    return alone and around <= walk and bool(inside) and inside <= plain
 
 
 def _indices(program: Program, position: int) -> tuple[Index, ...]:

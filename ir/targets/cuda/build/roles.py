@@ -369,12 +369,11 @@ def _check_words(
 
 
 def _walks_beside(program: Program, outer: list[Product], walked: tuple[str, ...]) -> bool:
-    """Whether several axes are walked, and more than products goes along them: points behind the
-    end of one are zeros in products, and counted in other reductions."""
+    """Whether several axes are walked, and other reductions go along some of them alone."""
     products = {product.position for product in outer}
     others = (n for n in range(len(program.nodes)) if n not in products)
-    sums = (n for n in others if is_reduction(program.nodes[n]))
-    return len(walked) > 1 and any({*walked} & {*reduced_axes(program.nodes[n])} for n in sums)
+    sums = [{*reduced_axes(program.nodes[n])} for n in others if is_reduction(program.nodes[n])]
+    return len(walked) > 1 and any({*walked} & axes and {*walked} != axes for axes in sums)
 
 
 def _check_walk(roles: Roles) -> None:

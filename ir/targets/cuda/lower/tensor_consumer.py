@@ -400,8 +400,8 @@ class ConsumerPrinter(Printer):
         rest = [digit for digit in digits if digit not in inside]
         with e.each(rest) as point:
             values = []
-            for part in range(count):
-                own = {digit: str(part // digit.stride % digit.size) for digit in inside}
+            for number in range(count):
+                own = {digit: str(number // digit.stride % digit.size) for digit in inside}
                 inner = Point({**point.digits, **own})
                 values.append(self._within(e.scalar(root, inner, {}), dtype, inner))
             index = _linear(rest, point.digits)

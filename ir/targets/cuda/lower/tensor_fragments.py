@@ -357,6 +357,7 @@ class Fragments:
             return self.e.scalar(here, places[place], memos[place])
 
         half = HALVES[self.nodes[position].dtype]
+
         def raw(here: int) -> str:
             return self.e.pair(here, places[0])
 

@@ -183,7 +183,9 @@ def _beside_products(program: Program) -> Iterable[int]:
 def _parts(program: Program, axis: str, parts: int) -> Program | None:
     """The program in equal parts of an axis; None where they are too short or cannot be merged."""
     extent = program.axes[axis]
-    if parts < 2 or extent % parts or extent // parts < SHORTEST:
+    over = (reduced_axes(program.nodes[n]) for n in _reductions(program))
+    together = min((volume(program, axes) for axes in over if axis in axes), default=extent)
+    if parts < 2 or extent % parts or together // parts < SHORTEST:
         return None
     with suppress(UsageError):
         return parted(program, axis, parts)

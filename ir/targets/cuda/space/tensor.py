@@ -58,7 +58,8 @@ class TensorKernel(TensorStreams):
         self.program, self.mark, self.hardware = program, mark, hardware
         self.roles = find_roles(program, False, self.computes)
         self.swapped = self._swapped()
-        self.streamed = walked(program, frozenset(self.roles.walked))
+        joint = self.roles.walked if self.roles.inner else ()
+        self.streamed = walked(program, frozenset(self.roles.walked), joint)
         if not self.seeds():
             raise Refusal("seeds", "no schedule fits")
         problems = []

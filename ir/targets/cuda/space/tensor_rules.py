@@ -132,7 +132,9 @@ class TensorRules(TensorLayouts):
         if self.roles.inner:
             line = tile * self.size
             whole = (line % LINE == 0) | (line == LINE // 2) | (line == LINE // 4)
-            return (tile % self.step == 0) & (whole | (not self._lines_run_along_the_walk()))
+            fits = (tile % self.step == 0) & (whole | (not self._lines_run_along_the_walk()))
+            again = self.program.axes[self.roles.main_walk] % tile == 0
+            return fits & (again | (len(self.roles.walked) == 1))
         alone = self._walk_alone()
         extent = self.program.axes[self.roles.main_walk]
         return (self._depth(columns) % self.step == 0) & ((extent % tile == 0) | alone)

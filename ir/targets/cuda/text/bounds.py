@@ -39,9 +39,11 @@ def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
         terms = dict(condition.terms)
         coefficient = terms.get(axis, 0)
         rest = _largest(evaluator, condition, axis)
-        if abs(coefficient) != 1 or rest is None:
+        if not coefficient or coefficient > 1 or rest is None:
             continue
-        if coefficient < 0:
+        if coefficient < -1:
+            high = f"min({high}, (max({rest}, -1) + {-coefficient}) / {-coefficient})"
+        elif coefficient < 0:
             high = f"min({high}, {rest} + 1)"
         else:
             low = f"max({low}, (-({rest})) / {tile} * {tile})"
@@ -50,7 +52,7 @@ def loop_bounds(evaluator: Evaluator, axis: str) -> tuple[str, str]:
 
 def ends_early(program: Program, axis: str) -> bool:
     """Whether a mask, or what is read, may end a main loop along an axis before the axis does."""
-    return any(dict(one.terms).get(axis) == -1 for one in _narrowing(program, axis))
+    return any(dict(one.terms).get(axis, 0) < 0 for one in _narrowing(program, axis))
 
 
 def blocks_along(evaluator: Evaluator, walked: tuple[str, ...]) -> str | None:
@@ -105,12 +107,11 @@ def _extreme(evaluator: Evaluator, condition: Condition, axis: str, least: bool)
     for name, coefficient in condition.terms:
         if name == axis:
             continue
-        if name in evaluator.looped:
-            return None
-        extent, tile = (
-            evaluator.program.axes[name],
-            min(evaluator.tiles[name], evaluator.program.axes[name]),
-        )
+        extent = evaluator.program.axes[name]
+        if name in evaluator.looped:  # of which a block may be anywhere
+            parts.append(str((extent - 1) * coefficient if (coefficient > 0) != least else 0))
+            continue
+        tile = min(evaluator.tiles[name], extent)
         origin = evaluator.origins.get(name, "0")
         reach = tile - 1 if (coefficient > 0) != least else 0
         point = f"min({origin} + {reach}, {extent - 1})" if reach else origin
