@@ -61,13 +61,15 @@ class CudaBackend:
     def forms(self, program: Program, hardware: Hardware) -> Forms:
         """Equal programs by the work they are here."""
         from ir.rewrite.forms import forms_of
+        from ir.rewrite.indexing import indexed
         from ir.rewrite.inhabited import inhabited
         from ir.targets.cuda.space.engines import rates_of
 
-        return forms_of(inhabited(program), rates_of(hardware))
+        return forms_of(indexed(inhabited(program)), rates_of(hardware))
 
     def space(self, program: Program, hardware: Hardware) -> Space:
         """Every decision for `program`; raises UsageError for types that the card lacks."""
+        from ir.rewrite.indexing import indexed
         from ir.rewrite.inhabited import inhabited
         from ir.routes import space_of_forms
         from ir.targets.cuda.cost.costs import least_clocks
@@ -82,7 +84,7 @@ class CudaBackend:
                 )
         self._refuse_too_large(program, hardware)
         return space_of_forms(
-            inhabited(program),
+            indexed(inhabited(program)),
             rates_of(hardware),
             lambda form: least_clocks(form, hardware),
             lambda form, least, all_of_it: space_of(form, hardware, least, all_of_it),
@@ -100,12 +102,13 @@ class CudaBackend:
         self, program: Program, schedule: Schedule, hardware: Hardware, full: bool = False
     ) -> Kernel:
         """Generate the kernel's text and launch plan; raises Refusal."""
+        from ir.rewrite.indexing import indexed
         from ir.rewrite.inhabited import inhabited
         from ir.routes import as_given, formed
         from ir.targets.cuda.build.kernels import lower_all
         from ir.targets.cuda.space.engines import rates_of, route_of
 
-        written = inhabited(program)
+        written = indexed(inhabited(program))
         form, schedule = formed(written, schedule, rates_of(hardware))
         route, values = route_of(form, schedule, hardware)
         kernel = lower_all(form, values, hardware, route.engine, route.residence)
@@ -115,12 +118,13 @@ class CudaBackend:
         self, program: Program, schedule: Schedule, hardware: Hardware
     ) -> tuple[Listing, ...]:
         """The kernels of a schedule, behind each pass; raises Refusal."""
+        from ir.rewrite.indexing import indexed
         from ir.rewrite.inhabited import inhabited
         from ir.routes import formed
         from ir.targets.cuda.build.listings import listings_of
         from ir.targets.cuda.space.engines import rates_of
 
-        form, own = formed(inhabited(program), schedule, rates_of(hardware))
+        form, own = formed(indexed(inhabited(program)), schedule, rates_of(hardware))
         return listings_of(form, own, hardware)
 
     def standalone(self, kernel: Kernel, symbol: str = "") -> Standalone:

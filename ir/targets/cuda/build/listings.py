@@ -8,6 +8,7 @@ from ir.kernel.listing import Listing, listing_of
 from ir.kernel.modulo import STRAIGHT
 from ir.kernel.turns import FREE, WORDS
 from ir.program import Program
+from ir.rewrite.indexing import indexed
 from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule, Value
 from ir.target import Hardware
@@ -30,7 +31,7 @@ NONE = "written in one go, not by passes"
 
 def listings_of(program: Program, schedule: Schedule, hardware: Hardware) -> tuple[Listing, ...]:
     """One for each kernel that is launched."""
-    program = inhabited(program)
+    program = indexed(inhabited(program))
     route, values = route_of(program, schedule, hardware)
     kernels, own = scheduled_kernels(program, values, hardware, route.engine, route.residence)
     return tuple(found for kernel in kernels for found in _listed(kernel, own))

@@ -136,16 +136,20 @@ def is_one_point(extents: Mapping[str, int], index: Index, extent: int) -> bool:
 
 
 def index_load(program: Program, load: int, gather: int) -> int | None:
-    """The load that tells an index of another load, as it is or widened; None if it is computed."""
+    """The load that tells an index of another load, as it is or widened, itself at indices that
+    loads tell; None if it is computed."""
     position = program.nodes[load].args[gather]
     while isinstance(program.nodes[position].op, Cast):
         (source,) = program.nodes[position].args
         if not _widens(program.nodes[source].dtype, program.nodes[position].dtype):
             return None
         position = source
-    op = program.nodes[position].op
-    plain = isinstance(op, Load) and op.fill is None and not program.nodes[position].args
-    return position if plain else None
+    node = program.nodes[position]
+    plain = isinstance(node.op, Load) and node.op.fill is None
+    told = plain and all(
+        index_load(program, position, n) is not None for n in range(len(node.args))
+    )
+    return position if told else None
 
 
 def _widens(source: str, dtype: str) -> bool:

@@ -26,7 +26,11 @@ def declare_lookups(
         for gather, extent in operand.gathers:
             index = _index(w, program, operand.position, gather, origins)
             # as the meaning has it; what is beyond a tensor, by one or by more, is read as zero
-            least, most = (0, extent - 1) if own.fill is None else (-1, extent)
+            terms = next(one.terms for one in own.index if one.gather == gather)
+            ahead = sum(factor * (program.axes[axis] - 1) for axis, factor in terms if factor > 0)
+            behind = sum(factor * (program.axes[axis] - 1) for axis, factor in terms if factor < 0)
+            outside = int(own.fill is not None)
+            least, most = -ahead - outside, extent - 1 - behind + outside
             name = w.name(f"{operand.spec.name}_index")
             w.line(f"const i32 {name} = (i32)min(max({index}, (i64){least}), (i64){most});")
             found[looked_up(operand.position, gather)] = name
@@ -48,6 +52,11 @@ def _index(
     access = load_access(op, program.scope.tensors[op.tensor])
     axes = dict.fromkeys(axis for d in access.dimensions for axis, _ in d.terms)
     parts = [f"{origins[axis]} * {access.stride(axis)}" for axis in axes]
+    for d in access.dimensions:
+        if d.gather is not None:
+            assert load is not None
+            where = _index(w, program, load, d.gather, origins)
+            parts.append(f"min(max({where}, (i64)0), (i64){d.extent - 1}) * {d.stride}")
     if access.constant or not parts:
         parts.append(str(access.constant))
     return f"(i64){w.pointer(access.tensor)}[{' + '.join(parts)}]"
