@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 from ir import Graph, cast, contract
 from ir.inputs import random_inputs
 from ir.program import Program
+from ir.registry import load_operator
 from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.space.residences import residences
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -68,3 +72,45 @@ def test_casts_that_change_an_index_are_computed(source: str, copied: bool) -> N
 def test_nothing_is_copied_where_an_index_is_that_of_a_batch() -> None:
     assert _written(_chosen()) == ["Y"]
     assert len(_written(_chosen(along="n"))) == 2  # each row of a tile has an index of its own
+
+
+CACHES = (
+    ("block_sparse_attention", {"b": 1, "heads": 2, "sq": 140, "sk": 320, "d": 64, "rows": 70,
+                                "keys": 64, "listed": 4}),
+    ("paged_attention", {"b": 3, "heads": 16, "kv_heads": 2, "d": 64, "pages": 5, "page": 16,
+                         "slots": 17}),
+    ("ragged_attention", {"blocks": 3, "rows": 70, "heads": 2, "kv_heads": 1, "d": 64,
+                          "sequences": 2, "longest": 96, "tokens": 150}),
+)  # fmt: skip
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize(("name", "sizes"), CACHES)
+def test_keys_are_read_where_they_are(name: str, sizes: dict[str, int]) -> None:
+    """Listed blocks, pages and packed sequences: one kernel, in one pass, nothing copied ahead."""
+    program = load_operator(name).build(dtype="bf16", **sizes)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE)
+    space = space.pin({"engine": "wgmma"} if "engine" in space.names else {})
+    rng = np.random.default_rng(2)
+    rows = [*space.seed_rows(rng)[:3], *space.sample(rng, 3)]
+    for turn, row in enumerate(rows):
+        schedule = space.schedule(row)
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        plan = json.loads(kernel.text("launch"))
+        assert len(plan["kernels"]) == 1
+        assert plan["workspace_bytes"] == 0
+        found = problems(program, kernel, inputs, wanted, (0, 6, 9, 15, 3, 12)[turn])
+        assert not found, schedule.to_json()
+
+
+def test_pages_are_shared_out_where_sequences_are_few() -> None:
+    sizes = {"b": 8, "heads": 64, "kv_heads": 8, "d": 128, "pages": 512, "page": 16, "slots": 4096}
+    program = load_operator("paged_attention").build(dtype="bf16", **sizes)
+    parts = [name for name in residences(program, 132) if name.startswith("parts")]
+    assert parts
+    for name in parts:
+        kernels = kernels_of(program, HARDWARE, "wgmma", name)
+        assert [type(kernel).__name__ for kernel in kernels] == ["TensorKernel", "BlockKernel"]
+        assert {spec.name for spec in kernels[0].program.inputs} >= {"pool_k", "pool_v", "table"}
