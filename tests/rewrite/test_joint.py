@@ -9,6 +9,7 @@ from ir import Graph, cast, contract, exp, reduce
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
 from ir.ops.base import Scope, TileType
+from ir.ops.load import Load
 from ir.ops.reduce import Carry
 from ir.oracle import evaluate
 from ir.program import Program
@@ -85,7 +86,7 @@ def test_a_chain_along_other_axes_as_well_is_not_split() -> None:
 
 def test_what_is_rescaled_varies_along_no_axis_that_is_gone() -> None:
     body, factor = TileType(("i", "p", "o"), "f32"), TileType(("i", "p"), "f32")
-    scope = Scope({}, {"i": 2, "p": 3, "o": 4})
+    scope = Scope({"i": 2, "p": 3, "o": 4}, {})
     carry = Carry("sum", "o", True, False, ("p",))
     assert carry.infer((body, TileType(("i",), "f32")), scope).axes == ("i",)
     with pytest.raises(ProgramError, match="p and o"):
@@ -101,7 +102,8 @@ def test_axes_in_computed_indices_are_terms() -> None:
     g.output("Y", cast(table[where, points], "f32"))
     program = g.program()
     made = indexed(program)
-    (load,) = (node.op for node in made.nodes if getattr(node.op, "tensor", "") == "T")
+    ops = (node.op for node in made.nodes)
+    (load,) = (op for op in ops if isinstance(op, Load) and op.tensor == "T")
     assert [str(index) for index in load.index] == ["3*j + [0]", "j"]
     inputs = random_inputs(program, np.random.default_rng(0))
     inputs["first"][:] = [-4, 0, 3, 30]
