@@ -26,7 +26,7 @@ from ir.targets.cuda.build.readers import loaded_late
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.grid.raster import PATCHES
 from ir.targets.cuda.layouts.operands import LINE
-from ir.targets.cuda.plans.tensor_plan import ROWS
+from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
 from ir.targets.cuda.space.block import BlockKernel
@@ -54,6 +54,7 @@ MEMORY_BYTES_PER_CLOCK = 20.0  # a processor's share
 FILL_CLOCKS = 1500.0  # from a kernel's start, or a tile's, to its first product
 SPLIT_CLOCKS = 6000.0  # of the kernels that clear the partial sums and put them together
 MEET_CLOCKS = 2500.0  # from a block's count to another one's next step
+CHAIN_CLOCKS = 700.0  # of a block of chained products at least, as measured on an H200
 STREAM_LOSS = 0.05  # share of a stream's time that its cut tiles cost, as measured on an H200
 EXCHANGE_CLOCKS = 600.0  # of barriers between the blocks of a cluster that exchange sums
 EXCHANGE_FACTOR = 3.5  # their bytes take as many times those of L2, as measured on an H200
@@ -201,9 +202,11 @@ class TensorCosts(TensorStreams):
         computing = self._computing(columns, rows, walk)
         folding = rows * wide * walk * self._fold_work / LANES_PER_CLOCK
         busy = macs + np.where(self._is_straight(columns), folding, folding / 2)  # one of two waits
-        tile = steps * np.maximum(np.maximum(busy, fetched), computing)
+        blocks = _array(self._value(columns, RESIDENT))
+        step = blocks * np.maximum(np.maximum(busy, fetched), computing)
+        tile = steps * np.maximum(step, CHAIN_CLOCKS if self.roles.inner else 0.0)
         stored = rows * wide * self._stored_bytes() / L2_BYTES_PER_CLOCK
-        waves = tiles / sms
+        waves = tiles / sms / blocks
         streamed = _array(self.streamed_rounds(columns))
         rounds = np.where(streamed > 0, streamed * (1.0 + STREAM_LOSS), np.ceil(waves))
         memory = self._from_memory(columns, rows, wide, tiles) / MEMORY_BYTES_PER_CLOCK / sms

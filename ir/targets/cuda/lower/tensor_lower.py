@@ -79,7 +79,7 @@ class TensorLowering:
         words += [f"u32* {room.argument.removeprefix(f'{self.name}.')}" for room in rooms]
         cluster = self.plan.cluster_blocks
         extra = f"__cluster_dims__({cluster}, 1, 1) " if cluster > 1 else ""
-        bounds = f"__launch_bounds__({self.plan.threads}, 1)"
+        bounds = f"__launch_bounds__({self.plan.threads}, {self.plan.resident})"
         head = f"TW_KERNEL {bounds} {extra}{self.name}({', '.join(words)})"
         table = f"static __device__ const u32 {self.name}_order[] = {{{self.grid.order}}};\n"
         text = f"{table if self.grid.order else ''}{head} {{\n{w.text}}}\n"

@@ -23,7 +23,7 @@ from ir.targets.cuda.grid import stream_k
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
 from ir.targets.cuda.layouts.operands import LINE
-from ir.targets.cuda.plans.tensor_plan import Plan
+from ir.targets.cuda.plans.tensor_plan import RESIDENT, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_names
 from ir.targets.cuda.space.splits import merge_of, parts_of
 
@@ -84,5 +84,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         order_of(roles, order) if is_chained(roles) else None,
         str(values.get(f"{TURNS}{mark}", FREE)), int(values.get(f"{DEAL}{mark}", 0)),
         source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
-        values.get(f"{RESCALE}{mark}") == MOVED,
+        values.get(f"{RESCALE}{mark}") == MOVED, int(values.get(f"{RESIDENT}{mark}", 1)),
     )  # fmt: skip

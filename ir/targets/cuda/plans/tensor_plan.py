@@ -45,6 +45,7 @@ from ir.targets.cuda.plans.tensor_rings import HELD, fetched_of, found_twice, ri
 from ir.targets.cuda.prelude.families import WGMMA_KINDS
 from ir.targets.cuda.space.splits import CLUSTER
 
+RESIDENT = "resident"  # the decision how many blocks a processor has
 REGISTER_SPLITS: Mapping[str, tuple[int, int]] = {
     "none": (0, 0), "24/240": (24, 240), "40/232": (40, 232), "32/160": (32, 160),
     "56/224": (56, 224),
@@ -99,6 +100,7 @@ class Plan:
     overlapped: bool = False  # whether blocks of products with operands in registers are
     paired: bool = False  # whether products that are folded run two at a time
     moved: bool = False  # whether sums are scaled only where an extreme moved
+    resident: int = 1  # blocks that a processor has at least
 
     # -- tiles
 

@@ -17,7 +17,7 @@ from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.plans.planning import fixed_tiles
-from ir.targets.cuda.plans.tensor_plan import ROWS
+from ir.targets.cuda.plans.tensor_plan import RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names
 from ir.targets.cuda.seeds.tensor_waves import Grid, best_tiles
 
@@ -107,8 +107,15 @@ class Seeds:
         rows = [values | order for values in rows for order in self._orders()]
         rows = [values | turns for values in rows for turns in self._turns(values)]
         rows = [values | self._dealt() for values in rows]
+        rows += self._shared_processors(rows)
         rows += [values | more for values in rows[:2] for more in self._rings()]
         return rows
+
+    def _shared_processors(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Blocks of one group of consumers, two to a processor."""
+        name = self.kernel.name
+        twice: dict[str, Value] = {name("processors"): 0, name(RESIDENT): 2}
+        return [{**one, **twice} for one in rows if one[name("consumers")] == 1]
 
     def _folded(self, rows: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Tiles are narrower than others', so what blocks share counts more; in every order."""
@@ -156,7 +163,7 @@ class Seeds:
             found.append(self.plain(128, wide, 2, 4, "1x1", "rows", lines=2))
             found.append(self.plain(128, wide, 1, 6, "1x1", "rows"))
         every, read = self.kernel.name("processors"), self.kernel.name("read")
-        found += [{**one, every: 0} for one in found]
+        found += [{**one, every: 0} for one in found] + self._shared_processors(found)
         steps = self.kernel.name("steps")
         walk = self.kernel.name(f"tile.{self.kernel.roles.main_walk}")
         inside = prod(axes[axis] for axis in self.kernel.roles.whole)
@@ -264,8 +271,10 @@ class Seeds:
         return [{self.kernel.name(TURNS): when} for when in ((FREE,) if alone else (FREE, ISSUED))]
 
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
-        values = self._split_tile(self.kernel.roles.rows, rows) or {}
-        values[self.kernel.name(f"tile.{self.kernel.roles.main_walk}")] = block
+        values, roles = self._split_tile(self.kernel.roles.rows, rows) or {}, self.kernel.roles
+        if len(roles.walked) > 1:  # blocks end where the innermost axis does
+            block = min(block, self.kernel.program.axes[roles.main_walk])
+        values[self.kernel.name(f"tile.{roles.main_walk}")] = block
         split = {1: "none", 2: "24/240", 3: "32/160"}[consumers]
         direct = "tma" if self.kernel.store_by_tma() else "direct"
         return values | self._rest(False, consumers, 2, split, "1x1", "rows", direct)

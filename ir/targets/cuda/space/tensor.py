@@ -36,7 +36,7 @@ from ir.targets.cuda.launch import Launch
 from ir.targets.cuda.lower.tensor_ahead import prefetch_decision, prefetch_fits
 from ir.targets.cuda.lower.tensor_lower import TensorLowering
 from ir.targets.cuda.plans.planning import make_plan
-from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, ROWS, Plan
+from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, RESIDENT, ROWS, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.seeds.tensor_seeds import Seeds
 from ir.targets.cuda.space.tensor_rules import CLUSTERS
@@ -135,6 +135,8 @@ class TensorKernel(TensorStreams):
             extra_decision(name, stem, self.mark, owner)
             for name, stem in extra_names(self.program, self.roles)
         ]
+        why = "blocks that a processor has at least, which share its registers and shared memory"
+        found.append(Decision(self.name(RESIDENT), (1, 2), "binding", owner, why, 1, unsaid=1))
         if sources:
             why = "where operands along the rows are when they are multiplied"
             source = Decision(
@@ -212,6 +214,7 @@ class TensorKernel(TensorStreams):
             ("layout", "operand tiles have so many layouts", self._layout_fits),
             ("split", "registers of all warp groups fit the processor's", self._split_fits),
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
+            ("resident", "blocks that share a processor fit it, one a tile", self._resident_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),
             ("turns", "warp groups that share a tile may take turns", self._turns_fit),

@@ -28,7 +28,7 @@ from ir.targets.cuda.grid.hilbert import LONGEST
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS, TensorLayouts
-from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, ROWS
+from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
 
@@ -220,6 +220,17 @@ class TensorRules(TensorLayouts):
         entry_fits = used <= np.minimum(entry, 255) + np.where(consumers == 3, -32, 64)
         spare = np.where(limit >= 232, 24, 32)
         return (used + spare <= limit) & entry_fits
+
+    def _resident_fits(self, columns: Columns) -> Any:
+        """Whether several blocks fit a processor, if they are asked for: those that have a tile
+        each, and registers as they are shared out."""
+        blocks = self._value(columns, RESIDENT)
+        threads = GROUP * (1 + self._value(columns, "consumers"))
+        registers = np.minimum(65536 // (threads * blocks) // 8 * 8, 255)
+        each = (self.hardware["shared_bytes"] + RESERVED) // blocks - 2 * RESERVED
+        fits = (self._bytes(columns) <= each) & (self._accumulators(columns) + 40 <= registers)
+        plain = self._is(columns, "registers", "none") & (self._value(columns, "processors") == 0)
+        return (blocks == 1) | (fits & plain)
 
     def _split_fits(self, columns: Columns) -> Any:
         """Pools of setmaxnreg: 504 registers for each of 128 threads, 512 with four groups."""
