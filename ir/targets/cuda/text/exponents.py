@@ -40,7 +40,7 @@ def shifted_exponent(
     if not _is(program, difference, "sub") or program.nodes[difference].dtype != "f32":
         return None
     value, shift = program.nodes[difference].args
-    reader = program.nodes[shift]
+    reader = program.nodes[_moved_by_constant(program, shift)]
     if not isinstance(reader.op, Now | Prior) or not _holds_small_numbers(program):
         return None
     op = program.nodes[reader.args[0]].op
@@ -49,6 +49,14 @@ def shifted_exponent(
     value = unmasked(program, value, assumed)
     scaled = scaled_value(program, value)
     return Shifted(*(scaled or (value, 1.0)), shift)
+
+
+def _moved_by_constant(program: Program, position: int) -> int:
+    """A value, or what a number is taken from to make it."""
+    if not _is(program, position, "sub"):
+        return position
+    value, number = program.nodes[position].args
+    return value if isinstance(program.nodes[number].op, Constant) else position
 
 
 def scaled_value(program: Program, position: int) -> tuple[int, float] | None:
