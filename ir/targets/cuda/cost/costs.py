@@ -23,6 +23,7 @@ from ir.target import Hardware
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import depends_on_reduction, volume
 from ir.targets.cuda.build.readers import loaded_late
+from ir.targets.cuda.grid.batching import sharers
 from ir.targets.cuda.grid.overlap import PREFETCH
 from ir.targets.cuda.grid.raster import PATCHES
 from ir.targets.cuda.layouts.operands import LINE
@@ -174,7 +175,12 @@ class TensorCosts(TensorStreams):
 
     def _tiles(self, columns: Columns) -> Array:
         """Tiles of the outputs, over batches and parts of split sums."""
-        sides = self._by_swap(columns, lambda r: self._tile_count(columns, (*r.rows, *r.columns)))
+        down, across = self._cluster(columns)
+        rows = self._by_swap(columns, lambda r: self._tile_count(columns, r.rows))
+        wide: Any = 1
+        if not self.roles.inner:
+            wide = self._by_swap(columns, lambda r: self._tile_count(columns, r.columns))
+        sides = np.ceil(rows / down) * down * np.ceil(wide / across) * across
         batches = prod(self.program.axes[axis] for axis in self.roles.batch)
         return np.asarray(_array(sides) * batches * self.parts(columns))
 
@@ -280,12 +286,30 @@ class TensorCosts(TensorStreams):
             across > 0, np.minimum(raster, in_flight / np.maximum(across, 1.0)), raster
         )
         deep = np.where(raster > 1, np.minimum(raster, in_flight), np.sqrt(in_flight))
-        operands = deep * rows * self._row_bytes + in_flight / deep * wide * self.size
+        operands = self._in_flight(columns, rows, wide, in_flight, deep)
         wave = operands * length
         fits = wave <= 0.7 * self.hardware["l2_bytes"]
         again = np.ceil(tiles / in_flight) * wave
         least = float(self.program.bytes)
-        return np.where(fits, np.minimum(again, 2 * least), np.minimum(again, 8 * least)) + least
+        most = 8 * least if not self.roles.batch else 64 * least
+        return np.where(fits, np.minimum(again, 2 * least), np.minimum(again, most)) + least
+
+    def _in_flight(
+        self, columns: Columns, rows: Array, wide: Array, in_flight: Array, deep: Array
+    ) -> Array:
+        """Bytes of operands for a point of the sum, of tiles that run at a time: `deep` of them
+        share columns, as far as a batch, or batches that share them, have so many."""
+        if not self.roles.batch or self.roles.inner:
+            return deep * rows * self._row_bytes + in_flight / deep * wide * self.size
+        beside, along = self._beside_each_other(columns)
+        batches = prod(self.program.axes[axis] for axis in self.roles.batch)
+        shared = sharers(self.program, self.roles)
+        down, across = (_array(side) for side in self._cluster_tiles(columns))
+        down = np.where(beside & along, down * shared / batches, down)
+        across = np.where(beside & ~along, across * shared / batches, across)
+        deep = np.maximum(np.minimum(deep, down), 1.0)
+        first = np.maximum(deep, in_flight / np.maximum(across, 1.0))
+        return first * rows * self._row_bytes + in_flight / deep * wide * self.size
 
 
 _GROUPS = {"rows4": 4, "rows8": 8, "rows16": 16, "hilbert": 12,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
+from ir.targets.cuda.grid.batching import BESIDE, along_rows
 from ir.targets.cuda.grid.dealing import declare_dealt, growth
 from ir.targets.cuda.grid.hilbert import hilbert_order
 from ir.targets.cuda.grid.raster import declare_place
@@ -81,12 +82,27 @@ class TensorGrid:
             grows = growth(plan.program, plan.roles) > 0
             counts = (steps, rows // steps, columns)
             return declare_dealt(w, tile, plan.deal, batches, counts, grows)
+        if plan.batches == BESIDE:
+            return self._place_beside(w, tile, batches, rows, columns)
         number, rest = "", tile
         if plan.roles.batch:
             number, rest = w.name("batch"), w.name("rest")
             w.line(f"i32 {number} = {tile} / {rows * columns};")
             w.line(f"const i32 {rest} = {tile} % {rows * columns};")
         return number, *self._raster(w, rest, rows, columns)
+
+    def _place_beside(
+        self, w: Writer, tile: str, batches: int, rows: int, columns: int
+    ) -> tuple[str, str, str]:
+        """The raster goes over all batches, as further rows or columns."""
+        number = w.name("batch")
+        if along_rows(self.plan.program, self.plan.roles):
+            line, column = self._raster(w, tile, batches * rows, columns)
+            w.line(f"i32 {number} = {line} / {rows};")
+            return number, f"{line} % {rows}", column
+        row, line = self._raster(w, tile, rows, batches * columns)
+        w.line(f"i32 {number} = {line} / {columns};")
+        return number, row, f"{line} % {columns}"
 
     def _raster(self, w: Writer, tile: str, rows: int, columns: int) -> tuple[str, str]:
         if self.plan.raster != "hilbert" or columns == 1 or rows == 1:

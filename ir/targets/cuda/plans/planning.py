@@ -19,7 +19,7 @@ from ir.targets.cuda.bodies.tensor_order import (
 )
 from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.build.roles import Roles
-from ir.targets.cuda.grid import stream_k
+from ir.targets.cuda.grid import batching, stream_k
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.overlap import PREFETCH, starts_early
 from ir.targets.cuda.layouts.operands import LINE
@@ -85,4 +85,5 @@ def make_plan(program: Program, roles: Roles, values: Mapping[str, Value], mark:
         str(values.get(f"{TURNS}{mark}", FREE)), int(values.get(f"{DEAL}{mark}", 0)),
         source == "registers" and goes_through(roles, order), roles.at_once and order != STRAIGHT,
         values.get(f"{RESCALE}{mark}") == MOVED, int(values.get(f"{RESIDENT}{mark}", 1)),
+        str(values.get(f"{batching.NAME}{mark}", batching.APART)),
     )  # fmt: skip

@@ -23,6 +23,7 @@ from ir.targets.cuda.bodies.tensor_bodies import body_of
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.build.roles import Roles
 from ir.targets.cuda.grid import stream_k
+from ir.targets.cuda.grid.batching import APART
 from ir.targets.cuda.layouts.frame import GROUP as GROUP
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, ThreadDigit
 from ir.targets.cuda.layouts.operands import LINE, OperandTile, operand_tile
@@ -101,6 +102,7 @@ class Plan:
     paired: bool = False  # whether products that are folded run two at a time
     moved: bool = False  # whether sums are scaled only where an extreme moved
     resident: int = 1  # blocks that a processor has at least
+    batches: str = APART  # how they stand in the grid
 
     # -- tiles
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.products import volume
 from ir.targets.cuda.build.roles import WIDEST
+from ir.targets.cuda.grid import batching
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.layouts.operands import LINE
@@ -85,7 +86,17 @@ class Seeds:
                 ]
             if self.kernel.roles.folded:
                 rows = self._folded(rows)
+            rows = [one for row in rows for one in self._batches(row)]
         return [row for row in rows if row]
+
+    def _batches(self, row: dict[str, Value]) -> Iterator[dict[str, Value]]:
+        """Batches that share an operand beside each other, and as they are."""
+        kernel = self.kernel
+        name = kernel.name(batching.NAME)
+        decision = batching.batches_decision(name, "", kernel.streamed, kernel.roles)
+        if decision is not None:
+            yield {**row, decision.name: batching.BESIDE}
+        yield row
 
     def _chains(self) -> list[dict[str, Value]]:
         """Chained products: tiles of rows and blocks, in every order, with turns and without."""

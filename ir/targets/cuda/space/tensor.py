@@ -29,6 +29,8 @@ from ir.targets.cuda.bodies.tensor_order import (
 )
 from ir.targets.cuda.build.computed import TYPES
 from ir.targets.cuda.build.roles import Roles, find_roles
+from ir.targets.cuda.grid import batching
+from ir.targets.cuda.grid.batching import batches_decision
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.dealing import deal_decision
 from ir.targets.cuda.grid.raster import BANDS, PATCHES
@@ -164,6 +166,8 @@ class TensorKernel(TensorStreams):
             found.append(turns_decision(self.name(TURNS), owner))
         if corrects(find_roles(self.streamed, False, self.computes)):
             found.append(rescale_decision(self.name(RESCALE), owner))
+        beside = batches_decision(self.name(batching.NAME), owner, self.streamed, self.roles)
+        found += [beside] if beside is not None else []
         deal = deal_decision(self.name(DEAL), owner, self.streamed, self.roles)
         found += [deal] if deal is not None else []
         return found
@@ -214,6 +218,7 @@ class TensorKernel(TensorStreams):
             ("layout", "operand tiles have so many layouts", self._layout_fits),
             ("split", "registers of all warp groups fit the processor's", self._split_fits),
             ("shared", "rings and buffers fit shared memory", self._shared_fits),
+            ("batches", "batches stand beside each other in plain orders", self._batches_fit),
             ("resident", "blocks that share a processor fit it, one a tile", self._resident_fits),
             ("cluster", "operands split evenly over a cluster", self._cluster_fits),
             ("partition", "consumers share what can be shared", self._partition_fits),

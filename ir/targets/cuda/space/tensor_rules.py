@@ -22,6 +22,7 @@ from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.computed import dimensions_of
 from ir.targets.cuda.build.roles import WIDEST, Roles
+from ir.targets.cuda.grid import batching, stream_k
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.hilbert import LONGEST
@@ -455,6 +456,8 @@ class TensorRules(TensorLayouts):
     def _once(self, columns: Columns) -> Any:
         direct = self._is(columns, "epilogue", "direct")
         passed = ~direct | (self._value(columns, "epilogue_slots") == 1)
+        beside, along = self._beside_each_other(columns)
+        several = beside & (prod(self.program.axes[axis] for axis in self.roles.batch) > 1)
         if self.roles.inner or self.roles.folded:
             passed &= self._value(columns, "wait") == 0
         lone_row = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.rows) == 1)
@@ -463,7 +466,8 @@ class TensorRules(TensorLayouts):
             lone_column = self._by_swap(
                 columns, lambda roles: self._tile_count(columns, roles.columns) == 1
             )
-        passed &= ~(lone_row | lone_column) | self._is(columns, "raster", "rows")
+        lone = (lone_row & ~(several & along)) | (lone_column & ~(several & ~along))
+        passed &= ~lone | self._is(columns, "raster", "rows")
         rows, across = self._cluster_tiles(columns)
         passed &= patches_fit(partial(self._is, columns, "raster"), rows, across)
         if growth(self.streamed, self.roles):
@@ -484,7 +488,29 @@ class TensorRules(TensorLayouts):
         if self.roles.inner:
             return -(-rows // down), np.ones(columns.rows)
         across = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.columns))
-        return -(-rows // down), -(-across // wide)
+        beside, along = self._beside_each_other(columns)
+        batches = prod(self.program.axes[axis] for axis in self.roles.batch)
+        rows, across = -(-rows // down), -(-across // wide)
+        return (
+            np.where(beside & along, rows * batches, rows),
+            np.where(beside & ~along, across * batches, across),
+        )
+
+    def _beside_each_other(self, columns: Columns) -> tuple[Any, Any]:
+        """Whether batches stand beside each other, and whether they do as further rows."""
+        name = self.name(batching.NAME)
+        if name not in columns:
+            return np.zeros(columns.rows, dtype=bool), np.zeros(columns.rows, dtype=bool)
+        along = self._by_swap(columns, lambda roles: batching.along_rows(self.program, roles))
+        return columns.is_(name, batching.BESIDE), along & np.ones(columns.rows, dtype=bool)
+
+    def _batches_fit(self, columns: Columns) -> Any:
+        beside, _ = self._beside_each_other(columns)
+        passed = ~self._is(columns, "raster", "hilbert")
+        for name, none in ((DEAL, AS_THEY_COME), (stream_k.NAME, stream_k.NONE)):
+            if self.name(name) in columns:
+                passed &= columns.is_(self.name(name), none)
+        return ~beside | passed
 
     def _waits_for_its_next_tile(self, columns: Columns, tiles: Any) -> Any:
         """Whether blocks walk several tiles, of which the next one's operands may come early."""
