@@ -391,9 +391,11 @@ TW_INLINE u32 tw_pair_e4m3(u32 bits) {
 //@ tw_high_f16
 TW_INLINE f32 tw_high_f16(u32 pair) { return rt_from_f16(pair >> 16); }
 //@ tw_apart
-TW_INLINE u32 tw_apart(u32 bytes, u32 high) {
-  return (bytes & 0xffu) | (bytes >> 8 & 0xffu) << 16 | high << 8 | high << 24;
+TW_INLINE u32 tw_apart(u32 bytes, u32 start) {
+  return (bytes & 0xffu) | (bytes >> 8 & 0xffu) << 16 | (start & 0xff00u) << 16 | (start & 0xff00u);
 }
+//@ tw_kept
+TW_INLINE u32 tw_kept(u32 value) { return value; }
 //@ tw_to_e4m3
 TW_INLINE u32 tw_to_e4m3(f32 value) { return rt_to_e4m3(value); }
 //@ tw_pack_e4m3

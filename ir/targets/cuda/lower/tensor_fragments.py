@@ -215,6 +215,9 @@ class Fragments:
     def declare(self) -> None:
         """This thread's coordinates and places in the tiles, once for the kernel."""
         self.e.declare_threads()
+        for dtype in dict.fromkeys(self.nodes[p].dtype for p in self.plan.roles.computed):
+            start = HALVES[dtype].start
+            self.w.line(f"const u32 start_{dtype} = tw_kept({start << 16 | start:#x}u);")
         for ring in self.plan.rings:
             for tile in ring.operands:
                 if self._read(tile):
@@ -361,7 +364,8 @@ class Fragments:
         def raw(here: int) -> str:
             return self.e.pair(here, places[0])
 
-        return PackedWords(self.plan.program, half, self.w, value, raw).word(position)
+        words = PackedWords(self.plan.program, half, self.w, value, f"start_{half.name}", raw)
+        return words.word(position)
 
     @cached_property
     def _ragged(self) -> list[str]:

@@ -188,8 +188,15 @@ TW_INLINE f32 tw_high_f16(u32 pair) {
   return v;
 }
 //@ tw_apart
-// The two bytes in the low half of a word, each below the byte `high` in a half.
-TW_INLINE u32 tw_apart(u32 bytes, u32 high) { return __byte_perm(bytes, high, 0x4140u); }
+// The two bytes in the low half of a word, each below the high byte of a half of `start`.
+TW_INLINE u32 tw_apart(u32 bytes, u32 start) { return __byte_perm(bytes, start, 0x5150u); }
+//@ tw_kept
+// A constant that stays in its register: as far as the compiler knows, a bit of it may be set.
+TW_INLINE u32 tw_kept(u32 value) {
+  u32 processor;
+  asm("mov.u32 %0, %%smid;" : "=r"(processor));
+  return value | processor >> 31;
+}
 //@ tw_fields
 // Bits of `mask` of x from the bits `low` and `high` on, in the halves of a word: so far apart that
 // x moved from one to the other does not meet itself.

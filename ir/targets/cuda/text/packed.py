@@ -52,12 +52,14 @@ def _is_map(op: Op, function: str) -> bool:
 @dataclass(frozen=True)
 class PackedWords:
     """Writes words of two neighbours. `value` gives a node's value at either of them, as text;
-    `raw` both elements of a load as they lie in memory, empty where they are not at hand."""
+    `raw` both elements of a load as they lie in memory, empty where they are not at hand; `start`
+    is the word of two halves of 2 to the bits of the fraction."""
 
     program: Program
     half: Half
     w: Writer
     value: Callable[[int, int], str]
+    start: str
     raw: Callable[[int], str] = lambda _: ""
 
     def word(self, position: int) -> str:
@@ -131,13 +133,12 @@ class PackedWords:
 
     def _small(self, position: int, low: int) -> str:
         """Two integers within the fraction above `low`."""
-        start = self.half.start
         fields = self._fields(position)
         if not fields:
             shift = f" + {-low}" if low < 0 else f" - {low}" if low else ""
             first, second = (f"(u32)({self.value(position, place)}{shift})" for place in (0, 1))
             fields = f"{first} | {second} << 16"
-        joined = self._named(f"{fields} | {start << 16 | start:#x}u")
+        joined = self._named(f"{fields} | {self.start}")
         origin = self.half.bits((1 << self.half.fraction) - low)
         return self._named(f"tw_sub_{self.half.name}x2({joined}, {origin << 16 | origin:#x}u)")
 
@@ -165,11 +166,11 @@ class PackedWords:
     def _bytes(self, position: int) -> str:
         """Two signed bytes: seven bits above 2^7, from which as much is taken, or twice as much for
         a sign."""
-        start, name = self.half.start << 16 | self.half.start, self.half.name
+        name = self.half.name
         pair = self._loaded(position)
         if not pair:
             first, second = (f"((u32){self.value(position, place)} & 0xffu)" for place in (0, 1))
-            pair = self._named(f"{first} | {second} << 16 | {start:#x}u")
+            pair = self._named(f"{first} | {second} << 16 | {self.start}")
         rest, sign = (f"{pair} & {mask:#x}u" for mask in (0xFF7FFF7F, 0xFF80FF80))
         return self._named(f"tw_sub_{name}x2({rest}, {sign})")
 
@@ -180,7 +181,7 @@ class PackedWords:
             position = node.args[0]
             node = self.program.nodes[position]
         raw = self.raw(position) if node.dtype == "i8" else ""
-        return self._named(f"tw_apart({raw}, {self.half.start >> 8:#x}u)") if raw else ""
+        return self._named(f"tw_apart({raw}, {self.start})") if raw else ""
 
     def _named(self, text: str) -> str:
         name = self.w.name("pair")
