@@ -86,6 +86,22 @@ class Roles:
         return self.walk.main
 
     @cached_property
+    def listed(self) -> str:
+        """The walked axis around a chain's main one along which all that is copied differs by an
+        index alone (pages, listed blocks): a block may have several of its points, which are copied
+        one by one. Empty if there is none."""
+        if not self.inner or len(self.walked) < 2:
+            return ""
+        axis, program = self.walked[-2], self.program
+        loads = [product.b for product in self.products if axis in program.nodes[product.b].axes]
+        ops = [program.nodes[load].op for load in loads]
+        alone = all(
+            isinstance(op, Load) and all(axis not in dict(index.terms) for index in op.index)
+            for op in ops
+        )
+        return axis if loads and alone else ""
+
+    @cached_property
     def at_once(self) -> bool:
         """Whether a block has all that products sum between two points of the folded axes, so that
         an operand that does not vary along these is there for the whole walk."""

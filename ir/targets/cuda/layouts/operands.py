@@ -50,7 +50,8 @@ class OperandTile:
     tile is what a computed operand is made of: threads read it, tensor cores do not. `line`: bytes
     of a line in one panel, as the layout synthesis gives them; 0 before it is asked. `order`:
     digits (size, stride) of the points along the lines' axis in the order in which their lines lie;
-    empty where these are one after the other.
+    empty where these are one after the other. `pieces`: an axis along which its indices alone vary,
+    and its points: they are copied one by one, the outermost of the lines.
     """
 
     position: int
@@ -62,6 +63,7 @@ class OperandTile:
     raw: bool = False
     line: int = 0
     order: tuple[tuple[int, int], ...] = ()
+    pieces: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def size(self) -> int:
@@ -72,6 +74,7 @@ class OperandTile:
         """Points along each tiled dimension, by its axis."""
         inside = {axis for d in self.dimensions for axis, _ in d.whole}
         factors = {a: d.factor for d in self.dimensions for a, c in d.index.terms if c == 1}
+        inside |= {axis for axis, _ in self.pieces}
         points = {a: tile * factors.get(a, 1) for a, tile in self.tiles if a not in inside}
         return {axis: tile for axis, tile in points.items() if tile > 1}
 
@@ -86,7 +89,13 @@ class OperandTile:
     def lines(self) -> tuple[tuple[str, int], ...]:
         """The other tiled axes, outermost first: what the lines of a panel count."""
         axes = [axis for d in self.dimensions[:-1] for axis, _ in d.index.terms]
-        return tuple((axis, self._tiled[axis]) for axis in axes if axis in self._tiled)
+        own = tuple((axis, self._tiled[axis]) for axis in axes if axis in self._tiled)
+        return (*self.pieces, *own)
+
+    @property
+    def times(self) -> int:
+        """Copies of a panel."""
+        return prod(points for _, points in self.pieces)
 
     def inside(self, axis: str) -> tuple[tuple[str, int], ...]:
         """The axes that one dimension's points count, with the points from one to the next."""
@@ -183,7 +192,8 @@ class OperandTile:
         if any(tile > MAX_BOX for _, tile in self.lines):
             return f"a box takes up to {MAX_BOX} points along an axis"
         summed = [axis for axis in self._tiled if axis in self.over]
-        several = len(summed) > 1 or (not self.sums_inside and len(self.lines) > 1)
+        others = len(self.lines) - len(self.pieces)
+        several = len(summed) > 1 or (not self.sums_inside and others > 1)
         if several and not self.raw:
             return "one summed axis may be tiled, and one other beside a contiguous one"
         for d in self.dimensions:
@@ -252,10 +262,12 @@ class OperandTile:
             return min(dimension.extent, self.extents[index.terms[0][0]] * dimension.factor)
         return dimension.extent
 
-    def coordinates(self, origins: Mapping[str, str], panel: int, shift: str) -> list[str]:
+    def coordinates(
+        self, origins: Mapping[str, str], panel: int, shift: str, piece: int = 0
+    ) -> list[str]:
         """TMA coordinates of a panel, innermost first; `shift` moves the outermost lines."""
         found = []
-        first = self.lines[0][0] if self.lines else ""
+        first = self.lines[0][0] if self.lines and not self.pieces else ""
         for number, dimension in enumerate(reversed(self.dimensions)):
             index, factor = dimension.index, dimension.factor
             parts = [
@@ -266,7 +278,7 @@ class OperandTile:
             if index.constant:
                 parts.append(str(index.constant))
             if index.gather is not None:
-                parts.append(origins[looked_up(self.position, index.gather)])
+                parts.append(origins[looked_up(self.position, index.gather, piece)])
             if not number and panel:
                 parts.append(str(panel * self.panel_points))
             if shift and any(axis == first for axis, _ in index.terms):
@@ -301,9 +313,9 @@ class OperandTile:
         return start // self.panel_points * self.panel_bytes
 
 
-def looked_up(position: int, gather: int) -> str:
+def looked_up(position: int, gather: int, piece: int = 0) -> str:
     """Under which name origins have the index of a load that its argument `gather` tells."""
-    return f"{position}[{gather}]"
+    return f"{position}[{gather}]" + (f".{piece}" if piece else "")
 
 
 def operand_tile(
@@ -324,9 +336,25 @@ def operand_tile(
     for axis, tile in own:
         if tile > 1 and len(spec.shape) > MAP_RANK and axis not in there:
             raise Refusal("operand", f"{spec.name}: {tile} points along {axis}, which has one")
-    return OperandTile(
-        position, spec, dimensions, own, frozenset(over), program.axes, raw
+    pieces = tuple(
+        (axis, tile) for axis, tile in own
+        if tile > 1 and axis in index_axes(program, position) and axis not in there
     )  # fmt: skip
+    return OperandTile(
+        position, spec, dimensions, own, frozenset(over), program.axes, raw, pieces=pieces
+    )
+
+
+def index_axes(program: Program, position: int) -> frozenset[str]:
+    """The axes along which the indices of a load vary."""
+    op = program.nodes[position].op
+    gathers = (
+        (index.gather for index in op.index if index.gather is not None)
+        if isinstance(op, Load)
+        else ()
+    )
+    args = program.nodes[position].args
+    return frozenset(axis for gather in gathers for axis in program.nodes[args[gather]].axes)
 
 
 def joined(

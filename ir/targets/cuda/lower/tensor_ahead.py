@@ -50,6 +50,6 @@ def ask_ahead(lowering: TensorLowering, w: Writer, evaluator: Evaluator) -> None
                 for operand in ring.operands:
                     if operand.gathers:  # whose indices the kernel before may still write
                         continue
-                    for name, where in lowering.boxes(operand, origins):
+                    for name, _, where in lowering.boxes(operand, origins):
                         place = ", ".join([f"&{name}", *where])
                         w.line(f"tw_tma_prefetch_{len(where)}d({place});")

@@ -379,7 +379,7 @@ class ConsumerPrinter(Printer):
 
     def _declare_words(self) -> str:
         plan, name = self.plan, self.w.name("words")
-        steps = plan.tiles[plan.roles.main_walk] // plan.step
+        steps = plan.steps
         self.w.line(f"u32 {name}[{plan.row_blocks}][{steps}][4];")
         return name
 
@@ -392,8 +392,8 @@ class ConsumerPrinter(Printer):
             self._store_words(root)
             return
         name = self.words[root]
-        steps = plan.tiles[plan.roles.main_walk] // plan.step
-        digits = e.own((*plan.roles.rows, plan.roles.main_walk))
+        steps = plan.steps
+        digits = e.own((*plan.roles.rows, *plan.roles.walked))
         dtype = self.nodes[root].dtype
         count = WORD // dtype_of(dtype).bytes
         inside = [d for d in digits if d.axis == plan.roles.main_walk and d.stride < count]
@@ -428,7 +428,7 @@ class ConsumerPrinter(Printer):
     def _within(self, value: str, dtype: str, point: Point) -> str:
         """A computed operand's value, or 0 behind the end of what is walked, where the other
         operand is 0: it may be infinite there."""
-        inside = self.e.inside((self.plan.roles.main_walk,), point)
+        inside = self.e.inside(self.plan.roles.walked, point)
         zero = scalars.convert("0.0f", "f32", dtype)
         return f"({inside} ? {value} : {zero})" if inside else value
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
@@ -100,7 +101,7 @@ class TensorEvaluator(Evaluator):
         )
         call = f"tw_wgmma_m64n{columns}k{plan.step}_{plan.kind}_{forms}{transposed}"
         summed = [plan.tiles[axis] for axis in product.over if plan.tiles[axis] > 1]
-        steps = (summed[0] if summed else 1) // plan.step
+        steps = prod(summed) // plan.step
         if not steps:
             raise Refusal("walk", f"a block of {summed} points is less than {plan.step}")
         a_names = self._stored_names(product) if stored else self._a_names(a)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import product
 from math import prod
 
 from ir.kernel.passes import after_each
@@ -283,12 +284,15 @@ class TensorLowering:
 
     def boxes(
         self, operand: OperandTile, origins: Mapping[str, str]
-    ) -> Iterator[tuple[str, list[str]]]:
-        """Tensor map and coordinates of this block's share of every panel of a tile."""
+    ) -> Iterator[tuple[str, int, list[str]]]:
+        """Tensor map, place and coordinates of this block's share of every panel of a tile; of what
+        is copied in pieces, of each of them."""
         parameter = operand.parameter(self.plan.peers(operand), self.plan.promotion)
         name = self.map_name(operand.spec.name, parameter)
-        for panel in range(operand.panels):
-            yield name, operand.coordinates(origins, panel, first_line(self.plan, operand))
+        first, lines = first_line(self.plan, operand), operand.panel_bytes // operand.times
+        for panel, piece in product(range(operand.panels), range(operand.times)):
+            at = panel * operand.panel_bytes + piece * lines
+            yield name, at, operand.coordinates(origins, panel, first, piece)
 
     def map_name(self, tensor: str, parameter: Parameter) -> str:
         """The kernel's parameter for a tensor map; equal maps are passed once."""

@@ -119,10 +119,10 @@ class ProducerPrinter(Printer):
         place = ""
         if peers > 1:
             place = f" + {peer_rank(plan, operand)} * {operand.panel_bytes // peers}"
-        for panel, (name, where) in enumerate(self.lowering.boxes(operand, origins)):
+        for name, at, where in self.lowering.boxes(operand, origins):
             address = f"{self.lowering.slot(ring, operand, stage)}{place}"
-            if panel:
-                address += f" + {panel * operand.panel_bytes}"
+            if at:
+                address += f" + {at}"
             form, words = self._form(operand, peers)
             arguments = [address, f"&{name}", self.lowering.full(ring, stage), *words, *where]
             self.w.line(f"tw_tma_load_{len(where)}d{form}({', '.join(arguments)});")

@@ -35,6 +35,7 @@ def fixed_tiles(roles: Roles) -> dict[str, int]:
     for axis in roles.walked:
         tiles[axis] = roles.program.axes[axis] if axis in roles.whole else 1
     del tiles[roles.main_walk]
+    tiles.pop(roles.listed, None)
     size = dtype_of(roles.dtype).bytes
     whole = (product.over for product in roles.products if product not in roles.outer)
     several = {axis for over in whole if len(over) > 1 for axis in over}

@@ -149,7 +149,7 @@ class Plan:
     def group_walk(self) -> int:
         """Columns of inner products that a group of a block computes."""
         parts = self.consumers if self.shared_words else 1
-        return self.tiles[self.roles.main_walk] // parts
+        return self.block.size // parts
 
     @cached_property
     def words(self) -> StoredTile:
@@ -274,7 +274,7 @@ class Plan:
         found = []
         for product in (self.roles.outer[0], *self.roles.inner[:1]):
             walk = product in self.roles.inner
-            columns = side((self.roles.main_walk if walk else self.column_axis,), self.tiles)
+            columns = self.block if walk else side((self.column_axis,), self.tiles)
             fragment = self.layouts.fragments[f"{ACCUMULATOR}{product.position}"]
             found.append(Placed(fragment, (self._rows, columns)))
         moves: tuple[tuple[str, int], ...] = ((self.column_axis, self.group_columns),)

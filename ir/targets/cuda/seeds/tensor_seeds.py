@@ -284,7 +284,10 @@ class Seeds:
     def _chained(self, rows: int, consumers: int, block: int) -> dict[str, Value]:
         values, roles = self._split_tile(self.kernel.roles.rows, rows) or {}, self.kernel.roles
         if len(roles.walked) > 1:  # blocks end where the innermost axis does
-            block = min(block, self.kernel.program.axes[roles.main_walk])
+            extent = self.kernel.program.axes[roles.main_walk]
+            if roles.listed:
+                values[self.kernel.name(f"tile.{roles.listed}")] = max(1, block // extent)
+            block = min(block, extent)
         values[self.kernel.name(f"tile.{roles.main_walk}")] = block
         split = {1: "none", 2: "24/240", 3: "32/160"}[consumers]
         direct = "tma" if self.kernel.store_by_tma() else "direct"

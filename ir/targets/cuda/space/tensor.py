@@ -95,6 +95,8 @@ class TensorKernel(TensorStreams):
             return tuple(tile for tile in tiles if tile)
         if axis == self.roles.main_walk:
             return tuple(range(16, 257, 16))
+        if axis == self.roles.listed:
+            return tuple(n for n in (1, 2, 4, 8, 16) if n <= self.program.axes[axis])
         others = len(self.roles.rows) > 1 or len(self.roles.columns) > 1
         small = (1, 2, 4) if others else ()
         return (*small, *range(8, 257, 8), 320, 384, 512)

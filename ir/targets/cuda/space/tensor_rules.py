@@ -134,11 +134,26 @@ class TensorRules(TensorLayouts):
             line = tile * self.size
             whole = (line % LINE == 0) | (line == LINE // 2) | (line == LINE // 4)
             fits = (tile % self.step == 0) & (whole | (not self._lines_run_along_the_walk()))
-            again = self.program.axes[self.roles.main_walk] % tile == 0
-            return fits & (again | (len(self.roles.walked) == 1))
+            if len(self.roles.walked) == 1:
+                return fits
+            axes = (self.roles.main_walk, *filter(None, (self.roles.listed,)))
+            for axis in axes:  # blocks have no points beyond an axis
+                fits &= self.program.axes[axis] % self._tile(columns, axis) == 0
+            return fits & self._lists_fit(columns)
         alone = self._walk_alone()
         extent = self.program.axes[self.roles.main_walk]
         return (self._depth(columns) % self.step == 0) & ((extent % tile == 0) | alone)
+
+    def _lists_fit(self, columns: Columns) -> Any:
+        """Whether a block has one point of what is listed, or all else is plain: pairs in words, no
+        operand shared by groups or by blocks, whole points of the main axis."""
+        if not self.roles.listed:
+            return np.ones(columns.rows, dtype=bool)
+        whole = self._tile(columns, self.roles.main_walk) == self.program.axes[self.roles.main_walk]
+        down, across = self._cluster_sides(columns)
+        alone = (down == 1) & (across == 1) & ~self._is(columns, "partition", "columns")
+        plain = whole & alone & (self.size == 2) & (self._depth(columns) <= 256)
+        return (self._tile(columns, self.roles.listed) == 1) | plain
 
     def _lines_run_along_the_walk(self) -> bool:
         """Whether an operand is contiguous along the walked axis, and summed over it."""
@@ -175,7 +190,7 @@ class TensorRules(TensorLayouts):
         total = beside + sums * own // GROUP
         if self.roles.inner:
             groups = self._consumers(columns, "columns")
-            block = rows * self._tile(columns, self.roles.main_walk) // groups // GROUP
+            block = rows * self._depth(columns) // groups // GROUP
             total = total + block * len(self.roles.inner) + block // 2 * (groups == 1)
             total = total + block // 4 * ~self._is_straight(columns)  # what two blocks need besides
         fragments = self._from_registers(columns) * self._fragment_registers(columns)

@@ -128,6 +128,8 @@ class TensorSources:
         """Points of an operand's tile along each dimension but that of its lines."""
         *outer, last = dimensions_of(self.program, operand, self.roles.walk)
         groups: list[tuple[str, ...]] = [(axis,) for axis, c in last.index.terms if c != 1]
+        if self.roles.listed in self.program.nodes[operand].axes:
+            groups.insert(0, (self.roles.listed,))
         for d in outer:
             inside = tuple(axis for axis, _ in d.whole)
             groups += [(axis, *(inside if c == 1 else ())) for axis, c in d.index.terms]
@@ -141,7 +143,10 @@ class TensorSources:
             for operand, over in self._operands(roles):
                 if operand in roles.raw or self._run(columns, operand)[1][0] in over:
                     continue
-                fine &= sum((p > 1) * 1 for p in self._lines(columns, operand)) <= 1
+                lines = self._lines(columns, operand)
+                if roles.listed in self.program.nodes[operand].axes:
+                    lines = lines[1:]  # copied point by point, one behind the other
+                fine &= sum((p > 1) * 1 for p in lines) <= 1
             return fine
 
         return self._by_swap(columns, one)
@@ -160,7 +165,8 @@ class TensorSources:
 
     def _depth(self, columns: Columns) -> Any:
         """Summed points of a block."""
-        return self._side(columns, (self.roles.main_walk, *self.roles.whole))
+        listed = (self.roles.listed,) if self.roles.listed else ()
+        return self._side(columns, (self.roles.main_walk, *self.roles.whole, *listed))
 
     def _together(self, columns: Columns) -> Any:
         """Steps whose operands are formed together."""

@@ -6,6 +6,7 @@ Knows origins as texts; no ring and no role.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 from ir.ops.load import Load
 from ir.program import Program
@@ -23,8 +24,9 @@ def declare_lookups(
     for operand in operands:
         own = program.nodes[operand.position].op
         assert isinstance(own, Load)
-        for gather, extent in operand.gathers:
-            index = _index(w, program, operand.position, gather, origins)
+        for (gather, extent), piece in product(operand.gathers, range(operand.times)):
+            moved = {axis: f"({origins[axis]} + {piece})" for axis, _ in operand.pieces}
+            index = _index(w, program, operand.position, gather, {**origins, **moved})
             # as the meaning has it; what is beyond a tensor, by one or by more, is read as zero
             terms = next(one.terms for one in own.index if one.gather == gather)
             ahead = sum(factor * (program.axes[axis] - 1) for axis, factor in terms if factor > 0)
@@ -33,7 +35,7 @@ def declare_lookups(
             least, most = -ahead - outside, extent - 1 - behind + outside
             name = w.name(f"{operand.spec.name}_index")
             w.line(f"const i32 {name} = (i32)min(max({index}, (i64){least}), (i64){most});")
-            found[looked_up(operand.position, gather)] = name
+            found[looked_up(operand.position, gather, piece)] = name
     return found
 
 
