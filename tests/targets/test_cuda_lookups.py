@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from ir import Graph, cast, contract
+from ir import Graph, cast, contract, exp, reduce
 from ir.inputs import random_inputs
 from ir.program import Program
 from ir.registry import load_operator
@@ -77,7 +77,7 @@ def test_nothing_is_copied_where_an_index_is_that_of_a_batch() -> None:
 CACHES = (
     ("block_sparse_attention", {"b": 1, "heads": 2, "sq": 140, "sk": 320, "d": 64, "rows": 70,
                                 "keys": 64, "listed": 4}),
-    ("paged_attention", {"b": 3, "heads": 16, "kv_heads": 2, "d": 64, "pages": 5, "page": 16,
+    ("paged_attention", {"b": 3, "heads": 16, "kv_heads": 2, "d": 64, "pages": 8, "page": 16,
                          "slots": 17}),
     ("ragged_attention", {"blocks": 3, "rows": 70, "heads": 2, "kv_heads": 1, "d": 64,
                           "sequences": 2, "longest": 96, "tokens": 150}),
@@ -114,3 +114,49 @@ def test_pages_are_shared_out_where_sequences_are_few() -> None:
         kernels = kernels_of(program, HARDWARE, "wgmma", name)
         assert [type(kernel).__name__ for kernel in kernels] == ["TensorKernel", "BlockKernel"]
         assert {spec.name for spec in kernels[0].program.inputs} >= {"pool_k", "pool_v", "table"}
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_block_has_several_pages(number: int) -> None:
+    """Each of them is copied from where it is, one behind another."""
+    name, sizes = CACHES[1]
+    program = load_operator(name).build(dtype="bf16", **sizes)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = bounds_of(program, inputs)
+    pins = {"engine": "wgmma", "residence": "usual", "tile.p": number}
+    space = BACKEND.space(program, HARDWARE)
+    space = space.pin({name: value for name, value in pins.items() if name in space.names})
+    for turn, row in enumerate(space.sample(np.random.default_rng(3), 3)):
+        schedule = space.schedule(row)
+        kernel = BACKEND.lower(program, schedule, HARDWARE)
+        text = kernel.text("cuda")
+        body = text[text.index("TW_KERNEL __") : text.index("const i32 member")]
+        assert body.count("&pool_k_map, ") % number == 0
+        found = problems(program, kernel, inputs, wanted, (0, 9, 15)[turn])
+        assert not found, schedule.to_json()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+def test_a_block_has_several_lines_of_a_picture() -> None:
+    """Keys with two positions, neither of which is alone: a box of both."""
+    g = Graph("picture")
+    b, q, h, x, d, v = g.axes(b=2, q=70, h=6, x=32, d=64, v=64)
+    first, keys = g.input("Q", (b, q, d), "bf16"), g.input("K", (b, h, x, d), "bf16")
+    values = g.input("V", (b, h, x, v), "bf16")
+    scores = contract(first, keys, over=d) * 0.125
+    weights = exp(scores - reduce("max", scores, over=(h, x)))
+    mixed = contract(cast(weights, "bf16"), values, over=(h, x))
+    g.output("O", mixed / reduce("sum", weights, over=(h, x)), "bf16", (b, q, v))
+    program = g.program()
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE)
+    pins = {"engine": "wgmma", "residence": "usual", "tile.h": 2}
+    space = space.pin({name: value for name, value in pins.items() if name in space.names})
+    for turn, row in enumerate(space.sample(np.random.default_rng(3), 3)):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        maps = json.loads(kernel.text("launch"))["kernels"][0]["parameters"]
+        boxes = {one["argument"]: one["box"] for one in maps if one["kind"] == "map"}
+        assert boxes["K"] == [64, 32, 2, 1]
+        assert not problems(program, kernel, inputs, wanted, (0, 9, 15)[turn])

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
+from ir.ops.base import Op
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.program import Program
@@ -87,19 +88,15 @@ class Roles:
 
     @cached_property
     def listed(self) -> str:
-        """The walked axis around a chain's main one along which all that is copied differs by an
-        index alone (pages, listed blocks): a block may have several of its points, which are copied
-        one by one. Empty if there is none."""
+        """The walked axis around a chain's main one of which a block may have several points: one
+        along which all that is copied differs by an index alone (pages, listed blocks), so that
+        they are copied one by one, or that is a dimension of it. Empty if there is none."""
         if not self.inner or len(self.walked) < 2:
             return ""
         axis, program = self.walked[-2], self.program
         loads = [product.b for product in self.products if axis in program.nodes[product.b].axes]
         ops = [program.nodes[load].op for load in loads]
-        alone = all(
-            isinstance(op, Load) and all(axis not in dict(index.terms) for index in op.index)
-            for op in ops
-        )
-        return axis if loads and alone else ""
+        return axis if loads and all(_counts_alone(op, axis) for op in ops) else ""
 
     @cached_property
     def at_once(self) -> bool:
@@ -126,6 +123,13 @@ class Roles:
             for load in raw_loads(self.program, position, self.rows, self.walk)
         ]
         return tuple(dict.fromkeys(found))
+
+
+def _counts_alone(op: Op, axis: str) -> bool:
+    """Whether an axis is a dimension of a load by itself, or none."""
+    terms = [index.terms for index in op.index] if isinstance(op, Load) else []
+    with_it = [one for one in terms if axis in dict(one)]
+    return isinstance(op, Load) and with_it in ([], [((axis, 1),)])
 
 
 @lru_cache(maxsize=512)

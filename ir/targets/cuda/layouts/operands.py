@@ -192,8 +192,8 @@ class OperandTile:
         if any(tile > MAX_BOX for _, tile in self.lines):
             return f"a box takes up to {MAX_BOX} points along an axis"
         summed = [axis for axis in self._tiled if axis in self.over]
-        others = len(self.lines) - len(self.pieces)
-        several = len(summed) > 1 or (not self.sums_inside and others > 1)
+        several = len(summed) > 1 or (not self.sums_inside and len(self.lines) > 1)
+        several = several and not self._one_behind_another
         if several and not self.raw:
             return "one summed axis may be tiled, and one other beside a contiguous one"
         for d in self.dimensions:
@@ -201,6 +201,13 @@ class OperandTile:
             if len(moving) > 1 or any(c != 1 for _, c in moving):
                 return "a dimension runs along one tiled axis, step by step"
         return self._order_problem() if self.order else ""
+
+    @property
+    def _one_behind_another(self) -> bool:
+        """Whether the lines are all summed over, those of the innermost axis all there are."""
+        axes = [axis for axis, _ in self.lines]
+        whole = all(self.extents[axis] == tile for axis, tile in self.lines[1:])
+        return whole and len(axes) == 2 and {*axes} <= self.over
 
     def _order_problem(self) -> str:
         """Why TMA cannot leave lines in their order; empty if it can."""

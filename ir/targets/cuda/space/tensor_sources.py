@@ -128,11 +128,12 @@ class TensorSources:
         """Points of an operand's tile along each dimension but that of its lines."""
         *outer, last = dimensions_of(self.program, operand, self.roles.walk)
         groups: list[tuple[str, ...]] = [(axis,) for axis, c in last.index.terms if c != 1]
-        if self.roles.listed in self.program.nodes[operand].axes:
-            groups.insert(0, (self.roles.listed,))
         for d in outer:
             inside = tuple(axis for axis, _ in d.whole)
             groups += [(axis, *(inside if c == 1 else ())) for axis, c in d.index.terms]
+        listed = self.roles.listed
+        if listed in self.program.nodes[operand].axes and not any(listed in one for one in groups):
+            groups.append((listed,))
         return [self._side(columns, group) for group in groups]
 
     def _beside_lines_fit(self, columns: Columns) -> Any:
@@ -143,10 +144,10 @@ class TensorSources:
             for operand, over in self._operands(roles):
                 if operand in roles.raw or self._run(columns, operand)[1][0] in over:
                     continue
-                lines = self._lines(columns, operand)
-                if roles.listed in self.program.nodes[operand].axes:
-                    lines = lines[1:]  # copied point by point, one behind the other
-                fine &= sum((p > 1) * 1 for p in lines) <= 1
+                lines: Any = sum((p > 1) * 1 for p in self._lines(columns, operand))
+                if roles.listed in self.program.nodes[operand].axes:  # one behind another
+                    lines = lines - (self._tile(columns, roles.listed) > 1)
+                fine &= lines <= 1
             return fine
 
         return self._by_swap(columns, one)
