@@ -11,9 +11,11 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from ir.dtypes import is_float
 from ir.layout.addresses import swizzled
 from ir.layout.expressions import scaled, total, variable
 from ir.ops.load import Load
+from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import loads_of
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.lanes import line_swizzle, matrix_row
@@ -215,7 +217,8 @@ class Fragments:
     def declare(self) -> None:
         """This thread's coordinates and places in the tiles, once for the kernel."""
         self.e.declare_threads()
-        for dtype in dict.fromkeys(self.nodes[p].dtype for p in self.plan.roles.computed):
+        whole = [p for p in self.plan.roles.computed if self._of_integers(p)]
+        for dtype in dict.fromkeys(self.nodes[p].dtype for p in whole):
             start = HALVES[dtype].start
             self.w.line(f"const u32 start_{dtype} = tw_kept({start << 16 | start:#x}u);")
         for ring in self.plan.rings:
@@ -223,6 +226,10 @@ class Fragments:
                 if self._read(tile):
                     matrices = self.e.by_matrices(tile)
                     (self.e.declare_matrices if matrices else self.e.declare_tile)(tile)
+
+    def _of_integers(self, position: int) -> bool:
+        made = below(self.plan.program, position)
+        return any(not is_float(self.nodes[n].dtype) for n in made)
 
     def _read(self, tile: OperandTile) -> bool:
         return self.plan.raw_tile(tile.position) is not None
