@@ -46,7 +46,7 @@ from ir.targets.cuda.space.splits import (
     translated,
 )
 from ir.targets.cuda.space.tensor import RegisterKernel, TensorKernel
-from ir.targets.cuda.space.tensor_rules import CLUSTERS
+from ir.targets.cuda.space.tensor_tiles import CLUSTERS
 from ir.targets.cuda.text.scalars import table_text
 
 AnyKernel = BlockKernel | TensorKernel | MmaKernel | PlainCudaKernel

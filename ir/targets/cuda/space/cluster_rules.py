@@ -10,7 +10,7 @@ from ir.columns import Columns
 from ir.schedule import Value
 from ir.space import Constraint
 from ir.targets.cuda.space.tensor import TensorKernel
-from ir.targets.cuda.space.tensor_rules import CLUSTERS
+from ir.targets.cuda.space.tensor_tiles import CLUSTERS
 
 MOST = 8  # blocks of a cluster that every card of sm_90 runs (CUDA programming guide)
 GRAIN = 8  # columns of which a block finishes whole groups

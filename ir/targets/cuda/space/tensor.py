@@ -41,8 +41,8 @@ from ir.targets.cuda.plans.planning import make_plan
 from ir.targets.cuda.plans.tensor_plan import REGISTER_SPLITS, RESIDENT, ROWS, Plan
 from ir.targets.cuda.plans.tensor_rings import extra_decision, extra_names
 from ir.targets.cuda.seeds.tensor_seeds import Seeds
-from ir.targets.cuda.space.tensor_rules import CLUSTERS
 from ir.targets.cuda.space.tensor_streams import LARGE, TensorStreams
+from ir.targets.cuda.space.tensor_tiles import CLUSTERS
 
 RASTERS = (*BANDS, "hilbert", *PATCHES)
 STORED = ("bf16", "f16", "tf32", "f32", "i32")  # outputs that TMA may write

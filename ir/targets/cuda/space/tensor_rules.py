@@ -22,23 +22,21 @@ from ir.targets.cuda.bodies.tensor_order import NAME as ORDER
 from ir.targets.cuda.bodies.tensor_order import TURNS
 from ir.targets.cuda.build.computed import dimensions_of
 from ir.targets.cuda.build.roles import WIDEST, Roles
-from ir.targets.cuda.grid import batching, stream_k
 from ir.targets.cuda.grid.dealing import AS_THEY_COME, growth
 from ir.targets.cuda.grid.dealing import NAME as DEAL
-from ir.targets.cuda.grid.hilbert import LONGEST
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.operands import LINE
-from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS, TensorLayouts
+from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS
 from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
+from ir.targets.cuda.space.tensor_tiles import TensorTiles
 
 SPARE = RESERVED // 2  # bytes of the reserve that barriers leave to scratch
-CLUSTERS = ("1x1", "2x1", "1x2", "2x2", "4x1", "1x4", "8x1", "1x8")
 TOLD = ("consumers", "partition", "stages", "cluster", "registers", "swap", ORDER, TURNS)
 
 
-class TensorRules(TensorLayouts):
+class TensorRules(TensorTiles):
     """What a kernel's decisions must satisfy together."""
 
     def _explain(self, name: str) -> Any:
@@ -384,13 +382,6 @@ class TensorRules(TensorLayouts):
 
         return self._by_swap(columns, fits)
 
-    def _cluster_sides(self, columns: Columns) -> tuple[Any, Any]:
-        """Blocks of a cluster along the rows and along the columns."""
-        name = self.name("cluster")
-        down = columns.lookup(name, {c: int(c.split("x")[0]) for c in CLUSTERS})
-        across = columns.lookup(name, {c: int(c.split("x")[1]) for c in CLUSTERS})
-        return down.astype(np.int64), across.astype(np.int64)
-
     @cached_property
     def _walk_varies(self) -> bool:
         """Whether tiles walk different numbers of blocks, so that clusters cannot share them."""
@@ -495,56 +486,3 @@ class TensorRules(TensorLayouts):
                 several = self._waits_for_its_next_tile(columns, rows * across * batches)
                 passed &= several | (self._value(columns, stem) == 0)
         return passed & (~self._is(columns, "raster", "hilbert") | self._walks_a_curve(columns))
-
-    def _cluster_tiles(self, columns: Columns) -> tuple[Any, Any]:
-        """Tiles of clusters along the rows and along the columns, as the grid has them."""
-        down, wide = self._cluster_sides(columns)
-        rows = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.rows))
-        if self.roles.inner:
-            return -(-rows // down), np.ones(columns.rows)
-        across = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.columns))
-        beside, along = self._beside_each_other(columns)
-        batches = prod(self.program.axes[axis] for axis in self.roles.batch)
-        rows, across = -(-rows // down), -(-across // wide)
-        return (
-            np.where(beside & along, rows * batches, rows),
-            np.where(beside & ~along, across * batches, across),
-        )
-
-    def _beside_each_other(self, columns: Columns) -> tuple[Any, Any]:
-        """Whether batches stand beside each other, and whether they do as further rows."""
-        name = self.name(batching.NAME)
-        if name not in columns:
-            return np.zeros(columns.rows, dtype=bool), np.zeros(columns.rows, dtype=bool)
-        along = self._by_swap(columns, lambda roles: batching.along_rows(self.program, roles))
-        return columns.is_(name, batching.BESIDE), along & np.ones(columns.rows, dtype=bool)
-
-    def _batches_fit(self, columns: Columns) -> Any:
-        beside, _ = self._beside_each_other(columns)
-        passed = ~self._is(columns, "raster", "hilbert")
-        for name, none in ((DEAL, AS_THEY_COME), (stream_k.NAME, stream_k.NONE)):
-            if self.name(name) in columns:
-                passed &= columns.is_(self.name(name), none)
-        return ~beside | passed
-
-    def _waits_for_its_next_tile(self, columns: Columns, tiles: Any) -> Any:
-        """Whether blocks walk several tiles, of which the next one's operands may come early."""
-        processors = self._value(columns, "processors")
-        sizes = {c: prod(map(int, c.split("x"))) for c in CLUSTERS}
-        return (processors > 0) & (tiles * columns.lookup(self.name("cluster"), sizes) > processors)
-
-    def _walks_a_curve(self, columns: Columns) -> Any:
-        """Whether the grid is short enough for a table of its tiles."""
-
-        def short(roles: Roles) -> Any:
-            rows, across = (self._tile_count(columns, a) for a in (roles.rows, roles.columns))
-            return (rows <= LONGEST) & (across <= LONGEST)
-
-        return self._by_swap(columns, short)
-
-    def _tile_count(self, columns: Columns, axes: tuple[str, ...]) -> Any:
-        """Tiles along some axes."""
-        total: Any = np.ones(columns.rows, dtype=np.int64)
-        for axis in axes:
-            total = total * -(-self.program.axes[axis] // self._tile(columns, axis))
-        return total

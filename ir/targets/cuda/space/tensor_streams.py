@@ -21,7 +21,8 @@ from ir.space import Constraint
 from ir.stages import is_reduction
 from ir.targets.cuda.grid.stream_k import ALL, NAME, NONE, REST, WAVE, stream_decision
 from ir.targets.cuda.space.splits import WHOLE
-from ir.targets.cuda.space.tensor_rules import CLUSTERS, TensorRules
+from ir.targets.cuda.space.tensor_rules import TensorRules
+from ir.targets.cuda.space.tensor_tiles import CLUSTERS
 
 POOR = 0.93  # share of its waves that a grid fills, below which a seed shares what is left over
 ROOMY = 160  # registers of sums beside which there is room for another piece's
