@@ -9,10 +9,19 @@ import pytest
 
 from ir import Graph, cast, contract, exp, reduce
 from ir.inputs import random_inputs
+from ir.kernel.meaning import Tiling, run
+from ir.kernel.passes import after_each
+from ir.kernel.rules import verify
+from ir.oracle import evaluate
 from ir.program import Program
 from ir.registry import load_operator
+from ir.rewrite.indexing import indexed
+from ir.rewrite.inhabited import inhabited
+from ir.targets.cuda.build.kernels import _space_of as space_of_kernel
 from ir.targets.cuda.build.kernels import kernels_of
+from ir.targets.cuda.build.tensor_kernel import build, passes_of
 from ir.targets.cuda.space.residences import residences
+from ir.targets.cuda.space.tensor import TensorKernel
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -160,3 +169,22 @@ def test_a_block_has_several_lines_of_a_picture() -> None:
         boxes = {one["argument"]: one["box"] for one in maps if one["kind"] == "map"}
         assert boxes["K"] == [64, 32, 2, 1]
         assert not problems(program, kernel, inputs, wanted, (0, 9, 15)[turn])
+
+
+@pytest.mark.parametrize(("name", "sizes"), CACHES)
+def test_kernels_mean_their_program_behind_every_pass(name: str, sizes: dict[str, int]) -> None:
+    """Blocks of several pages too, with roles side by side."""
+    program = indexed(inhabited(load_operator(name).build(dtype="bf16", **sizes)))
+    (kernel,) = kernels_of(program, HARDWARE, "wgmma", "usual")
+    assert isinstance(kernel, TensorKernel)
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = evaluate(program, inputs)
+    space, rng = space_of_kernel(kernel), np.random.default_rng(0)
+    for number, row in enumerate([*space.seed_rows(rng)[:1], *space.sample(rng, 2)]):
+        plan = kernel.plan(space.schedule(row).as_dict())
+        for step, made in after_each(build(plan, "k"), passes_of(plan)):
+            verify(made)
+            tiling = Tiling(plan.tiles, tuple(plan.roles.walked))
+            last = step in ("synchronise", "place")
+            found = run(made, plan.program, inputs, tiling, number % 2 == 1, last)
+            assert np.allclose(found["O"], wanted["O"], 1e-6, 1e-6), step
