@@ -126,11 +126,11 @@ def test_pages_are_shared_out_where_sequences_are_few() -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
-@pytest.mark.parametrize("number", [2, 4])
-def test_a_block_has_several_pages(number: int) -> None:
-    """Each of them is copied from where it is, one behind another."""
+@pytest.mark.parametrize(("pages", "number"), [(8, 2), (8, 4), (7, 4)])
+def test_a_block_has_several_pages(pages: int, number: int) -> None:
+    """Each of them is copied from where it is, one behind another; behind the last one, none."""
     name, sizes = CACHES[1]
-    program = load_operator(name).build(dtype="bf16", **sizes)
+    program = load_operator(name).build(dtype="bf16", **{**sizes, "pages": pages})
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted = bounds_of(program, inputs)
     pins = {"engine": "wgmma", "residence": "usual", "tile.p": number}

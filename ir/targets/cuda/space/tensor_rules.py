@@ -134,10 +134,8 @@ class TensorRules(TensorTiles):
             fits = (tile % self.step == 0) & (whole | (not self._lines_run_along_the_walk()))
             if len(self.roles.walked) == 1:
                 return fits
-            axes = (self.roles.main_walk, *filter(None, (self.roles.listed,)))
-            for axis in axes:  # blocks have no points beyond an axis
-                fits &= self.program.axes[axis] % self._tile(columns, axis) == 0
-            return fits & self._lists_fit(columns)
+            again = self.program.axes[self.roles.main_walk] % tile == 0
+            return fits & again & self._lists_fit(columns)
         alone = self._walk_alone()
         extent = self.program.axes[self.roles.main_walk]
         return (self._depth(columns) % self.step == 0) & ((extent % tile == 0) | alone)

@@ -25,7 +25,10 @@ def declare_lookups(
         own = program.nodes[operand.position].op
         assert isinstance(own, Load)
         for (gather, extent), piece in product(operand.gathers, range(operand.times)):
-            moved = {axis: f"({origins[axis]} + {piece})" for axis, _ in operand.pieces}
+            moved = {
+                axis: _within(f"{origins[axis]} + {piece}", program.axes[axis], points)
+                for axis, points in operand.pieces
+            }
             index = _index(w, program, operand.position, gather, {**origins, **moved})
             # as the meaning has it; what is beyond a tensor, by one or by more, is read as zero
             terms = next(one.terms for one in own.index if one.gather == gather)
@@ -37,6 +40,11 @@ def declare_lookups(
             w.line(f"const i32 {name} = (i32)min(max({index}, (i64){least}), (i64){most});")
             found[looked_up(operand.position, gather, piece)] = name
     return found
+
+
+def _within(point: str, extent: int, points: int) -> str:
+    """A point of a tile of so many; the last one of the axis where the tile reaches beyond it."""
+    return f"min({point}, {extent - 1})" if extent % points else f"({point})"
 
 
 def looks_along(program: Program, operand: OperandTile, axes: Iterable[str]) -> bool:
