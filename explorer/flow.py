@@ -237,9 +237,9 @@ class Flow:
         self._commit()
         group = self._groups.popleft()
         self._trials += group.trials
+        self._sharing.done(group.schedules)  # while nothing else wants this process's processor
         if group.pairs:
             self._asker.tell(*zip(*group.pairs, strict=True))
-        self._sharing.done(group.schedules)
         return group.trials
 
     def _tell_strays(self) -> None:

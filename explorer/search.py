@@ -47,6 +47,7 @@ from ir.printable import printable
 from ir.schedule import Schedule
 from records import Job, Record, Store
 
+NOTED_EVERY = 1.0  # seconds from one note of the model's accuracy to the next
 TOGETHER = 0.25  # seconds from one commit to the next, of trials that are shorter
 MOST_GOOD = 512  # of the fastest schedules at least so many are kept in memory
 _SHOWN = 200  # letters of a failure in a message
@@ -100,6 +101,7 @@ class Search:
         self._committed = -math.inf
         self._wants_baseline = baseline
         self._noted: tuple[Baseline | None, int] = (None, 0)
+        self._kept = -math.inf  # when that was
         self.settled: Settled | None = None  # what the finals came to
         with ExitStack() as begun:
             self.sharing = Sharing(store, workload)
@@ -291,11 +293,13 @@ class Search:
         return self._good.get(record.kernel_key or schedule.key, (0.0, schedule))[1]
 
     def _note_what_is_known(self) -> None:
-        """Keep the baseline and the model's accuracy with the job, for those who look on."""
+        """Keep the baseline and the model's accuracy with the job, for those who look on: a new
+        baseline at once, the accuracy now and then."""
         told = (self.baseline, len(self.model_quality))
-        if told == self._noted:
+        recent = time.monotonic() < self._kept + NOTED_EVERY
+        if told == self._noted or (recent and told[0] == self._noted[0]):
             return
-        self._noted = told
+        self._noted, self._kept = told, time.monotonic()
         self._keep({})
 
     def _keep(self, facts: Mapping[str, object]) -> None:
