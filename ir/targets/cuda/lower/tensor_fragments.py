@@ -106,7 +106,8 @@ class OperandEvaluator(Evaluator):
             self._from_matrices(tile, fragment)
             return fragment
         width = self._together(tile, fragment)
-        pairs = self._open_pairs(position, fragment) if width > 1 and tile.size == 1 else None
+        paired = width > 1 and node.dtype == "i8"  # e4m3 and u8 are widened from their values
+        pairs = self._open_pairs(position, fragment) if paired else None
         address = partial(self.address, tile)
         self.read_shared(fragment, node.dtype, width, address, pairs)
         return fragment
