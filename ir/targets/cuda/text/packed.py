@@ -160,6 +160,7 @@ class PackedWords:
         first, second = (self.value(source, place) for place in (0, 1))
         if first != second or not plain or held[1].bit_length() > 16 - (steps[1] - steps[0]):
             return ""
+        bits &= (1 << (held[1] >> steps[0]).bit_length()) - 1  # a wider mask meets the other place
         low, high = (self.value(shift, place) for place in (0, 1))
         return f"tw_fields((u32){first}, {low}, {high}, {bits:#x}u)"
 
