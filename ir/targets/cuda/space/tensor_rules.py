@@ -480,7 +480,6 @@ class TensorRules(TensorTiles):
             passed &= ~dealt | (grows & self._is(columns, "raster", "rows"))
         for name, stem in extra_names(self.program, self.roles):
             if name == HELD:
-                batches = prod(self.program.axes[axis] for axis in self.roles.batch)
-                several = self._waits_for_its_next_tile(columns, rows * across * batches)
+                several = self._waits_for_its_next_tile(columns, self._stream_tiles(columns))
                 passed &= several | (self._value(columns, stem) == 0)
         return passed & (~self._is(columns, "raster", "hilbert") | self._walks_a_curve(columns))

@@ -71,11 +71,6 @@ class TensorStreams(TensorRules):
         size = np.maximum(columns.lookup(self.name("cluster"), sizes), 1)
         return np.maximum(self._value(columns, "processors") // size, 1)
 
-    def _stream_tiles(self, columns: Columns) -> Any:
-        """Tiles of clusters in the grid."""
-        rows, across = self._cluster_tiles(columns)
-        return rows * across * prod(self.program.axes[axis] for axis in self.roles.batch)
-
     def _shared(self, columns: Columns) -> Any:
         """Tiles whose blocks are shared."""
         tiles, clusters = self._stream_tiles(columns), self._clusters(columns)

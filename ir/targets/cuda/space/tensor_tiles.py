@@ -31,16 +31,26 @@ class TensorTiles(TensorLayouts):
         across = columns.lookup(name, {c: int(c.split("x")[1]) for c in CLUSTERS})
         return down.astype(np.int64), across.astype(np.int64)
 
-    def _cluster_tiles(self, columns: Columns) -> tuple[Any, Any]:
-        """Tiles of clusters along the rows and along the columns, as the grid has them."""
+    def _batch_tiles(self, columns: Columns) -> tuple[Any, Any]:
+        """Tiles of clusters along the rows and along the columns of one batch."""
         down, wide = self._cluster_sides(columns)
         rows = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.rows))
         if self.roles.inner:
             return -(-rows // down), np.ones(columns.rows)
         across = self._by_swap(columns, lambda roles: self._tile_count(columns, roles.columns))
+        return -(-rows // down), -(-across // wide)
+
+    def _stream_tiles(self, columns: Columns) -> Any:
+        """Tiles of clusters in the grid, over all batches."""
+        rows, across = self._batch_tiles(columns)
+        return rows * across * prod(self.program.axes[axis] for axis in self.roles.batch)
+
+    def _cluster_tiles(self, columns: Columns) -> tuple[Any, Any]:
+        """Tiles of clusters along the rows and along the columns that the raster goes over: of one
+        batch, or of all, where they stand beside each other."""
+        rows, across = self._batch_tiles(columns)
         beside, along = self._beside_each_other(columns)
         batches = prod(self.program.axes[axis] for axis in self.roles.batch)
-        rows, across = -(-rows // down), -(-across // wide)
         return (
             np.where(beside & along, rows * batches, rows),
             np.where(beside & ~along, across * batches, across),
