@@ -49,3 +49,29 @@ def test_both_places_are_taken_at_once() -> None:
     text = BACKEND.lower(program, space.schedule(row), HARDWARE).text("cuda")
     assert "tw_fields(" in text
     assert "0x3fu)" in text.split("tw_fields((u32)", 1)[1].split(";", 1)[0]
+
+
+def rounded(through: str) -> Program:
+    """Bytes that are rounded to a type of fewer digits than the product's, then scaled."""
+    g = Graph("rounded")
+    i, j, k = g.axes(i=64, j=64, k=64)
+    a, w = g.input("A", (i, k), "f16"), g.input("W", (j, k), "u8")
+    scale = g.input("scale", (j, k), "f16")
+    weights = cast(cast(cast(w, through), "f32") * scale, "f16")
+    g.output("C", contract(a, weights, over=k), "f32", (i, j))
+    return g.program()
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("through", ["e4m3", "f16", "f32"])
+def test_what_is_rounded_on_the_way_stays_rounded(through: str) -> None:
+    program = rounded(through)
+    inputs = random_inputs(program, np.random.default_rng(0))
+    wanted = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE).pin(engine="wgmma_rs")
+    texts = []
+    for row in space.sample(np.random.default_rng(1), 3):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, 0)
+        texts.append(kernel.text("cuda"))
+    assert any("tw_mul_f16x2(" in text for text in texts) == (through != "e4m3")

@@ -42,6 +42,7 @@ class Half:
         )  # fmt: skip
 
 
+WIDE = ("tf32", "f32", "f64")  # which hold whatever a half does
 HALVES: Mapping[str, Half] = {"bf16": Half("bf16", 7, 0x4300), "f16": Half("f16", 10, 0x6400)}
 
 
@@ -82,7 +83,7 @@ class PackedWords:
         node = self.program.nodes[position]
         if isinstance(node.op, Load) and node.dtype == self.half.name:
             return True
-        if isinstance(node.op, Cast) and is_float(node.dtype):
+        if isinstance(node.op, Cast) and node.dtype in (self.half.name, *WIDE):
             return self.is_exact(node.args[0])
         return self._is_small(position)
 
