@@ -46,16 +46,17 @@ class Asker:
         """Outcomes of schedules; does not wait."""
         self._told.append(self._thread.submit(self._strategy.tell, schedules, outcomes))
 
-    def ask(self, count: int, whole: bool = False) -> None:
-        """Begin to ask for up to `count`, unless `whole` as many as the strategy wants of them."""
+    def ask(self, count: int, abreast: int = 1, whole: bool = False) -> None:
+        """Begin to ask for up to `count`, unless `whole` as many as the strategy wants of them for
+        each of those that measure `abreast`."""
         assert self._asked is None
         self._silence()
-        self._asked = self._thread.submit(self._ask, count, whole)
+        self._asked = self._thread.submit(self._ask, count, abreast, whole)
         self._asked.add_done_callback(lambda _: os.write(self._rope, b"."))
 
-    def _ask(self, count: int, whole: bool) -> Proposal:
+    def _ask(self, count: int, abreast: int, whole: bool) -> Proposal:
         if isinstance(self._strategy, Guided) and not whole:
-            count = self._strategy.portion(count)
+            count = min(count, abreast * self._strategy.portion(count))
         return Proposal(self._strategy.ask(count), count)
 
     @property

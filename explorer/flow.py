@@ -152,7 +152,7 @@ class Flow:
         if found:
             self._begin(found)
         else:
-            self._asker.ask(size)
+            self._asker.ask(size, self._measurer.abreast)
 
     def _take_asked(self) -> None:
         """What the strategy proposed, if it has: of what others measure it is asked for more."""

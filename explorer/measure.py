@@ -144,7 +144,7 @@ class Measurer:
         self._alike: dict[str, list[tuple[int, Candidate]]] = {}  # wait for a kernel under way
         self._done: deque[tuple[int, Outcome]] = deque()
         self._seen = 0  # outcomes given
-        self.depth = depth_of(self._runtime) * len(self._devices)
+        self.depth, self.abreast = depth_of(self._runtime), len(self._devices)
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
         self.binaries: dict[str, str] = {}  # where code lies that was compiled, by the same key

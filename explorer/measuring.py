@@ -23,10 +23,11 @@ class Measuring(Protocol):
     """What a search needs of whoever gives outcomes: `Measurer` here, records in `replay`.
 
     `best` (seconds) and `kernels` (outcomes by kernel) are what was known before, `depth` how many
-    groups of `begin` are best under way at a time.
+    groups of `begin` are best under way at a time, each for so many devices as measure `abreast`.
     """
 
     depth: int
+    abreast: int
     best: float | None
     kernels: dict[str, Outcome]
 

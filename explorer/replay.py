@@ -107,7 +107,7 @@ class Replayer:
     def __init__(self, recording: Recording) -> None:
         self._outcomes = recording.outcomes
         self._ended: deque[tuple[Schedule, Outcome]] = deque()
-        self.depth = depth_of(recording.workload.target)
+        self.depth, self.abreast = depth_of(recording.workload.target), 1
         self.baseline: Baseline | None = None
         self.examined: tuple[float, ...] = ()
         self.best: float | None = None

@@ -109,7 +109,7 @@ class FarmMeasurer:
         self.baseline: Baseline | None = None
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
-        self.depth = 1 + math.ceil(SPARE * kind.slots / kind.batch)
+        self.depth, self.abreast = 1 + math.ceil(SPARE * kind.slots / kind.batch), 1
         self.bounded_by({})
 
     def bounded_by(self, peaks: Mapping[str, Any]) -> None:

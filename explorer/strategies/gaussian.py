@@ -134,10 +134,18 @@ class GaussianProcess:
         variances = self.signal - ((alike @ self._inverse) * alike).sum(axis=1)
         return alike @ self._weights, np.maximum(variances, LEAST_VARIANCE)
 
-    def covariance(self, left: Points, right: Points) -> Points:
-        """How values at points to the left and to the right vary together, after what was told."""
+    def towards(self, points: Points) -> Points:
+        """How values at points vary with what was told, [point, told]."""
+        return self._covariance(points, self.points)
+
+    def covariance(self, left: Points, right: Points, told: Points | None = None) -> Points:
+        """How values at points to the left and to the right vary together, after what was told.
+
+        `told` is `towards(right)`, where that is known.
+        """
         before = self._covariance(left, self.points) @ self._inverse
-        return self._covariance(left, right) - before @ self._covariance(right, self.points).T
+        told = self.towards(right) if told is None else told
+        return self._covariance(left, right) - before @ told.T
 
     def _covariance(self, left: Points, right: Points, told: bool = False) -> Points:
         scale = np.exp(self.parameters[:-2])[self._groups]

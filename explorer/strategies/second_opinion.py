@@ -89,18 +89,17 @@ class SecondOpinion:
         """
         total = len(rows)
         points = self._embedding(np.concatenate([rows, self._history.pending]))
-        means, _ = self.process.predict(points[:total])
-        shared = self.process.covariance(points, points)
+        means, variances = self.process.predict(points)
+        assumed = _Assumed(self.process, points, variances)
         for place in range(total, len(points)):
-            shared = _assumed(shared, place, self.process.noise)
-        shared = shared[:total, :total]
+            assumed.take(place)
         chosen: list[int] = []
         for _ in range(min(count, total)):
-            variances = np.maximum(np.diag(shared), LEAST_VARIANCE)
-            gains = odds * expected_improvement(means, variances, self._best)
+            left = np.maximum(assumed.variances[:total], LEAST_VARIANCE)
+            gains = odds * expected_improvement(means[:total], left, self._best)
             gains[chosen] = -1.0
             chosen.append(int(gains.argmax()))
-            shared = _assumed(shared, chosen[-1], self.process.noise)
+            assumed.take(chosen[-1])
         return np.array(chosen, dtype=np.intp)
 
 
@@ -113,7 +112,24 @@ def clipped(seconds: Scores, clip: float) -> Scores:
     return np.asarray(np.where(good, np.minimum(logs, most), most))
 
 
-def _assumed(shared: NDArray[np.float64], place: int, noise: float) -> NDArray[np.float64]:
-    """Covariances after a measurement at `place`."""
-    column = shared[:, place]
-    return shared - np.outer(column, column) / (max(float(column[place]), 0.0) + noise)
+class _Assumed:
+    """What is left of the variances of `points` after measurements at some of them.
+
+    Each takes a product of a column by itself from all covariances (a step of a Cholesky
+    factorisation with pivots); those columns are kept, and the covariances are never written out.
+    """
+
+    def __init__(self, process: GaussianProcess, points: Scores, variances: Scores) -> None:
+        self._process, self._points = process, points
+        self.variances = variances
+        self._told = process.towards(points)
+        self._taken = np.empty((0, len(points)))
+
+    def take(self, place: int) -> None:
+        """Measure at one of the points, as if the value had come out as expected."""
+        here = self._points[place : place + 1]
+        column = self._process.covariance(here, self._points, self._told)[0]
+        column -= self._taken[:, place] @ self._taken
+        column /= np.sqrt(max(float(column[place]), 0.0) + self._process.noise)
+        self._taken = np.concatenate([self._taken, column[None]])
+        self.variances = self.variances - column * column

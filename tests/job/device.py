@@ -46,7 +46,7 @@ class ScriptedDevice:
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}
         self._closed: list[bool] = []
-        self.depth = 2
+        self.depth, self.abreast = 2, 1
         self._begun: deque[Schedule] = deque()
 
     def __call__(self, *arguments: Any, **options: Any) -> Self:

@@ -147,13 +147,22 @@ class Reading(ForeignLoad):
 @pytest.mark.parametrize(
     ("share", "threads", "crowded"), [(0.85, 2, True), (0.05, 2, False), (0.4, 1, False)]
 )
-def test_outcomes_note_what_others_had(share: float, threads: int, crowded: bool) -> None:
+def test_outcomes_note_what_others_had(
+    share: float, threads: int, crowded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("explorer.busy.SHORTEST", 0.0)
     watch = Watch(lambda: (), threads, Reading(share))
     watch.begin()
     notes = dict(watch.noted(Outcome("ok", 1.0)).notes)
     assert (notes["foreign_load"], notes["processors"]) == (share, 2)
     assert bool(notes.get("crowded")) is crowded
     assert Watch(lambda: (), 2, Reading(None)).noted(Outcome("ok")) == Outcome("ok")
+
+
+def test_nobody_looks_before_there_is_something_to_tell() -> None:
+    watch = Watch(lambda: (), 2, Reading(0.85))
+    watch.begin()
+    assert watch.noted(Outcome("ok", 1.0)) == Outcome("ok", 1.0)
 
 
 @pytest.mark.usefixtures("usable")

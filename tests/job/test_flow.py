@@ -29,7 +29,7 @@ class ShuffledDevice(ScriptedDevice):
     def __init__(self, seed: int, **options: Any) -> None:
         super().__init__(**options)
         self._random = random.Random(seed)
-        self.depth = 3
+        self.depth, self.abreast = 3, 1
         self.most = 0
 
     def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
@@ -51,9 +51,9 @@ def dialogue(
             said.append(("told", [s.key for s in schedules], [o.seconds for o in outcomes]))
             super().tell(schedules, outcomes)
 
-        def ask(self, count: int, whole: bool = False) -> None:
+        def ask(self, count: int, abreast: int = 1, whole: bool = False) -> None:
             said.append(("asked", count))
-            super().ask(count, whole)
+            super().ask(count, abreast, whole)
 
     monkeypatch.setattr(explorer.search, "Asker", Overheard)
     workload = Workload.of("matmul", {"m": 64, "n": 64, "k": 64})
@@ -80,6 +80,18 @@ def test_the_order_of_outcomes_makes_no_difference(
         for seed in range(3)
     ]  # fmt: skip
     assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.parametrize("abreast", [1, 2])
+def test_each_of_several_devices_has_a_portion(
+    abreast: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = ShuffledDevice(0, rule=by_key)
+    device.abreast = abreast
+    said = dialogue(tmp_path / "r.db", device, monkeypatch)
+    sizes = [len(word[1]) for word in said if word[0] == "told"]
+    assert 8 * abreast in sizes
+    assert (16 in sizes[len(sizes) // 2 :]) == (abreast == 2)
 
 
 def test_the_next_groups_are_asked_for_before_one_is_told(
