@@ -17,6 +17,8 @@ from explorer.strategies.base import OutcomeLike, Strategy
 from explorer.strategies.guide import Guided
 from ir.schedule import Schedule
 
+Told = tuple[Sequence[Schedule], Sequence[OutcomeLike]]
+
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
@@ -37,20 +39,23 @@ class Asker:
         self._held.enter_context(one_thread())
         self._strategy = strategy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="strategy")
+        self._new: list[Told] = []  # for the next question
         self._told: list[Future[None]] = []
         self._asked: Future[Proposal] | None = None
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
 
     def tell(self, schedules: Sequence[Schedule], outcomes: Sequence[OutcomeLike]) -> None:
-        """Outcomes of schedules; does not wait."""
-        self._told.append(self._thread.submit(self._strategy.tell, schedules, outcomes))
+        """Outcomes of schedules; does not wait. The strategy hears of them when it is asked: until
+        then nothing that it computes is in the way of who tells."""
+        self._new.append((schedules, outcomes))
 
     def ask(self, count: int, abreast: int = 1, whole: bool = False) -> None:
         """Begin to ask for up to `count`, unless `whole` as many as the strategy wants of them for
         each of those that measure `abreast`."""
         assert self._asked is None
         self._silence()
+        self._pass_on()
         self._asked = self._thread.submit(self._ask, count, abreast, whole)
         self._asked.add_done_callback(lambda _: os.write(self._rope, b"."))
 
@@ -94,8 +99,13 @@ class Asker:
 
     def settle(self) -> None:
         """Until the strategy knows all that it was told."""
+        self._pass_on()
         wait(self._told)
         self._check()
+
+    def _pass_on(self) -> None:
+        new, self._new = self._new, []
+        self._told += [self._thread.submit(self._strategy.tell, *told) for told in new]
 
     def _check(self) -> None:
         done = [told for told in self._told if told.done()]

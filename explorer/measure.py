@@ -129,6 +129,7 @@ class Measurer:
             compile_deadline_s,
         )
         self._watch = Watch(self._pids, hardware.threads)
+        self._watched = not self._exclusive  # since the group's first candidate was examined
         stated = stated_peaks(backend_at(backend_name), hardware)
         self._stated: dict[str, Any] = {**dict(hardware.facts), **stated}
         self.bounded_by(peaks or {})
@@ -221,7 +222,8 @@ class Measurer:
 
         A kernel runs once: schedules that lower to one of `kernels` are given its outcome, copied.
         Each that ran notes as `foreign_load` how busy other programs kept the processors since the
-        group began, and as `crowded` if that left too few of them.
+        group began (since it was compiled, where that comes before), and as `crowded` if that left
+        too few of them; nothing where that was too short a time to tell.
         """
         tickets = range(self._numbered, self._numbered + len(schedules))
         self._numbered += len(schedules)
@@ -272,8 +274,9 @@ class Measurer:
     def _move(self, alone: bool) -> None:
         """Begin what can begin; `alone` tells that the caller's process rests meanwhile."""
         while self._groups and not self._groups[0]:
-            if self._exclusive and (self._compilers.busy or self._waiting or self._examining):
-                break  # the group is not through
+            through = not (self._compilers.busy or self._waiting or self._examining)
+            if self._exclusive and not through and self._source is not None:
+                break  # before it is known what is right, the next group may be compiled as well
             self._groups.popleft()
         self._compile_more()
         if self._exclusive and (self._compiling or not alone):
@@ -301,6 +304,7 @@ class Measurer:
                     return
                 ticket = group.popleft()
                 self._compilers.begin(ticket, self._under_way[ticket])
+                self._watched = not self._exclusive
 
     def _examine_more(self) -> None:
         """Give free devices something to do: the library when its turn has come, else candidates.
@@ -317,8 +321,9 @@ class Measurer:
                 ticket, candidate = self._waiting.pop(0)
                 if self._stands(ticket, candidate):
                     continue
-                if self._exclusive and not self._examining:
+                if not self._watched:
                     self._watch.begin()
+                    self._watched = True
                 self._alike[candidate.key or ""] = []
                 device.begin(ticket, candidate, self.best, self._timing, self._deadline)
 
@@ -455,9 +460,7 @@ class Measurer:
         if self._library_server() is self._server:
             device.begin_library(self._program, self._timing)
         elif self._library.first().seconds is not None:
-            self._watch.wait()
             self._library.note(self._watch.noted)
-            self._watch.begin()
         return device.free
 
     def _pids(self) -> tuple[int, ...]:

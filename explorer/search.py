@@ -48,7 +48,7 @@ from ir.schedule import Schedule
 from records import Job, Record, Store
 
 NOTED_EVERY = 1.0  # seconds from one note of the model's accuracy to the next
-TOGETHER = 0.25  # seconds from one commit to the next, of trials that are shorter
+TOGETHER = 0.5  # seconds from one commit to the next, of trials that are shorter
 MOST_GOOD = 512  # of the fastest schedules at least so many are kept in memory
 _SHOWN = 200  # letters of a failure in a message
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -226,11 +227,12 @@ def prior_for(space: Space, model: str | Path | None) -> TrainedModel | None:
 
 def read_early(target: str) -> None:
     """Begin to read the model that comes with the package, beside what else a search begins with:
-    it is unpacked while others compute."""
+    it is unpacked while others compute, and so is XGBoost imported."""
 
     def read() -> None:
         with suppress(UsageError):  # whoever uses it is told
-            shipped_model(target)
+            if shipped_model(target) is not None:
+                import_module("xgboost")
 
     threading.Thread(target=read, name="model", daemon=True).start()
 
