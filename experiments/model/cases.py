@@ -18,6 +18,8 @@ def _products() -> list[Case]:
         found += [("matmul", {"m": m, "n": n, "k": k, "dtype": dtype}) for m, n, k in narrow]
     found.append(("matmul", {"m": 256, "n": 512, "k": 512, "tb": True}))
     found.append(("matmul", {"m": 64, "n": 64, "k": 256, "batch": 16}))
+    few = ((48, 1536, 768), (104, 896, 576), (80, 1024, 1024), (192, 480, 960), (32, 1024, 512))
+    found += [("matmul", {"m": m, "n": n, "k": k}) for m, n, k in few]
     return found
 
 
@@ -29,6 +31,10 @@ def _fused() -> list[Case]:
         ("gated_mlp", {"m": 256, "n": 512, "k": 512}),
         ("gated_mlp", {"m": 64, "n": 1408, "k": 512}),
         ("gated_mlp", {"m": 256, "n": 1024, "k": 512, "dtype": "bf16"}),
+        ("gated_mlp", {"m": 104, "n": 768, "k": 384}),
+        ("gated_mlp", {"m": 80, "n": 576, "k": 512}),
+        ("matmul_bias_act", {"m": 112, "n": 896, "k": 512}),
+        ("matmul_bias_act", {"m": 192, "n": 768, "k": 320}),
         ("conv2d", {"n": 1, "h": 28, "w": 28, "c": 64, "f": 64, "padding": 1}),
         ("conv2d", {"n": 2, "h": 14, "w": 14, "c": 128, "f": 128, "padding": 1}),
         ("conv2d", {"n": 1, "h": 56, "w": 56, "c": 32, "f": 64, "r": 1, "s": 1}),

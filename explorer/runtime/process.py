@@ -38,7 +38,8 @@ _TAIL = 2000
 _BOOT = "import sys, json; sys.path[:] = json.loads(sys.argv.pop(1)); " + (
     "from explorer.runtime.server import main; main(sys.argv[1:])"
 )
-_MODULES = ("numpy", "networkx", "ir.oracle", "explorer.runtime.workers")
+_MODULES = ("numpy", "ir.oracle", "explorer.runtime.workers")  # of every worker
+_SLOW = ("networkx",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class ProcessServer:
         self._facts = json.dumps(
             {
                 "modules": _MODULES,
+                "slow": _SLOW,
                 "runtime": runtime,
                 "cache_dir": str(cache_dir),
                 "folder": str(self.folder),

@@ -13,6 +13,7 @@ import gc
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -37,6 +38,10 @@ def main(arguments: Sequence[str]) -> None:
     facts = json.loads(arguments[1])
     for module in facts["modules"]:
         import_module(module)
+    while select.select((channel,), (), (), 0)[0] and _answered(channel):
+        pass  # a worker that needs no more than that, such as the oracle's, begins at once
+    for module in facts["slow"]:
+        import_module(module)
     try:
         get_runtime(facts["runtime"]).preload(Path(facts["cache_dir"]), facts["task"])
     except OSError as error:  # a full disk, a folder that cannot be written
@@ -50,16 +55,21 @@ def main(arguments: Sequence[str]) -> None:
 
 def _serve(channel: socket.socket) -> None:
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone
-        while True:
-            message, descriptors, _, _ = socket.recv_fds(channel, FRAME.size, 2)
-            if not message:
-                return
-            verb, pid = FRAME.unpack(message)
-            if verb == SPAWN:
-                pid = _spawn(channel, *descriptors)
-                channel.sendall(FRAME.pack(SPAWN, pid))
-            else:
-                channel.sendall(FRAME.pack(END, _end(pid)))
+        while _answered(channel):
+            pass
+
+
+def _answered(channel: socket.socket) -> bool:
+    """Do what is asked next; False when nobody will ask any more."""
+    message, descriptors, _, _ = socket.recv_fds(channel, FRAME.size, 2)
+    if not message:
+        return False
+    verb, pid = FRAME.unpack(message)
+    if verb == SPAWN:
+        channel.sendall(FRAME.pack(SPAWN, _spawn(channel, *descriptors)))
+    else:
+        channel.sendall(FRAME.pack(END, _end(pid)))
+    return True
 
 
 def _end(pid: int) -> int:
