@@ -31,6 +31,7 @@ from explorer.strategies.opening import Settings as OpeningSettings
 from explorer.strategies.remembered import RememberedPrior, remembering
 from explorer.strategies.second_opinion import SecondOpinion
 from explorer.strategies.second_opinion import Settings as OpinionSettings
+from explorer.strategies.worth import Worth
 from ir.schedule import Schedule
 from ir.space import Matrix, Space
 
@@ -84,7 +85,7 @@ class Evolutionary:
     ) -> None:
         self.space = space = remembering(space)
         self.settings = settings or Settings()
-        self.history = History(space)
+        self.history = History(space, Worth(space))
         self.guide = Guide(
             self.history, int(rng.integers(1 << 30)), self.settings.model, self.settings.warm_up
         )
@@ -124,6 +125,9 @@ class Evolutionary:
             rest = draw_fresh(self.history, self._rng, max(n - len(batch), self._drawn()))
             rest = rest[uncommon(self.history.tally, rest, n - len(batch))]
             batch += self.history.asked(rest)
+        if not batch and self.history.worth is not None:
+            self.history.worth = None  # nothing else is left
+            return self.ask(n)
         return batch
 
     def portion(self, count: int) -> int:

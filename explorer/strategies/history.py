@@ -14,6 +14,7 @@ from explorer.strategies.base import OutcomeLike
 from explorer.strategies.growing import Growing
 from explorer.strategies.opening import first_rows
 from explorer.strategies.seen import Seen
+from explorer.strategies.worth import Worth
 from ir.drawing import recombined, worth_recombining
 from ir.schedule import Schedule
 from ir.space import Matrix, Row, Space
@@ -32,8 +33,8 @@ class History:
     told schedule it keeps its row, its time and the number of its kernel, and no object.
     """
 
-    def __init__(self, space: Space) -> None:
-        self.space = space
+    def __init__(self, space: Space, worth: Worth | None = None) -> None:
+        self.space, self.worth = space, worth
         self._open = replace(space, pins=())  # records made under other pins still teach
         self._seen = Seen()  # meanings
         self._rows = Growing(np.int16, len(space.decisions))
@@ -135,8 +136,13 @@ class History:
         return matrix
 
     def fresh(self, matrix: Matrix) -> Matrix:
-        """The rows neither asked nor told, one of each meaning."""
-        return matrix[self._seen.fresh(self.space.meanings(matrix))]
+        """The rows neither asked nor told, one of each meaning; those alone that have `worth`."""
+        new = matrix[self._seen.fresh(self.space.meanings(matrix))]
+        if self.worth is None:
+            return new
+        told = np.flatnonzero(self.ok)
+        fastest = self.rows[told[self.seconds[told].argmin()]] if len(told) else None
+        return new[self.worth(new, fastest)]
 
     def distinct(self, matrix: Matrix) -> Matrix:
         """One row of each meaning."""

@@ -37,7 +37,7 @@ def first_rows(space: Space, rows: Matrix) -> Matrix:
     forks = {space.decisions[number].name for number in space.shape.governing}
     forks |= {decision.name for decision in space.decisions if decision.group == "tensorize"}
     places = [n for n, decision in enumerate(space.decisions) if decision.name in forks]
-    cheapest = np.argsort(_estimates(space, rows), kind="stable")
+    cheapest = np.argsort(estimates(space, rows), kind="stable")
     turns: dict[bytes, int] = {}
     order = []
     for rank, number in enumerate(cheapest.tolist()):
@@ -47,7 +47,8 @@ def first_rows(space: Space, rows: Matrix) -> Matrix:
     return rows[[number for _, _, number in sorted(order)]]
 
 
-def _estimates(space: Space, rows: Matrix) -> Scores:
+def estimates(space: Space, rows: Matrix) -> Scores:
+    """The backend's estimates of rows, as powers of two; 0 where it has none."""
     if space.features is None:
         return np.zeros(len(rows))
     names, table = space.features(space.columns(rows))
