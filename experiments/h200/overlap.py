@@ -215,7 +215,7 @@ def page(told: dict[str, Any]) -> str:
         one = here[0]
         every = Schedule.from_json(
             one["schedule"]
-        ).as_dict()  # of a chain behind other kernels, too
+        ).as_dict()
         chosen = {name.split(".")[0]: value for name, value in every.items()}
         cells = [f"{by_peer[name]:.3f}" if name in by_peer else "" for name in ratios]
         for name, ratio in by_peer.items():
