@@ -145,7 +145,8 @@ class Measurer:
         self._alike: dict[str, list[tuple[int, Candidate]]] = {}  # wait for a kernel under way
         self._done: deque[tuple[int, Outcome]] = deque()
         self._seen = 0  # outcomes given
-        self.depth, self.abreast = depth_of(self._runtime), len(self._devices)
+        self.abreast = len(self._devices)
+        self.depth = depth_of(self._runtime, self.abreast)
         self.best: float | None = None
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
         self.binaries: dict[str, str] = {}  # where code lies that was compiled, by the same key

@@ -107,8 +107,11 @@ class Machines(Protocol):
         ...
 
 
-def depth_of(runtime: str) -> int:
-    """How many groups are best under way on a device: one is measured while the next is chosen;
-    beside a device that computes by itself, others are compiled, which takes longer."""
+def depth_of(runtime: str, devices: int = 1) -> int:
+    """How many groups are best under way: one is measured while the next is chosen; beside a
+    device that computes by itself, others are compiled, which takes longer. Of several devices none
+    has to wait for the slowest candidate of a group."""
     known = runtime in RUNTIMES or ":" in runtime
-    return 2 if known and get_runtime(runtime).exclusive else 4
+    if known and get_runtime(runtime).exclusive:
+        return 2
+    return 4 if devices == 1 else 6

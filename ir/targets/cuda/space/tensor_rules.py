@@ -237,6 +237,8 @@ class TensorRules(TensorTiles):
         """Whether several blocks fit a processor, if they are asked for: those that have a tile
         each, and registers as they are shared out."""
         blocks = self._value(columns, RESIDENT)
+        if (blocks == 1).all():
+            return np.ones(columns.rows, dtype=np.bool_)
         threads = GROUP * (1 + self._value(columns, "consumers"))
         registers = np.minimum(65536 // (threads * blocks) // 8 * 8, 255)
         each = (self.hardware["shared_bytes"] + RESERVED) // blocks - 2 * RESERVED
@@ -259,6 +261,9 @@ class TensorRules(TensorTiles):
         return passed
 
     def _bytes(self, columns: Columns) -> Any:
+        return columns.derived((self.mark, "", "bytes"), self._all_bytes)
+
+    def _all_bytes(self, columns: Columns) -> Any:
         def needed(roles: Roles) -> Any:
             rows, cols = self._side(columns, roles.rows), self._side(columns, roles.columns)
             walk = self._tile(columns, roles.main_walk)
