@@ -23,7 +23,7 @@ RAM = 1_000_000_000  # bytes of features beyond which training leaves them on th
 TYPICAL = 200.0  # rows of a workload; one with more counts no more in training
 PRETRAINED = Settings(
     rounds=220, depth=6, rate=0.07, columns=0.5, rows=0.7, label="both", least=5.0,
-    bins=64, ensemble=2, time_rounds=110,
+    sharpness=6.0, bins=64, ensemble=3, time_rounds=110,
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
 from explorer.runtime.blas import one_thread
+from explorer.runtime.switching import short_turns
 from explorer.strategies.base import OutcomeLike, Strategy
 from explorer.strategies.guide import Guided
 from ir.schedule import Schedule
@@ -31,12 +32,13 @@ class Proposal:
 class Asker:
     """Asks and tells `strategy`; `close` it. What a strategy raises is raised by `asked`.
 
-    Until then the BLAS of this process has one thread.
+    Until then the BLAS of this process has one thread, and its threads take short turns.
     """
 
     def __init__(self, strategy: Strategy) -> None:
         self._held = ExitStack()
         self._held.enter_context(one_thread())
+        self._held.enter_context(short_turns())
         self._strategy = strategy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="strategy")
         self._new: list[Told] = []  # for the next question

@@ -213,9 +213,7 @@ def page(told: dict[str, Any]) -> str:
         if rivals:
             by_peer["best peer"] = min(rivals)
         one = here[0]
-        every = Schedule.from_json(
-            one["schedule"]
-        ).as_dict()
+        every = Schedule.from_json(one["schedule"]).as_dict()
         chosen = {name.split(".")[0]: value for name, value in every.items()}
         cells = [f"{by_peer[name]:.3f}" if name in by_peer else "" for name in ratios]
         for name, ratio in by_peer.items():
