@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -308,7 +308,8 @@ class Measurer:
                 self._watched = not self._exclusive
 
     def _examine_more(self) -> None:
-        """Give free devices something to do: the library when its turn has come, else candidates.
+        """Give free devices something to do: the library when its turn has come, else candidates;
+        then, where kernels share no processor with this process, one more to go on with.
 
         The candidate that was begun first goes first; what has no binary, or a kernel that ran,
         needs no device.
@@ -319,14 +320,22 @@ class Measurer:
             if device.free and self._library_due and not self._first_library(device):
                 continue
             while device.free and self._waiting:
-                ticket, candidate = self._waiting.pop(0)
-                if self._stands(ticket, candidate):
-                    continue
-                if not self._watched:
-                    self._watch.begin()
-                    self._watched = True
-                self._alike[candidate.key or ""] = []
-                device.begin(ticket, candidate, self.best, self._timing, self._deadline)
+                self._examine(device.begin)
+        if not self._exclusive and not self._library_due:
+            for device in self._devices:
+                while device.has_room and self._waiting:
+                    self._examine(device.begin_next)
+
+    def _examine(self, begin: Callable[..., None]) -> None:
+        """Have a device begin the next candidate, unless its outcome stands already."""
+        ticket, candidate = self._waiting.pop(0)
+        if self._stands(ticket, candidate):
+            return
+        if not self._watched:
+            self._watch.begin()
+            self._watched = True
+        self._alike[candidate.key or ""] = []
+        begin(ticket, candidate, self.best, self._timing, self._deadline)
 
     def _stands(self, ticket: int, candidate: Candidate) -> bool:
         """Whether an outcome is there or will be without another run, in which case it is noted."""

@@ -73,6 +73,22 @@ class Compilers:
         return self._busy.pop(worker), _candidate(worker.collect())
 
 
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """A candidate on its way to a device: see `Device.begin`."""
+
+    ticket: int
+    candidate: Candidate
+    best: float | None
+    timing: Timing
+    within: float
+
+    @property
+    def asked(self) -> tuple[object, ...]:
+        """What the worker is given."""
+        return self.candidate.binary, self.best, self.timing
+
+
 class Device:
     """One device and the worker process that has it, which is replaced when a kernel kills it.
 
@@ -100,6 +116,7 @@ class Device:
         self._began = 0.0
         self._ticket = -1
         self._candidate = Candidate(None, Outcome("ok"))
+        self._next: _Turn | None = None  # the candidate that waits in the worker's hands
         self._set_up = 0.0  # seconds in which the worker made its first operands and bounds
         self.examined = 0.0  # seconds in which it had a candidate
 
@@ -129,13 +146,31 @@ class Device:
     def free(self) -> bool:
         return self.worker is not None and not self._doing
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it examines a candidate and none waits behind that."""
+        return self._doing == "examine" and self._next is None
+
     def begin(
         self, ticket: int, candidate: Candidate, best: float | None, timing: Timing, within: float
     ) -> None:
         """Examine a candidate that has a binary, for `within` seconds at most, beside what a second
         set of operands may take that the first contender needs."""
-        self._ticket, self._candidate = ticket, candidate
-        self._post(within + self._set_up, "examine", candidate.binary, best, timing)
+        self._turn(_Turn(ticket, candidate, best, timing, within))
+
+    def begin_next(
+        self, ticket: int, candidate: Candidate, best: float | None, timing: Timing, within: float
+    ) -> None:
+        """As `begin`, behind the candidate under way: the worker goes on with it by itself, while
+        whoever asked is busy elsewhere."""
+        assert self.has_room
+        assert self.worker is not None
+        self._next = turn = _Turn(ticket, candidate, best, timing, within)
+        self.worker.post_ahead(turn.within + self._set_up, "examine", *turn.asked)
+
+    def _turn(self, turn: _Turn) -> None:
+        self._ticket, self._candidate = turn.ticket, turn.candidate
+        self._post(turn.within + self._set_up, "examine", *turn.asked)
 
     def begin_library(self, program: Program, timing: Timing) -> None:
         """Examine the program in the device's array library; `heard` gives the reply."""
@@ -156,12 +191,25 @@ class Device:
             self._set_up = time.monotonic() - self._began
         else:
             self._again(reply)
+        found = (self._ticket, self._outcome(reply)) if doing == "examine" else None
         if doing != "ready" and isinstance(reply, Died):
             self._doubtful = True
             self._post(READY_DEADLINE, "ready")
-        if doing == "library":
-            return reply
-        return (self._ticket, self._outcome(reply)) if doing == "examine" else None
+        elif not self._doing and self._next is not None:
+            self._go_on(in_hand=doing == "examine")
+        return reply if doing == "library" else found
+
+    def _go_on(self, in_hand: bool) -> None:
+        """The next candidate is under way, if the worker has it; else it is posted again."""
+        assert self._next is not None
+        assert self.worker is not None
+        turn, self._next = self._next, None
+        if not in_hand:
+            self._turn(turn)
+            return
+        self._ticket, self._candidate = turn.ticket, turn.candidate
+        self._doing, self._began = "examine", time.monotonic()
+        self.worker.advance()
 
     def rest(self) -> bool:
         """Have threads that wait for the next kernel sleep; False where that could not be said."""
@@ -177,7 +225,7 @@ class Device:
         """End the worker; `wake` starts another."""
         if self.worker is not None:
             self.worker.close()
-        self.worker, self._doing = None, ""
+        self.worker, self._doing, self._next = None, "", None
 
     def _post(self, timeout: float, method: str, *values: object) -> None:
         assert self.worker is not None

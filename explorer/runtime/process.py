@@ -66,6 +66,7 @@ class Died:
 
 
 Reply = Answer | Raised | Died
+_Request = tuple[float, str, tuple[object, ...]]  # seconds, a method, its arguments
 Task = Literal["run", "compile"]
 
 
@@ -229,8 +230,9 @@ def boot(target: str, cache_dir: Path) -> None:
 class Worker:
     """One worker process around one object, `module:attribute(*arguments)`, replaced when it dies.
 
-    Requests name a method of that object. One request is under way at a time. If it is lost because
-    the server died, and its worker with it, it is made once more.
+    Requests name a method of that object. One request is under way at a time, and one more may wait
+    in the worker's hands (`post_ahead`). If the server died, and its worker with it, both are made
+    once more.
     """
 
     def __init__(self, server: ProcessServer, place: str, *arguments: object) -> None:
@@ -240,7 +242,8 @@ class Worker:
         self._pid = 0
         self._generation = 0
         self._deadline = 0.0
-        self._request: tuple[float, str, tuple[object, ...]] = (0.0, "", ())
+        self._request: _Request = (0.0, "", ())
+        self._ahead: _Request | None = None
         self._again = False  # whether the request under way was made once more
         self._start()
 
@@ -274,14 +277,26 @@ class Worker:
         self._again = False
         self._post((timeout, method, values))
 
-    def _post(self, request: tuple[float, str, tuple[object, ...]]) -> None:
+    def post_ahead(self, timeout: float, method: str, *values: object) -> None:
+        """Leave the worker another request, which it begins with as soon as it has replied."""
+        self._ahead = (timeout, method, values)
+        self._send((method, values), timeout)
+
+    def advance(self) -> None:
+        """The reply was collected, and the request that waited is under way: its time begins."""
+        assert self._ahead is not None
+        self._request, self._ahead, self._again = self._ahead, None, False
+        self._deadline = time.monotonic() + self._request[0]
+
+    def _post(self, request: _Request) -> None:
         self._request = request
         timeout, method, values = request
         self._deadline = time.monotonic() + timeout
         self._send((method, values), timeout)
 
     def collect(self) -> Reply:
-        """The reply of the request under way; a dead or late worker is replaced."""
+        """The reply of the request under way; a dead or late worker is replaced, and what waited in
+        its hands is nowhere then."""
         while True:
             try:
                 reply = wire.receive(self._channel, self._deadline)
@@ -293,9 +308,12 @@ class Worker:
                 if status is not None:
                     return _cause(status, said)
                 if self._again:
+                    self._ahead = None
                     return Died("crash", "worker died with the process server, twice")
                 self._again = True
                 self._post(self._request)
+                if self._ahead is not None:
+                    self.post_ahead(self._ahead[0], self._ahead[1], *self._ahead[2])
             else:
                 return Answer(reply[1]) if reply[0] == "answer" else Raised(reply[1], reply[2])
 
@@ -307,6 +325,8 @@ class Worker:
     def _replace(self) -> tuple[int | None, str]:
         status, said = self._stop()
         self._start()
+        if status is not None:
+            self._ahead = None
         return status, said
 
     def _stop(self) -> tuple[int | None, str]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+import pytest
 
 from explorer.devices import Devices
 from explorer.measure import Measurer
@@ -27,11 +30,16 @@ class BesideRuntime(CpuRuntime):
 
 
 def make(
-    cache: Path, runtime: str, devices: Devices = ALONE, compile_deadline_s: float = 20.0
+    cache: Path,
+    runtime: str,
+    devices: Devices = ALONE,
+    compile_deadline_s: float = 20.0,
+    deadline_s: float = 10.0,
 ) -> Measurer:
     return Measurer(
         PROGRAM, PLACE, HARDWARE, cache_dir=cache, runtime=runtime, compilers=2,
         timing=Timing(budget=0.002), devices=devices, compile_deadline_s=compile_deadline_s,
+        deadline_s=deadline_s,
     )  # fmt: skip
 
 
@@ -105,3 +113,36 @@ def test_what_is_forgotten_is_not_known_either(tmp_path: Path) -> None:
         assert measurer.ended() is None
         assert len(measurer.kernels) == 1
         assert [outcome.copied for outcome in measurer.measure([schedule("slow", 3)])] == [False]
+
+
+@pytest.mark.parametrize(
+    ("what", "status"), [("segfault", "crash"), ("hang", "timeout"), ("wrong", "wrong_result")]
+)
+def test_what_waits_in_a_device_s_hands_has_its_turn_whatever_came_before(
+    what: str, status: str, tmp_path: Path
+) -> None:
+    """Candidates are given to a device one ahead; one that dies with its worker takes none along,
+    and no time of its own is lost to it."""
+    order = [schedule("slow"), schedule(what), *(schedule("good", n) for n in range(3))]
+    with make(tmp_path, f"{HERE}:BesideRuntime", deadline_s=2.0) as measurer:
+        begun(measurer, order)
+        found = {s.key: o for s, o in drained(measurer)}
+    assert [found[s.key].status for s in order] == ["ok", status, "ok", "ok", "ok"]
+    assert found[order[0].key].kernel_key != found[order[2].key].kernel_key
+
+
+def test_a_device_has_the_next_candidate_before_it_is_through(tmp_path: Path) -> None:
+    with make(tmp_path, f"{HERE}:BesideRuntime") as measurer:
+        begun(measurer, [schedule("slow", n) for n in range(4)])
+        ended = measurer.ended()
+        assert ended is not None
+        (device,) = measurer._devices
+        assert device.examining
+        time.sleep(1.0)  # compiled meanwhile
+        measurer._move(alone=True)
+        assert not device.has_room
+        assert len(list(drained(measurer))) == 3
+    with make(tmp_path, "cpu") as measurer:
+        begun(measurer, [schedule("slow", n) for n in range(4)])
+        assert measurer.ended() is not None
+        assert all(device.has_room or device.free for device in measurer._devices)

@@ -124,6 +124,29 @@ def test_a_stopped_worker_is_late(worker: Worker, data: bytes) -> None:
     assert worker.ask(ENOUGH, "pid") != own
 
 
+def test_two_requests_are_answered_one_after_the_other(worker: Worker) -> None:
+    worker.post(ENOUGH, "slow", 0.2)
+    worker.post_ahead(ENOUGH, "length", b"abc")
+    assert worker.collect() == Answer("done")
+    worker.advance()
+    assert worker.collect() == Answer(3)
+
+
+def test_what_waits_is_asked_again_with_what_was_lost(worker: Worker, tmp_path: Path) -> None:
+    worker.post(ENOUGH, "unlucky", tmp_path / "mark")
+    worker.post_ahead(ENOUGH, "length", b"abc")
+    assert worker.collect() == Answer("done")
+    worker.advance()
+    assert worker.collect() == Answer(3)
+
+
+def test_a_late_worker_takes_along_what_waited(worker: Worker) -> None:
+    worker.post(0.3, "slow", ENOUGH)
+    worker.post_ahead(ENOUGH, "length", b"abc")
+    assert isinstance(worker.collect(), Died)
+    assert worker.ask(ENOUGH, "length", b"abcd") == Answer(4)
+
+
 def test_a_request_that_takes_the_server_along(worker: Worker, tmp_path: Path) -> None:
     assert worker.ask(ENOUGH, "unlucky", tmp_path / "mark") == Answer("done")
     assert worker.ask(ENOUGH, "deadly") == Died(
