@@ -201,8 +201,8 @@ def page(told: dict[str, Any]) -> str:
         f"{head['hardware']}, {versions}, {head['date']}; `{told['rows'][0]['command']}`.", "",
         f"A search of {SEARCH:.0f} s for each row; all sides in one run, in turns, medians. Ratios "
         "above 1: ours is faster. `straight`: the schedule found, with `order=straight` and "
-        "`turns=free`; `in step`: with `turns=free` alone. In e4m3 FlashAttention-3 ran in processes "
-        "of its own, before and after ours (`apart.py`).", "",
+        "`turns=free`; `in step`: with `turns=free` alone. In e4m3 FlashAttention-3 ran in "
+        "processes of its own, before and after ours (`apart.py`).", "",
         f"| case | us | TFLOP/s | order | turns | {' | '.join(peers)} | best peer | trials |",
         f"|{'---|' * 11}",
     ]  # fmt: skip
