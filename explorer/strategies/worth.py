@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from explorer.strategies.opening import estimates
 from ir.space import Matrix, Row, Space
 
-FAR = 64.0  # times the estimate of the fastest: no estimate is known to be off by as much
+# Of the winners of 141 operators on an H200 none was estimated at more than 13 times the least.
+FAR = 64.0
 LOOKED = 1024  # rows none of which was far, after which no more are looked at
 
 
