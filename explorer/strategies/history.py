@@ -136,8 +136,14 @@ class History:
         return matrix
 
     def fresh(self, matrix: Matrix) -> Matrix:
-        """The rows neither asked nor told, one of each meaning; those alone that have `worth`."""
-        new = matrix[self._seen.fresh(self.space.meanings(matrix))]
+        """The `new` rows; of these those alone that have `worth`."""
+        return self._worthy(self.new(matrix))
+
+    def new(self, matrix: Matrix) -> Matrix:
+        """The rows neither asked nor told, one of each meaning."""
+        return matrix[self._seen.fresh(self.space.meanings(matrix))]
+
+    def _worthy(self, new: Matrix) -> Matrix:
         if self.worth is None:
             return new
         told = np.flatnonzero(self.ok)
@@ -196,8 +202,9 @@ class SeedQueue:
 
     def take(self, count: int, own: int | None = None) -> Matrix:
         """Up to `count` seeds that have not been measured yet, `own` of the space's at most."""
-        given = self._history.fresh(self._given)
-        mine = self._history.fresh(np.concatenate([given, self._own]))[len(given) :]
+        given = self._history.new(self._given)  # whatever is thought of them
+        rest = self._history.new(np.concatenate([given, self._own]))[len(given) :]
+        mine = self._history.fresh(rest)
         seats = max(0, count - len(given))
         seats = seats if own is None else min(own, seats)
         self._given, self._own = given[count:], mine[seats:]

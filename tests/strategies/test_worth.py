@@ -44,6 +44,18 @@ def test_a_hopeless_route_comes_when_nothing_else_is_left() -> None:
     assert found[16:] == ["plain"] * 16
 
 
+def test_what_the_caller_names_is_measured_whatever_it_is_thought_of() -> None:
+    toy = space()
+    rows = np.concatenate(list(toy.exhaustive()))
+    every = [toy.schedule(row) for row in rows]
+    fast, slow = ([s for s in every if s.as_dict()["route"] == r] for r in ("tensor", "plain"))
+    named = [fast[0], *slow[:2]]
+    strategy = Evolutionary(toy, np.random.default_rng(0), seeds=named)
+    first = strategy.ask(8)
+    assert first[:3] == named
+    assert {schedule.as_dict()["route"] for schedule in first[3:]} == {"tensor"}
+
+
 def test_a_slow_route_has_its_share() -> None:
     assert "plain" in asked(space(FAR / 2), 8)
 
