@@ -63,7 +63,8 @@ class Asker:
 
     def _ask(self, count: int, abreast: int, whole: bool) -> Proposal:
         if isinstance(self._strategy, Guided) and not whole:
-            count = min(count, abreast * self._strategy.portion(count))
+            each = self._strategy.portion(-(-count // abreast))
+            count = min(count, abreast * each)
         return Proposal(self._strategy.ask(count), count)
 
     @property

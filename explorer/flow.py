@@ -61,9 +61,10 @@ class Flow:
     `commit` is called before telling: what was given is to be in the store then, since others may
     ask for it again as soon as its lease is let go.
 
-    A group is asked for whenever fewer than the measurer's `depth` are not told yet and the budget
-    has room; only when there is none to be asked for is the oldest one told, once all of it has its
-    outcome. So a group is chosen knowing all but the `depth` - 1 before it.
+    A group is as wide as a step for each device that measures. One is asked for whenever fewer than
+    the measurer's `depth` are not told yet and the budget has room; only when there is none to be
+    asked for is the oldest one told, once all of it has its outcome. So a group is chosen knowing
+    all but the `depth` - 1 before it.
     """
 
     def __init__(
@@ -142,8 +143,9 @@ class Flow:
 
         For a few seats more are asked for, since most may be copies: the others are spare.
         """
-        self._seats = int(min(self._widest, self._room(allowed)))
-        size = max(self._seats, min(LEAST, self._widest))
+        widest = self._widest * self._measurer.abreast
+        self._seats = int(min(widest, self._room(allowed)))
+        size = max(self._seats, min(LEAST, widest))
         found = self._sharing.left(size)
         self._hear()
         spare, self._spare = self._spare, []
