@@ -8,10 +8,12 @@ and threads spin for a tenth of a second after each product. Knows no search.
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
+
+from explorer.runtime.together import Together
 
 _NAMES = ("openblas", "mkl_rt", "libblis")  # of libraries
 _CALLS = (  # that set and tell the number, under the names that builds give them
@@ -22,31 +24,25 @@ _CALLS = (  # that set and tell the number, under the names that builds give the
     ("MKL_Set_Num_Threads", "MKL_Get_Max_Threads"),
     ("bli_thread_set_num_threads", "bli_thread_get_num_threads"),
 )
-_lock = threading.Lock()
-_holders = 0
-_before: list[tuple[Callable[[int], object], int]] = []
+_holders = Together()
 
 
-@contextmanager
-def one_thread(maps: Path = Path("/proc/self/maps")) -> Iterator[None]:
+def one_thread(maps: Path = Path("/proc/self/maps")) -> AbstractContextManager[None]:
     """BLAS computes in the thread that calls it, until the last of those who want that leaves.
 
     Where the library or its switch is not found, nothing happens.
     """
-    global _holders
-    with _lock:
-        if not _holders:
-            _before[:] = [(switch, tell()) for switch, tell in _switches(maps)]
-            for switch, _ in _before:
-                switch(1)
-        _holders += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _holders -= 1
-            for switch, threads in () if _holders else _before:
-                switch(threads)
+    return _holders.hold(partial(_alone, maps))
+
+
+@contextmanager
+def _alone(maps: Path) -> Iterator[None]:
+    before = [(switch, tell()) for switch, tell in _switches(maps)]
+    for switch, _ in before:
+        switch(1)
+    yield
+    for switch, threads in before:
+        switch(threads)
 
 
 def _switches(maps: Path) -> Iterator[tuple[Callable[[int], object], Callable[[], int]]]:

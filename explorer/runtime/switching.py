@@ -8,29 +8,23 @@ has had its whole turn. Knows no search.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+
+from explorer.runtime.together import Together
 
 TURN = 5e-4  # seconds; Python's own is ten times as long
-_lock = threading.Lock()
-_holders = 0
-_before = 0.0
+_holders = Together()
+
+
+def short_turns() -> AbstractContextManager[None]:
+    """Threads take turns of `TURN`, until the last of those who want that leaves."""
+    return _holders.hold(_shortened)
 
 
 @contextmanager
-def short_turns() -> Iterator[None]:
-    """Threads take turns of `TURN`, until the last of those who want that leaves."""
-    global _holders, _before
-    with _lock:
-        if not _holders:
-            _before = sys.getswitchinterval()
-            sys.setswitchinterval(min(TURN, _before))
-        _holders += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _holders -= 1
-            if not _holders:
-                sys.setswitchinterval(_before)
+def _shortened() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(TURN, before))
+    yield
+    sys.setswitchinterval(before)
