@@ -38,12 +38,13 @@ def main(arguments: Sequence[str]) -> None:
     facts = json.loads(arguments[1])
     for module in facts["modules"]:
         import_module(module)
-    while select.select((channel,), (), (), 0)[0] and _answered(channel):
-        pass  # a worker that needs no more than that, such as the oracle's, begins at once
+    runtime = get_runtime(facts["runtime"])
+    if not runtime.apart:  # the oracle's worker is asked for first, and needs no more than that
+        _serve(channel, waiting=True)
     for module in facts["slow"]:
         import_module(module)
     try:
-        get_runtime(facts["runtime"]).preload(Path(facts["cache_dir"]), facts["task"])
+        runtime.preload(Path(facts["cache_dir"]), facts["task"])
     except OSError as error:  # a full disk, a folder that cannot be written
         sys.exit(f"{facts['cache_dir']}: {error.strerror}: free some room, or name another folder")
     gc.collect()
@@ -53,10 +54,12 @@ def main(arguments: Sequence[str]) -> None:
     shutil.rmtree(facts["folder"], ignore_errors=True)  # its parent is gone; else it may go on
 
 
-def _serve(channel: socket.socket) -> None:
+def _serve(channel: socket.socket, *, waiting: bool = False) -> None:
+    """Answer until nobody will ask any more, or only what is `waiting` to be answered."""
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent is gone
-        while _answered(channel):
-            pass
+        while not waiting or select.select((channel,), (), (), 0)[0]:
+            if not _answered(channel):
+                return
 
 
 def _answered(channel: socket.socket) -> bool:
@@ -86,6 +89,7 @@ def _spawn(server_channel: socket.socket, channel: int, errors: int) -> int:
         os.close(channel)
         os.close(errors)
         return pid
+    gc.enable()  # the server may not be through with its imports
     server_channel.close()
     _isolate(server, errors)
     _work(socket.socket(fileno=channel))

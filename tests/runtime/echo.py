@@ -39,5 +39,7 @@ class Echo:
 class Nothing:
     """See `explorer.runtime.base.Runtime`; of it only what a server calls."""
 
+    apart = True
+
     def preload(self, cache_dir: Path, task: str = "run") -> None:
         pass
