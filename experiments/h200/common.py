@@ -395,8 +395,12 @@ def peer_sides(
 def compare(
     case: str, workload: Workload, schedule: Schedule, peers: Mapping[str, Peer],
     reference: Callable[[Tensors], torch.Tensor], results: Results, facts: Mapping[str, Any],
+    wrong: float = WRONG,
 ) -> None:  # fmt: skip
-    """Check a schedule, measure it against peers in one run, check it again; a row for each."""
+    """Check a schedule, measure it against peers in one run, check it again; a row for each.
+
+    A relative error above `wrong` is noted as a problem.
+    """
     sets = sets_of(workload)
     ours = Ours(workload, schedule)
     mine = Side("ours", [ours.on(tensors) for tensors in sets])
@@ -414,7 +418,7 @@ def compare(
         "sm_clock_mhz": clock, "operand_sets": len(sets), "flops": workload.program.flops,
         "bytes": workload.program.bytes, **facts,
     }  # fmt: skip
-    if found["error"] > WRONG:
+    if found["error"] > wrong:
         found["problem"] = "wrong result"
     if len(sides) == 1:
         sides.append(Side("none", [], samples=mine.samples, cold=mine.cold))
