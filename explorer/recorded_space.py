@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import MAX_DOMAIN, Column, Columns, Decision, Mask, Matrix
+from ir.drawing import LOT
 from ir.errors import UsageError
 from ir.schedule import Schedule, Value
 from ir.space import Constraint, Space
@@ -42,7 +43,7 @@ class RecordedSpace(Space):
             raise UsageError(f"none of {len(self.known):,} recorded configurations has {pins}")
         return rows
 
-    def sample(self, rng: np.random.Generator, rows: int) -> Matrix:
+    def sample(self, rng: np.random.Generator, rows: int, lot: int = LOT) -> Matrix:
         """`rows` recorded rows, drawn independently."""
         return self._within[rng.integers(len(self._within), size=rows)]
 

@@ -20,26 +20,31 @@ if TYPE_CHECKING:
     from ir.space import Space
 
 LOT = 256  # rows whose parts are drawn; more are combined
+LEAST_LOT = 16  # where a space has so many branches that they share a lot
 THRIFT = 0.08  # share of broken rows that a round of repair must mend to be worth its time
 PATIENCE = 25  # rounds for the few rows that others may start from
 SOME = 4  # rows to start from where they are very rare
 SMALL = 4_096  # combinations of what a constraint reads, up to which all are tried
-ENOUGH = 16  # rows to start from, below which the seeds are asked, too
+ENOUGH = 8  # rows to start from, below which the seeds are asked, too
 WALK_STEPS, LONG_WALK = 10, 30  # the latter where there are few rows to start from
+FEW_STEPS = 3  # of rows that combine what a part of a lot brought
 STRENGTH = 2.0  # decisions that a step of a walk changes, on average
 DONORS = 4  # tries to find a part that is legal with what a row holds
 
 
-def drawn(space: Space, rng: np.random.Generator, rows: int) -> Matrix:
+def drawn(space: Space, rng: np.random.Generator, rows: int, lot: int = LOT) -> Matrix:
     """`rows` rows, legal as far as every part has legal rows with what is held.
 
-    Of several parts not more than a `LOT` are drawn; other rows combine what was found of each.
+    Of several parts not more than a `lot` are drawn; other rows combine what was found of each.
     """
-    if rows > LOT and worth_recombining(space):
-        found = _drawn(space, rng, LOT)
+    if rows > lot and worth_recombining(space):
+        found = _drawn(space, rng, lot)
         if not space.legal(found[:1]).all():
             return found
-        return np.concatenate([found, recombined(space, rng, found, rows - LOT)])
+        others = recombined(space, rng, found, rows - lot)
+        for part in space.parts.each if lot < LOT else ():
+            others = _walked(space, rng, others, part, FEW_STEPS)
+        return np.concatenate([found, others])
     return _drawn(space, rng, rows)
 
 

@@ -5,7 +5,9 @@ Found by what constraints read, so a part is a kernel, or less. Knows no target.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -88,18 +90,39 @@ def _graph(reads: Mask) -> nx.Graph:
 def _joint(reads: Mask) -> int | None:
     """The decision without which the largest part is smallest, if that leaves two worth the name;
     of several the one read most."""
-    graph = _graph(reads)
     counts = reads.sum(axis=0).tolist()
     best: tuple[int, int, int] | None = None
-    for node in nx.articulation_points(graph):
-        if not isinstance(node, tuple):
-            continue
-        rest = graph.subgraph(nx.node_connected_component(graph, node) - {node})
-        sizes = sorted(
-            sum(isinstance(near, tuple) for near in nodes)
-            for nodes in nx.connected_components(rest)
-        )
-        if len(sizes) > 1 and sizes[-2] >= LEAST:
-            found = (sizes[-1], -counts[node[0]], node[0])
+    for column, sizes in _parted(_graph(reads)):
+        if len(sizes) > 1 and sorted(sizes)[-2] >= LEAST:
+            found = (max(sizes), -counts[column], column)
             best = found if best is None else min(best, found)
     return None if best is None else best[2]
+
+
+def _parted(graph: nx.Graph) -> Iterator[tuple[int, list[int]]]:
+    """Decisions without which what hangs together falls apart, and how many decisions each piece
+    would have: what lies behind each block of the tree of blocks that meet in single nodes.
+
+    (Harary, Graph Theory, 1969, chapter 4.)
+    """
+    blocks = list(nx.biconnected_components(graph))
+    joints = set(nx.articulation_points(graph))
+    tree = nx.Graph()
+    weights: dict[Any, int] = {joint: int(isinstance(joint, tuple)) for joint in joints}
+    for number, block in enumerate(blocks):
+        name = ("block", number)
+        weights[name] = sum(isinstance(node, tuple) for node in block - joints)
+        tree.add_edges_from((name, joint) for joint in block & joints)
+    for nodes in list(nx.connected_components(tree)):
+        root = next(iter(nodes))
+        below = {node: weights[node] for node in nodes}
+        parents = dict(nx.bfs_predecessors(tree, root))
+        for node in reversed(parents):  # the farthest first
+            below[parents[node]] += below[node]
+        for joint in nodes & joints:
+            if not isinstance(joint, tuple):
+                continue
+            sizes = [below[near] for near in tree[joint] if parents.get(near) == joint]
+            if joint in parents:
+                sizes.append(below[root] - below[joint])
+            yield joint[0], sizes

@@ -41,6 +41,7 @@ def repair(
     left = 0 if enough is None else max(0, len(matrix) - enough)
     result = matrix.copy()
     own = reads[np.ix_(part.rules, part.columns)]
+    ruled = shape.in_force(result, part.columns)  # for good: what governs is no part's to redraw
     broken = violations(result, part.rules)
     active = np.flatnonzero(broken.any(axis=1))
     for count in range(1, rounds + 1):
@@ -51,7 +52,7 @@ def repair(
         touched = np.ones((rows.size, part.columns.size), np.bool_)
         if count % RESTART:
             touched = _touched(rng, broken[rows], own)
-        trial = _redrawn(rng, result[rows], touched, part, shape)
+        trial = _redrawn(rng, result[rows], touched & ruled[rows], part, shape)
         faults = violations(trial, part.rules)
         totals = faults.sum(axis=1).reshape(-1, fan)
         best = totals.argmin(axis=1) + np.arange(active.size) * fan
@@ -76,7 +77,7 @@ def _touched(rng: np.random.Generator, broken: Mask, reads: Mask) -> Mask:
 def _redrawn(
     rng: np.random.Generator, rows: Matrix, touched: Mask, part: Part, shape: Shape
 ) -> Matrix:
-    """The rows with other values of what is touched of a part's decisions."""
+    """The rows with other values of what is touched of a part's decisions, all of it in force."""
     fresh = shape.uniform(rng, len(rows), part.columns)
     rows[:, part.columns] = np.where(touched, fresh, rows[:, part.columns])
-    return shape.settle(rows, varied=True)
+    return rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,7 @@ class Space:
     pins: tuple[tuple[str, int], ...] = ()  # (decision, domain index)
     meaning: Callable[[Columns], NDArray[np.int32]] | None = None  # see `meanings`
     alternatives: Alternatives | None = None  # the spaces that this one chooses among
+    unpinned: Space | None = field(default=None, repr=False)  # from which this one was pinned
 
     def __post_init__(self) -> None:
         if len(self._tables) != len(self.decisions):
@@ -145,7 +146,7 @@ class Space:
             fixed[name] = self.decision(name).index(value)
         for name in list(fixed):
             self._pin_condition(self.decision(name), fixed)
-        return replace(self, pins=tuple(fixed.items()))
+        return replace(self, pins=tuple(fixed.items()), unpinned=self._free)
 
     def _pin_condition(self, decision: Decision, fixed: dict[str, int]) -> None:
         if decision.when is None:
@@ -239,11 +240,26 @@ class Space:
 
     # -- legality -----------------------------------------------------------------------------
 
+    @property
+    def _free(self) -> Space:
+        """The space without pins, which knows what does not depend on them; a space that was given
+        other constraints or seeds since is its own."""
+        free = self.unpinned
+        same = free is not None and free.constraints is self.constraints
+        return free if free is not None and same and free.seeds is self.seeds else self
+
     @cached_property
     def reads(self) -> Mask:
         """For each constraint, the free decisions it depends on, but for those that govern others:
         a broken row is mended where it stands, not by leaving it for an easier part of the space.
         """
+        mask = self._free._watched & (self.shape.sizes > 1)
+        mask[:, list(self.shape.governing)] = False
+        return mask
+
+    @cached_property
+    def _watched(self) -> Mask:
+        """For each constraint, the decisions that it depends on."""
         probe = self.shape.draw(np.random.default_rng(0), 64)
         mask = np.zeros((len(self.constraints), len(self.decisions)), dtype=np.bool_)
         for number, constraint in enumerate(self.constraints):
@@ -253,8 +269,7 @@ class Space:
                 constraint.check(columns)
                 names = columns.asked | ({constraint.when[0]} if constraint.when else set())
             mask[number, [self._tables[name].position for name in names]] = True
-        mask[:, list(self.shape.governing)] = False
-        return mask & (self.shape.sizes > 1)
+        return mask
 
     @cached_property
     def parts(self) -> Parts:
@@ -330,21 +345,23 @@ class Space:
 
     # -- drawing and varying ------------------------------------------------------------------
 
-    def sample(self, rng: np.random.Generator, rows: int) -> Matrix:
+    def sample(self, rng: np.random.Generator, rows: int, lot: int = drawing.LOT) -> Matrix:
         """`rows` legal rows: independent draws, with what breaks a constraint drawn again.
 
         Where that is slow the rest are random walks from the rows found. Raises UsageError,
         naming the tightest constraint, when nothing legal is found. Values of a decision on which
-        others depend get equal shares, however few of their rows are legal.
+        others depend get equal shares, however few of their rows are legal. More rows than a `lot`
+        combine parts of those that are drawn.
         """
         if self.shape.governing:
-            return self._sample_branches(rng, rows)
-        matrix = drawing.drawn(self, rng, rows)
+            return self._sample_branches(rng, rows, lot)
+        matrix = drawing.drawn(self, rng, rows, lot)
         if rows and not self.legal(matrix[:1]).all():  # then none is
             raise UsageError(self._nothing_legal(rng))
         return matrix
 
-    def _sample_branches(self, rng: np.random.Generator, rows: int) -> Matrix:
+    def _sample_branches(self, rng: np.random.Generator, rows: int, lot: int) -> Matrix:
+        lot = max(drawing.LEAST_LOT, lot // len(self._branches))
         found: list[Matrix] = []
         problem: UsageError | None = None
         branches = [b for _, b in sorted(enumerate(self._branches), key=lambda _: rng.random())]
@@ -353,12 +370,12 @@ class Space:
             share = -(-(rows - number) // len(branches))
             idle += [branch] if share < 1 else []
             try:
-                found.append(branch.sample(rng, share))
+                found.append(branch.sample(rng, share, lot))
             except UsageError as error:
                 problem = error
         while idle and rows and not sum(map(len, found)):  # shares went where nothing is legal
             try:
-                found.append(idle.pop(0).sample(rng, rows))
+                found.append(idle.pop(0).sample(rng, rows, lot))
             except UsageError as error:
                 problem = error
         if problem is not None and not sum(map(len, found)):
@@ -432,11 +449,16 @@ class Space:
     @property
     def seed_matrix(self) -> Matrix:
         """The seeds as rows, legal or not."""
-        seeds = self._seeds_within_pins()
-        if not seeds and any(decision.initial is not None for decision in self.decisions):
-            seeds = ({},)
-        matrix = np.array([self._seed_row(seed) for seed in seeds], dtype=np.int16)
-        return self.shape.fix(matrix.reshape(len(seeds), len(self.decisions)))
+        matrix = self._free._seed_codes[self._seeds_within_pins()]
+        if not len(matrix) and any(decision.initial is not None for decision in self.decisions):
+            matrix = np.array([self._seed_row({})], dtype=np.int16)
+        return self.shape.fix(matrix)
+
+    @cached_property
+    def _seed_codes(self) -> Matrix:
+        """The seeds as rows, pinned or not."""
+        rows = [self._seed_row(seed) for seed in self.seeds]
+        return np.array(rows, dtype=np.int16).reshape(len(rows), len(self.decisions))
 
     def any_legal(self, rng: np.random.Generator) -> Row:
         """A legal row: a seed as it is, one that is repaired, or a draw; UsageError if none."""
@@ -447,21 +469,27 @@ class Space:
         found = found if len(found) else self.sample(rng, 1)
         return np.asarray(found[0], dtype=np.int16)
 
-    def _seeds_within_pins(self) -> tuple[dict[str, Value], ...]:
-        """Seeds that agree with what is pinned of the decisions on which others depend."""
+    def _seeds_within_pins(self) -> list[int]:
+        """Seeds, by number, that agree with what is pinned of the decisions on which others
+        depend."""
         parents = {decision.when[0] for decision in self.decisions if decision.when}
         pinned = {name: value for name, value in self.pinned.items() if name in parents}
-        return tuple(
-            seed for seed in self.seeds
+        return [
+            number for number, seed in enumerate(self.seeds)
             if all(seed.get(name, value) == value for name, value in pinned.items())
-        )  # fmt: skip
+        ]  # fmt: skip
 
     def _seed_row(self, seed: Mapping[str, Value]) -> list[int]:
-        row = []
-        for decision in self.decisions:
-            value = seed.get(decision.name, decision.initial)
-            row.append(0 if value is None else decision.index(value))
+        row = list(self._initial)
+        for name, value in seed.items():
+            if name in self._tables:
+                row[self._tables[name].position] = self.decision(name).index(value)
         return row
+
+    @cached_property
+    def _initial(self) -> tuple[int, ...]:
+        """The code of each decision's initial value, of its first one where it has none."""
+        return tuple(0 if d.initial is None else d.index(d.initial) for d in self.decisions)
 
     # -- what there is to say -----------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from hypothesis import settings
 
 from explorer.runtime.cpu import request_tile_permission
 
-settings.register_profile("random")
-settings.register_profile("same", derandomize=True)
+settings.register_profile("random", deadline=None)
+settings.register_profile("same", derandomize=True, deadline=None)  # no test is timed
 settings.load_profile("same")
 
 # Tests start hundreds of processes. Each would compile every module anew.

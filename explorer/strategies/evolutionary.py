@@ -95,7 +95,9 @@ class Evolutionary:
         self._credit = Credit(len(space.decisions))
         self._learnt = 0  # kernels that the model was fitted on
         self._strangers = Strangers(self.space, rng)
-        self._opening = Opening(space, rng, self.settings.opening, self._strangers.take)
+        self._opening = Opening(
+            space, rng, self.settings.opening, self._strangers.take, lambda: self._queue.own
+        )
         self._owed = 0.0  # seats
         self._turns = np.zeros(len(space.decisions), dtype=np.int64)  # of decisions, see `_turned`
         self._opinion = SecondOpinion(self.history, self.settings.opinion)

@@ -195,10 +195,15 @@ class SeedQueue:
         self._rng, self._wanted = rng, own
 
     @cached_property
-    def _own(self) -> Matrix:
+    def own(self) -> Matrix:
         """The space's own in their order, made when they may have a turn: it takes a while."""
         space = self._history.space
         return first_rows(space, space.seed_rows(self._rng)) if self._wanted else self._given[:0]
+
+    @cached_property
+    def _own(self) -> Matrix:
+        """Of these, what is left."""
+        return self.own
 
     def take(self, count: int, own: int | None = None) -> Matrix:
         """Up to `count` seeds that have not been measured yet, `own` of the space's at most."""

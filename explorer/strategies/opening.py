@@ -71,7 +71,7 @@ class Settings:
 class Opening:
     """Collects rows for the first portions. Rows once drawn stay: their scores are known.
 
-    `draw` gives so many random rows.
+    `draw` gives so many random rows, `seeds` the space's own.
     """
 
     def __init__(
@@ -80,8 +80,10 @@ class Opening:
         rng: np.random.Generator,
         settings: Settings,
         draw: Callable[[int], Matrix],
+        seeds: Callable[[], Matrix],
     ) -> None:
-        self.space, self._rng, self.settings, self._draw = space, rng, settings, draw
+        self.space, self._rng, self.settings = space, rng, settings
+        self._draw, self._seeds = draw, seeds
         self._drawn: Matrix | None = None
 
     def pool(self, measured: Matrix) -> Matrix:
@@ -91,7 +93,7 @@ class Opening:
         """
         if self._drawn is None:
             sampled = self._draw(self.settings.drawn)
-            parents = np.concatenate([self.space.seed_rows(self._rng), measured])
+            parents = np.concatenate([self._seeds(), measured])
             mutants = self._mutants(parents, self.settings.mutants)
             self._drawn = np.concatenate([sampled, parents, mutants])
         else:

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explorer.strategies.history import DEALS, LOT, LOTS, Strangers
+from ir.columns import Mask
 from ir.drawing import recombined, worth_recombining
+from ir.parts import LEAST, groups_of, parts_of
 from ir.space import Columns, Constraint, Decision, Matrix, Space
 
 SIZES = tuple(range(10))
@@ -255,3 +257,46 @@ def test_other_processes_draw_the_same() -> None:
     }
     assert len(told) == 1
     assert len(next(iter(told))) > 10_000
+
+
+def held_by_trial(reads: Mask) -> list[int]:
+    """What is held, found by leaving out every decision in turn."""
+    found: list[int] = []
+    reads = reads.copy()
+    while True:
+        sizes: dict[int, list[int]] = {}
+        for column in np.flatnonzero(reads.sum(axis=0) > 1).tolist():
+            here = next(g for g in groups_of(reads) if reads[g, column].any())
+            rest = reads[here].copy()
+            rest[:, column] = False
+            sizes[column] = sorted(int(rest[g].any(axis=0).sum()) for g in groups_of(rest))
+        apt = [column for column, each in sizes.items() if len(each) > 1 and each[-2] >= LEAST]
+        if not apt:
+            return sorted(found)
+        found.append(min(apt, key=lambda c: (sizes[c][-1], -int(reads[:, c].sum()), c)))
+        reads[:, found[-1]] = False
+
+
+@given(st.integers(0, 10**6), st.floats(0.03, 0.3))
+def test_what_is_held_is_what_leaves_the_smallest_parts(seed: int, share: float) -> None:
+    rng = np.random.default_rng(seed)
+    reads = rng.random((rng.integers(1, 12), rng.integers(1, 26))) < share
+    assert parts_of(reads).held.tolist() == held_by_trial(reads)
+
+
+def test_rows_of_a_small_lot_are_legal_and_many() -> None:
+    space = kernels(8, (9, 20), early=False)
+    rows = space.sample(np.random.default_rng(0), 200, lot=16)
+    assert space.legal(rows).all()
+    assert len(np.unique(rows, axis=0)) > 190
+
+
+def test_what_a_pinned_space_knows_of_its_rules_is_what_the_whole_one_does() -> None:
+    space = kernels(3, (9, 20, 31))
+    space = replace(space, seeds=({"early": True, "a.0": 9}, {"early": False}))
+    pinned = space.pin(early=True).pin({"a.0": 3})
+    alone = replace(space, pins=pinned.pins)
+    assert (pinned.reads == alone.reads).all()
+    assert (pinned.seed_matrix == alone.seed_matrix).all()
+    fewer = replace(pinned, constraints=pinned.constraints[:2])
+    assert fewer.reads.shape == (2, len(space.decisions))

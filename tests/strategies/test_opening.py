@@ -100,7 +100,9 @@ def test_the_pool_holds_what_was_measured_and_mutants_of_it() -> None:
     space, rng = tiling_space(), np.random.default_rng(0)
     measured = space.sample(np.random.default_rng(3), 2)
     draw = partial(space.sample, rng)
-    pool = Opening(space, rng, Settings(drawn=8, mutants=400), draw).pool(measured)
+    pool = Opening(
+        space, rng, Settings(drawn=8, mutants=400), draw, partial(space.seed_rows, rng)
+    ).pool(measured)
     assert space.legal(pool).all()
     apart = (pool[:, None, :] != measured[None, :, :]).sum(axis=2).min(axis=1)
     assert (apart == 0).any()
