@@ -113,6 +113,18 @@ class Bounds:
         detail = self._explain(flat, known.shape)
         return Verdict(self._error(flat, 1) if detail else 0.0, detail)
 
+    def rehearse(self, output: Array) -> None:
+        """Compute what judging a right output takes, whatever this one holds: a device's library
+        compiles it the first time."""
+        flat = (output if self.picks is None else output[self.picks]).reshape(-1)
+        step = max(1, flat.size // _ERROR_SAMPLE)
+        for part in self._parts(flat):
+            _inside(*part, self.dtype)
+        if self.picks is not None:
+            self._strangers(output)
+        self._error(flat, step)
+        self._lean(flat, step)
+
     def _parts(self, flat: Array) -> Iterator[tuple[Array, Array, Array]]:
         """Elements and the ends of their intervals; numpy's in chunks that stay in its caches."""
         low, high = self.low.reshape(-1), self.high.reshape(-1)
