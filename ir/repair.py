@@ -41,7 +41,7 @@ def repair(
     left = 0 if enough is None else max(0, len(matrix) - enough)
     result = matrix.copy()
     own = reads[np.ix_(part.rules, part.columns)]
-    ruled = shape.in_force(result, part.columns)  # for good: what governs is no part's to redraw
+    ruled = shape.in_force(result)[:, part.columns]  # for good: no part redraws what governs
     broken = violations(result, part.rules)
     active = np.flatnonzero(broken.any(axis=1))
     for count in range(1, rounds + 1):

@@ -49,12 +49,12 @@ class Shape:
         parents = dict.fromkeys(parent for _, parent, _ in self.conditions)
         return tuple(column for column in parents if self.sizes[column] > 1)
 
-    def in_force(self, matrix: Matrix, among: NDArray[np.intp] | None = None) -> Mask:
-        """Which decisions of each row are in force, of all or of those `among` columns."""
+    def in_force(self, matrix: Matrix) -> Mask:
+        """Which decisions of each row are in force."""
         mask = np.ones(matrix.shape, dtype=np.bool_)
         for parent, code, columns in self.dependent:
             mask[:, columns] = (mask[:, parent] & (matrix[:, parent] == code))[:, None]
-        return mask if among is None else mask[:, among]
+        return mask
 
     def settle(self, matrix: Matrix, varied: bool = False) -> Matrix:
         """Give decisions that are not in force their first value, in place.
