@@ -1,12 +1,15 @@
 """What a device's array library has to compile before it can draw, evaluate and judge, in parts.
 
 CuPy compiles a kernel for every kind of operation that it meets, some sixty before the first
-candidate of a first search on a machine, and keeps them in a folder. Processes that do a part each
-on a few numbers fill that folder in a third of the time. Knows recipes and runtimes; no measuring.
+candidate of a first search of a kind of program, and keeps them in a folder. Processes that do a
+part each on a few numbers fill that folder in a third of the time; a file beside it notes whose
+kernels are there. Knows recipes and runtimes; no measuring.
 """
 
 from __future__ import annotations
 
+import contextlib
+import re
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -21,24 +24,49 @@ from explorer.runtime.process import ProcessServer, Worker
 from ir.dtypes import is_float, numpy_dtype
 from ir.inputs import drawn
 from ir.oracle import Answer, answers, stepped_axes
+from records.canonical import content_key
 
-PARTS = ("draw", "evaluate", "bound", "judge")
-ENOUGH = 48  # kernels in the folder that show that somebody was here before
+PARTS = ("draw", "bound", "judge")  # besides evaluating the program and its forms, one by one
+MOST = 8  # processes: each has a context of its own on the device
+NOTED = ".rehearsed"  # ends the name of the file beside the folder that has a line for each kind
 _FEW = 16  # coordinates along an axis are not made fewer
 _MANY = 1 << 22  # elements: sums of fewer are compiled otherwise
 _DEADLINE = 120.0
+_EXTENTS = re.compile(r"(?m) = \d+$|\[[\d, ]+\]")  # of axes, and of tensors' shapes
 
 
 def rehearse(
     server: ProcessServer, runtime: str, recipe: Recipe, folder: Path
 ) -> tuple[Worker, ...]:
-    """Workers that are at it, one for each part; none where the folder is filled already."""
-    if folder.is_dir() and sum(1 for _ in folder.iterdir()) >= ENOUGH:
+    """Workers that are at it, one for each part; none where the folder has had the same kind of
+    program, of whatever extents."""
+    if not _is_new(recipe, folder):
         return ()
-    workers = tuple(Worker(server, f"{__name__}:Rehearsal", recipe, runtime) for _ in PARTS)
-    for worker, part in zip(workers, PARTS, strict=True):
-        worker.post(_DEADLINE, part)
-    return workers
+    programs = range(1 + len(recipe.forms))
+    parts = [*[("evaluate", (number,)) for number in programs], *[(part, ()) for part in PARTS]]
+    workers = []
+    for part, given in parts[:MOST]:
+        workers.append(Worker(server, f"{__name__}:Rehearsal", recipe, runtime))
+        workers[-1].post(_DEADLINE, part, *given)
+    return tuple(workers)
+
+
+def _is_new(recipe: Recipe, folder: Path) -> bool:
+    """Whether nobody has noted this kind of program; it is noted now. A folder that was emptied has
+    nobody's kernels, one that cannot be written is not filled."""
+    texts = [_EXTENTS.sub("", str(program)) for program in (recipe.program, *recipe.forms)]
+    kind, notes = content_key("\n".join(texts)), folder.with_name(folder.name + NOTED)
+    filled = False
+    with contextlib.suppress(OSError):
+        filled = folder.is_dir() and any(folder.iterdir())
+        if filled and kind in notes.read_text().split():
+            return False
+    with contextlib.suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with notes.open("a" if filled else "w") as file:
+            file.write(kind + "\n")
+        return True
+    return False
 
 
 class Rehearsal:
@@ -59,9 +87,10 @@ class Rehearsal:
             small = replace(spec, shape=_smaller(spec.shape))
             drawn(self._recipe.program, small, self._recipe.seed, self._xp)
 
-    def evaluate(self) -> None:
-        """Few outputs of inputs that are all 0, which take no memory."""
-        program, xp = self._recipe.program, self._xp
+    def evaluate(self, number: int = 0) -> None:
+        """Few outputs of the program, or of form `number` from 1 on, of inputs that are all 0 and
+        take no memory."""
+        program, xp = (self._recipe.program, *self._recipe.forms)[number], self._xp
         inputs = {
             spec.name: xp.broadcast_to(xp.zeros(1, numpy_dtype(spec.dtype)), spec.shape)
             for spec in program.inputs

@@ -13,7 +13,7 @@ from typing import Any
 
 from explorer.runtime import cublas
 from explorer.runtime.base import Array
-from explorer.runtime.cuda import CudaLaunch, cupy, operand_sets
+from explorer.runtime.cuda import CudaLaunch, cupy, operand_sets, reduce_by
 from explorer.runtime.eager import Evaluation
 from explorer.runtime.products import Product
 from ir.dtypes import dtype_of, numpy_dtype, promote, whole_range
@@ -113,8 +113,12 @@ class _Run:
 
     def run(self, stream: int) -> None:
         cuda = cupy().cuda
-        with cuda.using_allocator(self._pool.malloc), cuda.ExternalStream(stream):
-            self._evaluation()
+        reduce_by("cub")
+        try:
+            with cuda.using_allocator(self._pool.malloc), cuda.ExternalStream(stream):
+                self._evaluation()
+        finally:
+            reduce_by()
 
 
 class CupyLaunch(CudaLaunch):

@@ -102,7 +102,10 @@ class Layout:
         """Top mode `number`; raises LayoutError (rank)."""
         if not 0 <= number < self.rank:
             raise LayoutError("rank", f"{self} has {self.rank} modes, not mode {number}")
-        return self.modes[number]
+        if not isinstance(self.shape, tuple):
+            return self
+        assert isinstance(self.stride, tuple)
+        return Layout(self.shape[number], self.stride[number])
 
     def flat(self) -> tuple[tuple[int, int], ...]:
         """(extent, stride) of every leaf, the fastest first."""

@@ -52,6 +52,8 @@ class Cupy:
             ExternalStream=lambda pointer: contextlib.nullcontext(),
             runtime=SimpleNamespace(memGetInfo=lambda: (1 << 30, 1 << 30), free=lambda _: None),
         )
+        self.reducers: list[list[str]] = []
+        self._core = SimpleNamespace(set_reduction_accelerators=self.reducers.append)
         self.__dict__.update(vars(made), ElementwiseKernel=kernel)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +81,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(where, "cupy", lambda: module)
     monkeypatch.setattr(cublas, "multiply", multiply)
     cupy_library._kernel.cache_clear()
-    yield SimpleNamespace(device=found, refuse=refuse)
+    yield SimpleNamespace(device=found, refuse=refuse, reducers=module.reducers)
     cupy_library._kernel.cache_clear()
 
 
@@ -114,6 +116,17 @@ def test_runs_after_the_first_are_replayed_from_graphs(machine: Any) -> None:
     assert outputs[5] == outputs[0]
     assert launch(24) == pytest.approx(24 * device.cost)
     assert device.recordings == 6
+
+
+def test_the_library_alone_has_sums_that_take_long_to_compile(machine: Any) -> None:
+    launch, _, _ = launched(CudaRuntime(), load_operator("matmul").build(**MATMUL))
+    assert machine.reducers == []
+    launch()
+    assert machine.reducers == [["cub"], []]
+    machine.refuse.product = True
+    with pytest.raises(NotImplementedError):
+        launched(CudaRuntime(), load_operator("matmul").build(**MATMUL))[0]()
+    assert machine.reducers[2:] == [["cub"], []]
 
 
 def test_what_is_compiled_in_the_first_run_is_not_timed(

@@ -41,25 +41,43 @@ def test_every_part_runs(
 ) -> None:
     monkeypatch.setattr(rehearsal, "_MANY", 1 << 10)
     recipe = Recipe(load_operator(name).build(**arguments), 0)
-    for part in PARTS:
+    for part in ("evaluate", *PARTS):
         getattr(Rehearsal(recipe, "cpu"), part)()
 
 
-def test_a_filled_folder_needs_none(tmp_path: Path) -> None:
-    recipe = Recipe(load_operator("softmax").build(m=32, n=32), 0)
-    server = process_server("cpu", tmp_path)
-    folder = tmp_path / "kernels"
-    workers = rehearse(server, "cpu", recipe, folder)
+def begun(folder: Path, recipe: Recipe) -> int:
+    """How many workers a rehearsal takes; each has answered."""
+    workers = rehearse(process_server("cpu", folder.parent), "cpu", recipe, folder)
     try:
         assert all(isinstance(worker.collect(), Answer) for worker in workers)
     finally:
         for worker in workers:
             worker.close()
-    assert len(workers) == len(PARTS)
+    return len(workers)
+
+
+def test_a_kind_of_program_is_rehearsed_once(tmp_path: Path) -> None:
+    """Whatever its extents are, and whatever others left in the folder; their forms with them."""
+    folder = tmp_path / "kernels"
+    softmax = load_operator("softmax").build
+    recipe = Recipe(softmax(m=32, n=32), 0)
+    assert begun(folder, recipe) == 1 + len(PARTS)
     folder.mkdir()
-    for number in range(rehearsal.ENOUGH):
-        (folder / str(number)).touch()
-    assert rehearse(server, "cpu", recipe, folder) == ()
+    (folder / "kernel").touch()
+    assert begun(folder, Recipe(softmax(m=64, n=48), 0)) == 0
+    other = Recipe(load_operator("matmul").build(m=8, n=8, k=8), 0, forms=(softmax(m=8, n=8),))
+    assert begun(folder, other) == 2 + len(PARTS)
+    assert begun(folder, other) == begun(folder, recipe) == 0
+    (folder / "kernel").unlink()
+    assert begun(folder, recipe) == 1 + len(PARTS)
+    many = Recipe(softmax(m=8, n=9), 0, forms=(softmax(m=8, n=9),) * rehearsal.MOST)
+    assert begun(folder, many) == rehearsal.MOST
+
+
+def test_a_folder_that_cannot_be_written_is_not_rehearsed_for(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    recipe = Recipe(load_operator("softmax").build(m=32, n=32), 0)
+    assert rehearse(process_server("cpu", tmp_path), "cpu", recipe, tmp_path / "file" / "x") == ()
 
 
 def noted(done: list[tuple[str, object]], real: Callable[..., Any]) -> Callable[..., Any]:
