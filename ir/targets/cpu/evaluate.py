@@ -303,8 +303,8 @@ class Evaluator:
             return self.b.constant(value, Type("f32"))
         return self.b.constant(op.value, Type(scalar_of(op.dtype)))
 
-    def coordinate(self, axis: str, i: int, j: int) -> Value:
-        """Where on `axis` row i, vector j is: a vector on the axis of the lanes."""
+    def first(self, axis: str, i: int, j: int) -> Value:
+        """Where on `axis` the first lane of row i, vector j is."""
         position = self.site[axis]
         inner = position.inner
         if axis == self.row:
@@ -313,9 +313,12 @@ class Evaluator:
             inner += j * self.lanes
         origin = self.b.add(position.origin, inner)
         if isinstance(origin, int):
-            scalar = self.b.constant(origin, Type("i32"))
-        else:
-            scalar = self.b.convert(origin, "i32")
+            return self.b.constant(origin, Type("i32"))
+        return self.b.convert(origin, "i32")
+
+    def coordinate(self, axis: str, i: int, j: int) -> Value:
+        """Where on `axis` row i, vector j is: a vector on the axis of the lanes."""
+        scalar = self.first(axis, i, j)
         if axis != self.lane:
             return scalar
         lanes = self.b.lanes(Type("i32", self.lanes))
@@ -338,23 +341,24 @@ class Evaluator:
         if isinstance(op, Load) and self.leaves.looks_up(node):
             return look_up(self, node, op, access, (i, j))
         pointer, at = access.pointer(self.b, self.place(i, j), self.inner)
-        stride = access.stride(self.lane)
-        dtype = self.program.nodes[node].dtype
-        scalar = "i8" if dtype == "bool" else access.scalar
-        if stride == 0:
-            value = self.b.load(Type(scalar), pointer, at)
-        else:
-            value = self._lanes(Type(scalar, self.lanes), pointer, at, stride, access.padded, j)
-        if dtype == "bool":
+        value = self.neighbours(access, pointer, at, j)
+        if self.program.nodes[node].dtype == "bool":
             return self.b.test("ne", value, self.b.constant(0, value.type))
         return value
 
-    def _lanes(
-        self, type: Type, pointer: Value, at: int, stride: int, padded: bool, j: int
-    ) -> Value:
-        mask = self.masks.get(j, 0)
+    def neighbours(self, access: Access, pointer: Value, at: int, j: int) -> Value:
+        """What the lanes of vector j read from where the first of them is; one scalar where all
+        read the same."""
+        scalar = "i8" if access.scalar == "i1" else access.scalar
+        stride, mask, type = (
+            access.stride(self.lane),
+            self.masks.get(j, 0),
+            Type(scalar, self.lanes),
+        )
+        if stride == 0:
+            return self.b.load(Type(scalar), pointer, at)
         if stride == type.bytes // type.lanes:
-            return self.b.load(type, pointer, at, 0 if padded else mask)
+            return self.b.load(type, pointer, at, 0 if access.padded else mask)
         return self.b.gather(type, pointer, stride, at, mask)
 
     def active(self, j: int) -> int:

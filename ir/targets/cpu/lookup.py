@@ -1,4 +1,7 @@
-"""Loads at indices that tiles hold: offsets are added up, lane by lane, then gathered."""
+"""Loads at indices that tiles hold: offsets are added up, once where all lanes have the same.
+
+Then lanes read their neighbours from there; else every lane has an offset of its own.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ class Evaluator(Protocol):
     def varies(self, node: int) -> bool: ...
     def place(self, i: int, j: int) -> Site: ...
     def coordinate(self, axis: str, i: int, j: int) -> Value: ...
+    def first(self, axis: str, i: int, j: int) -> Value: ...
     def active(self, j: int) -> int: ...
+    def neighbours(self, access: Access, pointer: Value, at: int, j: int) -> Value: ...
 
 
 def look_up(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Value:
@@ -39,14 +44,17 @@ def look_up(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Val
     if op.fill is not None:
         return _filled(e, node, op, access, at)
     pointer, constant = access.pointer(e.b, e.place(*at), e.inner)
-    stride = access.stride(e.lane)
-    total = _lane_offsets(e, stride) if e.varies(node) else None
+    alike = _alike(e, node, op)
+    total = None if alike or not e.varies(node) else _lane_offsets(e, access.stride(e.lane))
     for dim, step in enumerate(_steps(e, op, access)):
         if op.index[dim].gather is None:
             continue
         offset = _scaled(e, _chosen(e, node, op, dim, at), step)
         total = offset if total is None else _joined(e, "iadd", total, offset)
     assert total is not None
+    if alike:
+        value = e.neighbours(access, e.b.offset(pointer, total), constant, at[1])
+        return _tested(e, access, value)
     return _read(e, access, e.b.offset(pointer, constant), total, at)
 
 
@@ -54,8 +62,12 @@ def _filled(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Val
     """Reads element 0 for what is outside, and takes the fill instead."""
     b, total, inside = e.b, None, None
     shape = e.program.scope.tensors[op.tensor].shape
+    alike = _alike(e, node, op) and not any(
+        e.lane in dict(op.index[dim].terms) and _ever_outside(e, op, dim, shape[dim])
+        for dim in range(len(shape))
+    )
     for dim, step in enumerate(_steps(e, op, access)):
-        place = _place(e, node, op, dim, at)
+        place = _place(e, node, op, dim, at, first=alike)
         here = _within(e, op, dim, place, shape[dim])
         if here is not None:
             inside = here if inside is None else _joined(e, "and", inside, here)
@@ -66,17 +78,29 @@ def _filled(e: Evaluator, node: int, op: Load, access: Access, at: Point) -> Val
     if total.type.lanes and not inside.type.lanes:
         inside = b.splat(inside, e.lanes)
     total = b.select(inside, total, b.constant(0, total.type))
-    value = _read(e, access, access.base, total, at)
+    if alike:
+        value = e.neighbours(access, b.offset(access.base, total), 0, at[1])
+        value = _tested(e, access, value)
+        inside = b.splat(inside, e.lanes) if value.type.lanes else inside
+    else:
+        value = _read(e, access, access.base, total, at)
     fill = b.constant(op.fill or 0, value.type)
     return b.select(inside, value, fill)
 
 
-def _place(e: Evaluator, node: int, op: Load, dim: int, at: Point) -> Value:
-    """The whole index of a dimension."""
+def _alike(e: Evaluator, node: int, op: Load) -> bool:
+    """Whether no index that a tile holds differs from lane to lane."""
+    gathers = (index.gather for index in op.index if index.gather is not None)
+    return not any(e.varies(e.program.nodes[node].args[gather]) for gather in gathers)
+
+
+def _place(e: Evaluator, node: int, op: Load, dim: int, at: Point, first: bool) -> Value:
+    """The whole index of a dimension: of every lane, or of the `first` one."""
+    coordinate = e.first if first else e.coordinate
     index = op.index[dim]
     total = e.b.constant(index.constant, Type("i64"))
     for axis, coefficient in index.terms:
-        along = e.b.convert(e.coordinate(axis, *at), "i64")
+        along = e.b.convert(coordinate(axis, *at), "i64")
         along = along if coefficient == 1 else _scaled(e, along, coefficient)
         total = _joined(e, "iadd", total, along)
     if index.gather is not None:
@@ -86,11 +110,15 @@ def _place(e: Evaluator, node: int, op: Load, dim: int, at: Point) -> Value:
 
 def _within(e: Evaluator, op: Load, dim: int, place: Value, extent: int) -> Value | None:
     """Whether an index is inside its dimension; None where it always is."""
-    low, high = op.index[dim].bounds(e.program.scope)
-    if op.index[dim].gather is None and low >= 0 and high < extent:
+    if not _ever_outside(e, op, dim, extent):
         return None
     least = e.b.test("le", e.b.constant(0, place.type), place)
     return e.b.op("and", least, e.b.test("lt", place, e.b.constant(extent, place.type)))
+
+
+def _ever_outside(e: Evaluator, op: Load, dim: int, extent: int) -> bool:
+    low, high = op.index[dim].bounds(e.program.scope)
+    return op.index[dim].gather is not None or low < 0 or high >= extent
 
 
 def _chosen(e: Evaluator, node: int, op: Load, dim: int, at: Point) -> Value:
@@ -135,6 +163,11 @@ def _read(e: Evaluator, access: Access, base: Value, offsets: Value, at: Point) 
         value = e.b.gather_at(Type(scalar, e.lanes), base, offsets)
     else:
         value = e.b.load(Type(scalar), e.b.offset(base, offsets))
+    return _tested(e, access, value)
+
+
+def _tested(e: Evaluator, access: Access, value: Value) -> Value:
+    """What was read, of truths whether it is one."""
     if access.scalar == "i1":
         return e.b.test("ne", value, e.b.constant(0, value.type))
     return value
