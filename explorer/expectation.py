@@ -20,6 +20,7 @@ from explorer.check import LEANING, Bounds, host
 from explorer.errors import Uncheckable
 from ir.dtypes import dtype_of, is_float
 from ir.ops.base import TensorSpec
+from ir.ops.fold import Fold
 from ir.ops.load import Load
 from ir.ops.reduce import Contract
 from ir.program import Program
@@ -361,10 +362,15 @@ def _afforded(
 
 def elements_of(program: Program, lengths: Mapping[str, int]) -> int:
     """How many numbers the ops of a program make, of so many points along some axes, those that
-    are gathered among them; the oracle passes over each some fifty times."""
-    extents = {**program.axes, **lengths}
-    made = (node for node in program.nodes if node.args or not isinstance(node.op, Load))
-    return sum(prod(extents[axis] for axis in node.axes) for node in made)
+    are gathered or merged among them; the oracle passes over each some fifty times."""
+    extents, total = {**program.axes, **lengths}, 0.0
+    for node in program.nodes:
+        if isinstance(node.op, Fold):
+            axes = {axis for arg in node.args for axis in program.nodes[arg].axes}
+            total += prod(extents[a] for a in axes) * node.op.passes(extents[node.op.axis])
+        elif node.args or not isinstance(node.op, Load):
+            total += prod(extents[axis] for axis in node.axes)
+    return int(total)
 
 
 def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:

@@ -126,15 +126,20 @@ class Fold:
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         """Those of one merge at every point, shared among the states."""
-        cost = 0
-
-        def apply(function: str, _: list[int]) -> int:
-            nonlocal cost
-            cost += 0 if function.startswith(CAST) else scalar_function(function).flops
-            return 0
-
-        self.how.merged([0] * len(args), [0] * len(args), apply, lambda _: 0)
+        functions = [each for each in self.applied() if not each.startswith(CAST)]
+        cost = sum(scalar_function(each).flops for each in functions)
         return volume(scope, union_axes(args)) * cost // self.how.states
+
+    def applied(self) -> list[str]:
+        """The functions of one merge."""
+        found: list[str] = []
+        none = [None] * self.how.states
+        self.how.merged(none, none, lambda function, _: found.append(function), lambda _: None)
+        return found
+
+    def passes(self, extent: int) -> float:
+        """How often the meaning passes over the operands, of so many points along the axis."""
+        return len(self.applied()) * (max(1.0, np.log2(max(extent, 1))) if self.keep else 1.0)
 
 
 def _like(tile: TileArray) -> str:

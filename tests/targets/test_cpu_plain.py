@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from ir.targets.cpu.frame import Frame
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.plain import PlainLowering, plain_room
+from ir.targets.cpu.plain_points import LaneAxis, PointLanes, lane_axis
 from ir.targets.cpu.standalone import C_FLAGS, standalone
 from tests.targets.test_c_printer import needs_compiler
 
@@ -219,9 +221,13 @@ def _zero(dtype: str) -> float | int | bool:
     return {"bool": False}.get(_kind(dtype), 0 if dtype[0] in "iu" else 0.0)
 
 
-def lowered(plain: PlainKernel) -> Kernel:
-    frame = Frame("drawn_body", plain.tensors, (), [plain_room(plain)], HOST.threads)
-    PlainLowering(plain, frame, vector_row(HOST.isa)).run("block")
+def lowered(plain: PlainKernel, axis: LaneAxis | None = None) -> Kernel:
+    room = plain_room(plain, beside=[axis.lanes if axis else 1])
+    frame = Frame("drawn_body", plain.tensors, (), [room], HOST.threads)
+    if axis is None:
+        PlainLowering(plain, frame, vector_row(HOST.isa)).run("block")
+    else:
+        PointLanes(plain, frame, vector_row(HOST.isa), axis).run("block")
     texts = ("llvm", print_llvm(frame.b.function, HOST.isa)), ("c", print_c(frame.b.function))
     return Kernel("drawn", "cpu", frame.arguments, texts, "drawn_body", HOST.threads)
 
@@ -244,17 +250,34 @@ def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
     found.close()
 
 
-@pytest.mark.parametrize("seed", range(24))
-def test_statements_do_what_they_mean(seed: int, worker: Worker) -> None:
+def check(seed: int, worker: Worker, lanes: int = 0) -> None:
     plain = drawn_kernel(seed)
     inputs = inputs_of(plain, seed)
     want = meaning(plain, inputs)
-    kernel = lowered(plain)
+    kernel = lowered(plain, lane_axis(plain, lanes) if lanes else None)
     outputs = [np.empty(s.shape, numpy_dtype(s.dtype)) for s in plain.tensors if s.role == "output"]
     reply = worker.ask(60.0, "run", kernel, [*inputs.values(), *outputs])
     assert isinstance(reply, Answer), reply
     for (name, array), have in zip(want.items(), reply.value[1], strict=True):
-        np.testing.assert_array_equal(have, array, name)
+        np.testing.assert_array_equal(have, array, f"{seed} {name}")
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_statements_do_what_they_mean(seed: int, worker: Worker) -> None:
+    check(seed, worker)
+
+
+def together(lanes: int, count: int) -> list[int]:
+    """The first drawn kernels whose points can run beside each other."""
+    seeds = (seed for seed in range(400) if lane_axis(drawn_kernel(seed), lanes))
+    return list(islice(seeds, count))
+
+
+@pytest.mark.parametrize("lanes", [2, 3])
+def test_points_beside_each_other_do_what_they_mean(lanes: int, worker: Worker) -> None:
+    """Three points: of two lanes the last vector runs one point again."""
+    for seed in together(lanes, 24):
+        check(seed, worker, lanes)
 
 
 def ranges_and_numbers() -> PlainKernel:
@@ -305,11 +328,11 @@ def test_ranges_and_numbers(worker: Worker) -> None:
 @needs_compiler
 def test_c_does_the_same(tmp_path: Path) -> None:
     """Many kernels in one library."""
-    for seed in range(5):
+    for seed, lanes in [*((seed, 0) for seed in range(5)), *((s, 2) for s in together(2, 5))]:
         plain = drawn_kernel(seed)
         inputs = inputs_of(plain, seed)
         want = meaning(plain, inputs)
-        kernel = lowered(plain)
+        kernel = lowered(plain, lane_axis(plain, lanes) if lanes else None)
         source, library = tmp_path / f"{seed}.c", tmp_path / f"{seed}.so"
         source.write_text(source_text(kernel, standalone(kernel), {}))
         flags = C_FLAGS.replace("-O3", "-O1").split()

@@ -6,7 +6,7 @@ a program without stages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -34,6 +34,7 @@ SHARES = ("total.serial", "joint.alone")
 NOT_RELATIVE = ("joint.live", "joint.uneven", "joint.speed", "joint.set.l1", "joint.set.l2",
                 "joint.set.l3", "joint.l1.work", "joint.l2.work", "joint.l3.work")  # fmt: skip
 LEAST = 2.0**-20
+UNLIKE = 0.75  # of its lanes is a vector worth, whose points do some things alike one by one
 
 
 @dataclass(frozen=True)
@@ -111,18 +112,22 @@ class _Cost:
 
 
 class PlainFeatures:
-    """Of plain kernels, which `kernels` makes of the values of decisions with these `domains`:
-    callable as `Features` is."""
+    """Of plain kernels, which `kernels` makes of the values of decisions with these `domains`, each
+    with the number of its points that run beside each other: callable as `Features` is."""
 
     def __init__(
         self,
         program: Program,
         hardware: Hardware,
         domains: Mapping[str, tuple[Value, ...]],
-        kernels: Callable[[Mapping[str, Value]], tuple[PlainKernel, ...]],
+        kernels: Callable[[Mapping[str, Value]], Sequence[tuple[PlainKernel, int]]],
     ) -> None:
         self.program, self.hardware = program, hardware
         self.domains, self.kernels = domains, kernels
+
+    @property
+    def _lanes(self) -> int:
+        return vector_row(self.hardware.isa).lanes
 
     @cached_property
     def ideal(self) -> float:
@@ -155,7 +160,7 @@ class PlainFeatures:
             "program.narrowest": min(dtype_of(spec.dtype).bytes for spec in program.tensors),
             "program.heaviest": 1.0,
             "machine.threads": hardware.threads,
-            "machine.lanes": vector_row(hardware.isa).lanes,
+            "machine.lanes": self._lanes,
             "machine.l1": log2(hardware["l1_bytes"]),
             "machine.l2": log2(hardware["l2_bytes"]),
         }
@@ -169,12 +174,13 @@ class PlainFeatures:
     def _cost(self, values: Mapping[str, Value]) -> _Cost:
         busy, work, moved = 1, 0.0, 0.0
         kernels = self.kernels(values)
-        for kernel in kernels:
+        for kernel, beside in kernels:
             points = prod(extent for _, extent in kernel.points)
             own, most = min(points, self.hardware.threads), float(points)
             busy = max(busy, own)
             steps = most * steps_of(kernel.body)
-            work += max(steps, self.program.flops if len(kernels) == 1 else steps) / own
+            steps = max(steps, self.program.flops if len(kernels) == 1 else steps)
+            work += steps / own / min(beside, self._lanes * UNLIKE)
             moved += most * moved_bytes(kernel) / BYTES_PER_CYCLE["l3"] / own
         return _Cost(busy, work, moved, len(kernels) - 1)
 

@@ -6,6 +6,7 @@ A group is one thread here: `Spread` is loops, and a group's arrays are in a thr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 
 from ir.dtypes import compute_dtype, dtype_of
 from ir.errors import Refusal
@@ -52,13 +53,15 @@ _COMPARISONS = ("lt", "le", "eq")
 Variables = dict[str, Index]
 
 
-def own_arrays(kernel: PlainKernel) -> list[tuple[Array, int]]:
-    """Arrays of threads and groups, and where each is in a thread's workspace."""
+def own_arrays(kernel: PlainKernel, beside: int = 1) -> list[tuple[Array, int, int]]:
+    """Arrays of threads and groups, where each is in a thread's workspace, and its bytes, where so
+    many points run beside each other."""
     found, place = [], 0
     for array in kernel.arrays:
         if array.place != TENSOR:
-            found.append((array, place))
-            place += round_up(array.size * dtype_of(array.dtype).bytes, LINE)
+            size = beside * array.size * dtype_of(array.dtype).bytes
+            found.append((array, place, size))
+            place += round_up(size, LINE)
     return found
 
 
@@ -71,12 +74,15 @@ def shared_parts(program: Program, kernels: Iterable[PlainKernel]) -> dict[str, 
     return found
 
 
-def plain_room(*kernels: PlainKernel, parts: Mapping[str, int] | None = None) -> Room:
-    """The workspace of plain kernels that run one after the other."""
+def plain_room(
+    *kernels: PlainKernel, parts: Mapping[str, int] | None = None, beside: Sequence[int] = ()
+) -> Room:
+    """The workspace of plain kernels that run one after the other, of which each has so many
+    points `beside` each other."""
     own = (
-        place + array.size * dtype_of(array.dtype).bytes
-        for kernel in kernels
-        for array, place in own_arrays(kernel)
+        place + size
+        for kernel, lanes in zip(kernels, beside or [1] * len(kernels), strict=True)
+        for _, place, size in own_arrays(kernel, lanes)
     )
     shared = (
         (parts or {})[spec.name] + bytes_of(spec)
@@ -90,8 +96,11 @@ def plain_room(*kernels: PlainKernel, parts: Mapping[str, int] | None = None) ->
 class PlainLowering:
     """State of one lowering: where arrays are, and what variables hold in the current block.
 
-    `parts` are tensors in what threads share, each with its place.
+    `parts` are tensors in what threads share, each with its place. `beside` points have an element
+    each where an array of a thread has one.
     """
+
+    beside = 1
 
     def __init__(
         self,
@@ -103,8 +112,8 @@ class PlainLowering:
         self.kernel, self.frame, self.b = kernel, frame, frame.b
         self.arith, self.lanes = Arithmetic(frame.b, vector.fma), vector.lanes
         self.arrays = {array.name: array for array in kernel.arrays}
-        self.bases = {array.name: frame.b.offset(frame.private, at) for array, at in
-                      own_arrays(kernel)}  # fmt: skip
+        self.bases = {array.name: frame.b.offset(frame.private, at) for array, at, _ in
+                      own_arrays(kernel, self.beside)}  # fmt: skip
         for name, base in self.bases.items():
             base.name = base.name or name
         for name in (array.name for array in kernel.arrays if array.place == TENSOR):
@@ -115,16 +124,32 @@ class PlainLowering:
 
     def run(self, chunk: str) -> None:
         """Emit the body at every point; a thread's points are as `chunk` says."""
-        total = 1
-        for _, extent in self.kernel.points:
-            total *= extent
-        self.b.comment(f"{self.kernel.name}: {total} points")
-        with self.frame.iterations(total, chunk, True) as point:
+        counts = [self.steps(name, extent) for name, extent in self.kernel.points]
+        points = prod(extent for _, extent in self.kernel.points)
+        self.b.comment(f"{self.kernel.name}: {points} points")
+        with self.frame.iterations(prod(counts), chunk, True) as point:
             variables: Variables = {}
-            for name, extent in reversed(self.kernel.points):
-                variables[name.name] = self.b.index("irem", point, extent) if extent > 1 else 0
-                point = self.b.index("idiv", point, extent)
+            for (name, extent), count in zip(
+                reversed(self.kernel.points), counts[::-1], strict=True
+            ):
+                step = self.b.index("irem", point, count) if count > 1 else 0
+                variables[name.name] = self.first(name, extent, step)
+                point = self.b.index("idiv", point, count)
             self._block(self.kernel.body, variables)
+
+    # --- what another way to run points does otherwise ------------------------------------------
+
+    def steps(self, name: Name, extent: int) -> int:
+        """How many steps there are along an axis of points."""
+        return extent
+
+    def first(self, name: Name, extent: int, step: Index) -> Index:
+        """The first point of a step."""
+        return step
+
+    def held(self, name: Name, value: Index) -> Index:
+        """A value as a variable holds it."""
+        return value
 
     # --- statements ---------------------------------------------------------------------------
 
@@ -134,7 +159,7 @@ class PlainLowering:
 
     def _statement(self, s: Statement, variables: Variables) -> None:
         if isinstance(s, Let | Assign):
-            variables[s.name.name] = self.scalar(s.value, variables)
+            variables[s.name.name] = self.held(s.name, self.scalar(s.value, variables))
         elif isinstance(s, Write):
             self._write(s, variables)
         elif isinstance(s, Combine):
@@ -158,9 +183,12 @@ class PlainLowering:
         value = self.value(s.value, variables)
         value = cast(self.b, value, array.dtype, _unsigned(s.value.dtype))
         value = self.b.convert(value, scalar_of(array.dtype))
-        if value.type == BIT:
+        if value.type.scalar == "i1":
             value = self.b.convert(value, "i8", True)
-        self.b.store(value, self.address(array, s.index, variables))
+        self._store(array, s.index, value, variables)
+
+    def _store(self, array: Array, index: Scalar, value: Value, variables: Variables) -> None:
+        self.b.store(value, self.address(array, index, variables))
 
     def _if(self, s: If, variables: Variables) -> None:
         changed = [name for name in assigned((*s.body, *s.other)) if name in variables]
@@ -211,14 +239,18 @@ class PlainLowering:
         first = in_lanes(self, s, variables, self.lanes) or 0
         body: tuple[Statement, ...] = s.body
         if not first:
-            for name, extent in reversed(s.variables):
-                body = (Loop(name, extent, body),)
-            self._block(body, variables)
+            self._looped(s, variables)
             return
         ((name, extent),) = s.variables
         if first < extent:
             with self.b.loop(name.name, first, extent, 1) as loop:
                 self._block(body, {**variables, name.name: loop.variable})
+
+    def _looped(self, s: Spread, variables: Variables) -> None:
+        body: tuple[Statement, ...] = s.body
+        for name, extent in reversed(s.variables):
+            body = (Loop(name, extent, body),)
+        self._block(body, variables)
 
     def _turned(self, variable: Index, extent: int, backward: bool) -> Index:
         return self.b.sub(extent - 1, variable) if backward else variable
@@ -237,7 +269,8 @@ class PlainLowering:
             found = self._step(s, {**start, s.variable.name: first}, True, changed)
             start.update(zip(changed, found, strict=True))
         else:
-            start |= {n.name: self.b.constant(0, Type(scalar_of(n.dtype))) for n in s.states}
+            zeros = {n: self.b.constant(0, Type(scalar_of(n.dtype))) for n in s.states}
+            start |= {name.name: self.held(name, zero) for name, zero in zeros.items()}
         if not peeled or s.extent > 1:
             initial = [start[name] for name in changed]
             with self.b.loop(s.variable.name, int(peeled), s.extent, 1, initial) as loop:
@@ -253,19 +286,25 @@ class PlainLowering:
     ) -> tuple[Index, ...]:
         """One iteration; what it leaves in the variables `changed`."""
         self._block(s.body, here)
-        values = [self.value(value, here) for value in s.values]
+        pairs = zip(s.states, s.values, strict=True)
+        values = [self._as_state(state, self.value(value, here)) for state, value in pairs]
         if first is not True:
-            given = [Name(f"{state.name}'", state.dtype) for state in s.states]
+            given = [given_state(state) for state in s.states]
             here.update((name.name, value) for name, value in zip(given, values, strict=True))
             known: dict[int, Index] = {}
             results = [self.value(new, here, known) for new in merged(s.merge, s.states, given)]
             if isinstance(first, Value):
-                pairs = zip(values, results, strict=True)
-                results = [self.b.select(first, value, result) for value, result in pairs]
+                both = zip(values, results, strict=True)
+                results = [self.b.select(first, value, result) for value, result in both]
             values = results
         here.update((state.name, value) for state, value in zip(s.states, values, strict=True))
         self._block(s.keep, here)
         return tuple(here[name] for name in changed)
+
+    def _as_state(self, state: Name, value: Value) -> Value:
+        found = self.held(state, value)
+        assert isinstance(found, Value)
+        return found
 
     # --- scalars ------------------------------------------------------------------------------
 
@@ -313,7 +352,7 @@ class PlainLowering:
         if s.function == "lookup":
             return integers.lookup(self.b, value, op.entries, scalar_of(s.dtype))
         value = self.b.convert(value, scalar_of(s.source))
-        found = self.b.bitcast(value, Type(scalar_of(op.dtype)))
+        found = self.b.bitcast(value, value.type.of(scalar_of(op.dtype)))
         return self.b.convert(found, scalar_of(s.dtype), _unsigned(op.dtype))
 
     def _of_indices(self, function: str, args: Sequence[Index]) -> Index | None:
@@ -332,14 +371,24 @@ class PlainLowering:
     def _element(self, s: Element, variables: Mapping[str, Index]) -> Value:
         array = self.arrays[s.array]
         scalar = "i8" if array.dtype == "bool" else scalar_of(array.dtype)
-        value = self.b.load(Type(scalar), self.address(array, s.index, variables))
+        value = self._load(array, s.index, scalar, variables)
         if array.dtype == "bool":
             return self.b.test("ne", value, self.b.constant(0, value.type))
         return self.b.convert(value, scalar_of(compute_dtype(array.dtype)), _unsigned(array.dtype))
 
+    def _load(
+        self, array: Array, index: Scalar, scalar: str, variables: Mapping[str, Index]
+    ) -> Value:
+        return self.b.load(Type(scalar), self.address(array, index, variables))
+
     def address(self, array: Array, index: Scalar, variables: Mapping[str, Index]) -> Value:
         place = self.b.mul(self.scalar(index, variables), dtype_of(array.dtype).bytes)
         return self.b.offset(self.bases[array.name], place)
+
+
+def given_state(state: Name) -> Name:
+    """What one iteration gives for a state of a fold."""
+    return Name(f"{state.name}'", state.dtype)
 
 
 def _unsigned(dtype: str) -> bool:

@@ -21,12 +21,14 @@ from ir.targets.cpu.frame import Frame, Planned, bytes_of
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.phase_features import PlainFeatures
 from ir.targets.cpu.plain import PlainLowering, plain_room, shared_parts
+from ir.targets.cpu.plain_points import LaneAxis, PointLanes, lane_axis
 
-OWNERS, PIECES, INNER, CHUNK = "owners", "pieces", "inner", "chunk"
+OWNERS, PIECES, INNER, CHUNK, BESIDE = "owners", "pieces", "inner", "chunk", "beside"
 MOST_PARTS = 1 << 30
 """Bytes that the parts of pieces may take."""
 _MANY = 4  # points for each thread, from which folds keep all busy without pieces
 LONG = 256  # coordinates of an axis that are worth being cut into pieces
+VECTORS = (1, 2, 4)  # of points that run beside each other
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,16 @@ class PlainPart:
     def _features(self) -> PlainFeatures:
         return PlainFeatures(self.program, self.hardware, self._domains, self._made)
 
-    def _made(self, values: Mapping[str, Value]) -> tuple[PlainKernel, ...]:
-        return self._kernels(ways_of(values))
+    def _made(self, values: Mapping[str, Value]) -> list[tuple[PlainKernel, int]]:
+        return [
+            (kernel, 1 if axis is None else axis.lanes)
+            for kernel, axis in self._ways(ways_of(values), int(values.get(BESIDE) or 0))
+        ]
+
+    def _ways(self, ways: Ways, vectors: int) -> list[tuple[PlainKernel, LaneAxis | None]]:
+        """The kernels, each with the axis of points that run beside each other, if any do."""
+        lanes = vectors * vector_row(self.hardware.isa).lanes
+        return [(kernel, _lane_axis(kernel, lanes)) for kernel in self._kernels(ways)]
 
     def _kernels(self, ways: Ways) -> tuple[PlainKernel, ...]:
         return _plain_kernels(self.program, ways)
@@ -70,6 +80,10 @@ class PlainPart:
             found[PIECES] = (1, threads)
         if choices.inner:
             found[INNER] = inside
+        each = [Ways(inner=inner) for inner in inside]
+        beside = [n for n in VECTORS if any(axis for way in each for _, axis in self._ways(way, n))]
+        if beside:
+            found[BESIDE] = (0, *beside)
         return found
 
     def _decisions(self) -> Iterator[Decision]:
@@ -83,9 +97,10 @@ class PlainPart:
             OWNERS: f"threads among which the output is shared out: {points} points alone",
             PIECES: "parts of the longest axis, each by itself, merged in order",
             INNER: "axes without anything to meet are loops of a thread, not points",
+            BESIDE: "vectors of points that do every step together; 0: one point at a time",
         }
         for name, domain in self._domains.items():
-            group = "order" if name == INNER else "binding"
+            group = {INNER: "order", BESIDE: "tile"}.get(name, "binding")
             first = domain[0]
             unsaid = None if name == OWNERS else first
             yield Decision(name, domain, group, "program", whys[name], first, unsaid=unsaid)
@@ -126,17 +141,23 @@ class PlainPart:
         return Space("cpu", decisions, rules, self._seeds(), features=self._features)
 
     def planned(self, schedule: Schedule) -> Planned:
-        kernels = self._kernels(ways_of(schedule.as_dict()))
+        values = schedule.as_dict()
+        made = self._ways(ways_of(values), int(values.get(BESIDE) or 0))
         vector, chunk = vector_row(self.hardware.isa), str(schedule.get(CHUNK, "block"))
+        kernels = [kernel for kernel, _ in made]
         places = shared_parts(self.program, kernels)
 
         def emit(frame: Frame) -> None:
-            for number, kernel in enumerate(kernels):
+            for number, (kernel, axis) in enumerate(made):
                 if number:
                     frame.barrier()
-                PlainLowering(kernel, frame, vector, places).run(chunk)
+                if axis is None:
+                    PlainLowering(kernel, frame, vector, places).run(chunk)
+                else:
+                    PointLanes(kernel, frame, vector, axis, places).run(chunk)
 
-        return Planned(plain_room(*kernels, parts=places), emit)
+        beside = [1 if axis is None else axis.lanes for _, axis in made]
+        return Planned(plain_room(*kernels, parts=places, beside=beside), emit)
 
 
 def ways_of(values: Mapping[str, Value]) -> Ways:
@@ -151,6 +172,11 @@ def ways_of(values: Mapping[str, Value]) -> Ways:
 def _all(domains: Mapping[str, tuple[Value, ...]]) -> Iterator[dict[str, Value]]:
     for values in product(*domains.values()):
         yield dict(zip(domains, values, strict=True))
+
+
+@lru_cache(maxsize=256)
+def _lane_axis(kernel: PlainKernel, lanes: int) -> LaneAxis | None:
+    return lane_axis(kernel, lanes) if lanes else None
 
 
 @lru_cache(maxsize=256)
