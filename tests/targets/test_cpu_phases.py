@@ -107,7 +107,7 @@ def test_drawn_schedules_are_right(
 
 WAYS: tuple[tuple[str, dict[str, Any], set[str], int], ...] = (
     ("segments", {"m": 301, "d": 19, "rows": 4}, {"owners", "pieces", "inner"}, 8),
-    ("columns", {"m": 9, "n": 1061}, {"inner"}, 2),
+    ("columns", {"m": 9, "n": 1061}, {"inner", "beside"}, 8),
     ("columns", {"m": 1, "n": 7, "dtype": "bf16", "backward": True}, {"owners", "inner"}, 4),
     ("rows", {"m": 1, "n": 333}, {"pieces"}, 2),
     ("ranked", {"m": 2, "n": 301, "k": 3}, {"pieces"}, 2),
