@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ir.dtypes import CODES, from_float, is_float, numpy_dtype, to_float
 from ir.oracle import Answer
+from ir.reduced import count, every, some
 from ir.roundoff import FLUSHED, FORMATS, SAFETY
 
 Array = NDArray[Any]
@@ -99,7 +100,7 @@ class Bounds:
         """Elements that may be anything."""
         if not is_float(self.dtype):
             return 0
-        return int((np.isinf(self.low) & np.isinf(self.high) & (self.low < self.high)).sum())
+        return count(np.isinf(self.low) & np.isinf(self.high) & (self.low < self.high))
 
     def judge(self, output: Array) -> Verdict:
         """Compare storage of `dtype` with the intervals."""
@@ -135,12 +136,12 @@ class Bounds:
 
     def _strangers(self, output: Array) -> int:
         """NaNs where nothing else is known, if none are expected where something is."""
-        if not is_float(self.dtype) or bool(np.isnan(self.low).any()):
+        if not is_float(self.dtype) or some(np.isnan(self.low)):
             return 0
         flat = output.reshape(-1)
         step = _CHUNK if isinstance(flat, np.ndarray) else max(1, flat.size)
         starts = range(0, flat.size, step)
-        return sum(int(np.isnan(widen(flat[s : s + step], self.dtype)).sum()) for s in starts)
+        return sum(count(np.isnan(widen(flat[s : s + step], self.dtype))) for s in starts)
 
     def _lean(self, flat: Array, step: int) -> str:
         """Words for an output that is too large or too small in the mean, though no element is."""
@@ -249,7 +250,7 @@ def _inside(flat: Array, low: Array, high: Array, dtype: str) -> bool:
     """Whether every element lies in its interval."""
     value = widen(flat, dtype) if is_float(dtype) else whole(flat)
     low, high = (low, high) if is_float(dtype) else (whole(low), whole(high))
-    return bool(((value >= low) & (value <= high)).all())
+    return every((value >= low) & (value <= high))
 
 
 def widen(flat: Array, dtype: str) -> Array:

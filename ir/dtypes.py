@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.errors import ProgramError
+from ir.reduced import some
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def within(array: NDArray[Any], name: str) -> NDArray[Any]:
     if name in CODES and not CODES[name].infinite:
         return _saturated(wide, name)
     over = np.abs(wide) >= _overflow(name)
-    return np.where(over, np.copysign(np.inf, wide), wide) if over.any() else wide
+    return np.where(over, np.copysign(np.inf, wide), wide) if some(over) else wide
 
 
 def _saturated(wide: NDArray[Any], name: str) -> NDArray[Any]:

@@ -15,6 +15,7 @@ import numpy as np
 from ir.dtypes import STEPPED, holds, is_float, rounded, within
 from ir.ops.base import Amount, Array, Error, TileArray, TileType
 from ir.ops.product import product_sum
+from ir.reduced import is_finite, some
 from ir.roundoff import FLUSHED, FORMATS, SIGMAS, Accumulation, ErrorModel
 from ir.scalar import ScalarFunction, scalar_function
 
@@ -88,7 +89,7 @@ def _scaled(
     """The error times the slope, where that is the same everywhere and all is finite."""
     if row.name not in _LINEAR or len(places) > 1 or result.dtype.kind != "f":
         return None
-    if not bool(np.isfinite(result.sum() + np.sum(error.wide) + np.sum(error.spread))):
+    if not all(map(is_finite, (result, error.wide, error.spread))):
         return None
     if row.name in _SHIFTED:
         return error
@@ -166,7 +167,7 @@ def _own(
     """What computing the function adds: a rounding, and the error of its approximation."""
     if row.name == "bitcast" and values[0].dtype.kind == "f":
         lost = np.isnan(values[0])  # which NaN it is, is not promised
-        return Error(np.where(lost, np.inf, 0.0)) if lost.any() else None
+        return Error(np.where(lost, np.inf, 0.0)) if some(lost) else None
     if not is_float(dtype) or row.exact:
         return None
     unit, size = model.unit(dtype), np.abs(result)
@@ -196,7 +197,7 @@ def _bounded(amount: Array, result: Array, dtype: str = "f64") -> Array:
 def _lost(result: Array, dtype: str) -> Amount:
     """Any error where a number is too large for `dtype`."""
     beyond = np.isfinite(result) & (np.abs(result) > FORMATS[dtype].largest)
-    return np.where(beyond, np.inf, 0.0) if beyond.any() else 0.0
+    return np.where(beyond, np.inf, 0.0) if some(beyond) else 0.0
 
 
 def converted(arg: TileArray, result: TileArray, source: str, dtype: str) -> Error | None:
@@ -216,7 +217,7 @@ def _unheld(value: Array, source: str, dtype: str) -> Error | None:
     real = _real(value)
     with np.errstate(all="ignore"):
         inexact = (rounded(real, dtype) != real) & (np.abs(real) <= FORMATS[dtype].largest)
-    if not inexact.any():
+    if not some(inexact):
         return None
     found = rounded_to(real, dtype)
     return Error(found.wide, np.where(inexact, found.spread, 0.0))
@@ -307,7 +308,7 @@ def _together(
     anywhere between the bounds.
     """
     value = _real(other.array)
-    signs = (1.0, np.sign(one.array)) if bool((one.array < 0).any()) else (1.0,)
+    signs = (1.0, np.sign(one.array)) if some(one.array < 0) else (1.0,)
     found: Amount = 0.0
     with np.errstate(all="ignore"):
         for sign in signs:

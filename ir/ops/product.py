@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ir.ops.base import Array, TileArray
+from ir.reduced import largest
 
 _EXACT = 2**53  # whole numbers up to here are exact in float64
 
@@ -76,4 +77,4 @@ def _times(a: Array, b: Array) -> Array:
 
 
 def _largest(array: Array) -> int:
-    return int(np.abs(array).max()) if array.size else 0
+    return int(largest(np.abs(array))) if array.size else 0

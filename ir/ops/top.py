@@ -12,6 +12,7 @@ from ir.dtypes import compute_dtype
 from ir.errors import ProgramError
 from ir.ops.base import Array, Environment, Error, Scope, TileArray, TileType, volume
 from ir.propagation import reach
+from ir.reduced import some
 from ir.roundoff import ErrorModel
 
 
@@ -49,7 +50,7 @@ class Top:
         keys = values if self.least else -values
         nothing = values != values
         order = env.xp.argsort(keys, axis=-1, kind="stable")
-        if nothing.any():  # sorted behind all numbers; they come first
+        if some(nothing):  # sorted behind all numbers; they come first
             ranks = env.xp.take_along_axis(nothing, order, axis=-1)
             again = env.xp.argsort(~ranks, axis=-1, kind="stable")
             order = env.xp.take_along_axis(order, again, axis=-1)

@@ -1,0 +1,60 @@
+"""Facts about all elements of an array, of numpy or of a device's library.
+
+A device's library gives a reduction to one number to one block where it has no ready routine: of
+truths, and of what does not lie together. So rows are reduced first, by as many blocks as there are
+rows, and what repeats itself is looked at once.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+_ROW = 1 << 12
+
+
+def some(mask: Array) -> bool:
+    """Whether any element is true."""
+    return any(bool(part.any()) for part in _reduced(_distinct(mask), "any"))
+
+
+def every(mask: Array) -> bool:
+    """Whether all elements are true."""
+    return all(bool(part.all()) for part in _reduced(_distinct(mask), "all"))
+
+
+def count(mask: Array) -> int:
+    """How many elements are true."""
+    return sum(int(part.sum()) for part in _reduced(mask, "sum"))
+
+
+def largest(array: Array) -> Any:
+    """The largest element; raises ValueError where there is none."""
+    return max(part.max() for part in _reduced(_distinct(array), "max") if part.size)
+
+
+def is_finite(array: Array | float) -> bool:
+    """Whether neither the elements nor their sum are infinite or no number."""
+    if isinstance(array, float):
+        return math.isfinite(array)
+    return all(bool(np.isfinite(part.sum())) for part in _reduced(_distinct(array), "sum"))
+
+
+def _reduced(array: Array, how: str) -> list[Array]:
+    """What is left to be reduced: on a device the rows of many elements are, one by one."""
+    if isinstance(array, np.ndarray) or array.size < 2 * _ROW:
+        return [array]
+    flat = array.reshape(-1)
+    whole = flat.size // _ROW * _ROW
+    return [getattr(flat[:whole].reshape(-1, _ROW), how)(axis=-1), flat[whole:]]
+
+
+def _distinct(array: Array) -> Array:
+    """The elements without those that an axis repeats."""
+    pairs = zip(array.strides, array.shape, strict=True)
+    found: Array = array[tuple(slice(None) if step or not n else 0 for step, n in pairs)]
+    return found
