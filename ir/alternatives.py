@@ -23,9 +23,11 @@ from ir.space import Constraint, Features, Space
 GROUP = "tensorize"  # it says what computes
 FORM = "form"
 RESIDENCE = "residence"
+ROWS = "rows"
 REASONS = {
     FORM: "which of several equal programs is computed",
     RESIDENCE: "what is stored, and what computed again where it is used",
+    ROWS: "whether all goes through one phase after the other, or a stretch at a time through all",
 }
 
 

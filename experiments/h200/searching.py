@@ -62,6 +62,7 @@ def search(words: list[str], caches: Path, **options: object) -> dict[str, Any]:
         command = [sys.executable, "-m", "explorer.cli", "tune", *words, "--target", "cuda",
                    "--records", str(store), "--plain", *given]  # fmt: skip
         environment = os.environ | {"TILEWRIGHT_CACHE": str(caches)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled
         began, first, said = time.time(), None, []
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment

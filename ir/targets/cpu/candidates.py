@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
+from ir.alternatives import ROWS, Alternatives, chosen
 from ir.errors import UsageError
 from ir.joined import Joined, part_of, prefixes
 from ir.kernel import Kernel
@@ -12,13 +15,14 @@ from ir.phases import Phase, phases_of
 from ir.program import Program
 from ir.rewrite.forms import Rates
 from ir.routes import as_given, formed, space_of_forms
+from ir.rows import row_axes, stretch, tensors_along
 from ir.schedule import Schedule
 from ir.space import Space
 from ir.stages import StagedProgram
 from ir.target import Hardware
 from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.features import CLOCK
-from ir.targets.cpu.frame import PAGE, Frame, bytes_of
+from ir.targets.cpu.frame import PAGE, Frame, Planned, Room, alone, bytes_of
 from ir.targets.cpu.instructions import vector_row
 from ir.targets.cpu.llvm import print_llvm
 from ir.targets.cpu.nest import SCALAR_BYTES
@@ -29,6 +33,8 @@ from ir.targets.cpu.plan import round_up
 from ir.targets.cpu.splitting import WHOLE, split_program
 
 Part = StagedPart | PlainPart
+WHOLE_ROWS = "whole"
+OF_CACHE = 0.5  # of a core's second cache, for what lies between phases of a stretch
 MEMORY = 10e9  # bytes a second that one machine's memory gives, for comparisons on paper
 
 
@@ -64,10 +70,29 @@ def _space_of(program: Program, hardware: Hardware, least: float | None) -> Spac
     for spec in (spec for phase in phases for spec in phase.program.tensors):
         if scalar_of(spec.dtype) not in SCALAR_BYTES:
             raise UsageError(f"{program.name}: the cpu target has no {spec.dtype} ({spec.name})")
+    stretches = stretches_of(program, hardware)
+    if not stretches:
+        return _joined_space(program, hardware, least)
+    least = least or ideal_of(program, hardware)
+    spaces = {WHOLE_ROWS: _joined_space(program, hardware, least)}
+    for one in stretches:  # each thread's cycles, as often as it does one
+        turns = one.turns / hardware.threads
+        own = _joined_space(one.program, one.hardware, least / turns, least, one.turns)
+        spaces[one.name] = own
+    owner = next(iter(program.axes), program.name)
+    return Alternatives(ROWS, spaces, owner).space()
+
+
+def _joined_space(
+    program: Program, hardware: Hardware, least: float | None, whole: float | None = None,
+    often: int = 1,
+) -> Space:  # fmt: skip
+    """The space of all phases; costs are relative to `least` cycles. Of what is done `often` these
+    stand for `whole` cycles."""
     parts = parts_of(program, hardware, least)
     joined = Joined.of([part.space() for part in parts])
     ideals = [part.ideal for part in parts] if len(parts) > 1 else []
-    return joined.space(PhaseFeatures(joined, tuple(ideals), least))
+    return joined.space(PhaseFeatures(joined, tuple(ideals), least, whole, often))
 
 
 def parts_of(program: Program, hardware: Hardware, least: float | None = None) -> tuple[Part, ...]:
@@ -89,26 +114,115 @@ def lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool =
 
 
 def _lower(program: Program, schedule: Schedule, hardware: Hardware, full: bool) -> Kernel:
-    entry = f"{program.name}_body"
-    parts = parts_of(program, hardware)
-    own = [part_of(schedule, prefix) for prefix in prefixes(len(parts))]
-    planned = [part.planned(values) for part, values in zip(parts, own, strict=True)]
-    temps = places(program, phases_of(program))
-    rooms = [one.room for one in planned]
-    frame = Frame(entry, program.tensors, temps, rooms, hardware.threads)
-    for number, (part, one) in enumerate(zip(parts, planned, strict=True)):
-        if number:
-            frame.barrier()
-        if len(parts) > 1:
-            frame.b.comment(f"phase {number}: {part.program.name}")
-        one.emit(frame)
+    stretches = stretches_of(program, hardware)
+    names = (WHOLE_ROWS, *(one.name for one in stretches))
+    value, own = chosen(schedule, ROWS, names) if stretches else (WHOLE_ROWS, schedule)
+    if value == WHOLE_ROWS:
+        phased = _Phased.of(program, own, hardware)
+        frame = _frame(program, phased.temps, phased.rooms, hardware)
+        phased.emit(frame)
+    else:
+        frame = _by_stretches(program, stretches[names.index(value) - 1], own, hardware)
     function = frame.b.function
     texts = [("llvm", print_llvm(function, hardware.isa))]
     if full:
         from ir.targets.cpu.c import print_c
 
         texts.append(("c", print_c(function)))
+    entry = frame.b.function.name
     return Kernel(program.name, "cpu", frame.arguments, tuple(texts), entry, hardware.threads)
+
+
+def _frame(
+    program: Program, temps: list[tuple[TensorSpec, int]], rooms: list[Room], hardware: Hardware
+) -> Frame:
+    return Frame(f"{program.name}_body", program.tensors, temps, rooms, hardware.threads)
+
+
+def _by_stretches(program: Program, one: Stretch, schedule: Schedule, hardware: Hardware) -> Frame:
+    """Every thread takes stretches, and goes through all phases with each."""
+    phased = _Phased.of(one.program, schedule, one.hardware)
+    frame = _frame(program, [], [alone(phased.temps, phased.rooms)], hardware)
+    steps = {
+        spec.name: bytes_of(spec)
+        for spec in one.program.tensors
+        if spec.name in tensors_along(program, one.axis)
+    }
+    even = one.turns % hardware.threads == 0
+    with frame.iterations(one.turns, "block" if even else "dynamic", True) as turn:
+        pointers = dict(frame.pointers)
+        for name, step in steps.items():
+            pointers[name] = frame.b.offset(pointers[name], frame.b.mul(turn, step))
+        phased.emit(frame.within(pointers, phased.temps, phased.rooms))
+    return frame
+
+
+@dataclass(frozen=True)
+class _Phased:
+    """What computes the phases of a program, by one schedule, one behind the other."""
+
+    parts: tuple[Part, ...]
+    planned: list[Planned]
+    temps: list[tuple[TensorSpec, int]]
+
+    @classmethod
+    def of(cls, program: Program, schedule: Schedule, hardware: Hardware) -> _Phased:
+        """Raises Refusal."""
+        parts = parts_of(program, hardware)
+        own = [part_of(schedule, prefix) for prefix in prefixes(len(parts))]
+        planned = [part.planned(values) for part, values in zip(parts, own, strict=True)]
+        return cls(parts, planned, places(program, phases_of(program)))
+
+    @property
+    def rooms(self) -> list[Room]:
+        return [one.room for one in self.planned]
+
+    def emit(self, frame: Frame) -> None:
+        for number, (part, one) in enumerate(zip(self.parts, self.planned, strict=True)):
+            if number:
+                frame.barrier()
+            if len(self.parts) > 1:
+                frame.b.comment(f"phase {number}: {part.program.name}")
+            one.emit(frame)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Coordinates of a row axis that a thread takes through all phases by itself."""
+
+    axis: str
+    count: int
+    turns: int
+    program: Program
+    hardware: Hardware
+
+    @property
+    def name(self) -> str:
+        return f"{self.axis}-{self.count}"
+
+
+@lru_cache(maxsize=64)
+def stretches_of(program: Program, hardware: Hardware) -> tuple[Stretch, ...]:
+    """The stretch of each row axis whose temporaries fit a part of a core's own cache, where there
+    are several phases: of those between them, none is read from memory then."""
+    if len(phases_of(program)) < 2:
+        return ()
+    found = []
+    for axis in row_axes(program):
+        extent = program.axes[axis]
+        room = hardware["l2_bytes"] * OF_CACHE / max(1, _bytes_between(stretch(program, axis, 1)))
+        most = min(int(room), extent // hardware.threads)
+        count = max((n for n in range(1, most + 1) if extent % n == 0), default=0)
+        if count:
+            one = replace(hardware, threads=1)
+            part = stretch(program, axis, count)
+            found.append(Stretch(axis, count, extent // count, part, one))
+    return tuple(found)
+
+
+def _bytes_between(program: Program) -> int:
+    """Of the tensors between phases, as many as there are at a time."""
+    return max((at + bytes_of(spec) for spec, at in places(program, phases_of(program))), default=0)
 
 
 def places(program: Program, phases: Sequence[Phase]) -> list[tuple[TensorSpec, int]]:

@@ -7,8 +7,9 @@ thread's own, which all phases use one after the other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 
 from ir.dtypes import dtype_of
@@ -44,13 +45,12 @@ class Frame:
         count: int,
     ) -> None:
         self.b = Builder(name)
-        self.thread, self.threads, args, self.team = self.b.function.parameters
+        thread, threads, args, self.team = self.b.function.parameters
+        self.thread: Index = thread
+        self.threads: Index = threads
         self.count = count
         self._slots = 0
-        between = max((place + bytes_of(spec) for spec, place in temps), default=0)
-        between = round_up(between, PAGE)
-        behind = between + max(room.shared for room in rooms)
-        private = max(room.private for room in rooms)
+        between, behind, private = _layout(temps, rooms)
         total = max(behind + private * count, PAGE)
         self.arguments = (
             *(Argument(s.name, s.shape, s.dtype, s.role, s.packs) for s in tensors),
@@ -67,6 +67,24 @@ class Frame:
         own = self.b.add(behind, self.b.mul(self.thread, private))
         self.private = self.b.offset(base, own)
         self.shared = self.b.offset(base, between)
+
+    def within(
+        self,
+        pointers: Mapping[str, Value],
+        temps: Sequence[tuple[TensorSpec, int]],
+        rooms: Sequence[Room],
+    ) -> Frame:
+        """The frame of what one thread does by itself, with operands of its own and its workspace
+        in what is that thread's: `alone` says how much that takes."""
+        between, behind, _ = _layout(temps, rooms)
+        found = copy(self)
+        found.thread, found.threads, found.count = 0, 1, 1
+        found.pointers = dict(pointers)
+        for spec, place in temps:
+            found.pointers[spec.name] = self.b.emit("offset", Type("ptr"), self.private, place)
+        found.shared = self.b.offset(self.private, between)
+        found.private = self.b.offset(self.private, behind)
+        return found
 
     def barrier(self) -> None:
         """No thread goes on before all are here."""
@@ -108,6 +126,20 @@ class Frame:
         with b.loop(name, 0, mine, 1, runs=False) as turns:
             ticket = b.add(self.thread, b.mul(turns.variable, self.threads))
             yield b.add(low, b.mul(ticket, step))
+
+
+def alone(temps: Sequence[tuple[TensorSpec, int]], rooms: Sequence[Room]) -> Room:
+    """What a thread needs that does by itself what has these temporaries and rooms."""
+    _, behind, private = _layout(temps, rooms)
+    return Room(0, round_up(behind + private, PAGE))
+
+
+def _layout(temps: Sequence[tuple[TensorSpec, int]], rooms: Sequence[Room]) -> tuple[int, int, int]:
+    """Where the shared part begins, where threads' own parts do, and the bytes of each of those."""
+    between = max((place + bytes_of(spec) for spec, place in temps), default=0)
+    between = round_up(between, PAGE)
+    behind = between + max(room.shared for room in rooms)
+    return between, behind, max(room.private for room in rooms)
 
 
 @dataclass(frozen=True, slots=True)

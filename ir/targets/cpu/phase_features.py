@@ -41,12 +41,15 @@ UNLIKE = 0.75  # of its lanes is a vector worth, whose points do some things ali
 class PhaseFeatures:
     """Callable: columns -> (names, float32 matrix), of phases whose least cycles are `ideals`.
 
-    Costs are relative to all of them, or to `least` cycles.
+    Costs are relative to all of them, or to `least` cycles, which stand for `whole` ones where the
+    phases are those of a part that is done `often`.
     """
 
     joined: Joined
     ideals: tuple[float, ...]
     least: float | None = None
+    whole: float | None = None
+    often: int = 1
 
     def __call__(self, columns: Columns) -> tuple[tuple[str, ...], NDArray[np.float32]]:
         tables = [
@@ -58,11 +61,13 @@ class PhaseFeatures:
         found = {
             name: self._combined(name, [t[name] for t in tables], first[name]) for name in names
         }
+        for name in ("program.flops", "program.bytes"):
+            found[name] = found[name] + log2(self.often)
         found["program.intensity"] = found["program.flops"] - found["program.bytes"]
         if self.least is not None:
             more = log2(sum(self.ideals) / self.least)
             found |= {name: found[name] + more for name in names if _is_relative(name)}
-            found["seconds.ideal"] = np.full(columns.rows, log2(self.least / CLOCK))
+            found["seconds.ideal"] = np.full(columns.rows, log2((self.whole or self.least) / CLOCK))
         matrix = np.empty((columns.rows, len(names)), dtype=np.float32)
         for place, name in enumerate(names):
             matrix[:, place] = found[name]
