@@ -16,6 +16,11 @@ TW_INLINE i32 tw_block_z() { return blockIdx.z; }
 TW_INLINE i32 tw_grid_x() { return gridDim.x; }
 //@ tw_shared_base
 TW_INLINE u8* tw_shared_base() { return rt_shared_base(); }
+//@ tw_column
+template <typename T, int N> struct tw_column {
+  T* first;
+  T& operator[](i64 place) const { return first[place * N]; }
+};
 //@ tw_shared_address
 TW_INLINE u32 tw_shared_address(const void* pointer) {
   return rt_shared_address(pointer);

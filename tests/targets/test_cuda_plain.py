@@ -21,6 +21,7 @@ from ir.plain.code import (
     Array,
     Assign,
     Call,
+    Claim,
     Convert,
     Element,
     If,
@@ -78,18 +79,23 @@ def kernel(*body: Statement, arrays: tuple[Array, ...] = ()) -> PlainKernel:
     return PlainKernel("rows", tensors, own + arrays, ((ROW, POINTS),), body, cooperative=True)
 
 
-def lowered(plain: PlainKernel, threads: int, hardware: Hardware = HARDWARE) -> Launch:
+def lowered(
+    plain: PlainKernel, threads: int, hardware: Hardware = HARDWARE, alone: bool = False
+) -> Launch:
     g = Graph("rows")
     i, j = g.axes(i=POINTS, j=SIZE)
     g.output("y", g.input("x", (i, j), "f32"), "f32", (i, j))
     found = PlainCudaKernel(g.program(), "", hardware, plain)
-    (launch,) = found.launches({"threads": threads, "run": 2, "early": True}, "rows")
+    values = {"threads": threads, "run": 2, "early": True, "alone": alone}
+    (launch,) = found.launches(values, "rows")
     return launch
 
 
-def ran(plain: PlainKernel, threads: int, hardware: Hardware = HARDWARE) -> tuple[Any, Any]:
+def ran(
+    plain: PlainKernel, threads: int, hardware: Hardware = HARDWARE, alone: bool = False
+) -> tuple[Any, Any]:
     """`x` and what `y` becomes, alike in several orders of threads and blocks."""
-    launch = lowered(plain, threads, hardware)
+    launch = lowered(plain, threads, hardware, alone)
     places = {room.argument: 0 for room in launch.rooms}
     plan = plan_json((placed(launch, places),), "sm_90a", sum(r.bytes for r in launch.rooms), ())
     found = []
@@ -120,6 +126,42 @@ def turned(place_of_row: str = GROUP) -> PlainKernel:
 def test_iterations_are_shared_and_seen_by_all(threads: int) -> None:
     x, y = ran(turned(), threads)
     assert np.array_equal(y, 2 * x[:, ::-1])
+
+
+@needs_compiler
+@pytest.mark.parametrize("room", [0, 150 * 32 * 4, 200_000])
+def test_a_thread_that_has_a_point_alone_has_columns_of_shared_memory(room: int) -> None:
+    """Of what does not fit it has arrays of its own."""
+    facts = tuple((k, room if k == "shared_bytes" else v) for k, v in HARDWARE.facts)
+    hardware = replace(HARDWARE, facts=facts)
+    launch = lowered(turned(), 32, hardware, alone=True)
+    assert launch.shared == (150 * 32 * 4 if room else 0)
+    assert ("tw_column<f32, 32>" in launch.text) == bool(room)
+    assert "tw_sync" not in launch.text
+    x, y = ran(turned(), 32, hardware, alone=True)
+    assert np.array_equal(y, 2 * x[:, ::-1])
+
+
+def many(plain: PlainKernel, points: int = 100) -> PlainCudaKernel:
+    g = Graph("rows")
+    i, j = g.axes(i=POINTS, j=SIZE)
+    g.output("y", g.input("x", (i, j), "f32"), "f32", (i, j))
+    return PlainCudaKernel(g.program(), "", HARDWARE, replace(plain, points=((ROW, points),)))
+
+
+def test_points_are_alone_where_they_are_many_and_nothing_is_counted() -> None:
+    count = Array("count_1", "i32", 1, GROUP)
+    claims = spread(
+        Claim(Name("n_1", "i32"), "count_1", whole(0)), Write("y", place(), f32("x", AT))
+    )
+    for found, choices in (
+        (many(turned()), {"alone"}),
+        (many(turned(), 63), set()),
+        (many(kernel(claims, arrays=(count,))), set()),
+    ):
+        assert {d.name for d in found.decisions()} & {"alone"} == choices
+    seeds = many(turned(), 32 * int(HARDWARE["sms"])).seeds()
+    assert [seed["alone"] for seed in seeds[:4]] == [True, True, True, False]
 
 
 @needs_compiler

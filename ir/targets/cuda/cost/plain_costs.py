@@ -26,7 +26,7 @@ from ir.plain.pieces import Ways
 from ir.plain.scaled import scaled_of
 from ir.plain.strides import extent_of, statements_of, steps_of
 from ir.schedule import Value
-from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes
+from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
 from ir.targets.cuda.plain.plain_stream import Stream
 from ir.targets.cuda.space.plain import AHEAD, RUN, TEAM, THREADS, PlainCudaKernel
 from ir.targets.cuda.space.plain_cuts import spec_bytes
@@ -106,8 +106,11 @@ class PlainCosts:
         sms = float(self.hardware["sms"])
         threads = how.threads
         blocks = np.where(grouped, step.points * how.team, np.ceil(step.points / threads))
-        resident = np.clip(np.floor(THREADS_PER_PROCESSOR / threads), 1.0, _fitting(step))
+        most = np.floor(THREADS_PER_PROCESSOR / threads)
+        resident = np.clip(most, 1.0, _fitting(step))
         resident = np.minimum(resident, self._rings(step, how, grouped))
+        if step.may_be_alone:
+            resident = np.where(grouped, resident, np.minimum(most, _fitting_alone(step, threads)))
         waves = blocks / resident / sms
         serial = _Serial(step, how, grouped, self._rare(step, ways))
         busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
@@ -189,6 +192,16 @@ def _fitting(step: PlainStep) -> float:
     """Blocks that fit a processor with what they have in shared memory."""
     used = sum(map(array_bytes, step.shared))
     return min(32.0, int(step.hardware["shared_bytes"]) // used) if used else 32.0
+
+
+def _fitting_alone(step: PlainStep, threads: Array) -> Array:
+    """The same where each thread has a column for every array of a group."""
+    room = int(step.hardware["shared_bytes"])
+    used = {
+        count: sum(column_bytes(array, count) for array in step.columns(count))
+        for count in map(int, np.unique(threads))
+    }
+    return np.array([max(1.0, room // max(used[int(t)], 1)) for t in threads])
 
 
 def _share(step: PlainStep) -> float:

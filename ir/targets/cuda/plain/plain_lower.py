@@ -12,7 +12,13 @@ from ir.targets.cuda.grid.overlap import await_kernel_before
 from ir.targets.cuda.launch import Launch, Parameter, Room
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.plain.plain_fold import scratch_bytes
-from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings, array_bytes
+from ir.targets.cuda.plain.plain_step import (
+    RESIDENT,
+    PlainStep,
+    Settings,
+    array_bytes,
+    column_bytes,
+)
 from ir.targets.cuda.plain.plain_text import MOST_I32, Group, PlainText
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 from ir.targets.cuda.text import scalars
@@ -90,9 +96,7 @@ class PlainLowering:
         """Declare arrays that are no tensors; bytes of shared memory, and of a block's room."""
         kernel = self.step
         if not self.grouped:
-            for array in (*kernel.shared, *kernel.spilled, *kernel.local):
-                self._declare_local(array)
-            return 0, 0
+            return self._columns(), 0
         if self.team > 1:
             room = sum(map(array_bytes, (*kernel.shared, *kernel.spilled)))
             self._declare((*kernel.shared, *kernel.spilled), f"room + (i64)point * {room}", 0)
@@ -106,6 +110,20 @@ class PlainLowering:
         for array in kernel.local:
             self._declare_local(array)
         return shared + kernel.ring_bytes(self.threads, self.run_length, self.ahead), room
+
+    def _columns(self) -> int:
+        """Arrays of threads that have points of their own: what a group would share lies in shared
+        memory side by side, as far as it fits. Bytes of that."""
+        columns, start = self.step.columns(self.threads), 0
+        for array in (*self.step.shared, *self.step.spilled, *self.step.local):
+            if array not in columns:
+                self._declare_local(array)
+                continue
+            kind, name = scalars.STORAGE[array.dtype], self.text.names[array.name]
+            base = f"({kind}*)(tw_shared_base() + {start}) + thread"
+            self.w.line(f"const tw_column<{kind}, {self.threads}> {name} = {{{base}}};")
+            start += column_bytes(array, self.threads)
+        return start
 
     def _declare(self, arrays: Sequence[Array], base: str, start: int) -> int:
         """Arrays one behind the other; where the last one ends."""

@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
 from ir.plain.accesses import every
-from ir.plain.code import GROUP, TENSOR, Accumulate, Array, Let, PlainKernel, Spread
+from ir.plain.code import (
+    GROUP,
+    TENSOR,
+    Accumulate,
+    Array,
+    Claim,
+    Combine,
+    Let,
+    PlainKernel,
+    Spread,
+)
 from ir.plain.strides import Walk, extent_of
 from ir.target import Hardware
 from ir.targets.cuda.layouts.frame import WARP
@@ -84,6 +94,25 @@ class PlainStep:
         counts = {1, *(2**n for n in range(2, 12)), each, 2 * each, 4 * each}
         most = min(4 * each, longest // (_TEAM_SHARE * 32))
         return tuple(sorted(count for count in counts if count <= most)) or (1,)
+
+    @cached_property
+    def may_be_alone(self) -> bool:
+        """Whether a thread may have a point that else a group has: there are many of them, and
+        nothing of the group's is counted or combined in by all at once."""
+        own = {array.name for array in self.plain.arrays if array.place != TENSOR}
+        met = (s for s in every(self.plain.body) if isinstance(s, Claim | Combine))
+        free = not any(isinstance(s, Claim) or s.array in own for s in met)
+        return self.plain.cooperative and not self.folds and free and self.points >= 2 * WARP
+
+    def columns(self, threads: int) -> tuple[Array, ...]:
+        """A group's arrays of which each thread of a block has one in shared memory, where a point
+        is a thread's: the small ones first."""
+        left, found = int(self.hardware["shared_bytes"]), []
+        for array in sorted(self._group, key=array_bytes):
+            left -= column_bytes(array, threads)
+            if left >= 0:
+                found.append(array)
+        return tuple(found)
 
     @cached_property
     def most_scratch(self) -> int:
@@ -161,6 +190,11 @@ class PlainStep:
             return min(-(-self.points // threads), _MOST_BLOCKS)
         each = _FEW_GROUPS if self.spilled else _GROUPS
         return min(self.points, each * int(self.hardware["sms"]))
+
+
+def column_bytes(array: Array, threads: int) -> int:
+    """Memory of an array of which every thread of a block has one."""
+    return -(-threads * array.size * dtype_of(array.dtype).bytes // _UNIT) * _UNIT
 
 
 def array_bytes(array: Array) -> int:

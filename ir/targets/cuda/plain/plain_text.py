@@ -213,23 +213,25 @@ class PlainText:
             self.meet_if_late()
         step = self.names.fresh("at")
         threads = self.group.threads if together and self.group else 1
-        run = self.group.run if together and self.group and in_groups(spread) else 1
+        alone = self.group is None and self.kernel.cooperative
+        wide = (together or alone) and in_groups(spread)
+        run = self.run_length if wide else 1
         kind = "i32" if total + threads * run <= MOST_I32 else "i64"
         start = "thread" if together else "0"
         head = f"for ({kind} {step} = {start}; {step} < {total}; {step} += {threads * run})"
         with self.w.block(head):
             if run > 1:
-                self._several(spread, step, kind, total)
+                self._several(spread, step, kind, total, run, threads)
             else:
                 self.coordinates(spread.variables, step)
                 self.run(spread.body, False)
         if together:
             self.meet()
 
-    def _several(self, spread: Spread, first: str, kind: str, total: int) -> None:
+    def _several(
+        self, spread: Spread, first: str, kind: str, total: int, run: int, threads: int
+    ) -> None:
         """Several iterations of a thread: all that they read is under way before one writes."""
-        assert self.group
-        run, threads = self.group.run, self.group.threads
         writes = [s for s in spread.body if isinstance(s, Write)]
         held = [self.names.fresh("held") for _ in writes]
         for name, write in zip(held, writes, strict=True):

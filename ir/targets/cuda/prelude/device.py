@@ -30,6 +30,12 @@ TW_INLINE i32 tw_grid_x() { return gridDim.x; }
 //@ tw_shared_base
 extern __shared__ __align__(1024) u8 tw_shared_memory[];
 TW_INLINE u8* tw_shared_base() { return tw_shared_memory; }
+//@ tw_column
+// An array of which every thread of a block has one: neighbours' elements lie side by side.
+template <typename T, int N> struct tw_column {
+  T* first;
+  __device__ __forceinline__ T& operator[](i64 place) const { return first[place * N]; }
+};
 //@ tw_shared_address
 TW_INLINE u32 tw_shared_address(const void* pointer) {
   return (u32)__cvta_generic_to_shared(pointer);

@@ -1,7 +1,8 @@
 """Plain kernels: folds, tops, scatters and states along an axis, each as `ir.plain` writes it.
 
 A point is a thread's, or a block's whose threads share the loops of its body. A group's arrays are
-in shared memory as far as they fit, and in the workspace beyond.
+in shared memory as far as they fit, and in the workspace beyond; where a thread has the point
+`alone`, it has a column of that memory.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
+ALONE = "alone"
 THREAD, BLOCK = "thread", "block"
 _THREADS = (32, 64, 128, 256, 512)
 _RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
@@ -110,6 +112,10 @@ class PlainCudaKernel:
         if self.waits:
             why = "tiles along the axis that a warp of a block asks for ahead"
             found.append(Decision(self.name(AHEAD), _AHEAD, "pipeline", owner, why, 0, unsaid=0))
+        if self.whole.may_be_alone:
+            why = "whether a thread has a point by itself, instead of all of a block"
+            found.append(Decision(self.name(ALONE), (False, True), "binding", owner, why, False,
+                                  unsaid=False))  # fmt: skip
         if len(self.whole.teams) > 1:
             why = "blocks that share a point and meet in memory, where points are few"
             found.append(Decision(self.name(TEAM), self.whole.teams, "binding", owner, why, 1,
@@ -118,8 +124,27 @@ class PlainCudaKernel:
 
     def constraints(self) -> list[Constraint]:
         found = self.cuts.constraints(self._room)
+        found += [self._single()] if {ALONE, TEAM} <= self._stems else []
         found += [self._waiting()] if self.waits else []
         return found + ([self._resident()] if len(self.whole.teams) > 1 else [])
+
+    @property
+    def _stems(self) -> set[str]:
+        own = {ALONE} if self.whole.may_be_alone else set()
+        return own | ({TEAM} if len(self.whole.teams) > 1 else set())
+
+    def _single(self) -> Constraint:
+        """A point is one thread's or several blocks', not both."""
+        alone, team = self.name(ALONE), self.name(TEAM)
+
+        def check(columns: Columns) -> Any:
+            return ~columns.is_(alone, True) | (columns[team] == 1)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"{alone}={values[alone]} with {team}={values[team]}"
+
+        needs = "a point that a thread has alone is of no team"
+        return Constraint(alone, needs, check, explain, reads=(alone, team))
 
     def _resident(self) -> Constraint:
         """Blocks that wait for each other all have to run at a time."""
@@ -184,7 +209,7 @@ class PlainCudaKernel:
             ]
             if self.groups:
                 plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
-            return self._team_seeds() + plain
+            return self._team_seeds() + self._alone_first(plain)
         blocks = [self._seed(*one) for one in self._block_seeds()]
         if not self.chooses:
             return blocks
@@ -194,6 +219,16 @@ class PlainCudaKernel:
         longest = max(fold.extent for fold in self.folds)
         few = self.points < 64 * int(self.hardware["sms"])
         return blocks + alone if few or longest >= _LONG else alone + blocks
+
+    def _alone_first(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Where a thread may have a point alone, such seeds: first where there are many points."""
+        if not self.whole.may_be_alone:
+            return seeds
+        name = self.name(ALONE)
+        each = [{**seeds[0], self.name(THREADS): threads, name: True} for threads in (32, 64, 128)]
+        others = [{**seed, name: False} for seed in seeds]
+        many = self.points >= 32 * int(self.hardware["sms"])
+        return each + others if many else [*others[:2], *each, *others[2:]]
 
     def _block_seeds(self) -> tuple[tuple[int, int, int], ...]:
         """Threads, neighbours, tiles ahead: of lanes that have a few words each at a time."""
@@ -230,6 +265,8 @@ class PlainCudaKernel:
         grouped = step.better_grouped
         if self._is_chosen(step):
             grouped = values[self.name(FOLD)] == BLOCK
+        elif step is self.whole and values.get(self.name(ALONE), False):
+            grouped = False
         threads, run = values[self.name(THREADS)], values.get(self.name(RUN), 1)
         team = int(values.get(self.name(TEAM), 1)) if step is self.whole else 1
         ahead = int(values.get(self.name(AHEAD), 0)) if grouped else 0
@@ -239,6 +276,8 @@ class PlainCudaKernel:
         """Where a point of a step is a block's."""
         if self._is_chosen(step):
             return columns.is_(self.name(FOLD), BLOCK)
+        if step is self.whole and self.name(ALONE) in columns:
+            return ~columns.is_(self.name(ALONE), True)
         return np.full(columns.rows, step.better_grouped)
 
     def _is_chosen(self, step: PlainStep) -> bool:
