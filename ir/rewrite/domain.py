@@ -222,7 +222,7 @@ def sufficient(program: Program, position: int) -> tuple[Condition, ...] | None:
     if function not in ("le", "lt"):
         return None
     low, high = node.args
-    return tuple(_bound(program, low, high, int(function == "lt"))) or None
+    return tuple(_bound(program, low, high, int(function == "lt"), whole=True)) or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +253,16 @@ class _Affine:
         return _Affine(terms, reads, self.constant + other.constant)
 
 
-def _bound(program: Program, low: int, high: int, gap: int) -> list[Condition]:
-    """low + gap <= high, between whole numbers."""
+def _bound(program: Program, low: int, high: int, gap: int, whole: bool = False) -> list[Condition]:
+    """low + gap <= high, between whole numbers. Below the smaller of two is below both, above the
+    larger above both: what is known of that, or with `whole` all of it or nothing."""
+    for side, function in ((low, "max"), (high, "min")):
+        if program.nodes[side].op == Map(function):
+            both = [
+                _bound(program, *((arg, high) if side == low else (low, arg)), gap, whole)
+                for arg in program.nodes[side].args
+            ]
+            return [] if whole and not all(both) else [one for part in both for one in part]
     left, right = _affine(program, low), _affine(program, high)
     if left is None or right is None:
         return []

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ir import Axis, Graph, Program, Tile, apply, contract, exp, maximum, reduce, where
+from ir import Axis, Graph, Program, Tile, apply, contract, exp, maximum, minimum, reduce, where
 from ir.oracle import evaluate, random_inputs
-from ir.rewrite.domain import Condition, live_range
+from ir.rewrite.domain import Condition, live_range, sufficient
 from ir.rewrite.streaming import stream
 
 Body = Callable[[Graph, Tile, Axis, Axis], Tile]
@@ -50,6 +50,24 @@ CASES: dict[str, tuple[Body, set[Condition]]] = {
     "diagonal": (
         lambda g, x, q, k: reduce("sum", where(apply("eq", g.iota(k), q), x, 0.0), k),
         {CAUSAL, Condition((("k", 1), ("q", -1)), 0)},
+    ),
+    "below the smaller": (
+        lambda g, x, q, k: reduce("sum", where(g.iota(k) < minimum(g.iota(q) + 1, 7), x, 0.0), k),
+        {CAUSAL, Condition((("k", -1),), 6)},
+    ),
+    "above the larger": (
+        lambda g, x, q, k: reduce("sum", where(maximum(g.iota(q), 2) <= g.iota(k), x, 0.0), k),
+        {Condition((("k", 1), ("q", -1)), 0), Condition((("k", 1),), -2)},
+    ),
+    "below what is partly known": (
+        lambda g, x, q, k: reduce(
+            "sum", where(g.iota(k) < minimum(g.iota(q) + 1, g.iota(q) * g.iota(q)), x, 0.0), k
+        ),
+        {CAUSAL},
+    ),
+    "below the larger": (
+        lambda g, x, q, k: reduce("sum", where(g.iota(k) < maximum(g.iota(q) + 1, 7), x, 0.0), k),
+        set(),
     ),
     "exponent": (
         lambda g, x, q, k: reduce("sum", exp(where(causal(g, q, k), x, -math.inf) * 0.5 - x), k),
@@ -156,3 +174,20 @@ def test_what_is_read_as_a_fraction_is_no_bound() -> None:
         return g.input("n", (q,), "f32")
 
     assert live_range(lengths_of(read), "k") == ()
+
+
+def test_a_bound_that_is_partly_known_is_not_sufficient() -> None:
+    graph = Graph("masked")
+    q, k = graph.axes(q=6, k=9)
+    tests = [
+        graph.iota(k) < minimum(graph.iota(q) + 1, 7),
+        graph.iota(k) < minimum(graph.iota(q) * graph.iota(q), 7),
+    ]
+    for number, test in enumerate(tests):
+        graph.output(f"out{number}", where(test, graph.constant(1.0, "f32"), 0.0))
+    program = graph.program()
+    where_nodes = [n for n in program.nodes if getattr(n.op, "function", "") == "where"]
+    both, partly = (sufficient(program, node.args[0]) for node in where_nodes)
+    assert both is not None
+    assert set(both) == {CAUSAL, Condition((("k", -1),), 6)}
+    assert partly is None

@@ -48,6 +48,7 @@ UNSEEN: tuple[tuple[str, dict[str, object]], ...] = (
     ("three_sums", {"m": 50, "n": 70}),
     ("turned", {"a": 7, "b": 12, "c": 20}),
     ("experts", {"blocks": 3, "m": 16, "n": 48, "k": 48}),
+    ("read_windows", {"m": 21, "t": 40, "d": 50}),
 )
 
 
@@ -141,3 +142,21 @@ def test_one_thread(cache: Path) -> None:
     schedules = [space.schedule(row) for row in space.sample(rng, 4)]
     with Measurer(program, "cpu", hardware, cache_dir=cache) as measurer:
         assert all(outcome.ok for outcome in measurer.measure(schedules))
+
+
+def test_a_loop_ends_where_a_tensor_says() -> None:
+    """Where what lanes have of it differs, it goes through all."""
+    backend = get_backend("cpu")
+    hardware = backend.hardware(1)
+    program = load_operator("padded_embedding_bag").build(m=12, bag=40, rows=30, d=64)
+    space = backend.space(program, hardware)
+
+    def text(lane: str) -> str:
+        own = space.pin({"lane.s0": lane, "row.s0": "", "rows.s0": 1, "vectors.s0": 1})
+        schedule = own.schedule(own.sample(np.random.default_rng(0), 1)[0])
+        return backend.lower(program, schedule, hardware, full=True).text("c")
+
+    assert "t < 40" in text("m")
+    bounded = text("d")
+    assert "t < 40" not in bounded
+    assert "t < min_i64(40, " in bounded

@@ -3,6 +3,8 @@ readings of one tensor, scalars, copies."""
 
 from __future__ import annotations
 
+import math
+
 from ir import (
     Graph,
     apply,
@@ -10,7 +12,9 @@ from ir import (
     contract,
     exp,
     gelu,
+    indices,
     log,
+    minimum,
     operator,
     reduce,
     relu,
@@ -178,3 +182,16 @@ def experts(g: Graph, blocks: int, m: int, n: int, k: int, count: int = 4) -> No
     x, w = g.input("X", (block, rows, depth), "bf16"), g.tensor("W", (count, n, k), "bf16")
     product = contract(x, w[chosen, columns, depth], over=depth)
     g.output("Y", product, "bf16", (block, rows, columns))
+
+
+@operator
+def read_windows(g: Graph, m: int, t: int, d: int) -> None:
+    """Of each row's window of steps, which two tensors tell, a weighted sum and the largest."""
+    row, step, column = g.axes(m=m, t=t, d=d)
+    first = g.input("first", (row,), "i32", values=indices(t, 0))
+    end = g.input("end", (row,), "i32", values=indices(t + 1, 0))
+    x, w = g.input("X", (step, column), "f32"), g.input("W", (row, step), "f32")
+    at = g.iota(step)
+    inside = (first <= at) & (at < minimum(end, t - 1))
+    g.output("sum", contract(where(inside, w, 0.0), x, over=step), dims=(row, column))
+    g.output("top", reduce("max", where(inside, x + w, -math.inf), over=step), dims=(row, column))

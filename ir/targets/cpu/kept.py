@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ir.rewrite.domain import Condition, live_range
 from ir.stages import Accumulator
 from ir.targets.cpu.access import Position, Site
 from ir.targets.cpu.evaluate import scalar_of
 from ir.targets.cpu.micro import Accumulators, StageEmitter
-from ir.targets.cpu.nest import Type, Value
+from ir.targets.cpu.nest import Index, Type, Value
 from ir.targets.cpu.plan import main_reduction
 
 
@@ -99,9 +100,11 @@ class KeptLanes(StageEmitter):
             self.evaluator.inner = axis
         self.evaluator.at(site, masks)
         roots = () if rest else self.plan.staged.body_roots(self.stage)
+        low, high = self._read_bounds(axis, points, depth * unroll)
+        runs = high is region.high
         with (
             self.evaluator.prepared(roots, points, axis),
-            self.b.loop(axis, region.low, region.high, depth * unroll, values) as loop,
+            self.b.loop(axis, low, high, depth * unroll, values, runs=runs) as loop,
         ):
             current: Accumulators = list(loop.carried)
             for u in range(unroll):
@@ -110,6 +113,51 @@ class KeptLanes(StageEmitter):
             loop.block.yields = tuple(current)
         self.evaluator.inner = ""
         return list(loop.results)
+
+    def _read_bounds(
+        self, axis: str, points: list[tuple[int, int]], step: int
+    ) -> tuple[Index, Index]:
+        """The range of a loop, narrowed to what matters to any row where tensors tell: lengths of
+        sequences, and where they begin. Nothing may be stored of what is left out."""
+        region, b = self.low.regions[axis], self.b
+        low, high = region.low, region.high
+        if self.stage.body_results:
+            return low, high
+        rows = sorted({i for i, _ in points})
+        for condition in live_range(self.low.program, axis):
+            coefficient = dict(condition.terms).get(axis, 0)
+            if not self._is_told(condition, axis) or abs(coefficient) != 1:
+                continue
+            rests = [self._rest(condition, axis, i) for i in rows]
+            most = rests[0]
+            for rest in rests[1:]:
+                most = b.maximum(most, rest)
+            if coefficient < 0:
+                high = b.minimum(high, b.add(most, 1))
+                continue
+            start = b.maximum(b.sub(b.sub(0, most), region.low), 0)
+            whole = b.mul(b.index("idiv", start, step), step)
+            low, high = b.add(region.low, whole), b.minimum(high, region.high)
+        return low, high
+
+    def _is_told(self, condition: Condition, axis: str) -> bool:
+        """Whether a condition reads what all lanes have in common, before the loop."""
+        own = {self.binding.lane, *self.stage.reduce} - {axis}
+        axes = {name for name, _ in condition.terms} - {axis}
+        read = {name for node, _ in condition.reads for name in self.nodes[node].axes}
+        return bool(condition.reads) and not (axes | read) & own and axis not in read
+
+    def _rest(self, condition: Condition, axis: str, i: int) -> Index:
+        """The sum of a condition without the axis, for row i."""
+        total: Index = condition.constant
+        for name, coefficient in condition.terms:
+            if name != axis:
+                here = self.b.convert(self.evaluator.first(name, i, 0), "i64")
+                total = self.b.add(total, self.b.mul(here, coefficient))
+        for node, coefficient in condition.reads:
+            value = self.b.convert(self.evaluator.value(node, i, 0), "i64")
+            total = self.b.add(total, self.b.mul(value, coefficient))
+        return total
 
     def _hoist(self, site: dict[str, Position], axis: str) -> None:
         """Compute the loop-invariant part of every address before the innermost loop."""
