@@ -35,7 +35,7 @@ _FEWEST = 32
 _FEWER, _DEAR = (8, 2), 3.0  # points that an axis keeps where work is so many times what fits
 _MOST = 1 << 22
 _ENDS = 4  # points of a sample at the ends of an axis
-_SHARE, _PIECES = 6, 256  # parts of a device's memory for an evaluation, and for a piece of it
+_SHARE, _PIECES = 6, 64  # parts of a device's memory for an evaluation, and for a piece of it
 _SMALLEST = 8 << 20
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
 

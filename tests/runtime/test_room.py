@@ -27,7 +27,7 @@ def test_a_card_that_others_use_is_checked_on_in_smaller_pieces() -> None:
 
     assert in_room(make, DEVICE, lambda: next(free)) == Expected({}, {})
     pieces = [means.piece for means in asked]
-    assert pieces[0] == (64 << 30) // 256
+    assert pieces[0] == (64 << 30) // 64
     assert pieces == sorted(pieces, reverse=True)
     assert len(set(pieces)) == 4
     assert asked[0].bytes == (64 << 30) // 6
