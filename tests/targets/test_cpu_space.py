@@ -104,3 +104,15 @@ def test_few_walked_rows_are_for_products_whose_sums_stay_in_the_cache() -> None
     rows = space.seed_rows(np.random.default_rng(0))
     found = [space.schedule(row).as_dict() for row in rows[space.legal(rows)]]
     assert all(int(seed["tile.k.0"]) > 16 for seed in found)
+
+
+def test_threads_share_short_axes_where_there_are_no_others() -> None:
+    """Sequences and heads are few, and of the long axes one is summed and one is a stage's own."""
+    backend = get_backend("cpu")
+    program = load_operator("paged_attention").build(
+        b=4, heads=8, kv_heads=2, d=32, pages=48, page=8, slots=16
+    )
+    space = backend.space(program, backend.hardware(2))
+    parallel = space.decision("parallel").domain
+    assert {"b", "hk", "b hk"} <= set(parallel)
+    assert space.decision("tile.b.1").domain == (1, 2, 4)

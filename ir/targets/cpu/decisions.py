@@ -20,6 +20,8 @@ from ir.targets.cpu.shape import REDUCED, SMALL, StageShape, outer_axes, shared_
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 MAX_ORDERED = 4
+SHORT = 8  # of an axis up to that long, blocks may be single coordinates
+MOST_SHORT = 2  # such axes that threads share
 PACKS = ("no", "0", "1", "2")
 
 
@@ -44,7 +46,8 @@ class Decisions:
         self.found: list[Decision] = []
 
     def _blocked_axes(self) -> tuple[str, ...]:
-        """Axes worth two loop levels, longest first, at most MAX_ORDERED."""
+        """Axes worth two loop levels, longest first, at most MAX_ORDERED; short ones where threads
+        would have none to share."""
         candidates = []
         for axis, extent in self.extents.items():
             if axis in self.outer or extent == 1:
@@ -53,8 +56,11 @@ class Decisions:
             limit = REDUCED if reduced else SMALL
             if extent > limit or (axis in self.shared and extent > 8):
                 candidates.append(axis)
-        longest = sorted(candidates, key=lambda a: -self.extents[a])[:MAX_ORDERED]
-        return tuple(a for a in self.extents if a in longest)
+        few = []
+        if not self.outer and not set(candidates) & set(self.shared):
+            few = sorted(self.shared, key=lambda a: -self.extents[a])[:MOST_SHORT]
+        longest = sorted(candidates, key=lambda a: -self.extents[a])[: MAX_ORDERED - len(few)]
+        return tuple(a for a in self.extents if a in longest or a in few)
 
     def add(
         self,
@@ -92,6 +98,7 @@ class Decisions:
     def _sizes(self, axis: str) -> tuple[int, ...]:
         extent = self.extents[axis]
         least = 8 if self.only_reduced(axis) else 4  # as many pages as prefetchers follow well
+        least = 1 if extent <= SHORT else least
         return (*(s for s in SIZES if least <= s < extent), extent)
 
     def only_reduced(self, axis: str) -> bool:
