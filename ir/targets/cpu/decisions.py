@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
+from ir.ops.load import Load
 from ir.program import Program
 from ir.schedule import Value
 from ir.space import Decision
@@ -56,11 +57,18 @@ class Decisions:
             limit = REDUCED if reduced else SMALL
             if extent > limit or (axis in self.shared and extent > 8):
                 candidates.append(axis)
-        few = []
+        short: list[str] = []
         if not self.outer and not set(candidates) & set(self.shared):
-            few = sorted(self.shared, key=lambda a: -self.extents[a])[:MOST_SHORT]
-        longest = sorted(candidates, key=lambda a: -self.extents[a])[: MAX_ORDERED - len(few)]
-        return tuple(a for a in self.extents if a in longest or a in few)
+            few = sorted(self.shared, key=lambda a: (-self._reads(a), -self.extents[a]))
+            short = few[:MOST_SHORT]
+        longest = sorted(candidates, key=lambda a: -self.extents[a])
+        kept = (*short, *longest[: MAX_ORDERED - len(short)])
+        return tuple(a for a in self.extents if a in kept)
+
+    def _reads(self, axis: str) -> int:
+        """Of how many loads it is an axis: of what is not, threads would read all."""
+        nodes = self.staged.program.nodes
+        return sum(isinstance(node.op, Load) and axis in node.axes for node in nodes)
 
     def add(
         self,
