@@ -49,6 +49,7 @@ UNSEEN: tuple[tuple[str, dict[str, object]], ...] = (
     ("turned", {"a": 7, "b": 12, "c": 20}),
     ("experts", {"blocks": 3, "m": 16, "n": 48, "k": 48}),
     ("read_windows", {"m": 21, "t": 40, "d": 50}),
+    ("read_tails", {"m": 64, "t": 3, "d": 50}),
 )
 
 

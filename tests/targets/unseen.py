@@ -195,3 +195,13 @@ def read_windows(g: Graph, m: int, t: int, d: int) -> None:
     inside = (first <= at) & (at < minimum(end, t - 1))
     g.output("sum", contract(where(inside, w, 0.0), x, over=step), dims=(row, column))
     g.output("top", reduce("max", where(inside, x + w, -math.inf), over=step), dims=(row, column))
+
+
+@operator
+def read_tails(g: Graph, m: int, t: int, d: int) -> None:
+    """Of each row the sum of the steps from one on that a tensor tells, which may be behind all."""
+    row, step, column = g.axes(m=m, t=t, d=d)
+    first = g.input("first", (row,), "i32", values=indices(t + 1, 0))
+    x, w = g.input("X", (step, column), "f32"), g.input("W", (row, step), "f32")
+    tail = where(first <= g.iota(step), w, 0.0)
+    g.output("sum", contract(tail, x, over=step), dims=(row, column))

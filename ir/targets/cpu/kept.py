@@ -101,7 +101,7 @@ class KeptLanes(StageEmitter):
         self.evaluator.at(site, masks)
         roots = () if rest else self.plan.staged.body_roots(self.stage)
         low, high = self._read_bounds(axis, points, depth * unroll)
-        runs = high is region.high
+        runs = low is region.low and high is region.high
         with (
             self.evaluator.prepared(roots, points, axis),
             self.b.loop(axis, low, high, depth * unroll, values, runs=runs) as loop,
