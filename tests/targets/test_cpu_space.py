@@ -109,10 +109,15 @@ def test_few_walked_rows_are_for_products_whose_sums_stay_in_the_cache() -> None
 def test_threads_share_short_axes_where_there_are_no_others() -> None:
     """Sequences and heads are few, and of the long axes one is summed and one is a stage's own."""
     backend = get_backend("cpu")
-    program = load_operator("paged_attention").build(
-        b=4, heads=8, kv_heads=2, d=32, pages=48, page=8, slots=16
-    )
+    extents = {"b": 4, "heads": 8, "kv_heads": 2, "d": 32, "page": 8, "slots": 16}
+    program = load_operator("paged_attention").build(pages=48, **extents)
     space = backend.space(program, backend.hardware(2))
     parallel = space.decision("parallel").domain
     assert {"b", "hk", "b hk"} <= set(parallel)
     assert space.decision("tile.b.1").domain == (1, 2, 4)
+    little = backend.space(matmul_of(8), backend.hardware(2))
+    assert little.decision("parallel").domain == ("",)
+
+
+def matmul_of(extent: int) -> Program:
+    return load_operator("matmul").build(m=extent, n=extent, k=extent)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
+from math import prod
 
 from ir.ops.load import Load
 from ir.program import Program
@@ -23,6 +24,7 @@ ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
 MAX_ORDERED = 4
 SHORT = 8  # of an axis up to that long, blocks may be single coordinates
 MOST_SHORT = 2  # such axes that threads share
+WORTH_SHARING = 1 << 16  # points of a stage
 PACKS = ("no", "0", "1", "2")
 
 
@@ -58,7 +60,9 @@ class Decisions:
             if extent > limit or (axis in self.shared and extent > 8):
                 candidates.append(axis)
         short: list[str] = []
-        if not self.outer and not set(candidates) & set(self.shared):
+        works = (prod(self.extents[a] for a in s.domain) for s in self.staged.stages)
+        serial = not self.outer and not set(candidates) & set(self.shared)
+        if serial and max(works, default=0) >= WORTH_SHARING:
             few = sorted(self.shared, key=lambda a: (-self._reads(a), -self.extents[a]))
             short = few[:MOST_SHORT]
         longest = sorted(candidates, key=lambda a: -self.extents[a])
