@@ -149,14 +149,16 @@ def many(plain: PlainKernel, points: int = 100) -> PlainCudaKernel:
     return PlainCudaKernel(g.program(), "", HARDWARE, replace(plain, points=((ROW, points),)))
 
 
-def test_points_are_alone_where_they_are_many_and_nothing_is_counted() -> None:
+def test_points_are_alone_where_they_are_many_and_little_and_nothing_is_counted() -> None:
     count = Array("count_1", "i32", 1, GROUP)
     claims = spread(
         Claim(Name("n_1", "i32"), "count_1", whole(0)), Write("y", place(), f32("x", AT))
     )
+    large = Array("large_1", "f32", 4096, GROUP)
     for found, choices in (
         (many(turned()), {"alone"}),
         (many(turned(), 63), set()),
+        (many(kernel(spread(Write("y", place(), f32("x", AT))), arrays=(large,))), set()),
         (many(kernel(claims, arrays=(count,))), set()),
     ):
         assert {d.name for d in found.decisions()} & {"alone"} == choices

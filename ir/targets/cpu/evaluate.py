@@ -350,11 +350,8 @@ class Evaluator:
         """What the lanes of vector j read from where the first of them is; one scalar where all
         read the same."""
         scalar = "i8" if access.scalar == "i1" else access.scalar
-        stride, mask, type = (
-            access.stride(self.lane),
-            self.masks.get(j, 0),
-            Type(scalar, self.lanes),
-        )
+        stride, mask = access.stride(self.lane), self.masks.get(j, 0)
+        type = Type(scalar, self.lanes)
         if stride == 0:
             return self.b.load(Type(scalar), pointer, at)
         if stride == type.bytes // type.lanes:

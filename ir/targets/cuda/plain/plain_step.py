@@ -41,6 +41,7 @@ _GROUPS = 32  # blocks for each processor, over which a group's points are sprea
 _FEW_GROUPS = 4  # the same where each has memory of its own in the workspace
 _FEW_POINTS = 64  # for each processor, below which a long fold is a block's
 _MOST_BLOCKS = 1 << 20
+_MOST_ALONE = 8 << 10  # bytes of a thread that has a point alone, of which a card has 270,000
 _TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations for each thread
 RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each other all run
 
@@ -97,12 +98,14 @@ class PlainStep:
 
     @cached_property
     def may_be_alone(self) -> bool:
-        """Whether a thread may have a point that else a group has: there are many of them, and
-        nothing of the group's is counted or combined in by all at once."""
+        """Whether a thread may have a point that else a group has: there are many of them, what each
+        holds is little, and nothing of the group's is counted or combined in by all at once."""
         own = {array.name for array in self.plain.arrays if array.place != TENSOR}
         met = (s for s in every(self.plain.body) if isinstance(s, Claim | Combine))
         free = not any(isinstance(s, Claim) or s.array in own for s in met)
-        return self.plain.cooperative and not self.folds and free and self.points >= 2 * WARP
+        little = sum(map(array_bytes, self._group)) <= _MOST_ALONE
+        many = self.points >= 2 * WARP
+        return self.plain.cooperative and not self.folds and free and little and many
 
     def columns(self, threads: int) -> tuple[Array, ...]:
         """A group's arrays of which each thread of a block has one in shared memory, where a point
