@@ -98,8 +98,8 @@ class PlainStep:
 
     @cached_property
     def may_be_alone(self) -> bool:
-        """Whether a thread may have a point that else a group has: there are many of them, what each
-        holds is little, and nothing of the group's is counted or combined in by all at once."""
+        """Whether a thread may have a point that else a group has: there are many, each holds
+        little, and nothing of the group's is counted or combined in by all at once."""
         own = {array.name for array in self.plain.arrays if array.place != TENSOR}
         met = (s for s in every(self.plain.body) if isinstance(s, Claim | Combine))
         free = not any(isinstance(s, Claim) or s.array in own for s in met)
