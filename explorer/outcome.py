@@ -26,6 +26,7 @@ CROWDED = "crowded"  # the note that this left fewer processors than the kernel 
 PROCESSORS = "processors"  # the note of how many there are
 TURNS = "turns"  # the note of how many rounds a median was taken over
 KERNEL = "kernel"  # the note of the kernel's own seconds, where an outcome's are of whole calls
+PARTS = "parts"  # the note of what the kernels of one run take: "NAME SECONDS; NAME SECONDS"
 CALL = "call"  # the note of what a call takes, where an outcome's seconds are the kernel's own
 DOUBTS = (LOAD, CROWDED, PROCESSORS)
 Note = tuple[str, str | int | float | bool]
@@ -53,6 +54,13 @@ class Outcome:
     @property
     def ok(self) -> bool:
         return self.status == "ok"
+
+    @property
+    def parts(self) -> tuple[tuple[str, float], ...]:
+        """Names and seconds of the kernels of one run, where it is several and they were timed."""
+        told = str(dict(self.notes).get(PARTS, ""))
+        pairs = (part.rsplit(" ", 1) for part in told.split("; ") if part)
+        return tuple((name, float(seconds)) for name, seconds in pairs)
 
     def as_copy(self) -> Outcome:
         """What another schedule of this kernel is told: its verdict, which is little to keep, and

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from explorer.outcome import KERNEL, TURNS, Outcome
+from explorer.outcome import KERNEL, PARTS, TURNS, Outcome
 from explorer.runtime.workers import Examination
 
 
@@ -23,6 +23,9 @@ def examined(outcome: Outcome, seen: Examination) -> Outcome:
         return outcome
     if seen.kernel is not None:
         outcome = replace(outcome, notes=(*outcome.notes, (KERNEL, seen.kernel)))
+    if len(seen.parts) > 1:
+        told = "; ".join(f"{name} {seconds:.4g}" for name, seconds in seen.parts)
+        outcome = replace(outcome, notes=(*outcome.notes, (PARTS, told)))
     return with_samples(outcome, seen.samples)
 
 

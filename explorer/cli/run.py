@@ -91,4 +91,7 @@ def _print_text(outcome: Outcome, program: Program) -> None:
     alone = dict(outcome.notes).get(KERNEL)
     if alone is not None:
         print(f"as its export is called; the kernel alone {milliseconds(float(alone))}")
+    total = sum(seconds for _, seconds in outcome.parts)
+    for name, seconds in outcome.parts:
+        print(f"  {name}: {milliseconds(seconds)}, {seconds / total:.0%}")
     print(f"register spills in hot loops: {dict(outcome.notes).get('spills', 'not known')}")

@@ -55,6 +55,15 @@ class Launch(Protocol):
         ...
 
 
+@runtime_checkable
+class HasParts(Protocol):
+    """What a launch may offer besides, where a run is several kernels: the time of each."""
+
+    def parts(self) -> tuple[tuple[str, float], ...]:
+        """Names and median seconds of a run's kernels, in order; what lies between is in them."""
+        ...
+
+
 class LoadedKernel(Protocol):
     """Machine code in this process."""
 

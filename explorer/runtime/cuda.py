@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ _MOST_SETS = 24
 _MOST_BYTES = 2 << 30
 _GRAPH_BELOW = 2e-4  # seconds: shorter launches are timed as graphs
 _GRAPH_RUNS = 24
+_PART_TURNS = 5
 
 
 @cache
@@ -297,10 +299,10 @@ class CudaKernel:
             _check(result, f"{kernel['shared']} bytes of shared memory")
         return int(function.ptr)
 
-    def bind(self, operands: Sequence[Array]) -> CudaLaunch:
+    def bind(self, operands: Sequence[Array]) -> KernelLaunch:
         """Attach arrays with a device pointer (CuPy's, or torch's by its array interface)."""
         arrays = [_as_cupy(operand) for operand in operands]
-        return CudaLaunch(tuple(map(self.calls, operand_sets(arrays))), self)
+        return KernelLaunch(tuple(map(self.calls, operand_sets(arrays))), self)
 
     def calls(self, operands: Sequence[Any]) -> tuple[_Call, ...]:
         """The launches of one run on CuPy arrays, in order: each has `run(stream)`."""
@@ -472,6 +474,38 @@ class CudaLaunch:
         last.synchronize()
         seconds: float = cupy().cuda.get_elapsed_time(first, last) * 1e-3
         return seconds / (rounds * _GRAPH_RUNS) * times
+
+
+class KernelLaunch(CudaLaunch):
+    """The kernels of one run, in order, on each of its operand sets."""
+
+    def __init__(self, sets: tuple[tuple[_Call, ...], ...], kernel: CudaKernel) -> None:
+        super().__init__(sets, kernel)
+        self._names = [part["name"] for part in kernel.plan["kernels"]]
+
+    def parts(self) -> tuple[tuple[str, float], ...]:
+        """See `explorer.runtime.base.HasParts`: by events between the kernels of runs in turns,
+        behind a run that keeps the device busy while the host queues them."""
+        if len(self._names) < 2:
+            return ()
+        try:
+            return self._parts()
+        except RuntimeError as error:
+            _die(error)
+
+    def _parts(self) -> tuple[tuple[str, float], ...]:
+        marks = [cupy().cuda.Event() for _ in range(len(self._names) + 1)]
+        found: list[list[float]] = [[] for _ in self._names]
+        for turn in range(_PART_TURNS):
+            self._queue(turn)
+            marks[0].record(self._stream)
+            for call, mark in zip(self._sets[turn % len(self._sets)], marks[1:], strict=True):
+                call.run(self._stream.ptr)
+                mark.record(self._stream)
+            marks[-1].synchronize()
+            for seconds, first, last in zip(found, marks, marks[1:], strict=False):
+                seconds.append(cupy().cuda.get_elapsed_time(first, last) * 1e-3)
+        return tuple(zip(self._names, map(statistics.median, found), strict=True))
 
 
 def _die(error: Exception) -> NoReturn:

@@ -22,6 +22,7 @@ from explorer.runtime.base import (
     Calling,
     Disassembles,
     HasLibrary,
+    HasParts,
     HasRoom,
     Launch,
     LibraryLaunch,
@@ -130,6 +131,7 @@ class Examination:
     detail: str = ""
     clock_ghz: float | None = None
     kernel: float | None = None  # seconds of the kernel alone, where samples are of calls
+    parts: tuple[tuple[str, float], ...] = ()  # of a run of several kernels: seconds of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,7 @@ class Examiner:
             kernel = statistics.median(samples)
             samples = _time(calling, kernel, best, timing)
         clock = self._runtime.clock_ghz()
+        parts = timed.parts() if timing.sustained and isinstance(timed, HasParts) else ()
         if again.right and len(samples) > 1:
             _, again = self._checked(timed, 0, _AS_TIMED, turn=1, outputs=outputs)
         if again.right and calling is not None:
@@ -315,7 +318,7 @@ class Examiner:
             detail = f"wrong on a second set of inputs: {other.detail}"
             return Examination("wrong_result", samples, other.error, detail, clock)
         error = max(verdict.error, again.error, other.error)
-        return Examination("ok", samples, error, "", clock, kernel)
+        return Examination("ok", samples, error, "", clock, kernel, parts)
 
     def _checked(
         self,

@@ -209,6 +209,18 @@ def test_several_operand_sets_take_turns(machine: Machine, tmp_path: Path) -> No
     assert outputs[1:4] == outputs[4:7]
 
 
+def test_kernels_of_one_run_are_timed_each(machine: Machine, tmp_path: Path) -> None:
+    """In the plan's order; a run of one kernel has no parts."""
+    found = binary(cuda_kernels.copied(), tmp_path)
+    parts = CudaRuntime().load(found).bind(operands(found)).parts()
+    assert parts == (
+        ("copy_tiles", pytest.approx(machine.cost)),
+        ("tell", pytest.approx(machine.cost)),
+    )
+    alone = binary(cuda_kernels.added(), tmp_path)
+    assert CudaRuntime().load(alone).bind(operands(alone)).parts() == ()
+
+
 def test_short_kernels_are_replayed_as_a_graph(machine: Machine, tmp_path: Path) -> None:
     found = binary(cuda_kernels.added(), tmp_path)
     launch = CudaRuntime().load(found).bind(operands(found))

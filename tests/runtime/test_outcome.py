@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from explorer.outcome import STATUSES, Outcome, Status
+from explorer.runtime.workers import Examination
+from explorer.samples import examined, merged
 
 
 @pytest.mark.parametrize("status", STATUSES)
@@ -18,3 +20,12 @@ def test_round_trip(status: Status) -> None:
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="outcome"):
         Outcome.from_json(text)
+
+
+def test_the_parts_of_a_run_are_a_note() -> None:
+    seen = Examination("ok", (3e-6, 3e-6), parts=(("first", 1e-6), ("tw_second", 2.25e-6)))
+    outcome = examined(Outcome("ok"), seen)
+    assert outcome.parts == (("first", 1e-6), ("tw_second", 2.25e-6))
+    assert Outcome.from_json(outcome.to_json()).parts == outcome.parts
+    assert merged([outcome, outcome]).parts == outcome.parts
+    assert examined(Outcome("ok"), Examination("ok", (1e-6, 1e-6))).parts == ()
