@@ -22,6 +22,7 @@ from ir.targets.cuda.build.roles import Roles
 
 OLDEST = 80  # first compute capability with mma.sync of these shapes, and with cp.async
 SINCE = {"e4m3": 89}  # types that came later
+STEP = 16  # points of a sum in one instruction, in types of two bytes
 
 
 def has_mma(hardware: Hardware, dtype: str) -> bool:
@@ -78,7 +79,16 @@ def _walk_order(
 ) -> tuple[str, ...]:
     """Summed axes as they lie in the first operand that is loaded, else as the first is made.
 
-    The same whichever operand lies along the rows."""
+    The same whichever operand lies along the rows. Tiles are of the last one, so that those come
+    first along which the operand does not vary (parts of numbers), and, where nothing is copied as
+    it lies, those that are shorter than a step of the instructions: a step of three points out of
+    sixteen would be computed, stored and multiplied for nothing."""
     operands = [x for product in products for x in (product.a, product.b)]
     loaded = [x for x in operands if isinstance(program.nodes[x].op, Load)]
-    return memory_order(program, (loaded or operands)[0], over)
+    operand = (loaded or operands)[0]
+    varies = program.nodes[operand].axes
+
+    def inward(axis: str) -> tuple[bool, bool]:
+        return axis in varies, bool(loaded) or program.axes[axis] >= STEP
+
+    return tuple(sorted(memory_order(program, operand, over), key=inward))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import prod
 
 import numpy as np
 
 from ir.columns import Decision
 from ir.dtypes import dtype_of
+from ir.ops.map import Map
 from ir.ops.store import Store
 from ir.space import Columns
+from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.cost.costs import (
     FILL_CLOCKS,
+    LANES_PER_CLOCK,
     MEMORY_BYTES_PER_CLOCK,
     SPLIT_CLOCKS,
     Array,
@@ -60,6 +64,27 @@ class MmaCosts(MmaRules):
         }  # fmt: skip
         return table | self._times(columns, rows, wide, depth, tiles, steps, parts)
 
+    @cached_property
+    def _computing(self) -> tuple[int, int]:
+        """Operations on plain units for a point of the operands along the rows and the columns:
+        each block computes its tiles anew, by the warps that multiply."""
+        sides: list[set[int]] = [set(), set()]
+        for product in self.roles.outer:
+            for made, operand in zip(sides, (product.a, product.b), strict=True):
+                made |= below(self.program, operand) | {operand}
+        nodes = self.program.nodes
+        first, second = (
+            sum(1 for n in made if isinstance(nodes[n].op, Map) and own <= {*nodes[n].axes})
+            for made, own in zip(sides, self._tiles_of, strict=True)
+        )
+        return first, second
+
+    @property
+    def _tiles_of(self) -> tuple[set[str], set[str]]:
+        """Of the operands' tiles, the axes along which their points differ most."""
+        inside = {self.roles.main_walk}
+        return inside | {*self.roles.rows[-1:]}, inside | {*self.roles.columns[-1:]}
+
     def decisions(self) -> list[Decision]:
         return self._domains
 
@@ -78,7 +103,9 @@ class MmaCosts(MmaRules):
         products = float(len(self.roles.outer))
         macs = rows * wide * depth * products / (SHARE * MACS_PER_CLOCK / size)
         fetched = (rows + wide) * depth * size / L2_BYTES_PER_CLOCK
-        tile = steps * np.maximum(macs, fetched)
+        first, second = self._computing
+        computing = (rows * first + wide * second) * depth / LANES_PER_CLOCK
+        tile = steps * (np.maximum(macs, fetched) + computing)
         stores = [node for node in self.program.nodes if isinstance(node.op, Store)]
         each = sum(dtype_of(node.dtype).bytes for node in stores)
         stored = rows * wide * float(each) / L2_BYTES_PER_CLOCK
