@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ir.columns import Columns
-from ir.plain.accesses import arrays_in, every, nested
+from ir.dtypes import dtype_of
+from ir.plain.accesses import arrays_in, every, nested, scalars_of
 from ir.plain.code import (
     TENSOR,
     THREAD,
     Accumulate,
+    Assign,
     Between,
     Combine,
     If,
+    Let,
     Loop,
+    Name,
+    PlainKernel,
     Spread,
     Statement,
     Write,
 )
 from ir.plain.pieces import Ways
 from ir.plain.scaled import scaled_of
-from ir.plain.strides import extent_of, statements_of, steps_of
+from ir.plain.strides import Walk, elements, extent_of, statements_of, steps_of
 from ir.schedule import Value
 from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
 from ir.targets.cuda.plain.plain_stream import Stream
-from ir.targets.cuda.space.plain import AHEAD, RUN, TEAM, THREADS, PlainCudaKernel
+from ir.targets.cuda.space.plain import AHEAD, BESIDE, RUN, TEAM, THREADS, PlainCudaKernel
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 
 Array = NDArray[np.float64]
@@ -50,6 +55,7 @@ AGAIN_CLOCKS = 600.0  # of an element that is read and written again
 MET_CLOCKS = 4.0  # of an element that is combined where others are
 MET_PER_CLOCK = 80.0  # elements that memory combines, of all
 THREADS_PER_PROCESSOR = 2048.0
+_LINE = 128  # bytes that a warp is given at a time
 
 
 class PlainCosts:
@@ -64,7 +70,7 @@ class PlainCosts:
         for step in self.kernel.steps(ways):
             said = self.kernel.settings(step, values)
             one = np.ones(1)
-            how = _How(one * said.threads, one * said.run, one * said.team, one * said.ahead)
+            how = _How(one * said.threads, one * said.run, one * said.team, one * said.ahead, one)
             table = self._step(step, ways, how, np.array([said.grouped]))
             total += float(table["clocks"][0])
         return total
@@ -73,26 +79,28 @@ class PlainCosts:
         """Features of the longest kernel, and under "clocks" and "traffic" estimates of the time
         that all of them take."""
         kernel, found = self.kernel, dict[str, Array]()
-        unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0}
+        unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0, BESIDE: 1.0}
 
         def column(name: str) -> Array:
             if kernel.name(name) not in columns:
                 return np.full(columns.rows, unsaid[name])
             return np.asarray(columns[kernel.name(name)], dtype=np.float64)
 
-        how = _How(*map(column, (THREADS, RUN, TEAM, AHEAD)))
+        how = _How(*map(column, (THREADS, RUN, TEAM, AHEAD, BESIDE)))
         for here, cut in kernel.cuts.rows(columns):
-            part = columns.where(here)
-            for name, values in self._cut(cut, part, how.where(here)).items():
-                found.setdefault(name, np.zeros(columns.rows))[here] = values
+            for count in map(int, np.unique(how.beside[here])):
+                these = here & (how.beside == count)
+                part = columns.where(these)
+                for name, values in self._cut(cut, part, how.where(these), count).items():
+                    found.setdefault(name, np.zeros(columns.rows))[these] = values
         return found
 
-    def _cut(self, ways: Ways, columns: Columns, how: _How) -> Table:
-        """Of schedules that cut alike."""
+    def _cut(self, ways: Ways, columns: Columns, how: _How, count: int) -> Table:
+        """Of schedules that cut alike, and have as many points beside each other."""
         whole, alone = self.kernel.whole, replace(how, team=np.ones_like(how.team))
         tables = [
-            self._step(step, ways, how if step is whole else alone,
-                       self.kernel.grouped(step, columns))
+            self._step(step.panel(count) if step is whole else step, ways,
+                       how if step is whole else alone, self.kernel.grouped(step, columns))
             for step in self.kernel.steps(ways)
         ]  # fmt: skip
         longest = max(tables, key=lambda table: float(table["clocks"].sum()))
@@ -113,11 +121,13 @@ class PlainCosts:
             resident = np.where(grouped, resident, np.minimum(most, _fitting_alone(step, threads)))
         waves = blocks / resident / sms
         serial = _Serial(step, how, grouped, self._rare(step, ways))
-        busy = np.minimum(blocks * threads / (1024.0 * sms), 1.0)
+        busy = np.minimum(np.minimum(blocks * threads / 1024.0, blocks) / sms, 1.0)
         moved = _share(step) * sum(map(spec_bytes, step.plain.tensors))
         traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
         issued = self._issued(step, ways, how, grouped)
         work = issued / LANES_PER_CLOCK / sms / busy
+        lines = step.points * lines_of(step.plain) / sms / np.minimum(blocks / sms, 1.0)
+        work = np.maximum(work, np.where(grouped, lines, 0.0))
         steps = np.ceil(waves) * serial.clocks(step.plain.body)
         steps = np.maximum(steps, self._crowd(step))
         clocks = np.maximum(np.maximum(traffic / busy, work), steps) + FILL_CLOCKS
@@ -173,6 +183,43 @@ class PlainCosts:
         return max(MET_CLOCKS * most, total)
 
 
+def lines_of(kernel: PlainKernel) -> float:
+    """Lines of memory that the warps of a group ask for at a point, in loops that threads share:
+    one where its lanes read neighbours or all the same, one for each where they read apart."""
+    sizes = {a.name: dtype_of(a.dtype).bytes for a in kernel.arrays if a.place == TENSOR}
+    lets = {s.name.name: s.value for s in every(kernel.body) if isinstance(s, Let)}
+    changing = frozenset(s.name.name for s in every(kernel.body) if isinstance(s, Assign))
+
+    def inside(statements: Iterable[Statement], walk: Walk, beside: int) -> float:
+        found = 0.0
+        for s in statements:
+            places = [(e.array, e.index) for e in elements(scalars_of(s)) if e.array in sizes]
+            if isinstance(s, Write) and s.array in sizes:
+                places.append((s.array, s.index))
+            for array, index in places:
+                stride = walk.stride(index)
+                apart = _LINE if stride is None else min(abs(stride) * sizes[array], _LINE)
+                found += max(1.0, beside * apart / _LINE) * 32.0 / beside
+            often = float(extent_of(s)) if isinstance(s, Loop | Between | Accumulate) else 1.0
+            found += often * sum(inside(block, walk, beside) for block in nested(s))
+        return found
+
+    def outside(statements: Iterable[Statement]) -> float:
+        found = 0.0
+        for s in statements:
+            if isinstance(s, Spread):
+                last = s.variables[-1] if s.variables else (Name(""), 1)
+                walk = Walk(last[0].name, lets, changing)
+                beside = min(32, last[1])
+                found += extent_of(s) / 32.0 * inside(s.body, walk, beside)
+                continue
+            often = float(extent_of(s)) if isinstance(s, Loop | Between | Accumulate) else 1.0
+            found += often * sum(outside(block) for block in nested(s))
+        return found
+
+    return outside(kernel.body)
+
+
 def _combined(statements: Iterable[Statement], tensors: frozenset[str]) -> dict[str, float]:
     """How often a point combines in each tensor; what is stored alike by all is no trouble."""
     found: dict[str, float] = {}
@@ -217,9 +264,10 @@ class _How:
     run: Array
     team: Array
     ahead: Array
+    beside: Array
 
     def where(self, here: NDArray[np.bool_]) -> _How:
-        return _How(self.threads[here], self.run[here], self.team[here], self.ahead[here])
+        return _How(*(getattr(self, field.name)[here] for field in fields(self)))
 
 
 def _loads(stream: Stream, how: _How) -> Array:

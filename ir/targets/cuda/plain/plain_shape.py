@@ -8,23 +8,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from ir.plain.accesses import arrays_in, every, nested, read, written
+from ir.plain.accesses import every, nested, read, scalars_of, written
 from ir.plain.code import (
     THREAD,
     Accumulate,
     Assign,
     Between,
     Claim,
+    Combine,
     If,
     Let,
     Loop,
+    Name,
+    Number,
     PlainKernel,
     Spread,
     Statement,
     Write,
 )
-from ir.targets.cuda.plain.plain_stream import names_in
+from ir.plain.strides import elements
 
+_MOST_REGISTERS, _MOST_HELD = 128, 512  # elements of an array of registers, and of all of them
 SHORT = 64  # iterations up to which a fold is not worth a group's meetings
 
 
@@ -59,24 +63,30 @@ def can_share(kernel: PlainKernel, fold: Accumulate) -> bool:
     )
 
 
-def in_groups(spread: Spread) -> bool:
-    """Whether a thread may compute what several iterations write before it writes any of it:
-    nothing but writes at their own places comes at the end, and nothing before them."""
-    body, own = tuple(spread.body), {name.name for name, _ in spread.variables}
-    writes = tuple(s for s in body if isinstance(s, Write))
-    before = body[: len(body) - len(writes)]
-    lets = {s.name.name for s in every(before) if isinstance(s, Let)}
-    plain = all(isinstance(s, Let | Assign | If) for s in every(before))
-    places = {name.name for write in writes for name in names_in(write.index)}
-    arrays = {array for write in writes for array in arrays_in((write.index,))}
-    return (
-        bool(writes)
-        and bool(own)
-        and body[len(before) :] == writes
-        and plain
-        and not (arrays or places & lets)
-        and not _assigns_outside(before)
-    )
+def loops_of_registers(kernel: PlainKernel) -> frozenset[int]:
+    """The loops (by identity) that are written out, so that a thread's arrays are registers: those
+    of arrays whose elements are only ever named by such a loop, or by a number."""
+    loops = {
+        s.variable.name: s
+        for s in every(kernel.body)
+        if isinstance(s, Loop | Accumulate) and s.extent <= _MOST_REGISTERS
+        and not any(isinstance(t, Loop | Accumulate | Between | Spread)
+                    for block in nested(s) for t in every(block))
+    }  # fmt: skip
+    sizes = {a.name: a.size for a in kernel.arrays if a.place == THREAD}
+    held = {name for name, size in sizes.items() if size <= _MOST_REGISTERS}
+    used = set[str]()
+    for s in every(kernel.body):
+        found = [(e.array, e.index) for e in elements(scalars_of(s))]
+        found += [(s.array, s.index)] if isinstance(s, Write | Combine | Claim) else []
+        for array, index in found:
+            if array in held and isinstance(index, Name) and index.name in loops:
+                used.add(index.name)
+            elif not isinstance(index, Number):
+                held.discard(array)
+    if not held or sum(sizes[name] for name in held) > _MOST_HELD:
+        return frozenset()
+    return frozenset(id(loops[name]) for name in used)
 
 
 def folds_of(kernel: PlainKernel) -> tuple[Accumulate, ...]:

@@ -6,7 +6,7 @@ team of several blocks are all in the workspace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -27,6 +27,7 @@ from ir.plain.code import (
     PlainKernel,
     Spread,
 )
+from ir.plain.panels import panel_axis, panelled
 from ir.plain.strides import Walk, extent_of
 from ir.target import Hardware
 from ir.targets.cuda.layouts.frame import WARP
@@ -43,6 +44,7 @@ _FEW_POINTS = 64  # for each processor, below which a long fold is a block's
 _MOST_BLOCKS = 1 << 20
 _MOST_ALONE = 8 << 10  # bytes of a thread that has a point alone, of which a card has 270,000
 _TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations for each thread
+_PANELS = (8, 16, 32, 64, 128)  # points beside each other
 RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each other all run
 
 
@@ -106,6 +108,26 @@ class PlainStep:
         little = sum(map(array_bytes, self._group)) <= _MOST_ALONE
         many = self.points >= 2 * WARP
         return self.plain.cooperative and not self.folds and free and little and many
+
+    @cached_property
+    def panels(self) -> tuple[int, ...]:
+        """How many neighbouring points a group may have beside each other, one first: as many as
+        have room in shared memory."""
+        axis = panel_axis(self.plain)
+        counts = () if axis is None else (n for n in _PANELS if axis.extent % n == 0)
+        return (1, *(n for n in counts if not self.panel(n).spilled))
+
+    def panel(self, count: int) -> PlainStep:
+        """The step with so many points beside each other."""
+        if count not in self._panels:
+            axis = panel_axis(self.plain)
+            assert axis is not None
+            self._panels[count] = replace(self, plain=panelled(self.plain, axis, count))
+        return self._panels[count]
+
+    @cached_property
+    def _panels(self) -> dict[int, PlainStep]:
+        return {1: self}
 
     def columns(self, threads: int) -> tuple[Array, ...]:
         """A group's arrays of which each thread of a block has one in shared memory, where a point

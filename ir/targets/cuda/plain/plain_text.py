@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from ir.plain.accesses import arrays_in, every, nested, scalars_of
@@ -30,12 +30,13 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.plain.jammed import can_jam, jammed, renamed
 from ir.plain.scalars import merged
 from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.plain.plain_fold import SharedFold
 from ir.targets.cuda.plain.plain_own import OwnFold
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
-from ir.targets.cuda.plain.plain_shape import changing, folds_of, in_groups
+from ir.targets.cuda.plain.plain_shape import changing, folds_of, loops_of_registers
 from ir.targets.cuda.plain.plain_stream import replaced
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
@@ -70,6 +71,7 @@ class PlainText:
         self.own = frozenset(a.name for a in kernel.arrays if a.place == THREAD)
         self.changing = changing(kernel.body) - self.own
         self.folds = folds_of(kernel) if group else ()
+        self.unrolled = frozenset() if group else loops_of_registers(kernel)
         self.run_length = run  # iterations of a fold of its own that a thread loads at a time
         self.late = False  # whether a thread may still be at what another one would overwrite
 
@@ -204,6 +206,8 @@ class PlainText:
         head = f"for (i64 {name} = 0; {name} < {loop.extent}; {name}++)"
         if loop.backward:
             head = f"for (i64 {name} = {last}; {name} >= 0; {name}--)"
+        if id(loop) in self.unrolled:
+            self.w.line("#pragma unroll")
         with self.w.block(head):
             yield
 
@@ -214,7 +218,7 @@ class PlainText:
         step = self.names.fresh("at")
         threads = self.group.threads if together and self.group else 1
         alone = self.group is None and self.kernel.cooperative
-        wide = (together or alone) and in_groups(spread)
+        wide = (together or alone) and can_jam(spread)
         run = self.run_length if wide else 1
         kind = "i32" if total + threads * run <= MOST_I32 else "i64"
         start = "thread" if together else "0"
@@ -231,31 +235,54 @@ class PlainText:
     def _several(
         self, spread: Spread, first: str, kind: str, total: int, run: int, threads: int
     ) -> None:
-        """Several iterations of a thread: all that they read is under way before one writes."""
+        """Several iterations of a thread together: all that they read is under way before one
+        writes. Beyond the end is the last one again, which is not written."""
+        turns, guards = [], []
+        alike = spread.variables[-1:] if threads % spread.variables[-1][1] == 0 else ()
+        for turn in range(run):
+            at = self.names.fresh("at")
+            place = f"{first} + {turn * threads}" if turn else first
+            self.w.line(f"const {kind} {at} = {place};")
+            guards.append(f"if ({at} < {total})" if turn and total % (threads * run) else "")
+            if guards[-1]:
+                at = f"({at} < {total} ? {at} : {total - 1})"
+            own = {name.name: f"{name.name} of {turn}" for name, _ in spread.variables if turn}
+            own |= {name.name: name.name for name, _ in alike}
+            turns.append(own)
+            known = alike if turn else ()
+            variables = [(replace(n, name=own.get(n.name, n.name)), e) for n, e in spread.variables]
+            self.coordinates(variables, at, known)
         writes = [s for s in spread.body if isinstance(s, Write)]
-        held = [self.names.fresh("held") for _ in writes]
-        for name, write in zip(held, writes, strict=True):
-            self.w.line(f"{scalars.STORAGE[self.scalars.dtypes[write.array]]} {name}[{run}];")
-        some = total % (threads * run)
-        for before in (True, False):
-            with self.w.unrolled("turn", run):
-                at = self.names.fresh("at")
-                self.w.line(f"const {kind} {at} = {first} + turn * {threads};")
-                with self.w.block(f"if ({at} < {total})" if some else ""):
-                    self.coordinates(spread.variables, at)
-                    if before:
-                        self.run([s for s in spread.body if not isinstance(s, Write)], False)
-                    for name, write in zip(held, writes, strict=True):
-                        text = self.scalars.stored(write.array, write.value)
-                        place = f"{self.names[write.array]}[{self.scalars.text(write.index)}]"
-                        line = f"{name}[turn] = {text};" if before else f"{place} = {name}[turn];"
-                        self.w.line(line)
+        held: list[list[tuple[Write, str]]] = []
+        self.run(jammed([s for s in spread.body if not isinstance(s, Write)], turns), False)
+        for write in writes:
+            values: list[tuple[Write, str]] = []
+            for turn_names in turns:
+                one = renamed(write, turn_names)
+                assert isinstance(one, Write)
+                values.append((one, self.names.fresh("held")))
+                text = self.scalars.stored(one.array, one.value)
+                storage = scalars.STORAGE[self.scalars.dtypes[one.array]]
+                self.w.line(f"const {storage} {values[-1][1]} = {text};")
+            held.append(values)
+        for values in held:
+            for guard, (one, value) in zip(guards, values, strict=True):
+                place = f"{self.names[one.array]}[{self.scalars.text(one.index)}]"
+                self.w.line(f"{guard} {place} = {value};".lstrip())
 
-    def coordinates(self, variables: Sequence[tuple[Name, int]], number: str) -> None:
-        """Declare the coordinates of a flattened point, the last one fastest."""
+    def coordinates(
+        self,
+        variables: Sequence[tuple[Name, int]],
+        number: str,
+        known: Sequence[tuple[Name, int]] = (),
+    ) -> None:
+        """Declare the coordinates of a flattened point, the last one fastest, but for those that
+        are `known`."""
         inner = prod(extent for _, extent in variables)
         for place, (name, extent) in enumerate(variables):
             inner //= extent
+            if (name, extent) in known:
+                continue
             rest = f"{number} / {inner}" if inner > 1 else number
             if extent == 1:
                 rest = "0"

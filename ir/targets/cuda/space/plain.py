@@ -17,6 +17,7 @@ from ir.columns import Columns, Decision
 from ir.plain.accesses import every
 from ir.plain.build import plain_kernels
 from ir.plain.code import PlainKernel, Spread
+from ir.plain.jammed import can_jam
 from ir.plain.pieces import WHOLE, Choices, Ways
 from ir.program import Program
 from ir.schedule import Value
@@ -24,13 +25,12 @@ from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.launch import Launch
-from ir.targets.cuda.plain.plain_shape import in_groups
 from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
-ALONE = "alone"
+ALONE, BESIDE = "alone", "beside"
 THREAD, BLOCK = "thread", "block"
 _THREADS = (32, 64, 128, 256, 512)
 _RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
@@ -88,7 +88,7 @@ class PlainCudaKernel:
     def groups(self) -> bool:
         """Whether there are loops of which a thread may compute several iterations at a time."""
         loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
-        return self.plain.cooperative and any(map(in_groups, loops))
+        return self.plain.cooperative and any(map(can_jam, loops))
 
     @property
     def _runs(self) -> tuple[int, ...]:
@@ -116,6 +116,10 @@ class PlainCudaKernel:
             why = "whether a thread has a point by itself, instead of all of a block"
             found.append(Decision(self.name(ALONE), (False, True), "binding", owner, why, False,
                                   unsaid=False))  # fmt: skip
+        if len(self.whole.panels) > 1:
+            why = "neighbouring points of a block, which read together what they have in common"
+            found.append(Decision(self.name(BESIDE), self.whole.panels, "binding", owner, why, 1,
+                                  unsaid=1))  # fmt: skip
         if len(self.whole.teams) > 1:
             why = "blocks that share a point and meet in memory, where points are few"
             found.append(Decision(self.name(TEAM), self.whole.teams, "binding", owner, why, 1,
@@ -124,27 +128,42 @@ class PlainCudaKernel:
 
     def constraints(self) -> list[Constraint]:
         found = self.cuts.constraints(self._room)
-        found += [self._single()] if {ALONE, TEAM} <= self._stems else []
+        found += [self._single(one) for one in (TEAM, BESIDE) if {ALONE, one} <= self._stems]
+        found += [self._one_block()] if {TEAM, BESIDE} <= self._stems else []
         found += [self._waiting()] if self.waits else []
         return found + ([self._resident()] if len(self.whole.teams) > 1 else [])
 
     @property
     def _stems(self) -> set[str]:
         own = {ALONE} if self.whole.may_be_alone else set()
+        own |= {BESIDE} if len(self.whole.panels) > 1 else set()
         return own | ({TEAM} if len(self.whole.teams) > 1 else set())
 
-    def _single(self) -> Constraint:
-        """A point is one thread's or several blocks', not both."""
-        alone, team = self.name(ALONE), self.name(TEAM)
+    def _single(self, stem: str) -> Constraint:
+        """A point is one thread's, or several blocks', or beside others of one block."""
+        alone, other = self.name(ALONE), self.name(stem)
 
         def check(columns: Columns) -> Any:
-            return ~columns.is_(alone, True) | (columns[team] == 1)
+            return ~columns.is_(alone, True) | (columns[other] == 1)
 
         def explain(values: Mapping[str, Value]) -> str:
-            return f"{alone}={values[alone]} with {team}={values[team]}"
+            return f"{alone}={values[alone]} with {other}={values[other]}"
 
-        needs = "a point that a thread has alone is of no team"
-        return Constraint(alone, needs, check, explain, reads=(alone, team))
+        needs = f"a point that a thread has alone has no {stem}"
+        return Constraint(f"{alone} or {other}", needs, check, explain, reads=(alone, other))
+
+    def _one_block(self) -> Constraint:
+        """Points beside each other are of one block."""
+        team, beside = self.name(TEAM), self.name(BESIDE)
+
+        def check(columns: Columns) -> Any:
+            return (columns[team] == 1) | (columns[beside] == 1)
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"{team}={values[team]} with {beside}={values[beside]}"
+
+        needs = "points beside each other are of one block"
+        return Constraint(beside, needs, check, explain, reads=(team, beside))
 
     def _resident(self) -> Constraint:
         """Blocks that wait for each other all have to run at a time."""
@@ -204,9 +223,9 @@ class PlainCudaKernel:
     def _uncut_seeds(self) -> list[dict[str, Value]]:
         """Blocks first where points are few or the axis is long."""
         if not self.folds:
-            plain: list[dict[str, Value]] = [
-                {self.name(THREADS): threads} for threads in (128, 256, 64, 512)
-            ]
+            few = self.points < 128 * int(self.hardware["sms"]) and not self.plain.cooperative
+            counts = (32, 64, 128, 256) if few else (128, 256, 64, 512)
+            plain: list[dict[str, Value]] = [{self.name(THREADS): count} for count in counts]
             if self.groups:
                 plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
             return self._team_seeds() + self._alone_first(plain)
@@ -222,13 +241,33 @@ class PlainCudaKernel:
 
     def _alone_first(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Where a thread may have a point alone, such seeds: first where there are many points."""
+        beside = self._beside_first(seeds)
         if not self.whole.may_be_alone:
-            return seeds
+            return beside
         name = self.name(ALONE)
-        each = [{**seeds[0], self.name(THREADS): threads, name: True} for threads in (32, 64, 128)]
-        others = [{**seed, name: False} for seed in seeds]
+        one = {**seeds[0], name: True}
+        each = [{**one, self.name(THREADS): threads} for threads in (32, 64, 128)]
+        others = [{**seed, name: False} for seed in beside]
         many = self.points >= 32 * int(self.hardware["sms"])
         return each + others if many else [*others[:2], *each, *others[2:]]
+
+    def _beside_first(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Where points may be beside each other, such seeds first: as many as leave a block for
+        each processor, and half and twice as many."""
+        panels = self.whole.panels
+        if len(panels) == 1:
+            return seeds
+        name, sms = self.name(BESIDE), int(self.hardware["sms"])
+        full = [count for count in panels if self.points // count >= sms] or [1]
+        place = panels.index(full[-1])
+        near = [panels[n] for n in (place, place + 1, place - 1) if 0 <= n < len(panels)]
+        some = [
+            {**seeds[0], name: count, self.name(THREADS): threads}
+            for count in near
+            if count > 1
+            for threads in (256, 128)
+        ]
+        return some + seeds
 
     def _block_seeds(self) -> tuple[tuple[int, int, int], ...]:
         """Threads, neighbours, tiles ahead: of lanes that have a few words each at a time."""
@@ -272,6 +311,10 @@ class PlainCudaKernel:
         ahead = int(values.get(self.name(AHEAD), 0)) if grouped else 0
         return Settings(int(threads), grouped, int(run), starts_early(values), team, ahead)
 
+    def panel(self, step: PlainStep, values: Mapping[str, Value]) -> PlainStep:
+        """The step with as many points beside each other as a schedule says."""
+        return step.panel(int(values.get(self.name(BESIDE), 1))) if step is self.whole else step
+
     def grouped(self, step: PlainStep, columns: Columns) -> NDArray[np.bool_]:
         """Where a point of a step is a block's."""
         if self._is_chosen(step):
@@ -295,7 +338,7 @@ class PlainCudaKernel:
         steps = self.steps(self.cuts.ways(values))
         return tuple(
             PlainLowering(
-                step,
+                self.panel(step, values),
                 self.program,
                 self.settings(step, values),
                 f"{name}_{number}" if number else name,

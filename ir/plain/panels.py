@@ -1,0 +1,263 @@
+"""Points of a cooperative kernel beside each other: a group has neighbours along one axis, a panel.
+
+Points do not meet, so that a group may have several: what a loop that threads share does for one
+point it does for each of them, arrays of the group hold an element of each, side by side, and
+what is the same for all of them (a matrix that columns are solved by, the keys of a state's
+columns) is read once for the panel. `panel_axis` tells along which axis that is so. Knows no
+target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ir.plain.accesses import every, nested, scalars_of
+from ir.plain.code import (
+    GROUP,
+    TENSOR,
+    Accumulate,
+    Assign,
+    Between,
+    Call,
+    Claim,
+    Combine,
+    Convert,
+    Element,
+    If,
+    Let,
+    Loop,
+    Name,
+    Number,
+    PlainKernel,
+    Scalar,
+    Spread,
+    Statement,
+    Write,
+)
+from ir.plain.strides import Walk, elements
+
+_Change = Callable[[Sequence[Statement]], tuple[Statement, ...]]
+LANE = "lane"  # the variable of a point in its panel
+
+
+@dataclass(frozen=True, slots=True)
+class PanelAxis:
+    """An axis of points, and the names and arrays that hold what differs along it."""
+
+    name: str
+    extent: int
+    differing: frozenset[str]
+
+    def differs(self, scalar: Scalar) -> bool:
+        """Whether points beside each other may have different values."""
+        match scalar:
+            case Name():
+                return scalar.name == self.name or scalar.name in self.differing
+            case Element():
+                return scalar.array in self.differing or self.differs(scalar.index)
+            case Call():
+                return any(map(self.differs, scalar.args))
+            case Convert():
+                return self.differs(scalar.arg)
+        return False
+
+
+def panel_axis(kernel: PlainKernel) -> PanelAxis | None:
+    """The axis along which points can be panels: what goes on outside shared loops is the same for
+    all of them, neighbours read and write neighbours, and something is read by all alike. Of
+    several that along which most is; None if there is none."""
+    if not kernel.cooperative or any(isinstance(s, Claim) for s in every(kernel.body)):
+        return None
+    found = []
+    for place, (name, extent) in enumerate(kernel.points):
+        axis = PanelAxis(name.name, extent, _differing(kernel, name.name))
+        alike = _read_alike(kernel, axis)
+        if extent > 1 and alike and _is_same_outside(kernel, axis):
+            found.append((alike, place, axis))
+    return max(found, key=lambda entry: entry[:2])[2] if found else None
+
+
+def panelled(kernel: PlainKernel, axis: PanelAxis, count: int) -> PlainKernel:
+    """The kernel with `count` neighbours along the axis, which divides that, in every group."""
+    lane = Name(_fresh(kernel))
+    here = _add(_times(Name(axis.name), count), lane)
+    panel = _Panel(axis, count, lane, {Name(axis.name): here})
+    points = tuple(
+        (name, extent // count if name.name == axis.name else extent)
+        for name, extent in kernel.points
+    )
+    arrays = tuple(
+        replace(array, size=array.size * count) if panel.widens(array.name, array.place) else array
+        for array in kernel.arrays
+    )
+    panel.wide = frozenset(
+        array.name for array in kernel.arrays if panel.widens(array.name, array.place)
+    )
+    return replace(kernel, arrays=arrays, points=points, body=panel.outside(kernel.body))
+
+
+def _differing(kernel: PlainKernel, name: str) -> frozenset[str]:
+    """Names and arrays, none of them tensors, that hold what differs along an axis of points."""
+    tensors = {array.name for array in kernel.arrays if array.place == TENSOR}
+    found: frozenset[str] = frozenset()
+    while True:
+        axis = PanelAxis(name, 0, found)
+        more = found | (set(_given(kernel.body, axis, False)) - tensors)
+        if more == found:
+            return found
+        found = frozenset(more)
+
+
+def _given(statements: Iterable[Statement], axis: PanelAxis, apart: bool) -> Iterable[str]:
+    """Names and arrays to which statements give what differs; all, where they run `apart`: behind
+    a condition that differs."""
+    for s in statements:
+        if isinstance(s, Let | Assign) and (apart or axis.differs(s.value)):
+            yield s.name.name
+        elif isinstance(s, Write | Combine) and (
+            apart or axis.differs(s.value) or axis.differs(s.index)
+        ):
+            yield s.array
+        elif isinstance(s, Accumulate):
+            inner = (*s.values, *(v for t in every((*s.body, *s.keep)) for v in scalars_of(t)))
+            if apart or any(map(axis.differs, inner)):
+                yield from (state.name for state in s.states)
+        within = apart or (isinstance(s, If | Between) and any(map(axis.differs, scalars_of(s))))
+        for block in nested(s):
+            yield from _given(block, axis, within)
+
+
+def _is_same_outside(kernel: PlainKernel, axis: PanelAxis) -> bool:
+    """Whether nothing differs but inside of shared loops, whose arrays are the group's."""
+    places = {array.name: array.place for array in kernel.arrays}
+
+    def same(s: Statement) -> bool:
+        if isinstance(s, Spread):
+            return True
+        written = isinstance(s, Write | Combine) and s.array in axis.differing
+        if written or any(map(axis.differs, scalars_of(s))):
+            return False
+        return all(same(inner) for block in nested(s) for inner in block)
+
+    own = {name for name, place in places.items() if place not in (GROUP, TENSOR)}
+    return not own & axis.differing and all(map(same, kernel.body))
+
+
+def _read_alike(kernel: PlainKernel, axis: PanelAxis) -> int:
+    """How many reads in shared loops are the same for a panel; 0 where others are not of
+    neighbours."""
+    tensors = {array.name for array in kernel.arrays if array.place == TENSOR}
+    lets = {s.name.name: s.value for s in every(kernel.body) if isinstance(s, Let)}
+    walk = Walk(axis.name, lets, axis.differing - set(lets))
+    alike = 0
+    for spread in (s for s in every(kernel.body) if isinstance(s, Spread)):
+        if not any(axis.differs(v) for s in every(spread.body) for v in scalars_of(s)):
+            continue
+        for s in every(spread.body):
+            places = [e.index for e in elements(scalars_of(s)) if e.array in tensors]
+            if isinstance(s, Write) and s.array in tensors:
+                places.append(s.index)
+            strides = [walk.stride(place) for place in places]
+            if any(stride not in (0, 1) for stride in strides):
+                return 0
+            alike += sum(stride == 0 for stride in strides)
+    return alike
+
+
+class _Panel:
+    """Rewrites statements for a panel of points."""
+
+    wide: frozenset[str] = frozenset()  # arrays that have an element for each point
+
+    def __init__(self, axis: PanelAxis, count: int, lane: Name, by: dict[Scalar, Scalar]) -> None:
+        self.axis, self.count, self.lane, self.by = axis, count, lane, by
+
+    def widens(self, name: str, place: str) -> bool:
+        return place == GROUP and name in self.axis.differing
+
+    def outside(self, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+        """What all threads of the group do alike."""
+        return tuple(
+            self._shared(s) if isinstance(s, Spread) else _with_blocks(s, self.outside)
+            for s in statements
+        )
+
+    def _shared(self, spread: Spread) -> Spread:
+        touched = {name for s in every(spread.body) for name in _arrays_of(s)}
+        same = not any(self.axis.differs(v) for s in every(spread.body) for v in scalars_of(s))
+        if same and not touched & self.wide:
+            return spread
+        variables = (*spread.variables, (self.lane, self.count))
+        return Spread(variables, self._inside(spread.body))
+
+    def _inside(self, statements: Sequence[Statement]) -> tuple[Statement, ...]:
+        return tuple(self._one(s) for s in statements)
+
+    def _one(self, s: Statement) -> Statement:
+        of = self._scalar
+        if isinstance(s, Let | Assign):
+            return replace(s, value=of(s.value))
+        if isinstance(s, Write | Combine):
+            return replace(s, index=self._place(s.array, of(s.index)), value=of(s.value))
+        if isinstance(s, If):
+            s = replace(s, condition=of(s.condition))
+        elif isinstance(s, Between):
+            s = replace(s, first=of(s.first), end=of(s.end))
+        elif isinstance(s, Accumulate):
+            s = replace(s, values=tuple(map(of, s.values)))
+        return _with_blocks(s, self._inside)
+
+    def _place(self, array: str, index: Scalar) -> Scalar:
+        if array not in self.wide:
+            return index
+        return _add(_times(index, self.count), self.lane)
+
+    def _scalar(self, scalar: Scalar) -> Scalar:
+        if scalar in self.by:
+            return self.by[scalar]
+        if isinstance(scalar, Call):
+            return replace(scalar, args=tuple(map(self._scalar, scalar.args)))
+        if isinstance(scalar, Convert):
+            return replace(scalar, arg=self._scalar(scalar.arg))
+        if isinstance(scalar, Element):
+            return replace(scalar, index=self._place(scalar.array, self._scalar(scalar.index)))
+        return scalar
+
+
+def _with_blocks(s: Statement, change: _Change) -> Statement:
+    """The statement with other blocks inside."""
+    if isinstance(s, If):
+        return replace(s, body=change(s.body), other=change(s.other))
+    if isinstance(s, Loop | Between):
+        return replace(s, body=change(s.body))
+    if isinstance(s, Accumulate):
+        return replace(s, body=change(s.body), keep=change(s.keep))
+    return s
+
+
+def _arrays_of(s: Statement) -> Iterable[str]:
+    if isinstance(s, Write | Combine):
+        yield s.array
+    yield from (element.array for element in elements(scalars_of(s)))
+
+
+def _fresh(kernel: PlainKernel) -> str:
+    taken = {name.name for name, _ in kernel.points}
+    for s in every(kernel.body):
+        if isinstance(s, Spread):
+            taken |= {name.name for name, _ in s.variables}
+        elif isinstance(s, Let | Claim):
+            taken.add(s.name.name)
+        elif isinstance(s, Loop | Between | Accumulate):
+            taken.add(s.variable.name)
+    names = (f"{LANE}_{number}" for number in range(1, len(taken) + 2))
+    return next(name for name in (LANE, *names) if name not in taken)
+
+
+def _add(left: Scalar, right: Scalar) -> Scalar:
+    return Call("add", (left, right), "i64")
+
+
+def _times(scalar: Scalar, factor: int) -> Scalar:
+    return Call("mul", (scalar, Number(factor, "i64")), "i64")
