@@ -19,6 +19,7 @@ Scores = NDArray[np.float64]
 
 REACH = 2.0  # decisions (in whole domains) over which what is known of an error fades to 1/e
 DOUBT = 0.35  # how far a single measurement is doubted, in standard deviations of the errors
+WORSE = 0.25  # of an estimate in powers of two, for which a route waits a turn
 MOST = 64  # measured rows that count, the last ones
 
 
@@ -27,7 +28,8 @@ ESTIMATE = "total.estimate"  # the feature of backends that bounds a schedule's 
 
 def first_rows(space: Space, rows: Matrix) -> Matrix:
     """`rows` in the order in which to begin: of each route the cheapest, the cheapest route first,
-    then the second of each, and so on.
+    then the second of each, and so on; a route that is estimated to be slower waits for one more of
+    the fastest for every `WORSE` that its cheapest is behind.
 
     A route is what is chosen of the decisions on which others depend and of those that say what
     computes. What is cheap the backend estimates; without that, the order given is kept.
@@ -37,12 +39,14 @@ def first_rows(space: Space, rows: Matrix) -> Matrix:
     forks = {space.decisions[number].name for number in space.shape.governing}
     forks |= {decision.name for decision in space.decisions if decision.group == "tensorize"}
     places = [n for n, decision in enumerate(space.decisions) if decision.name in forks]
-    cheapest = np.argsort(estimates(space, rows), kind="stable")
+    costs = estimates(space, rows)
+    cheapest = np.argsort(costs, kind="stable")
     turns: dict[bytes, int] = {}
     order = []
     for rank, number in enumerate(cheapest.tolist()):
         route = rows[number, places].tobytes()
-        turns[route] = turns.get(route, -1) + 1
+        late = int((costs[number] - costs[cheapest[0]]) / WORSE)
+        turns[route] = turns[route] + 1 if route in turns else late
         order.append((turns[route], rank, number))
     return rows[[number for _, _, number in sorted(order)]]
 

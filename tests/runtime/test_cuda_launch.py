@@ -213,10 +213,8 @@ def test_kernels_of_one_run_are_timed_each(machine: Machine, tmp_path: Path) -> 
     """In the plan's order; a run of one kernel has no parts."""
     found = binary(cuda_kernels.copied(), tmp_path)
     parts = CudaRuntime().load(found).bind(operands(found)).parts()
-    assert parts == (
-        ("copy_tiles", pytest.approx(machine.cost)),
-        ("tell", pytest.approx(machine.cost)),
-    )
+    assert [name for name, _ in parts] == ["copy_tiles", "tell"]
+    assert [seconds for _, seconds in parts] == pytest.approx([machine.cost] * 2)
     alone = binary(cuda_kernels.added(), tmp_path)
     assert CudaRuntime().load(alone).bind(operands(alone)).parts() == ()
 

@@ -286,6 +286,10 @@ class TensorCosts(TensorStreams):
             across > 0, np.minimum(raster, in_flight / np.maximum(across, 1.0)), raster
         )
         deep = np.where(raster > 1, np.minimum(raster, in_flight), np.sqrt(in_flight))
+        down, lines = self._grid_tiles(columns)
+        deep = np.where(self._is(columns, "raster", "rows"), np.minimum(down, in_flight), deep)
+        single = in_flight / np.minimum(lines, in_flight)
+        deep = np.where(self._is(columns, "raster", "columns"), single, deep)
         operands = self._in_flight(columns, rows, wide, in_flight, deep)
         wave = operands * length
         fits = wave <= 0.7 * self.hardware["l2_bytes"]
@@ -293,6 +297,11 @@ class TensorCosts(TensorStreams):
         least = float(self.program.bytes)
         most = 8 * least if not self.roles.batch else 64 * least
         return np.where(fits, np.minimum(again, 2 * least), np.minimum(again, most)) + least
+
+    def _grid_tiles(self, columns: Columns) -> tuple[Array, Array]:
+        """Tiles along the rows and along the columns that the raster goes over."""
+        (down, across), (rows, lines) = self._cluster(columns), self._cluster_tiles(columns)
+        return _array(rows) * down, _array(lines) * across
 
     def _in_flight(
         self, columns: Columns, rows: Array, wide: Array, in_flight: Array, deep: Array
@@ -304,7 +313,7 @@ class TensorCosts(TensorStreams):
         beside, along = self._beside_each_other(columns)
         batches = prod(self.program.axes[axis] for axis in self.roles.batch)
         shared = sharers(self.program, self.roles)
-        down, across = (_array(side) for side in self._cluster_tiles(columns))
+        down, across = self._grid_tiles(columns)
         down = np.where(beside & along, down * shared / batches, down)
         across = np.where(beside & ~along, across * shared / batches, across)
         deep = np.maximum(np.minimum(deep, down), 1.0)

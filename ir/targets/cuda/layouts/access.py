@@ -52,7 +52,14 @@ class Access:
 
     def vector(self, frame: Frame, digits: tuple[Digit, ...], tiles: Mapping[str, int]) -> int:
         """Elements that one access may take: neighbours in one thread, aligned in every tile."""
-        if not self.plain or not digits or digits[0].stride != 1:
+        return self.row_vector(frame, digits, tiles) if self.plain else 1
+
+    def row_vector(
+        self, frame: Frame, digits: tuple[Digit, ...], tiles: Mapping[str, int]
+    ) -> int:  # fmt: skip
+        """The same inside of a row, whichever row a gather takes: no index that is looked up may
+        vary along it."""
+        if not digits or digits[0].stride != 1:
             return 1
         axis = digits[0].axis
         if self.stride(axis) != 1:
@@ -68,7 +75,7 @@ class Access:
     ) -> int:  # fmt: skip
         """The same, where the last tile reaches over its axis: elements that all are inside it or
         all outside."""
-        width = self.vector(frame, digits, tiles)
+        width = self.row_vector(frame, digits, tiles)
         axis = digits[0].axis if digits else ""
         while width > 1 and extents[axis] % tiles[axis] and extents[axis] % width:
             width //= 2
@@ -81,6 +88,8 @@ class Access:
         if len(innermost) != 1 and not any(dict(d.terms).get(axis) for d in innermost):
             return False
         for dimension in self.dimensions:
+            if dimension.gather is not None and dimension.stride % width:
+                return False
             for name, coefficient in dimension.terms:
                 step = dimension.stride * coefficient
                 if name == axis and dimension.stride == 1:

@@ -190,7 +190,23 @@ class Transfers(Registers):
                 self.w.line(f"{self.element(fragment, point)} = {value};")
 
     def _width(self, access: Access, digits: tuple[Digit, ...]) -> int:
+        if not access.plain:
+            return 1
         return access.vector_inside(self.frame, digits, self.tiles, self.program.axes)
+
+    def _row_width(self, position: int, access: Access, digits: tuple[Digit, ...]) -> int:
+        """Neighbours of a row that a gather takes at a time."""
+        looked_up = {
+            axis
+            for d in access.dimensions
+            if d.gather is not None
+            for axis in self.nodes[self.nodes[position].args[d.gather]].axes
+        }
+        if not digits or digits[0].axis in looked_up:
+            return 1
+        width = access.vector_inside(self.frame, digits, self.tiles, self.program.axes)
+        size = dtype_of(access.dtype).bytes
+        return width if size < 8 and width * size >= 4 else 1
 
     def _load_condition(self, position: int, access: Access, point: Point) -> str:
         op = self.nodes[position].op
@@ -290,25 +306,49 @@ class Transfers(Registers):
         for arg in node.args:
             self.fragment(arg)
         fragment = self.new(access.tensor, node.axes, node.dtype)
-        with self.each(fragment.digits) as point:
+        width = self._row_width(position, access, fragment.digits)
+        outside = scalars.literal(op.fill or 0, node.dtype)
+        with self.each_vector(fragment.digits, width) as points:
             parts, conditions = [], []
-            inside = self.inside(node.axes, point)
+            inside = self.inside(node.axes, points[0])
             if inside:
                 conditions.append(inside)
             for d in access.dimensions:
-                index = self._dimension_index(d.terms, d.constant, point)
+                index = self._dimension_index(d.terms, d.constant, points[0])
                 if d.gather is not None:
-                    index = f"({index} + {self.scalar(node.args[d.gather], point, {})})"
+                    index = f"({index} + {self.scalar(node.args[d.gather], points[0], {})})"
                 parts.append(f"(i64){index} * {d.stride}")
                 if op.fill is not None:
                     conditions += [f"{index} >= 0", f"{index} < {d.extent}"]
-            element = f"{self.w.pointer(access.tensor)}[{' + '.join(parts)}]"
-            value = scalars.from_storage(element, node.dtype)
-            if conditions:
-                outside = scalars.literal(op.fill or 0, node.dtype)
-                value = f"({' && '.join(conditions)}) ? {value} : {outside}"
-            self.w.line(f"{self.element(fragment, point)} = {value};")
+            where, condition = " + ".join(parts), " && ".join(conditions)
+            targets = [self.element(fragment, point) for point in points]
+            if width > 1:
+                source = f"{self.w.pointer(access.tensor)} + ({where})"
+                self._take_words(targets, node.dtype, source, condition, outside)
+            else:
+                element = f"{self.w.pointer(access.tensor)}[{where}]"
+                value = scalars.from_storage(element, node.dtype)
+                if condition:
+                    value = f"({condition}) ? {value} : {outside}"
+                self.w.line(f"{targets[0]} = {value};")
         return fragment
+
+    def _take_words(
+        self, targets: Sequence[str], dtype: str, source: str, condition: str, outside: str
+    ) -> None:
+        """Neighbours in memory by one access."""
+        each = dtype_of(dtype).bytes
+        kind, words = _kind(len(targets) * each), self.w.name("w")
+        value = f"tw_load_{len(targets) * each}({source})"
+        if condition:
+            value = f"({condition}) ? {value} : {kind}{{}}"
+        self.w.line(f"const {kind} {words} = {value};")
+        for i, target in enumerate(targets):
+            word = words if kind == "u32" else f"{words}.w[{i * each // 4}]"
+            value = scalars.unpack(word, i, dtype)
+            if condition and outside not in ("0", "0.0f"):
+                value = f"({condition}) ? {value} : {outside}"
+            self.w.line(f"{target} = {value};")
 
     def store(self, position: int, stream: bool = False) -> None:
         """Write an output tile; where threads hold copies, the first of them writes."""
