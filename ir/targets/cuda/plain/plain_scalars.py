@@ -5,7 +5,7 @@ where they are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ir.dtypes import NARROW
 from ir.ops.map import Map
@@ -63,6 +63,7 @@ class PlainScalars:
     def __init__(self, arrays: Sequence[Array], names: Names) -> None:
         self.names = names
         self.dtypes: dict[str, str] = {array.name: array.dtype for array in arrays}
+        self.held: Mapping[Element, str] = {}  # elements that registers have
 
     def text(self, scalar: Scalar) -> str:
         """A C++ expression for a scalar."""
@@ -95,6 +96,8 @@ class PlainScalars:
 
     def _element(self, element: Element) -> str:
         dtype = self.dtypes[element.array]
+        if element in self.held:
+            return widened(self.held[element], dtype, element.dtype)
         raw = f"{self.names[element.array]}[{self.text(element.index)}]"
         return widened(scalars.from_storage(raw, dtype), dtype, element.dtype)
 

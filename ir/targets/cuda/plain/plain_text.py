@@ -38,6 +38,7 @@ from ir.targets.cuda.plain.plain_own import OwnFold
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
 from ir.targets.cuda.plain.plain_shape import changing, folds_of, loops_of_registers
 from ir.targets.cuda.plain.plain_stream import replaced
+from ir.targets.cuda.plain.plain_words import WordLoop, words_of
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
 
@@ -104,6 +105,10 @@ class PlainText:
                 with self._walk(statement, together):
                     self.run(statement.body, together)
             case Loop():
+                words = None if together else words_of(self.kernel, statement)
+                if words is not None:
+                    WordLoop(self, statement, words).write()
+                    return
                 with self._loop(statement, together):
                     self.run(statement.body, together)
             case Spread():

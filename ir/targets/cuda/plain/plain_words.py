@@ -1,0 +1,152 @@
+"""A loop of a thread that reads rows of tensors in words: several neighbours by one access.
+
+Iterations are written out as many at a time as lie in a word; what they read of a row is loaded
+before the first of them. Knows which elements those are, and their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ir.dtypes import dtype_of
+from ir.plain.accesses import scalars_of
+from ir.plain.code import (
+    Assign,
+    Call,
+    Convert,
+    Element,
+    Let,
+    Loop,
+    Name,
+    Number,
+    PlainKernel,
+    Scalar,
+    Write,
+)
+from ir.plain.jammed import scalar
+from ir.plain.strides import Walk, elements
+from ir.targets.cuda.text import scalars
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.plain.plain_text import PlainText
+
+WORD = 16  # bytes of an access
+MOST = 64  # statements that are written out
+LEAST = 2  # accesses of a loop in words, below which it stays as it is
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """`count` iterations at a time, and the elements that they read in words."""
+
+    count: int
+    rows: tuple[Element, ...]
+
+
+def words_of(kernel: PlainKernel, loop: Loop) -> Words | None:
+    """How a loop reads in words; None where it has none, or more than that to do."""
+    if loop.backward or not all(isinstance(s, Let | Assign | Write) for s in loop.body):
+        return None
+    inputs = {spec.name for spec in kernel.tensors if spec.role == "input"}
+    sizes = {a.name: dtype_of(a.dtype) for a in kernel.arrays if a.name in inputs}
+    lets = {s.name.name: s.value for s in loop.body if isinstance(s, Let)}
+    changing = frozenset(s.name.name for s in loop.body if isinstance(s, Assign))
+    walk = Walk(loop.variable.name, lets, changing)
+    found = {
+        element: None
+        for s in loop.body
+        for element in elements(scalars_of(s))
+        if element.array in sizes and sizes[element.array].bits in (16, 32)
+        and walk.stride(element.index) == 1 and not set(_names(element.index)) & set(lets)
+    }  # fmt: skip
+    if not found:
+        return None
+    count = max(WORD // sizes[element.array].bytes for element in found)
+    while count > 1 and (loop.extent % count or count * len(loop.body) > MOST):
+        count //= 2
+    rows = tuple(
+        element for element in found
+        if count * sizes[element.array].bytes >= 4
+        and _rest(element.index, count, loop.variable.name) == 0
+    )  # fmt: skip
+    return Words(count, rows) if count > 1 and rows and loop.extent >= LEAST * count else None
+
+
+def _names(scalar: Scalar) -> list[str]:
+    if isinstance(scalar, Name):
+        return [scalar.name]
+    if isinstance(scalar, Call):
+        return [name for arg in scalar.args for name in _names(arg)]
+    if isinstance(scalar, Convert):
+        return _names(scalar.arg)
+    return _names(scalar.index) if isinstance(scalar, Element) else []
+
+
+def _rest(scalar: Scalar, count: int, variable: str) -> int | None:
+    """What is left of an index divided by `count`, where the variable is a multiple of that; None
+    where that is not known."""
+    if isinstance(scalar, Number):
+        return int(scalar.value) % count
+    if isinstance(scalar, Name):
+        return 0 if scalar.name == variable else None
+    if isinstance(scalar, Convert):
+        return _rest(scalar.arg, count, variable) if scalar.to == "i64" else None
+    if not isinstance(scalar, Call) or scalar.function not in ("add", "sub", "mul"):
+        return None
+    left, right = (_rest(arg, count, variable) for arg in scalar.args)
+    if scalar.function == "mul":
+        if 0 in (left, right):
+            return 0
+        return None if left is None or right is None else left * right % count
+    if left is None or right is None:
+        return None
+    return (left + right if scalar.function == "add" else left - right) % count
+
+
+class WordLoop:
+    """Writes one loop."""
+
+    def __init__(self, text: PlainText, loop: Loop, words: Words) -> None:
+        self.text, self.w, self.names = text, text.w, text.names
+        self.loop, self.words = loop, words
+
+    def write(self) -> None:
+        name, count = self.names[self.loop.variable.name], self.words.count
+        begin = Name(self.names.new("row"))
+        first = self.names[begin.name]
+        if id(self.loop) in self.text.unrolled:
+            self.w.line("#pragma unroll")
+        head = f"for (i64 {first} = 0; {first} < {self.loop.extent}; {first} += {count})"
+        with self.w.block(head):
+            loaded = self._load(begin)
+            for number in range(count):
+                with self.w.block(""):
+                    self.w.line(f"const i64 {name} = {first} + {number};")
+                    self.text.scalars.held = {
+                        element: texts[number] for element, texts in loaded.items()
+                    }
+                    self.text.run(self.loop.body, False)
+            self.text.scalars.held = {}
+
+    def _load(self, first: Name) -> Mapping[Element, list[str]]:
+        """Declare the words of every row from an iteration on; the text of each element."""
+        found = {}
+        for element in self.words.rows:
+            dtype = self.text.scalars.dtypes[element.array]
+            size = dtype_of(dtype).bytes
+            each = min(WORD, self.words.count * size)
+            texts: list[str] = []
+            index = scalar(element.index, {self.loop.variable.name: first.name})
+            where = f"{self.names[element.array]} + {self.text.scalars.text(index)}"
+            kind = {16: "tw_vec16", 8: "tw_vec8", 4: "u32"}[each]
+            for start in range(0, self.words.count * size, each):
+                word = self.names.fresh("word")
+                more = f" + {start // size}" if start else ""
+                self.w.line(f"const {kind} {word} = tw_load_{each}({where}{more});")
+                for number in range(each // size):
+                    part = word if each == 4 else f"{word}.w[{number * size // 4}]"
+                    texts.append(scalars.unpack(part, number, dtype))
+            found[element] = texts
+        return found
