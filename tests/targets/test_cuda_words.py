@@ -1,4 +1,4 @@
-"""States of a group with points beside each other, loops in words, iterations together: emulated."""
+"""States of a group with points beside each other, loops in words, jammed iterations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ir import Graph, contract, recur, tanh
+from ir import Graph, contract, recur, reduce, rsqrt, tanh
 from ir.plain.accesses import every
 from ir.plain.build import plain_kernel
 from ir.plain.code import Let, Loop, Name, Number, Spread, Write
@@ -67,7 +67,8 @@ def test_words_are_of_rows_that_begin_at_one() -> None:
     kernel = plain_kernel(recurrent(16, 3, 24, "f32"))
     (loop,) = [s for s in every(kernel.body) if isinstance(s, Loop) and s.variable.name[2] == "j"]
     words = words_of(kernel, loop)
-    assert words is not None and words.count == 4
+    assert words is not None
+    assert words.count == 4
     assert {row.array for row in words.rows} == {"W"}
     uneven = plain_kernel(recurrent(16, 3, 23, "f32"))
     (loop,) = [s for s in every(uneven.body) if isinstance(s, Loop) and s.variable.name[2] == "j"]
@@ -88,3 +89,30 @@ def test_what_is_written_at_the_end_can_be_computed_together() -> None:
     assert not can_jam(Spread(((i, 4),), (write, let)))
     assert not can_jam(Spread(((i, 4),), (Loop(Name("j_1"), 3, (write,)), write)))
     assert not can_jam(Spread((), (write,)))
+
+
+@needs_compiler
+def test_lanes_share_sums() -> None:
+    """Of rows and of columns, in words and one by one, with a block for all and with several."""
+    program = power(48)
+    pins: list[dict[str, Any]] = [
+        {"threads": 64, "share": 32, "team": 1},
+        {"threads": 64, "share": 8, "team": 4, "run": 4},
+        {"threads": 32, "share": 4, "team": 4, "run": 1},
+        {"threads": 128, "share": 1, "team": 4},
+    ]
+    check(program, ways(program, *pins))
+    states = recurrent(4, 2, 40, "bf16")
+    check(states, ways(states, {"share": 8, "threads": 64}, {"share": 16, "threads": 32}))
+
+
+def power(n: int) -> Program:
+    """v = A v / |A v|: a fold between loops of all threads, which several blocks do each."""
+    g = Graph("power")
+    t, i, j = g.axes(t=3, i=n, j=n)
+    a, first = g.input("A", (i, j), "f32"), g.input("first", (i,), "f32")
+    v = g.state(t, (i,), first)
+    product = contract(a, v.at(i=j), j)
+    last = recur(v, product * rsqrt(reduce("sum", product * product, i) + 1e-3))
+    g.output("v", last)
+    return g.program()

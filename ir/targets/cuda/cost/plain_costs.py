@@ -33,7 +33,8 @@ from ir.plain.strides import Walk, elements, extent_of, statements_of, steps_of
 from ir.schedule import Value
 from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
 from ir.targets.cuda.plain.plain_stream import Stream
-from ir.targets.cuda.space.plain import AHEAD, BESIDE, RUN, TEAM, THREADS, PlainCudaKernel
+from ir.targets.cuda.plain.plain_words import shares
+from ir.targets.cuda.space.plain import AHEAD, BESIDE, RUN, SHARE, TEAM, THREADS, PlainCudaKernel
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 
 Array = NDArray[np.float64]
@@ -70,7 +71,8 @@ class PlainCosts:
         for step in self.kernel.steps(ways):
             said = self.kernel.settings(step, values)
             one = np.ones(1)
-            how = _How(one * said.threads, one * said.run, one * said.team, one * said.ahead, one)
+            numbers = (said.threads, said.run, said.team, said.ahead, 1, said.share)
+            how = _How(*(one * number for number in numbers))
             table = self._step(step, ways, how, np.array([said.grouped]))
             total += float(table["clocks"][0])
         return total
@@ -79,16 +81,16 @@ class PlainCosts:
         """Features of the longest kernel, and under "clocks" and "traffic" estimates of the time
         that all of them take."""
         kernel, found = self.kernel, dict[str, Array]()
-        unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0, BESIDE: 1.0}
+        unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0, BESIDE: 1.0, SHARE: 1.0}
 
         def column(name: str) -> Array:
             if kernel.name(name) not in columns:
                 return np.full(columns.rows, unsaid[name])
             return np.asarray(columns[kernel.name(name)], dtype=np.float64)
 
-        how = _How(*map(column, (THREADS, RUN, TEAM, AHEAD, BESIDE)))
+        how = _How(*map(column, (THREADS, RUN, TEAM, AHEAD, BESIDE, SHARE)))
         for here, cut in kernel.cuts.rows(columns):
-            for count in map(int, np.unique(how.beside[here])):
+            for count in map(int, np.unique(how.beside[here])) if here.any() else (1,):
                 these = here & (how.beside == count)
                 part = columns.where(these)
                 for name, values in self._cut(cut, part, how.where(these), count).items():
@@ -126,7 +128,9 @@ class PlainCosts:
         traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
         issued = self._issued(step, ways, how, grouped)
         work = issued / LANES_PER_CLOCK / sms / busy
-        lines = step.points * lines_of(step.plain) / sms / np.minimum(blocks / sms, 1.0)
+        asked, least = lines_of(step.plain)
+        lines = step.points * np.maximum(asked / how.share, least)
+        lines = lines / sms / np.minimum(blocks / sms, 1.0)
         work = np.maximum(work, np.where(grouped, lines, 0.0))
         steps = np.ceil(waves) * serial.clocks(step.plain.body)
         steps = np.maximum(steps, self._crowd(step))
@@ -183,15 +187,16 @@ class PlainCosts:
         return max(MET_CLOCKS * most, total)
 
 
-def lines_of(kernel: PlainKernel) -> float:
+def lines_of(kernel: PlainKernel) -> tuple[float, float]:
     """Lines of memory that the warps of a group ask for at a point, in loops that threads share:
-    one where its lanes read neighbours or all the same, one for each where they read apart."""
+    one where its lanes read neighbours or all the same, one for each where they read apart. And how
+    many they were if all that is read lay side by side."""
     sizes = {a.name: dtype_of(a.dtype).bytes for a in kernel.arrays if a.place == TENSOR}
     lets = {s.name.name: s.value for s in every(kernel.body) if isinstance(s, Let)}
     changing = frozenset(s.name.name for s in every(kernel.body) if isinstance(s, Assign))
 
-    def inside(statements: Iterable[Statement], walk: Walk, beside: int) -> float:
-        found = 0.0
+    def inside(statements: Iterable[Statement], walk: Walk, beside: int) -> Array:
+        found = np.zeros(2)
         for s in statements:
             places = [(e.array, e.index) for e in elements(scalars_of(s)) if e.array in sizes]
             if isinstance(s, Write) and s.array in sizes:
@@ -199,13 +204,15 @@ def lines_of(kernel: PlainKernel) -> float:
             for array, index in places:
                 stride = walk.stride(index)
                 apart = _LINE if stride is None else min(abs(stride) * sizes[array], _LINE)
-                found += max(1.0, beside * apart / _LINE) * 32.0 / beside
+                own = max(1.0, beside * apart / _LINE) * 32.0 / beside
+                found += (own, 32.0 * sizes[array] / _LINE if apart else 1.0)
             often = float(extent_of(s)) if isinstance(s, Loop | Between | Accumulate) else 1.0
-            found += often * sum(inside(block, walk, beside) for block in nested(s))
+            for block in nested(s):
+                found += often * inside(block, walk, beside)
         return found
 
-    def outside(statements: Iterable[Statement]) -> float:
-        found = 0.0
+    def outside(statements: Iterable[Statement]) -> Array:
+        found = np.zeros(2)
         for s in statements:
             if isinstance(s, Spread):
                 last = s.variables[-1] if s.variables else (Name(""), 1)
@@ -214,10 +221,12 @@ def lines_of(kernel: PlainKernel) -> float:
                 found += extent_of(s) / 32.0 * inside(s.body, walk, beside)
                 continue
             often = float(extent_of(s)) if isinstance(s, Loop | Between | Accumulate) else 1.0
-            found += often * sum(outside(block) for block in nested(s))
+            for block in nested(s):
+                found += often * outside(block)
         return found
 
-    return outside(kernel.body)
+    asked, least = outside(kernel.body)
+    return float(asked), float(least)
 
 
 def _combined(statements: Iterable[Statement], tensors: frozenset[str]) -> dict[str, float]:
@@ -265,6 +274,7 @@ class _How:
     team: Array
     ahead: Array
     beside: Array
+    share: Array
 
     def where(self, here: NDArray[np.bool_]) -> _How:
         return _How(*(getattr(self, field.name)[here] for field in fields(self)))
@@ -290,7 +300,8 @@ class _Serial:
 
     def __init__(self, step: PlainStep, how: _How, grouped: NDArray[np.bool_], rare: float) -> None:
         self.meeting = np.where(how.team > 1, TEAM_CLOCKS, MEET_CLOCKS)
-        self.chunk, self.run = how.threads * how.team * how.run, how.run
+        self.chunk, self.run = how.threads * how.team * how.run / how.share, how.run
+        self.share = how.share
         self.grouped, self.rare = grouped, rare
         self.waits = LOAD_CLOCKS / (how.ahead + 1.0)
         self.alone = OWN_CLOCKS + LOAD_CLOCKS / 20.0 / how.run
@@ -320,6 +331,8 @@ class _Serial:
                 found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
             elif isinstance(s, Loop | Between | Accumulate | Spread):
                 each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
+                if isinstance(s, Spread) and shares(s):
+                    each = each / self.share
                 each = each + (self._each(s) if isinstance(s, Accumulate | Spread) else STEP_CLOCKS)
                 found = found + self._trips(s) * each
             elif isinstance(s, Write) and s.array in arrays_in((s.value,)):

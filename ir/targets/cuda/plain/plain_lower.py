@@ -37,7 +37,9 @@ class PlainLowering:
         self.ring = step.ring_start(self.threads)
         self.ahead = step.ahead(self.threads, settings.run, settings.ahead) if self.grouped else 0
         if self.grouped:
-            group = Group(self.threads, settings.run, self.team, self.ahead, self.ring)
+            group = Group(
+                self.threads, settings.run, self.team, self.ahead, self.ring, settings.share
+            )
         self.text = PlainText(step.plain, self.w, group, settings.run)
         self.run_length = settings.run
         self.tensors = [self.text.names[spec.name] for spec in step.plain.tensors]
@@ -102,7 +104,7 @@ class PlainLowering:
             self._declare((*kernel.shared, *kernel.spilled), f"room + (i64)point * {room}", 0)
             for array in kernel.local:
                 self._declare_local(array)
-            return 0, room
+            return scratch_bytes(kernel.folds, self.threads), room
         start = scratch_bytes(kernel.folds, self.threads)
         shared = self._declare(kernel.shared, "tw_shared_base()", start)
         room = sum(map(array_bytes, kernel.spilled))
@@ -142,14 +144,15 @@ class PlainLowering:
     def _blocks(self) -> None:
         """A block for each point, or for several, one after the other; or several for each."""
         w, points = self.w, self.step.points
+        if self.step.folds:
+            own = "tw_thread()" if self.team > 1 else "thread"
+            w.line(f"const i32 lane = {own} % {WARP}, warp = {own} / {WARP};")
+            w.line("i32 slot = 0;" if self.threads > WARP else "")
         if self.team > 1:
             self._point()
             last = f"tw_count({ARRIVALS} + point) == met + {self.team - 1}"
             w.line(f"if (tw_thread() == 0 && {last}) {ARRIVALS}[point] = 0;")
             return
-        if self.step.folds:
-            w.line(f"const i32 lane = thread % {WARP}, warp = thread / {WARP};")
-            w.line("i32 slot = 0;" if self.threads > WARP else "")
         if self.grid == points:
             w.line("const i32 point = tw_block_x();")
             self._point()

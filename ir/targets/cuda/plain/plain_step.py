@@ -35,6 +35,7 @@ from ir.targets.cuda.plain.plain_fold import scratch_bytes
 from ir.targets.cuda.plain.plain_ring import Ring
 from ir.targets.cuda.plain.plain_shape import folds_of
 from ir.targets.cuda.plain.plain_stream import Streams, streams_of
+from ir.targets.cuda.plain.plain_words import shares
 
 Numbers = NDArray[Any]
 _UNIT = 16  # bytes that arrays of a group begin at multiples of
@@ -51,8 +52,8 @@ RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each ot
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What a schedule says of a step: threads of a block, whether they share points, how many
-    neighbours along a fold each takes, how many blocks share a point, and how many tiles of a fold
-    a warp asks for ahead."""
+    neighbours along a fold each takes, how many blocks share a point, how many tiles of a fold a
+    warp asks for ahead, and how many lanes share the sums of an iteration."""
 
     threads: int
     grouped: bool
@@ -60,6 +61,7 @@ class Settings:
     early: bool = False
     team: int = 1
     ahead: int = 0
+    share: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,10 +91,12 @@ class PlainStep:
         """Of how many blocks a point may be, where points are too few for the processors and loops
         long: those blocks all run at once, and meet in memory."""
         sms = int(self.hardware["sms"])
-        if not self.plain.cooperative or self.folds or 2 * self.points > sms:
+        kept = any(fold.keep for fold in self.folds)
+        if not self.plain.cooperative or kept or 2 * self.points > sms:
             return (1,)
         loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
         longest = max((extent_of(loop) for loop in loops), default=0)
+        longest *= WARP if self.has_sums else 1
         each = sms // self.points
         counts = {1, *(2**n for n in range(2, 12)), each, 2 * each, 4 * each}
         most = min(4 * each, longest // (_TEAM_SHARE * 32))
@@ -108,6 +112,12 @@ class PlainStep:
         little = sum(map(array_bytes, self._group)) <= _MOST_ALONE
         many = self.points >= 2 * WARP
         return self.plain.cooperative and not self.folds and free and little and many
+
+    @cached_property
+    def has_sums(self) -> bool:
+        """Whether loops that threads share have sums that lanes can share."""
+        loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
+        return self.plain.cooperative and any(map(shares, loops))
 
     @cached_property
     def panels(self) -> tuple[int, ...]:

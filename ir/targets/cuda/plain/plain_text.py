@@ -38,24 +38,26 @@ from ir.targets.cuda.plain.plain_own import OwnFold
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
 from ir.targets.cuda.plain.plain_shape import changing, folds_of, loops_of_registers
 from ir.targets.cuda.plain.plain_stream import replaced
-from ir.targets.cuda.plain.plain_words import WordLoop, words_of
+from ir.targets.cuda.plain.plain_words import SharedSum, WordLoop, is_sum, shares, words_of
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
 
 MOST_I32 = 2**31 - 1
+MOST_TURNS = 8  # iterations of a shared loop that a thread computes together
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """The threads that share a point, how many neighbours along a fold each of them takes, of how
-    many blocks they are, and how many tiles of a fold a warp asks for ahead, in a ring that begins
-    at a byte of shared memory."""
+    many blocks they are, how many tiles of a fold a warp asks for ahead, in a ring that begins at a
+    byte of shared memory, and how many lanes share the sums of an iteration."""
 
     block: int
     run: int
     team: int = 1
     ahead: int = 0
     ring: int = 0
+    share: int = 1
 
     @property
     def threads(self) -> int:
@@ -224,12 +226,18 @@ class PlainText:
         threads = self.group.threads if together and self.group else 1
         alone = self.group is None and self.kernel.cooperative
         wide = (together or alone) and can_jam(spread)
-        run = self.run_length if wide else 1
+        run = min(self.run_length, MOST_TURNS) if wide else 1
+        share = self.group.share if together and self.group and shares(spread) else 1
+        threads //= share
         kind = "i32" if total + threads * run <= MOST_I32 else "i64"
-        start = "thread" if together else "0"
+        start = "thread" if together and share == 1 else "0"
         head = f"for ({kind} {step} = {start}; {step} < {total}; {step} += {threads * run})"
         with self.w.block(head):
-            if run > 1:
+            if share > 1:
+                own = self.names.fresh("at")
+                self.w.line(f"const {kind} {own} = {step} + thread / {share};")
+                self._several(spread, own, kind, total, run, threads, share)
+            elif run > 1:
                 self._several(spread, step, kind, total, run, threads)
             else:
                 self.coordinates(spread.variables, step)
@@ -238,18 +246,23 @@ class PlainText:
             self.meet()
 
     def _several(
-        self, spread: Spread, first: str, kind: str, total: int, run: int, threads: int
-    ) -> None:
+        self, spread: Spread, first: str, kind: str, total: int, run: int, threads: int,
+        share: int = 1,
+    ) -> None:  # fmt: skip
         """Several iterations of a thread together: all that they read is under way before one
-        writes. Beyond the end is the last one again, which is not written."""
+        writes. Beyond the end is the last one again, which is not written. Where lanes share them,
+        each has its share of every sum, and the first one writes."""
         turns, guards = [], []
         alike = spread.variables[-1:] if threads % spread.variables[-1][1] == 0 else ()
         for turn in range(run):
             at = self.names.fresh("at")
             place = f"{first} + {turn * threads}" if turn else first
             self.w.line(f"const {kind} {at} = {place};")
-            guards.append(f"if ({at} < {total})" if turn and total % (threads * run) else "")
-            if guards[-1]:
+            beyond = total % (threads * run) and (turn or share > 1)
+            conditions = [f"{at} < {total}"] if beyond else []
+            conditions += [f"thread % {share} == 0"] if share > 1 else []
+            guards.append(f"if ({' && '.join(conditions)})" if conditions else "")
+            if beyond:
                 at = f"({at} < {total} ? {at} : {total - 1})"
             own = {name.name: f"{name.name} of {turn}" for name, _ in spread.variables if turn}
             own |= {name.name: name.name for name, _ in alike}
@@ -259,7 +272,11 @@ class PlainText:
             self.coordinates(variables, at, known)
         writes = [s for s in spread.body if isinstance(s, Write)]
         held: list[list[tuple[Write, str]]] = []
-        self.run(jammed([s for s in spread.body if not isinstance(s, Write)], turns), False)
+        for s in jammed([s for s in spread.body if not isinstance(s, Write)], turns):
+            if share > 1 and isinstance(s, Loop) and is_sum(s):
+                SharedSum(self, s, share).write()
+            else:
+                self._statement(s, False)
         for write in writes:
             values: list[tuple[Write, str]] = []
             for turn_names in turns:
@@ -299,7 +316,7 @@ class PlainText:
         for state in fold.states:
             self.declare(state, scalars.literal(0, state.dtype))
         if together and self.group and any(fold is one for one in self.folds):
-            SharedFold(self, fold, self.group).write()
+            SharedFold(self, fold, replace(self.group, team=1)).write()
             return
         if not together and self.run_length > 1:
             OwnFold(self, fold, self.run_length).write()

@@ -23,9 +23,10 @@ from ir.plain.code import (
     Number,
     PlainKernel,
     Scalar,
+    Spread,
     Write,
 )
-from ir.plain.jammed import scalar
+from ir.plain.jammed import can_jam, scalar
 from ir.plain.strides import Walk, elements
 from ir.targets.cuda.text import scalars
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 WORD = 16  # bytes of an access
 MOST = 64  # statements that are written out
+LONG = 32  # iterations of a sum from which lanes may share it
 LEAST = 2  # accesses of a loop in words, below which it stays as it is
 
 
@@ -108,9 +110,9 @@ def _rest(scalar: Scalar, count: int, variable: str) -> int | None:
 class WordLoop:
     """Writes one loop."""
 
-    def __init__(self, text: PlainText, loop: Loop, words: Words) -> None:
+    def __init__(self, text: PlainText, loop: Loop, words: Words, share: int = 1) -> None:
         self.text, self.w, self.names = text, text.w, text.names
-        self.loop, self.words = loop, words
+        self.loop, self.words, self.share = loop, words, share
 
     def write(self) -> None:
         name, count = self.names[self.loop.variable.name], self.words.count
@@ -118,7 +120,9 @@ class WordLoop:
         first = self.names[begin.name]
         if id(self.loop) in self.text.unrolled:
             self.w.line("#pragma unroll")
-        head = f"for (i64 {first} = 0; {first} < {self.loop.extent}; {first} += {count})"
+        start = f"(i64)(thread % {self.share}) * {count}" if self.share > 1 else "0"
+        step = count * self.share
+        head = f"for (i64 {first} = {start}; {first} < {self.loop.extent}; {first} += {step})"
         with self.w.block(head):
             loaded = self._load(begin)
             for number in range(count):
@@ -150,3 +154,58 @@ class WordLoop:
                     texts.append(scalars.unpack(part, number, dtype))
             found[element] = texts
         return found
+
+
+def is_sum(loop: Loop) -> bool:
+    """Whether iterations only add to variables, in whatever order."""
+    sums = {s.name.name for s in loop.body if isinstance(s, Assign)}
+    return bool(sums) and all(
+        (isinstance(s, Let) and not sums & set(_names(s.value)))
+        or (isinstance(s, Assign) and _adds(s, sums))
+        for s in loop.body
+    )  # fmt: skip
+
+
+def _adds(s: Assign, sums: set[str]) -> bool:
+    value = s.value
+    return (
+        isinstance(value, Call) and value.function == "add" and value.args[0] == s.name
+        and s.name.dtype in ("f32", "f64") and not sums & set(_names(value.args[1]))
+    )  # fmt: skip
+
+
+def shares(spread: Spread) -> bool:
+    """Whether lanes can share the sums of an iteration: they begin with nothing, and are long."""
+    if not can_jam(spread):
+        return False
+    zeros = {
+        s.name.name for s in spread.body
+        if isinstance(s, Let) and isinstance(s.value, Number) and s.value.value == 0
+    }  # fmt: skip
+    loops = [s for s in spread.body if isinstance(s, Loop) and is_sum(s)]
+    begun = {s.name.name for loop in loops for s in loop.body if isinstance(s, Assign)}
+    return begun <= zeros and any(loop.extent >= LONG for loop in loops)
+
+
+class SharedSum:
+    """Writes a loop that adds up, of which each lane has a share."""
+
+    def __init__(self, text: PlainText, loop: Loop, share: int) -> None:
+        self.text, self.loop, self.share = text, loop, share
+
+    def write(self) -> None:
+        text, loop, w = self.text, self.loop, self.text.w
+        words = words_of(text.kernel, loop)
+        if words is not None:
+            WordLoop(text, loop, words, self.share).write()
+        else:
+            name = text.names[loop.variable.name]
+            head = f"for (i64 {name} = thread % {self.share}; {name} < {loop.extent}; "
+            with w.block(f"{head}{name} += {self.share})"):
+                text.run(loop.body, False)
+        for s in loop.body:
+            if isinstance(s, Assign):
+                name, mask = text.names[s.name.name], 1
+                while mask < self.share:
+                    w.line(f"{name} += tw_shuffle_{s.name.dtype}({name}, {mask});")
+                    mask *= 2

@@ -30,11 +30,12 @@ from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
-ALONE, BESIDE = "alone", "beside"
+ALONE, BESIDE, SHARE = "alone", "beside", "share"
 THREAD, BLOCK = "thread", "block"
 _THREADS = (32, 64, 128, 256, 512)
 _RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
 _BESIDE = ((128, 8, 0, THREAD), (64, 16, 0, THREAD), (256, 8, 0, THREAD), (128, 4, 0, THREAD))
+_SHARES = (1, 4, 8, 16, 32)
 _CUTS = 6  # ways to cut among the seeds
 _LONG = 512  # iterations of a fold from which blocks come first among seeds
 
@@ -116,6 +117,9 @@ class PlainCudaKernel:
             why = "whether a thread has a point by itself, instead of all of a block"
             found.append(Decision(self.name(ALONE), (False, True), "binding", owner, why, False,
                                   unsaid=False))  # fmt: skip
+        if self.whole.has_sums:
+            why = "lanes of a warp that share the sums of an iteration"
+            found.append(Decision(self.name(SHARE), _SHARES, "binding", owner, why, 1, unsaid=1))
         if len(self.whole.panels) > 1:
             why = "neighbouring points of a block, which read together what they have in common"
             found.append(Decision(self.name(BESIDE), self.whole.panels, "binding", owner, why, 1,
@@ -128,8 +132,13 @@ class PlainCudaKernel:
 
     def constraints(self) -> list[Constraint]:
         found = self.cuts.constraints(self._room)
-        found += [self._single(one) for one in (TEAM, BESIDE) if {ALONE, one} <= self._stems]
-        found += [self._one_block()] if {TEAM, BESIDE} <= self._stems else []
+        others = (TEAM, BESIDE, SHARE)
+        found += [self._single(one) for one in others if {ALONE, one} <= self._stems]
+        found += [
+            self._not_both(*both)
+            for both in ((TEAM, BESIDE), (BESIDE, SHARE))
+            if {*both} <= self._stems
+        ]
         found += [self._waiting()] if self.waits else []
         return found + ([self._resident()] if len(self.whole.teams) > 1 else [])
 
@@ -137,6 +146,7 @@ class PlainCudaKernel:
     def _stems(self) -> set[str]:
         own = {ALONE} if self.whole.may_be_alone else set()
         own |= {BESIDE} if len(self.whole.panels) > 1 else set()
+        own |= {SHARE} if self.whole.has_sums else set()
         return own | ({TEAM} if len(self.whole.teams) > 1 else set())
 
     def _single(self, stem: str) -> Constraint:
@@ -152,18 +162,18 @@ class PlainCudaKernel:
         needs = f"a point that a thread has alone has no {stem}"
         return Constraint(f"{alone} or {other}", needs, check, explain, reads=(alone, other))
 
-    def _one_block(self) -> Constraint:
-        """Points beside each other are of one block."""
-        team, beside = self.name(TEAM), self.name(BESIDE)
+    def _not_both(self, first: str, second: str) -> Constraint:
+        """Points beside each other are of one block, whose lanes have one sum each."""
+        one, other = self.name(first), self.name(second)
 
         def check(columns: Columns) -> Any:
-            return (columns[team] == 1) | (columns[beside] == 1)
+            return (columns[one] == 1) | (columns[other] == 1)
 
         def explain(values: Mapping[str, Value]) -> str:
-            return f"{team}={values[team]} with {beside}={values[beside]}"
+            return f"{one}={values[one]} with {other}={values[other]}"
 
-        needs = "points beside each other are of one block"
-        return Constraint(beside, needs, check, explain, reads=(team, beside))
+        needs = f"{first} or {second}, not both"
+        return Constraint(f"{one} or {other}", needs, check, explain, reads=(one, other))
 
     def _resident(self) -> Constraint:
         """Blocks that wait for each other all have to run at a time."""
@@ -228,10 +238,10 @@ class PlainCudaKernel:
             plain: list[dict[str, Value]] = [{self.name(THREADS): count} for count in counts]
             if self.groups:
                 plain = [{**one, self.name(RUN): run} for run in (4, 1) for one in plain]
-            return self._team_seeds() + self._alone_first(plain)
+            return self._team_seeds() + self._alone_first(self._sums_first(plain))
         blocks = [self._seed(*one) for one in self._block_seeds()]
         if not self.chooses:
-            return blocks
+            return self._team_seeds() + self._sums_first(blocks)
         if self.whole.beside:
             return [self._seed(*one) for one in _BESIDE] + blocks[:2]
         alone = [self._seed(threads, run, 0, THREAD) for threads, run in ((128, 4), (64, 1))]
@@ -239,13 +249,26 @@ class PlainCudaKernel:
         few = self.points < 64 * int(self.hardware["sms"])
         return blocks + alone if few or longest >= _LONG else alone + blocks
 
+    @property
+    def _unshared(self) -> dict[str, Value]:
+        """What a seed says where lanes do not share sums."""
+        return {self.name(SHARE): 1} if self.whole.has_sums else {}
+
+    def _sums_first(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Where lanes can share sums, a warp does so in some."""
+        if not self.whole.has_sums:
+            return seeds
+        return [
+            {**seed, self.name(SHARE): lanes} for seed in seeds[:2] for lanes in (32, 8)
+        ] + seeds
+
     def _alone_first(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
         """Where a thread may have a point alone, such seeds: first where there are many points."""
         beside = self._beside_first(seeds)
         if not self.whole.may_be_alone:
             return beside
         name = self.name(ALONE)
-        one = {**seeds[0], name: True}
+        one = {**seeds[0], **self._unshared, name: True}
         each = [{**one, self.name(THREADS): threads} for threads in (32, 64, 128)]
         others = [{**seed, name: False} for seed in beside]
         many = self.points >= 32 * int(self.hardware["sms"])
@@ -262,7 +285,7 @@ class PlainCudaKernel:
         place = panels.index(full[-1])
         near = [panels[n] for n in (place, place + 1, place - 1) if 0 <= n < len(panels)]
         some = [
-            {**seeds[0], name: count, self.name(THREADS): threads}
+            {**seeds[0], **self._unshared, name: count, self.name(THREADS): threads}
             for count in near
             if count > 1
             for threads in (256, 128)
@@ -289,7 +312,12 @@ class PlainCudaKernel:
         for threads in (256, 512, 128) if len(self.whole.teams) > 1 else ():
             team = max(team for team in self.whole.teams if team * threads <= most)
             more = {self.name(RUN): 1} if self.groups else {}
-            found.append({self.name(THREADS): threads, self.name(TEAM): team, **more})
+            one: dict[str, Value] = {
+                self.name(THREADS): threads, self.name(TEAM): team, **more
+            }  # fmt: skip
+            if self.whole.has_sums:
+                found += [{**one, self.name(SHARE): lanes} for lanes in (32, 8)]
+            found.append(one)
         return found
 
     def _seed(self, threads: int, run: int, ahead: int, way: str = BLOCK) -> dict[str, Value]:
@@ -309,7 +337,9 @@ class PlainCudaKernel:
         threads, run = values[self.name(THREADS)], values.get(self.name(RUN), 1)
         team = int(values.get(self.name(TEAM), 1)) if step is self.whole else 1
         ahead = int(values.get(self.name(AHEAD), 0)) if grouped else 0
-        return Settings(int(threads), grouped, int(run), starts_early(values), team, ahead)
+        share = int(values.get(self.name(SHARE), 1)) if step is self.whole and grouped else 1
+        early = starts_early(values)
+        return Settings(int(threads), grouped, int(run), early, team, ahead, share)
 
     def panel(self, step: PlainStep, values: Mapping[str, Value]) -> PlainStep:
         """The step with as many points beside each other as a schedule says."""
