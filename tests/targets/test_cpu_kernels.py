@@ -50,6 +50,7 @@ UNSEEN: tuple[tuple[str, dict[str, object]], ...] = (
     ("experts", {"blocks": 3, "m": 16, "n": 48, "k": 48}),
     ("read_windows", {"m": 21, "t": 40, "d": 50}),
     ("read_tails", {"m": 64, "t": 3, "d": 50}),
+    ("centres", {"b": 20, "h": 31, "w": 33}),
 )
 
 
@@ -118,6 +119,13 @@ def test_looked_up_and_batched_operands_are_packed(pins: dict[str, object], cach
     file = Path(__file__).with_name("unseen.py")
     arguments: dict[str, object] = {"blocks": 3, "m": 16, "n": 48, "k": 48}
     assert measure(f"{file}:experts", arguments, cache, 3, pins) == []
+
+
+def test_a_factor_along_an_outer_sum_alone_is_read_in_place(cache: Path) -> None:
+    """A panel is of points along the lanes or the innermost sum."""
+    file = Path(__file__).with_name("unseen.py")
+    arguments: dict[str, object] = {"b": 20, "h": 31, "w": 33}
+    assert measure(f"{file}:centres", arguments, cache, 12, {"lane.s0": "b"}) == []
 
 
 needs_tiles = pytest.mark.skipif(

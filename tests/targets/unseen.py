@@ -205,3 +205,12 @@ def read_tails(g: Graph, m: int, t: int, d: int) -> None:
     x, w = g.input("X", (step, column), "f32"), g.input("W", (row, step), "f32")
     tail = where(first <= g.iota(step), w, 0.0)
     g.output("sum", contract(tail, x, over=step), dims=(row, column))
+
+
+@operator
+def centres(g: Graph, b: int, h: int, w: int) -> None:
+    """Where the mass of maps lies: sums over two axes of what varies along one of them alone."""
+    b_, y, x = g.axes(b=b, y=h, x=w)
+    z = g.input("z", (b_, y, x), "f32")
+    g.output("row", reduce("sum", z * cast(g.iota(y), "f32"), over=(y, x)), "f32")
+    g.output("column", reduce("sum", z * cast(g.iota(x), "f32"), over=(y, x)), "f32")

@@ -296,8 +296,9 @@ class Constraints:
         self, shape: StageShape, operand: OperandShape, dot: DotRow, lane: str, row: str
     ) -> tuple[bool, bool]:
         """Whether an operand may be read packed, and in place."""
-        if dot.name == "fma":
-            return lane not in shape.stage.reduce and operand.packable, True
+        if dot.name == "fma":  # a panel is of points along the lanes or the innermost sum
+            along = lane in operand.axes or shape.main in operand.axes
+            return along and lane not in shape.stage.reduce and operand.packable, True
         if lane in shape.stage.reduce or not row or not self._fits(shape, dot, lane, row):
             return False, False
         near = operand.in_memory and operand.main_contiguous and lane not in operand.axes
