@@ -37,6 +37,7 @@ _MOST = 1 << 22
 _ENDS = 4  # points of a sample at the ends of an axis
 _SHARE, _PIECES = 6, 64  # parts of a device's memory for an evaluation, and for a piece of it
 _SMALLEST = 8 << 20
+_READ = 0.25  # of the passes over what is made, those over what a sum of products reads
 _BLIND = 0.5  # share of an output of which nothing is known that is too much to call it checked
 
 
@@ -354,7 +355,10 @@ def _afforded(
         picked = sample_axes(program, np.random.default_rng(seed), one, forms)
         lengths = {axis: len(points) for axis, points in picked.items()}
         pieces = pieces_of(program, picked, one.piece) if turns else 1
-        took = turns * pieces * one.turn + elements_of(program, lengths) / one.elements
+        made = elements_of(program, lengths) + (
+            _READ * stepped_products(program, lengths) if turns else 0
+        )
+        took = turns * pieces * one.turn + made / one.elements
         found.append((took, len(found), one, picked))
     _, _, means, picked = min(found)
     return means, picked
@@ -371,6 +375,22 @@ def elements_of(program: Program, lengths: Mapping[str, int]) -> int:
         elif node.args or not isinstance(node.op, Load):
             total += prod(extents[axis] for axis in node.axes)
     return int(total)
+
+
+def stepped_products(program: Program, lengths: Mapping[str, int]) -> int:
+    """How many numbers the sums of products in all steps of loops read: the oracle squares them,
+    weighs their errors by them, and more, at every step."""
+    from ir.loops import loops_of
+
+    extents, total = {**program.axes, **lengths}, 0
+    for loop in loops_of(program):
+        for position in loop.inside:
+            node = program.nodes[position]
+            if isinstance(node.op, Contract):
+                read = ({*program.nodes[arg].axes} - {loop.axis} for arg in node.args)
+                each = sum(prod(extents[axis] for axis in axes) for axes in read)
+                total += extents[loop.axis] * each
+    return total
 
 
 def _stratified(extent: int, count: int, rng: np.random.Generator) -> Array:

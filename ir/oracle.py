@@ -189,16 +189,23 @@ def _pieces(program: Program, coordinates: Mapping[str, Array], room: int) -> li
         tiles = [
             (program.nodes[i].axes, passing.get(i)) for i in _formed(program, with_inputs=not plan)
         ]
-        sizes = [
-            math.prod(min(lengths[a], _STEPS if a == along else lengths[a]) for a in axes)
-            for axes, along in tiles
-            if axis in axes
-        ]
+        sizes = [_at_once(axes, along, lengths) for axes, along in tiles if axis in axes]
         count = min(lengths[axis], math.ceil(8 * max(sizes, default=0) / room))
         if count > 1:
             plan.append((axis, count))
             lengths[axis] = math.ceil(lengths[axis] / count)
     return plan
+
+
+def _at_once(axes: Sequence[str], along: str | None, lengths: Mapping[str, int]) -> int:
+    """Elements of a tile that are there at a time; `along` a loop's axis, of some steps."""
+    each = math.prod(lengths[axis] for axis in axes if axis != along)
+    return each * min(lengths[along], _steps_of(each)) if along and along in axes else each
+
+
+def _steps_of(elements: int) -> int:
+    """Of how many steps so many elements each are kept."""
+    return max(1, min(_STEPS, _PIECE // (8 * max(1, elements))))
 
 
 def _formed(program: Program, with_inputs: bool) -> Iterator[int]:
@@ -384,7 +391,7 @@ class _Evaluation:
             math.prod(len(self.coordinates[a]) for a in self.program.nodes[p].axes if a != axis)
             for p in handed
         )
-        return max(1, min(_STEPS, _PIECE // (8 * max(1, sum(sizes)))))
+        return _steps_of(sum(sizes))
 
     def _stream(self, position: int) -> None:
         """Evaluate all carries that advance together with the one at `position`."""

@@ -51,6 +51,11 @@ def test_what_goes_step_by_step_is_evaluated_where_steps_are_short() -> None:
     assert picked["dv"][-1] == 63
     wide = load_operator("life").build(m=4096, n=4096, steps=16)
     assert _afforded(wide, DEVICE, 0, ()) == (DEVICE, {})
+    chunks = {"b": 1, "t": 4096, "heads": 32, "d": 128, "chunk": 64, "dtype": "bf16"}
+    held = load_operator("gated_delta_net_chunked").build(**chunks)
+    assert _afforded(held, DEVICE, 0, ())[0] is DEVICE
+    squares = load_operator("power_iteration").build(n=8192, steps=20)
+    assert _afforded(squares, DEVICE, 0, ()) == (DEVICE, {})
     product = load_operator("matmul").build(m=256, n=256, k=256)
     assert _afforded(product, DEVICE, 0, ()) == (DEVICE, {})
 
