@@ -23,7 +23,7 @@ from explorer.runtime.base import get_runtime
 from explorer.runtime.process import ProcessServer, Worker
 from ir.dtypes import is_float, numpy_dtype
 from ir.inputs import drawn
-from ir.oracle import Answer, answers, stepped_axes
+from ir.oracle import Answer, answers, stepped_axes, tried
 from records.canonical import content_key
 
 PARTS = ("draw", "bound", "judge")  # besides evaluating the program and its forms, one by one
@@ -38,14 +38,17 @@ _EXTENTS = re.compile(r"(?m) = \d+$|\[[\d, ]+\]")  # of axes, and of tensors' sh
 def rehearse(
     server: ProcessServer, runtime: str, recipe: Recipe, folder: Path
 ) -> tuple[Worker, ...]:
-    """Workers that are at it, one for each part; none where the folder has had the same kind of
-    program, of whatever extents."""
+    """Workers that are at it, one for each part, and as many more as there may be, with a share of
+    the program's nodes each; none where the folder has had the same kind of program, of whatever
+    extents."""
     if not _is_new(recipe, folder):
         return ()
-    programs = range(1 + len(recipe.forms))
-    parts = [*[("evaluate", (number,)) for number in programs], *[(part, ()) for part in PARTS]]
+    programs = [(number, 0, 1) for number in range(1 + len(recipe.forms))][: MOST - len(PARTS)]
+    spare = MOST - len(PARTS) - len(programs)
+    shares = [(0, number, spare) for number in range(1, spare + 1)]
+    parts = [("evaluate", given) for given in (*programs, *shares)]
     workers = []
-    for part, given in parts[:MOST]:
+    for part, given in [*parts, *[(part, ()) for part in PARTS]]:
         workers.append(Worker(server, f"{__name__}:Rehearsal", recipe, runtime))
         workers[-1].post(_DEADLINE, part, *given)
     return tuple(workers)
@@ -87,9 +90,9 @@ class Rehearsal:
             small = replace(spec, shape=_smaller(spec.shape))
             drawn(self._recipe.program, small, self._recipe.seed, self._xp)
 
-    def evaluate(self, number: int = 0) -> None:
+    def evaluate(self, number: int = 0, share: int = 0, shares: int = 1) -> None:
         """Few outputs of the program, or of form `number` from 1 on, of inputs that are all 0 and
-        take no memory."""
+        take no memory; or the nodes of a share alone, numbered from 1 on."""
         program, xp = (self._recipe.program, *self._recipe.forms)[number], self._xp
         inputs = {
             spec.name: xp.broadcast_to(xp.zeros(1, numpy_dtype(spec.dtype)), spec.shape)
@@ -98,6 +101,9 @@ class Rehearsal:
         axes = (*output_axes(program), *stepped_axes(program))
         few = {axis: np.arange(min(program.axes[axis], _FEW)) for axis in axes}
         model = error_model(program, self._recipe.accumulations)
+        if share:
+            tried(program, inputs, model, few, slice(share - 1, None, shares), xp=xp)
+            return
         answers(program, inputs, model, few, xp=xp, room=1 << 28)
 
     def bound(self) -> None:

@@ -20,12 +20,12 @@ from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
 from ir.loops import Carried, entangled, handed_on, loops_by_node, loops_of, read_outside
-from ir.ops.base import Array, Environment, Op, TileArray
+from ir.ops.base import Array, Environment, Error, Op, TileArray
 from ir.ops.load import Load
 from ir.ops.map import Cast, Map
 from ir.ops.parts import joined, part_of, without_first
 from ir.ops.recur import Before, Recur
-from ir.ops.reduce import Carry, Contract, Prior, Reduce, start_of
+from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce, start_of
 from ir.ops.store import Store
 from ir.oracle_parts import Operands, fused, slices_of
 from ir.program import Program
@@ -102,6 +102,31 @@ def answers(
 
     _fill(whole, _pieces(program, coordinates, room), {}, keep)
     return {name: Answer(values[name], reaches[name]) for name in values}
+
+
+def tried(
+    program: Program,
+    inputs: Mapping[str, Array],
+    model: ErrorModel,
+    restrict: Mapping[str, Array],
+    share: slice,
+    *,
+    xp: Any,
+) -> None:
+    """Evaluate a share of the nodes that neither step nor stream, of zeros in the place of all
+    others: for what a library prepares when it meets an operation for the first time."""
+    coordinates = _coordinates(program, restrict)
+    whole = _Evaluation(program, inputs, coordinates, 0, model, xp)
+    running = {n for n, node in enumerate(program.nodes) if isinstance(node.op, Carry | Now)}
+    own = {*range(len(program.nodes))[share]} - {*whole.loops} - running
+    whole.left_out = frozenset(range(len(program.nodes))) - own
+    values = _empty(program, coordinates, xp, {})
+    for position in sorted(own):
+        tile, op = whole.value(position), program.nodes[position].op
+        if isinstance(op, Store):
+            values[op.tensor][...] = tile.array
+            if tile.error is not None:
+                reach(tile.error)
 
 
 def _empty(
@@ -260,6 +285,7 @@ class _Evaluation:
         self.known: dict[int, TileArray] = {}
         self.parent: _Evaluation | None = None
         self.axis = ""
+        self.left_out: frozenset[int] = frozenset()  # what zeros stand for, see `tried`
         self.running: frozenset[int] = frozenset()
         self.busy: set[int] = set()
 
@@ -273,6 +299,7 @@ class _Evaluation:
             self.room,
         )  # fmt: skip
         child.parent, child.axis, child.running = self, axis, running
+        child.left_out = self.left_out
         return child
 
     @cached_property
@@ -287,7 +314,9 @@ class _Evaluation:
             if self.parent is not None and not own:
                 return self.parent.value(position)
             loop = self.loops.get(position)
-            if isinstance(node.op, Carry):
+            if position in self.left_out:
+                self.known[position] = self._zeros(position)
+            elif isinstance(node.op, Carry):
                 self._stream(position)
             elif loop is not None:
                 self.known.update(self._step_by_step(loop))
@@ -305,6 +334,13 @@ class _Evaluation:
         if found.axes == axes or set(found.axes) != set(axes):
             return found
         return TileArray(axes, found.aligned(axes), found.error_over(axes))
+
+    def _zeros(self, position: int) -> TileArray:
+        """What is computed elsewhere, as far as it has a shape."""
+        node, xp = self.program.nodes[position], self.xp
+        shape = tuple(len(self.coordinates[axis]) for axis in node.axes)
+        error = Error(xp.zeros(shape), xp.zeros(shape)) if is_float(node.dtype) else None
+        return TileArray(node.axes, xp.zeros(shape, _exact_dtype(node.dtype)), error)
 
     def _found(self, position: int) -> TileArray:
         node = self.program.nodes[position]
