@@ -102,7 +102,8 @@ class Rehearsal:
         few = {axis: np.arange(min(program.axes[axis], _FEW)) for axis in axes}
         model = error_model(program, self._recipe.accumulations)
         if share:
-            tried(program, inputs, model, few, slice(share - 1, None, shares), xp=xp)
+            own = slice(share - 1, None, shares)
+            tried(program, inputs, model, few, own, xp=xp, most=_MANY)
             return
         answers(program, inputs, model, few, xp=xp, room=1 << 28)
 

@@ -112,19 +112,28 @@ def tried(
     share: slice,
     *,
     xp: Any,
+    most: int,
 ) -> None:
-    """Evaluate a share of the nodes that neither step nor stream, of zeros in the place of all
-    others: for what a library prepares when it meets an operation for the first time."""
+    """Evaluate a share of the nodes, of zeros in the place of all others: for what a library
+    prepares when it meets an operation for the first time.
+
+    None that steps or streams, that is summed without being formed, or that has, or is made of
+    what has, more than `most` elements.
+    """
     coordinates = _coordinates(program, restrict)
-    whole = _Evaluation(program, inputs, coordinates, 0, model, xp)
+    sizes = [math.prod(len(coordinates[axis]) for axis in node.axes) for node in program.nodes]
     running = {n for n, node in enumerate(program.nodes) if isinstance(node.op, Carry | Now)}
-    own = {*range(len(program.nodes))[share]} - {*whole.loops} - running
-    whole.left_out = frozenset(range(len(program.nodes))) - own
-    values = _empty(program, coordinates, xp, {})
-    for position in sorted(own):
-        tile, op = whole.value(position), program.nodes[position].op
-        if isinstance(op, Store):
-            values[op.tensor][...] = tile.array
+    others = {*loops_by_node(program)} | running
+    for position in range(len(program.nodes))[share]:
+        node = program.nodes[position]
+        large = max(sizes[place] for place in (position, *node.args)) > most
+        if large or position in others or fused(program, position):
+            continue
+        alone = _Evaluation(program, inputs, coordinates, 0, model, xp)
+        alone.left_out = frozenset(range(len(program.nodes))) - {position}
+        tile = alone.value(position)
+        if isinstance(node.op, Store):
+            _empty(program, coordinates, xp, {})[node.op.tensor][...] = tile.array
             if tile.error is not None:
                 reach(tile.error)
 

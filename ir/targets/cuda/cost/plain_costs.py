@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +22,8 @@ from ir.plain.code import (
     If,
     Let,
     Loop,
-    Name,
     PlainKernel,
+    Scalar,
     Spread,
     Statement,
     Write,
@@ -56,6 +57,7 @@ AGAIN_CLOCKS = 600.0  # of an element that is read and written again
 MET_CLOCKS = 4.0  # of an element that is combined where others are
 MET_PER_CLOCK = 80.0  # elements that memory combines, of all
 THREADS_PER_PROCESSOR = 2048.0
+L2_PER_CLOCK = 16.0  # bytes into a processor, of what threads wait for
 _LINE = 128  # bytes that a warp is given at a time
 
 
@@ -128,9 +130,10 @@ class PlainCosts:
         traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
         issued = self._issued(step, ways, how, grouped)
         work = issued / LANES_PER_CLOCK / sms / busy
-        asked, least = lines_of(step.plain)
-        lines = step.points * np.maximum(asked / how.share, least)
-        lines = lines / sms / np.minimum(blocks / sms, 1.0)
+        asked, least, brought = lines_of(step.plain)
+        lines = np.maximum(asked / how.share, least)
+        lines = np.maximum(lines, brought / L2_PER_CLOCK)
+        lines = step.points * lines / sms / np.minimum(blocks / sms, 1.0)
         work = np.maximum(work, np.where(grouped, lines, 0.0))
         steps = np.ceil(waves) * serial.clocks(step.plain.body)
         steps = np.maximum(steps, self._crowd(step))
@@ -187,46 +190,69 @@ class PlainCosts:
         return max(MET_CLOCKS * most, total)
 
 
-def lines_of(kernel: PlainKernel) -> tuple[float, float]:
+def lines_of(kernel: PlainKernel) -> tuple[float, float, float]:
     """Lines of memory that the warps of a group ask for at a point, in loops that threads share:
-    one where its lanes read neighbours or all the same, one for each where they read apart. And how
-    many they were if all that is read lay side by side."""
-    sizes = {a.name: dtype_of(a.dtype).bytes for a in kernel.arrays if a.place == TENSOR}
-    lets = {s.name.name: s.value for s in every(kernel.body) if isinstance(s, Let)}
-    changing = frozenset(s.name.name for s in every(kernel.body) if isinstance(s, Assign))
+    one where its lanes read neighbours or all the same, one for each where they read apart. How
+    many they were if all that is read lay side by side. And the bytes of what is read, an element
+    once a loop."""
+    return _Lines(kernel).outside(kernel.body, 1.0)
 
-    def inside(statements: Iterable[Statement], walk: Walk, beside: int) -> Array:
-        found = np.zeros(2)
-        for s in statements:
-            places = [(e.array, e.index) for e in elements(scalars_of(s)) if e.array in sizes]
-            if isinstance(s, Write) and s.array in sizes:
-                places.append((s.array, s.index))
-            for array, index in places:
-                stride = walk.stride(index)
-                apart = _LINE if stride is None else min(abs(stride) * sizes[array], _LINE)
-                own = max(1.0, beside * apart / _LINE) * 32.0 / beside
-                found += (own, 32.0 * sizes[array] / _LINE if apart else 1.0)
-            often = float(extent_of(s)) if isinstance(s, Loop | Between | Accumulate) else 1.0
-            for block in nested(s):
-                found += often * inside(block, walk, beside)
-        return found
 
-    def outside(statements: Iterable[Statement]) -> Array:
-        found = np.zeros(2)
+class _Lines:
+    def __init__(self, kernel: PlainKernel) -> None:
+        tensors = (array for array in kernel.arrays if array.place == TENSOR)
+        self.sizes = {array.name: dtype_of(array.dtype).bytes for array in tensors}
+        self.lets = {s.name.name: s.value for s in every(kernel.body) if isinstance(s, Let)}
+        self.changing = frozenset(s.name.name for s in every(kernel.body) if isinstance(s, Assign))
+        self.lanes, self.beside = "", 1  # of the shared loop: its fastest variable
+
+    def stride(self, index: Scalar, variable: str) -> int | None:
+        return Walk(variable, self.lets, self.changing).stride(index)
+
+    def outside(self, statements: Iterable[Statement], often: float) -> tuple[float, float, float]:
+        """Of statements that run so often, shared loops among them."""
+        asked = least = brought = 0.0
         for s in statements:
             if isinstance(s, Spread):
-                last = s.variables[-1] if s.variables else (Name(""), 1)
-                walk = Walk(last[0].name, lets, changing)
-                beside = min(32, last[1])
-                found += extent_of(s) / 32.0 * inside(s.body, walk, beside)
-                continue
-            often = float(extent_of(s)) if isinstance(s, Loop | Between | Accumulate) else 1.0
-            for block in nested(s):
-                found += often * outside(block)
-        return found
+                around = tuple((name.name, extent) for name, extent in s.variables)
+                self.lanes, self.beside = around[-1] if around else ("", 1)
+                found = [self._inside(s.body, around, often)]
+            else:
+                times = _times(s)
+                found = [self.outside(block, often * times) for block in nested(s)]
+            for one in found:
+                asked, least, brought = asked + one[0], least + one[1], brought + one[2]
+        return asked, least, brought
 
-    asked, least = outside(kernel.body)
-    return float(asked), float(least)
+    def _inside(
+        self, statements: Iterable[Statement], around: tuple[tuple[str, int], ...], often: float
+    ) -> tuple[float, float, float]:
+        """Of statements of a shared loop over these variables, and loops inside of it."""
+        warps = often * prod(extent for _, extent in around) / 32.0
+        asked = least = brought = 0.0
+        for s in statements:
+            places = [(e.array, e.index) for e in elements(scalars_of(s)) if e.array in self.sizes]
+            if isinstance(s, Write) and s.array in self.sizes:
+                places.append((s.array, s.index))
+            for array, index in places:
+                size, stride = self.sizes[array], self.stride(index, self.lanes)
+                beside = min(32, self.beside)
+                apart = _LINE if stride is None else min(abs(stride) * size, _LINE)
+                asked += warps * max(1.0, beside * apart / _LINE) * 32.0 / beside
+                least += warps * (32.0 * size / _LINE if apart else 1.0)
+                own = [n for name, n in around if self.stride(index, name) != 0]
+                brought += often * prod(own) * size
+            for block in nested(s):
+                more = around
+                if isinstance(s, Loop | Between | Accumulate):
+                    more = (*around, (s.variable.name, extent_of(s)))
+                one = self._inside(block, more, often)
+                asked, least, brought = asked + one[0], least + one[1], brought + one[2]
+        return asked, least, brought
+
+
+def _times(s: Statement) -> float:
+    return float(extent_of(s)) if isinstance(s, Loop | Between | Accumulate) else 1.0
 
 
 def _combined(statements: Iterable[Statement], tensors: frozenset[str]) -> dict[str, float]:
@@ -301,7 +327,7 @@ class _Serial:
     def __init__(self, step: PlainStep, how: _How, grouped: NDArray[np.bool_], rare: float) -> None:
         self.meeting = np.where(how.team > 1, TEAM_CLOCKS, MEET_CLOCKS)
         self.chunk, self.run = how.threads * how.team * how.run / how.share, how.run
-        self.share = how.share
+        self.share, self.kernel = how.share, step.plain
         self.grouped, self.rare = grouped, rare
         self.waits = LOAD_CLOCKS / (how.ahead + 1.0)
         self.alone = OWN_CLOCKS + LOAD_CLOCKS / 20.0 / how.run
@@ -331,7 +357,7 @@ class _Serial:
                 found = found + often * np.max([self.clocks(block) for block in nested(s)], axis=0)
             elif isinstance(s, Loop | Between | Accumulate | Spread):
                 each = np.sum([self.clocks(block) for block in nested(s)], axis=0)
-                if isinstance(s, Spread) and shares(s):
+                if isinstance(s, Spread) and shares(self.kernel, s):
                     each = each / self.share
                 each = each + (self._each(s) if isinstance(s, Accumulate | Spread) else STEP_CLOCKS)
                 found = found + self._trips(s) * each

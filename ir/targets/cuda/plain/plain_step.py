@@ -117,7 +117,7 @@ class PlainStep:
     def has_sums(self) -> bool:
         """Whether loops that threads share have sums that lanes can share."""
         loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
-        return self.plain.cooperative and any(map(shares, loops))
+        return self.plain.cooperative and any(shares(self.plain, loop) for loop in loops)
 
     @cached_property
     def panels(self) -> tuple[int, ...]:

@@ -227,7 +227,7 @@ class PlainText:
         alone = self.group is None and self.kernel.cooperative
         wide = (together or alone) and can_jam(spread)
         run = min(self.run_length, MOST_TURNS) if wide else 1
-        share = self.group.share if together and self.group and shares(spread) else 1
+        share = self.group.share if together and self.group and shares(self.kernel, spread) else 1
         threads //= share
         kind = "i32" if total + threads * run <= MOST_I32 else "i64"
         start = "thread" if together and share == 1 else "0"

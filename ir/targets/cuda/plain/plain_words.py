@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ir.dtypes import dtype_of
 from ir.plain.accesses import scalars_of
 from ir.plain.code import (
+    TENSOR,
     Assign,
     Call,
     Convert,
@@ -174,8 +175,9 @@ def _adds(s: Assign, sums: set[str]) -> bool:
     )  # fmt: skip
 
 
-def shares(spread: Spread) -> bool:
-    """Whether lanes can share the sums of an iteration: they begin with nothing, and are long."""
+def shares(kernel: PlainKernel, spread: Spread) -> bool:
+    """Whether lanes can share the sums of an iteration: they begin with nothing, are long, and what
+    they read of tensors lies side by side along them."""
     if not can_jam(spread):
         return False
     zeros = {
@@ -184,7 +186,17 @@ def shares(spread: Spread) -> bool:
     }  # fmt: skip
     loops = [s for s in spread.body if isinstance(s, Loop) and is_sum(s)]
     begun = {s.name.name for loop in loops for s in loop.body if isinstance(s, Assign)}
-    return begun <= zeros and any(loop.extent >= LONG for loop in loops)
+    long = any(loop.extent >= LONG for loop in loops)
+    return long and begun <= zeros and all(_reads_rows(kernel, loop) for loop in loops)
+
+
+def _reads_rows(kernel: PlainKernel, loop: Loop) -> bool:
+    """Whether a loop reads neighbours, or the same, wherever it reads a tensor."""
+    tensors = {array.name for array in kernel.arrays if array.place == TENSOR}
+    lets = {s.name.name: s.value for s in loop.body if isinstance(s, Let)}
+    walk = Walk(loop.variable.name, lets)
+    read = [e for s in loop.body for e in elements(scalars_of(s)) if e.array in tensors]
+    return all(walk.stride(element.index) in (0, 1) for element in read)
 
 
 class SharedSum:
