@@ -14,7 +14,7 @@ import pytest
 
 from explorer.exporter import find_linker, source_text
 from explorer.runtime.process import Answer, Worker, process_server
-from ir.dtypes import numpy_dtype
+from ir.dtypes import from_float, numpy_dtype
 from ir.kernel import Kernel
 from ir.merges import NAMED, merge_of
 from ir.ops.base import TensorSpec
@@ -319,6 +319,51 @@ def test_ranges_and_numbers(worker: Worker) -> None:
     assert list(want["sums"]) == [1 + 2 + 3 + 4, 0, 0]
     assert list(want["left"]) == [4 + 0 + 1 + 2 + 3] * 3
     outputs = [np.empty(3, np.float32), np.empty(3, np.int32)]
+    reply = worker.ask(60.0, "run", lowered(plain), [*inputs.values(), *outputs])
+    assert isinstance(reply, Answer), reply
+    for array, have in zip(want.values(), reply.value[1], strict=True):
+        np.testing.assert_array_equal(have, array)
+
+
+def rows_summed(count: int) -> PlainKernel:
+    """Of each row two sums that go on from what is there: of products with a number of the row, in
+    bf16, and of squares of differences from a vector."""
+    specs = (
+        TensorSpec("x", (3, count), "bf16", "input"),
+        TensorSpec("v", (count,), "f32", "input"),
+        TensorSpec("a", (3,), "f32", "output"),
+        TensorSpec("b", (3,), "f32", "output"),
+    )
+    arrays = tuple(Array(s.name, s.dtype, int(np.prod(s.shape))) for s in specs)
+    p, i = Name("p"), Name("i")
+    a, b, apart = Name("a_1", "f32"), Name("b_1", "f32"), Name("apart_1", "f32")
+    place = Call("add", (Call("mul", (p, Number(count, "i64")), "i64"), i), "i64")
+    x, v = Element("x", place, "f32"), Element("v", i, "f32")
+    twice = Call("mul", (Convert(p, "f32", "f32"), x), "f32")
+    loop = Loop(i, count, (
+        Let(apart, Call("sub", (x, v), "f32")),
+        Assign(a, Call("add", (a, twice), "f32")),
+        Assign(b, Call("add", (b, Call("mul", (apart, apart), "f32")), "f32")),
+    ))  # fmt: skip
+    start = (Let(a, Number(3.0, "f32")), Let(b, Number(-1.0, "f32")))
+    body = (*start, loop, Write("a", p, a), Write("b", p, b))
+    return PlainKernel("summed", specs, arrays, ((p, 3),), body)
+
+
+@pytest.mark.parametrize("count", [31, 64, 128, 203])
+def test_sums_are_added_up_in_vectors(count: int, worker: Worker) -> None:
+    """Long ones, and what is left of them one by one; those of small numbers are exact."""
+    plain = rows_summed(count)
+    lanes = vector_row(HOST.isa).lanes
+    vectors = f"<{lanes} x float>" in lowered(plain).text("llvm")
+    assert vectors == (count >= 4 * lanes)
+    rng = np.random.default_rng(count)
+    inputs = {
+        "x": from_float(rng.integers(-8, 8, (3, count)), "bf16"),
+        "v": rng.integers(-8, 8, count).astype(np.float32),
+    }
+    want = meaning(plain, inputs)
+    outputs = [np.empty(3, np.float32), np.empty(3, np.float32)]
     reply = worker.ask(60.0, "run", lowered(plain), [*inputs.values(), *outputs])
     assert isinstance(reply, Answer), reply
     for array, have in zip(want.values(), reply.value[1], strict=True):

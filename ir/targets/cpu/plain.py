@@ -43,7 +43,7 @@ from ir.targets.cpu.functions import apply_function
 from ir.targets.cpu.instructions import VectorRow
 from ir.targets.cpu.mathlib import Arithmetic
 from ir.targets.cpu.nest import BIT, I64, Index, Type, Value
-from ir.targets.cpu.plain_lanes import in_lanes
+from ir.targets.cpu.plain_lanes import in_lanes, summed
 from ir.targets.cpu.plan import round_up
 
 LINE = 64
@@ -212,7 +212,14 @@ class PlainLowering:
             here = {**variables, s.variable.name: 0}
             variables.update(zip(changed, self._inner(s.body, here, changed), strict=True))
             return
-        self._iterated(s, 0, s.extent, variables)
+        found = summed(self, s, variables, self.lanes) if self.beside == 1 else None
+        if found is None:
+            self._iterated(s, 0, s.extent, variables)
+            return
+        sums, whole = found
+        variables.update(sums)
+        if whole < s.extent:
+            self._iterated(s, whole, s.extent, variables)
 
     def _iterated(self, s: Loop | Between, first: Index, end: Index, variables: Variables) -> None:
         """One iteration after the other, with what they change carried from one to the next."""

@@ -29,6 +29,7 @@ from ir.plain.code import (
 )
 from ir.plain.jammed import can_jam, scalar
 from ir.plain.strides import Walk, elements
+from ir.plain.sums import is_sum, names_of
 from ir.targets.cuda.text import scalars
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def words_of(kernel: PlainKernel, loop: Loop) -> Words | None:
         for s in loop.body
         for element in elements(scalars_of(s))
         if element.array in sizes and sizes[element.array].bits in (16, 32)
-        and walk.stride(element.index) == 1 and not set(_names(element.index)) & set(lets)
+        and walk.stride(element.index) == 1 and not {*names_of(element.index)} & set(lets)
     }  # fmt: skip
     if not found:
         return None
@@ -75,16 +76,6 @@ def words_of(kernel: PlainKernel, loop: Loop) -> Words | None:
         and _rest(element.index, count, loop.variable.name) == 0
     )  # fmt: skip
     return Words(count, rows) if count > 1 and rows and loop.extent >= LEAST * count else None
-
-
-def _names(scalar: Scalar) -> list[str]:
-    if isinstance(scalar, Name):
-        return [scalar.name]
-    if isinstance(scalar, Call):
-        return [name for arg in scalar.args for name in _names(arg)]
-    if isinstance(scalar, Convert):
-        return _names(scalar.arg)
-    return _names(scalar.index) if isinstance(scalar, Element) else []
 
 
 def _rest(scalar: Scalar, count: int, variable: str) -> int | None:
@@ -155,24 +146,6 @@ class WordLoop:
                     texts.append(scalars.unpack(part, number, dtype))
             found[element] = texts
         return found
-
-
-def is_sum(loop: Loop) -> bool:
-    """Whether iterations only add to variables, in whatever order."""
-    sums = {s.name.name for s in loop.body if isinstance(s, Assign)}
-    return bool(sums) and all(
-        (isinstance(s, Let) and not sums & set(_names(s.value)))
-        or (isinstance(s, Assign) and _adds(s, sums))
-        for s in loop.body
-    )  # fmt: skip
-
-
-def _adds(s: Assign, sums: set[str]) -> bool:
-    value = s.value
-    return (
-        isinstance(value, Call) and value.function == "add" and value.args[0] == s.name
-        and s.name.dtype in ("f32", "f64") and not sums & set(_names(value.args[1]))
-    )  # fmt: skip
 
 
 def shares(kernel: PlainKernel, spread: Spread) -> bool:
