@@ -161,7 +161,7 @@ class Measurer:
             self._source = self._recipe
             self._wake()
             kept = get_runtime(self._runtime).compiled_arrays(self._cache_dir)
-            self._rehearsal = rehearse(self._server, self._runtime, self._recipe, kept)
+            self._rehearsal = rehearse(self._server, self._runtime, self._recipe, kept, _cores())
             return
         place = "explorer.expectation:ExpectationMaker"
         self._maker = Worker(self._server, place, self._recipe, self._folder)
