@@ -355,9 +355,7 @@ def _afforded(
         picked = sample_axes(program, np.random.default_rng(seed), one, forms)
         lengths = {axis: len(points) for axis, points in picked.items()}
         pieces = pieces_of(program, picked, one.piece) if turns else 1
-        made = elements_of(program, lengths) + (
-            _READ * stepped_products(program, lengths) if turns else 0
-        )
+        made = elements_of(program, lengths) + _READ * stepped_products(program, lengths)
         took = turns * pieces * one.turn + made / one.elements
         found.append((took, len(found), one, picked))
     _, _, means, picked = min(found)

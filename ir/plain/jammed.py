@@ -14,9 +14,6 @@ from ir.plain.accesses import every
 from ir.plain.code import (
     Accumulate,
     Assign,
-    Call,
-    Convert,
-    Element,
     If,
     Let,
     Loop,
@@ -26,6 +23,7 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.plain.scalars import rebuilt
 
 
 def can_jam(spread: Spread) -> bool:
@@ -102,12 +100,8 @@ def renamed(s: Statement, names: Mapping[str, str]) -> Statement:
 
 def scalar(value: Scalar, names: Mapping[str, str]) -> Scalar:
     """A scalar of other variables."""
-    if isinstance(value, Name):
-        return replace(value, name=names.get(value.name, value.name))
-    if isinstance(value, Call):
-        return replace(value, args=tuple(scalar(arg, names) for arg in value.args))
-    if isinstance(value, Convert):
-        return replace(value, arg=scalar(value.arg, names))
-    if isinstance(value, Element):
-        return replace(value, index=scalar(value.index, names))
-    return value
+
+    def change(one: Scalar) -> Scalar | None:
+        return replace(one, name=names.get(one.name, one.name)) if isinstance(one, Name) else None
+
+    return rebuilt(value, change)

@@ -35,6 +35,7 @@ from ir.plain.code import (
     Statement,
     Write,
 )
+from ir.plain.scalars import rebuilt
 from ir.plain.strides import Walk, elements
 
 _Change = Callable[[Sequence[Statement]], tuple[Statement, ...]]
@@ -214,15 +215,12 @@ class _Panel:
         return _add(_times(index, self.count), self.lane)
 
     def _scalar(self, scalar: Scalar) -> Scalar:
-        if scalar in self.by:
-            return self.by[scalar]
-        if isinstance(scalar, Call):
-            return replace(scalar, args=tuple(map(self._scalar, scalar.args)))
-        if isinstance(scalar, Convert):
-            return replace(scalar, arg=self._scalar(scalar.arg))
+        return rebuilt(scalar, self._changed)
+
+    def _changed(self, scalar: Scalar) -> Scalar | None:
         if isinstance(scalar, Element):
             return replace(scalar, index=self._place(scalar.array, self._scalar(scalar.index)))
-        return scalar
+        return self.by.get(scalar)
 
 
 def _with_blocks(s: Statement, change: _Change) -> Statement:

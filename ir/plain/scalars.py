@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ir.dtypes import compute_dtype, is_float, promote
 from ir.merges import CAST, Merge
 from ir.ops.base import Scope, TileType
 from ir.ops.map import Map
-from ir.plain.code import Call, Convert, Number, Scalar
+from ir.plain.code import Call, Convert, Element, Number, Scalar
 from ir.scalar import scalar_function
 
 LOGICAL = ("and", "or", "not")
@@ -21,6 +21,25 @@ def number(value: float | int | bool, dtype: str) -> Number:
     if dtype == "bool":
         return Number(bool(value), dtype)
     return Number(float(value) if is_float(dtype) else int(value), dtype)
+
+
+def rebuilt(scalar: Scalar, change: Callable[[Scalar], Scalar | None]) -> Scalar:
+    """A scalar with what `change` makes of those in it, the outer ones first; None leaves one."""
+    found = change(scalar)
+    if found is not None:
+        return found
+    if isinstance(scalar, Call):
+        return replace(scalar, args=tuple(rebuilt(arg, change) for arg in scalar.args))
+    if isinstance(scalar, Convert):
+        return replace(scalar, arg=rebuilt(scalar.arg, change))
+    if isinstance(scalar, Element):
+        return replace(scalar, index=rebuilt(scalar.index, change))
+    return scalar
+
+
+def replaced(scalar: Scalar, by: Mapping[Scalar, Scalar]) -> Scalar:
+    """A scalar with others in the place of some in it."""
+    return rebuilt(scalar, by.get)
 
 
 def convert(scalar: Scalar, to: str) -> Scalar:

@@ -26,7 +26,7 @@ from ir.plain.code import (
     Statement,
     Write,
 )
-from ir.plain.scalars import index
+from ir.plain.scalars import index, replaced
 from ir.plain.strides import Walk, elements
 
 WIDEST = 16  # bytes of an access
@@ -76,19 +76,6 @@ def streams_of(kernel: PlainKernel, fold: Accumulate) -> Streams:
     """The streams of one of a kernel's folds: inputs that every iteration reads, outputs that every
     iteration writes once."""
     return _Finder(kernel, fold).streams()
-
-
-def replaced(scalar: Scalar, by: Mapping[Scalar, Scalar]) -> Scalar:
-    """A scalar with others in the place of some in it."""
-    if scalar in by:
-        return by[scalar]
-    if isinstance(scalar, Call):
-        return replace(scalar, args=tuple(replaced(arg, by) for arg in scalar.args))
-    if isinstance(scalar, Convert):
-        return replace(scalar, arg=replaced(scalar.arg, by))
-    if isinstance(scalar, Element):
-        return replace(scalar, index=replaced(scalar.index, by))
-    return scalar
 
 
 class _Finder:

@@ -31,14 +31,13 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.jammed import can_jam, jammed, renamed
-from ir.plain.scalars import merged
+from ir.plain.scalars import merged, replaced
 from ir.plain.sums import is_sum
 from ir.targets.cuda.grid.merging import ARRIVALS
 from ir.targets.cuda.plain.plain_fold import SharedFold
 from ir.targets.cuda.plain.plain_own import OwnFold
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
 from ir.targets.cuda.plain.plain_shape import changing, folds_of, loops_of_registers
-from ir.targets.cuda.plain.plain_stream import replaced
 from ir.targets.cuda.plain.plain_words import SharedSum, WordLoop, shares, words_of
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.writer import Writer
