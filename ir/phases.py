@@ -61,7 +61,8 @@ def phases_of(program: Program, room: int = 0) -> tuple[Phase, ...]:
 
 class _Phases:
     """Levels: a value that is read elsewhere, or that a plain kernel computes, is one level above
-    what it is made of. Of each level what is not plain is one phase; what is plain follows."""
+    what it is made of. Of each level what is not plain is one phase; what is plain follows. What
+    only later phases read is computed there: nothing is kept for them that they can make."""
 
     def __init__(self, program: Program, room: int) -> None:
         self.program, self.room = program, room
@@ -74,7 +75,9 @@ class _Phases:
         self._waiting: set[int] = set()
         for position in range(len(self.nodes)):  # of early ones first: chains may be long
             self.light(position)
+            self.level(position)
         self.groups = list(self._groups())
+        self._delay()
         self.kept = self._kept()
         self.temps: dict[int, TensorSpec] = {}  # what is in memory by now
         self._count = 0
@@ -107,6 +110,32 @@ class _Phases:
             return found + 1
         if isinstance(node.op, Read) and not self.is_plain(node.args[0]):
             return max(found, self.level(node.args[0]) + 1)
+        return found
+
+    def _delay(self) -> None:
+        """Raise the levels of what is not elementwise as far as its readers allow."""
+        behind = {p for group in self.groups for p in self._behind(group)}
+        for position in range(len(self.nodes) - 1, -1, -1):
+            users = self.program.users(position)
+            if users and not self.light(position) and position not in behind:
+                latest = (self._latest(position, user, user in behind) for user in users)
+                self._levels[position] = min(latest)
+
+    def _latest(self, position: int, user: int, behind: bool) -> int:
+        """The last level at which a reader may find a value; `behind`: a plain kernel's own."""
+        op, args = self.nodes[user].op, self.nodes[user].args
+        elsewhere = isinstance(op, Read) and args[0] == position
+        return self.level(user) - (elsewhere or behind or self.is_plain(user))
+
+    def _behind(self, group: tuple[int, ...]) -> set[int]:
+        """What a plain kernel computes of its values before it writes outputs."""
+        found: set[int] = set()
+        pending = [self.nodes[store].args[0] for store in self._direct(group)]
+        while pending:
+            here = pending.pop()
+            if here not in found | {*group} and self.level(here) == self.level(group[0]):
+                found.add(here)
+                pending.extend(self.nodes[here].args)
         return found
 
     def _groups(self) -> Iterator[tuple[int, ...]]:

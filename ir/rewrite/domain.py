@@ -71,22 +71,41 @@ def _either(left: dict[Key, int], right: dict[Key, int]) -> dict[Key, int]:
 
 
 def _body_conditions(program: Program, position: int, axis: str) -> dict[Key, int]:
+    found: dict[Key, int] = {}
+    for mask in _deciding(program, position, axis):
+        for bound in _conjuncts(program, program.nodes[mask.node].args[0], mask.outside == 2):
+            key = bound.terms, bound.reads
+            axes = {name for name, _ in bound.terms}
+            read = {name for node, _ in bound.reads for name in program.nodes[node].axes}
+            if axis in axes - read and not (axes | read) & mask.inner:
+                found[key] = min(found.get(key, bound.constant), bound.constant)
+    return found
+
+
+def _deciding(program: Program, position: int, axis: str) -> list[Mask]:
+    """The masks outside of which a point adds nothing to a reduction."""
     node = program.nodes[position]
     kind = node.op.kind if isinstance(node.op, (Reduce, Carry)) else "sum"
     body = node.args[:1] if isinstance(node.op, Carry) else node.args
-    found: dict[Key, int] = {}
+    found = []
     for mask in _masks(program, body, axis):
         fold = _Fold(program, mask, axis)
         values = [fold.value(arg) for arg in body]
         if _is_identity(values[0] if len(values) == 1 else _apply("mul", values), kind):
-            condition = program.nodes[mask.node].args[0]
-            for bound in _conjuncts(program, condition, mask.outside == 2):
-                key = bound.terms, bound.reads
-                axes = {name for name, _ in bound.terms}
-                read = {name for node, _ in bound.reads for name in program.nodes[node].axes}
-                if axis in axes - read and not (axes | read) & mask.inner:
-                    found[key] = min(found.get(key, bound.constant), bound.constant)
+            found.append(mask)
     return found
+
+
+def deciding(program: Program, axis: str) -> dict[int, bool]:
+    """The choices that leave points of `axis` out of every reduction over it, and whether that is
+    where their condition fails (True) or holds."""
+    common: dict[int, bool] | None = None
+    for position, node in enumerate(program.nodes):
+        if axis in combined_axes(node):
+            masks = _deciding(program, position, axis)
+            found = {mask.node: mask.outside == 2 for mask in masks if not mask.inner}
+            common = found if common is None else dict(common.items() & found.items())
+    return common or {}
 
 
 def _is_identity(value: float | None, kind: str) -> bool:
@@ -212,12 +231,14 @@ def _conjuncts(program: Program, position: int, holds: bool) -> list[Condition]:
 
 
 def sufficient(program: Program, position: int) -> tuple[Condition, ...] | None:
-    """Affine bounds that together make a condition hold; None where it is not made of such."""
+    """Affine bounds that together make a condition hold; None where none are known to."""
     node = program.nodes[position]
     function = node.op.function if isinstance(node.op, Map) else ""
-    if function == "and":
+    if function in ("and", "or"):
         parts = [sufficient(program, arg) for arg in node.args]
         known = [part for part in parts if part is not None]
+        if function == "or":
+            return known[0] if known else None
         return tuple(one for part in known for one in part) if len(known) == len(parts) else None
     if function not in ("le", "lt"):
         return None

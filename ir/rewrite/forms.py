@@ -23,7 +23,7 @@ from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
-from ir.rewrite import narrowing
+from ir.rewrite import block_masks, narrowing
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
@@ -36,6 +36,7 @@ EFFORT = 2_500  # nodes of all programs that are looked at
 STRAY = 2.0  # times the least work, up to which a form is rewritten further
 LESS = 0.9  # times the work as written, below which a form is offered for that alone
 ALIKE = 1.02  # up to which it counts as the same work
+BOUNDED = 2  # forms of least work of which those with bounds of their masks are looked at
 NARROWED = 4  # forms of least work of which those with narrow products are looked at
 OFFERED = 4  # forms beside the program as written
 STEPPING = 16.0  # times as long that an operation takes where steps wait for each other
@@ -161,6 +162,7 @@ class _Search:
                 number += 1
                 heapq.heappush(queue, (work.seconds, number, new))
         self._narrow()
+        self._bound()
         return self._chosen(complete=not queue)
 
     def _narrow(self) -> None:
@@ -175,6 +177,18 @@ class _Search:
             steps = (*form.steps, Step(narrowing.NAME, found.node))
             new = Form(found.program, key, work, steps, form.cancels, form.judged)
             self.known.setdefault(key, new)
+
+    def _bound(self) -> None:
+        """Add what the best forms are with bounds of their masks of data."""
+        best = sorted(self.known.values(), key=lambda form: form.work.seconds)[:BOUNDED]
+        for form in (self.written, *best):
+            found = block_masks.bounded(form.program)
+            if found is not None:
+                work = Work(form.work.seconds * found.share, form.work.operands)
+                steps = (*form.steps, Step(block_masks.NAME, found.node))
+                key = canonical(found.program)
+                new = Form(found.program, key, work, steps, form.cancels, form.judged)
+                self.known.setdefault(key, new)
 
     def _best_of_families(self, known: list[Form]) -> list[Form]:
         """The least work of each family that none of the known is of."""
@@ -230,6 +244,8 @@ def reason_of(step: str) -> str:
     """Why a step gives an equal program, and what it does to rounding."""
     if step.startswith(NAME):
         return f"{WHY} ({REGROUPED})"
+    if step == block_masks.NAME:
+        return f"{block_masks.WHY} ({block_masks.ROUNDING})"
     if step == narrowing.NAME:
         return f"{narrowing.WHY} ({narrowing.ROUNDING})"
     return next(f"{rule.why} ({rule.rounding})" for rule in RULES if rule.name == step)

@@ -46,6 +46,8 @@ SMALL: tuple[tuple[str, dict[str, Any]], ...] = (
     (f"{UNSEEN}:packed_int4", {"m": 64, "n": 96, "k": 64}),
     (f"{UNSEEN}:two_layers", {"m": 64, "f": 300, "d": 300, "o": 40}),
     (f"{UNSEEN}:embedding_bag", {"b": 40, "n": 17, "e": 72, "rows": 100}),
+    ("document_attention", {"b": 1, "heads": 2, "kv_heads": 1, "sq": 200, "d": 32, "documents": 6,
+                            "dtype": "bf16"}),
 )  # fmt: skip
 NAMES = tuple(
     f"{number}-{name.rpartition(':')[2]}-{arguments.get('dtype', '')}"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
-from ir.ops.map import Map
+from ir.ops.map import Constant, Iota, Map
 from ir.program import Program
 from ir.rewrite.domain import Condition, live_range, sufficient
 from ir.targets.cuda.text.evaluate import Evaluator
 
 _FAR = 1 << 30  # of what is read: what is added to it does not overflow
+_MOST = 16  # numbers that are read for one bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,38 +119,69 @@ def _extreme(evaluator: Evaluator, condition: Condition, axis: str, least: bool)
         point = f"min({origin} + {reach}, {extent - 1})" if reach else origin
         parts.append(f"{point} * {coefficient}")
     for position, coefficient in condition.reads:
-        value = _read(evaluator, position)
-        if value is None or abs(coefficient) != 1:
+        values = _read(evaluator, position)
+        if not values or abs(coefficient) != 1:
             return None
-        parts.append(f"min(max({value}, {-_FAR}), {_FAR}) * {coefficient}")
+        held = [f"min(max({value}, {-_FAR}), {_FAR})" for value in values]
+        chosen = reduce(
+            f"{'max' if (coefficient > 0) != least else 'min'}({{}}, {{}})".format, held
+        )
+        parts.append(f"{chosen} * {coefficient}")
     return f"({' + '.join(parts)})"
 
 
-def _read(evaluator: Evaluator, position: int) -> str | None:
-    """The whole number that a load reads, where it is the same in all of a tile."""
-    node, program = evaluator.nodes[position], evaluator.program
+def _read(evaluator: Evaluator, position: int) -> list[str]:
+    """The whole numbers that a load reads in a tile, where these are few; else none."""
+    node = evaluator.nodes[position]
     assert isinstance(node.op, Load)
     if node.op.fill is not None:
-        return None
-    for axis in node.axes:
-        if axis in evaluator.looped or min(evaluator.tiles[axis], program.axes[axis]) > 1:
-            return None
-    parts = []
+        return []
+    found = [""]
     access = evaluator.access(position)
     for dimension in access.dimensions:
+        if any(_varies(evaluator, axis) for axis, _ in dimension.terms):
+            return []
         at = [f"{evaluator.origins.get(axis, '0')} * {c}" for axis, c in dimension.terms]
         at.append(str(dimension.constant))
+        begin = f"(i64)({' + '.join(at)}"
+        gathered = [""]
         if dimension.gather is not None:
-            found = _index(evaluator, node.args[dimension.gather])
-            if found is None:
-                return None
-            at.append(found)
-        parts.append(f"(i64)({' + '.join(at)}) * {dimension.stride}")
-    return f"(i32){evaluator.w.pointer(access.tensor)}[{' + '.join(parts) or '0'}]"
+            gathered = [f" + {index}" for index in _indices(evaluator, node.args[dimension.gather])]
+        found = [
+            f"{before}{begin}{index}) * {dimension.stride} + "
+            for before in found
+            for index in gathered
+        ]
+    pointer = evaluator.w.pointer(access.tensor)
+    return [f"(i32){pointer}[{place}0]" for place in found] if len(found) <= _MOST else []
 
 
-def _index(evaluator: Evaluator, position: int) -> str | None:
-    """A place that is itself read."""
+def _indices(evaluator: Evaluator, position: int) -> list[str]:
+    """Places that are themselves read, or the blocks of points that a tile lies in."""
     node = evaluator.nodes[position]
     whole = dtype_of(node.dtype).kind in ("int", "uint") and dtype_of(node.dtype).bits >= 8
-    return _read(evaluator, position) if isinstance(node.op, Load) and whole else None
+    if isinstance(node.op, Load):
+        return _read(evaluator, position) if whole else []
+    return _blocks(evaluator, position)
+
+
+def _blocks(evaluator: Evaluator, position: int) -> list[str]:
+    """Of a coordinate that is shifted to the right, what it may be in a tile."""
+    node = evaluator.nodes[position]
+    if node.op != Map("shr"):
+        return []
+    of, by = (evaluator.nodes[arg].op for arg in node.args)
+    if not isinstance(of, Iota) or not isinstance(by, Constant) or of.axis in evaluator.looped:
+        return []
+    shift, extent = int(by.value), evaluator.program.axes[of.axis]
+    tile, points = min(evaluator.tiles[of.axis], extent), 1 << shift
+    origin = evaluator.origins.get(of.axis, "0")
+    within = points % tile == 0 or tile % points == 0  # tiles begin at multiples of their length
+    count = -(-tile // points) + (0 if within else 1)
+    last = (extent - 1) >> shift
+    return [f"min((({origin}) >> {shift}) + {n}, {last})" for n in range(count)]
+
+
+def _varies(evaluator: Evaluator, axis: str) -> bool:
+    """Whether a tile has several points of an axis, or a loop goes along it."""
+    return axis in evaluator.looped or min(evaluator.tiles[axis], evaluator.program.axes[axis]) > 1

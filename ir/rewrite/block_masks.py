@@ -1,0 +1,253 @@
+"""Masks of data as bounds of sums: blocks of points that a mask may leave, or leaves whole.
+
+Where a mask compares what is read at a row with what is read at a summed point (the documents of
+packed sequences, padding, rows that end where they say), no bound of coordinates tells which points
+matter. But the least and the most of the data in blocks of rows and of points tell for which blocks
+it may hold, and for which it must (`ir.rewrite.intervals`). The first and the last of the former
+are bounds of a row's sum; between the first and the last of the latter, if all there are such,
+nothing has to be compared. So `mask` becomes
+
+    first <= j and j < last and (begin <= j and j < end or mask)
+
+which is the same truth value, of four small tables that are made first. Kernels skip by bounds of
+what is read (`ir.rewrite.domain`). FlexAttention's block masks (Dong and others, 2024) are lists of
+the same blocks, made by the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ir.axes import Axis
+from ir.builder import Graph, cast, reduce, where
+from ir.inputs import drawn
+from ir.ops.load import Index, Load
+from ir.ops.read import Read
+from ir.ops.reduce import Contract
+from ir.oracle import evaluate
+from ir.program import Program
+from ir.rewrite.cutting import fresh
+from ir.rewrite.domain import deciding
+from ir.rewrite.graft import copy_node, graft
+from ir.rewrite.intervals import Blocks, Interval, Intervals
+from ir.tiles import Tile, apply
+
+NAME = "block-masks"
+WHY = "the least and the most of data in blocks tell where a mask of them can hold"
+ROUNDING = "the same roundings"
+SHIFT = 6
+LENGTH = 1 << SHIFT  # points of a block: the least that a tile of a product has
+LARGEST = 1 << 22  # pairs of blocks in one table
+DRAWN = 1 << 24  # elements of data that are drawn to see what a mask leaves
+
+
+@dataclass(frozen=True, slots=True)
+class Masked:
+    """A choice that leaves out points of `axis` where its condition is not `holds`; `row`: the axis
+    whose blocks have bounds of their own, one that products along `axis` have rows of."""
+
+    node: int
+    holds: bool
+    axis: str
+    row: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bounded:
+    """A program with such bounds, the first choice that has some, and the share of the blocks of
+    points that are left, of those that coordinates alone leave."""
+
+    program: Program
+    node: int
+    share: float
+
+
+def bounded(program: Program) -> Bounded | None:
+    """The program with bounds of its masks of data; None where there are none, or none tells."""
+    found = [mask for axis in program.axes for mask in _masked(program, axis)]
+    shares = {mask.axis: _share(program, mask) for mask in found}
+    masks = [mask for mask in found if shares[mask.axis] < 1]
+    if not masks:
+        return None
+    node = min(mask.node for mask in masks)
+    return Bounded(_rebuilt(program, masks), node, min(shares.values()))
+
+
+def _masked(program: Program, axis: str) -> Iterator[Masked]:
+    """Choices by data along an axis of products."""
+    if program.axes[axis] <= 2 * LENGTH:
+        return
+    for node, holds in deciding(program, axis).items():
+        axes = program.nodes[program.nodes[node].args[0]].axes
+        rows = [row for row in _rows(program, axis, node) if row in axes]
+        if not rows or axis not in axes:
+            continue
+        row = max(rows, key=program.axes.__getitem__)
+        if not _is_of_data(program, node, {axis, row}):
+            continue
+        others = prod(program.axes[name] for name in axes if name not in (axis, row))
+        if others * _count(program, axis) * _count(program, row) <= LARGEST:
+            yield Masked(node, holds, axis, row)
+
+
+def _count(program: Program, axis: str) -> int:
+    return -(-program.axes[axis] // LENGTH)
+
+
+def _rows(program: Program, axis: str, node: int) -> set[str]:
+    """Axes that products along `axis` have of what a choice is part of, and not of the other
+    factor."""
+    found: set[str] = set()
+    above = _above(program, node)
+    for one in program.nodes:
+        if isinstance(one.op, Contract) and axis in one.op.over:
+            for arg, other in zip(one.args, reversed(one.args), strict=True):
+                if arg in above:
+                    found |= {*program.nodes[arg].axes} - {*program.nodes[other].axes}
+    return found
+
+
+def _above(program: Program, node: int) -> set[int]:
+    """What is made of a value, itself included."""
+    found = {node}
+    for position in range(node + 1, len(program.nodes)):
+        if found & set(program.nodes[position].args):
+            found.add(position)
+    return found
+
+
+def _is_of_data(program: Program, node: int, axes: set[str]) -> bool:
+    """Whether a choice's condition reads what varies along some axes."""
+    pending, seen = [program.nodes[node].args[0]], set[int]()
+    while pending:
+        here = pending.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        one = program.nodes[here]
+        if isinstance(one.op, Load) and axes & set(one.axes):
+            return True
+        pending.extend(one.args)
+    return False
+
+
+class _Tables:
+    """In a graph, what there is of a mask in blocks of rows and of points."""
+
+    def __init__(self, program: Program, graph: Graph, made: Mapping[int, Tile], mask: Masked):
+        self.program, self.graph, self.mask = program, graph, mask
+        self.rows, self.points = self._blocks(mask.row), self._blocks(mask.axis)
+        self._intervals = Intervals(
+            program, graph, made, {mask.row: self.rows, mask.axis: self.points}
+        )
+
+    def _blocks(self, axis: str) -> Blocks:
+        extent, taken = self.program.axes[axis], set(self.graph.extents)
+        outer = self.graph.axis(fresh(f"{axis}_block", taken), _count(self.program, axis))
+        inner = self.graph.axis(fresh(f"{axis}_point", taken), min(LENGTH, extent))
+        return Blocks(outer, inner, extent)
+
+    def holds(self, node: int, holds: bool) -> Interval | None:
+        """Where the condition of a choice does, or does not; None where nothing is known."""
+        found = self._intervals.of(self.program.nodes[node].args[0])
+        if found is None or holds:
+            return found
+        return Interval(~found.most, ~found.least)
+
+    def span(self, holds: Tile) -> tuple[Tile, Tile]:
+        """The first block of points in which something holds, and the one behind the last."""
+        along, count = self.points.outer, self.points.outer.extent
+        here = self.graph.iota(along)
+        first = reduce("min", where(holds, here, count), along)
+        return first, reduce("max", where(holds, here + 1, 0), along)
+
+    def whole(self, holds: Tile) -> tuple[Tile, Tile]:
+        """The same of what holds in all blocks between; where it does not, that of no block."""
+        first, last = self.span(holds)
+        here = holds & (self.graph.iota(self.points.outer) >= 0)
+        count = reduce("sum", cast(here, "i32"), self.points.outer)
+        return where(count == last - first, first, 0), where(count == last - first, last, 0)
+
+    def is_between(self, span: tuple[Tile, Tile]) -> Tile:
+        """Whether a point is in a span of blocks, at each row: compared with what is read."""
+        first, last = (self._at_rows(end * LENGTH) for end in span)
+        here = self.graph.iota(Axis(self.mask.axis, self.program.axes[self.mask.axis]))
+        return (first <= here) & (here < last)
+
+    def _at_rows(self, table: Tile) -> Tile:
+        """A table of blocks, read from memory at each row."""
+        outer, row = self.rows.outer.name, self.mask.row
+        index = tuple(
+            Index(gather=1) if axis == outer else Index(((axis, 1),)) for axis in table.axes
+        )
+        place = self.graph.iota(Axis(row, self.program.axes[row])) >> SHIFT
+        return self.graph.add(Read(index), table, *([place] if outer in table.axes else []))
+
+
+def _rebuilt(program: Program, masks: Sequence[Masked]) -> Program:
+    graph, made = graft(program), dict[int, Tile]()
+    for position, node in enumerate(program.nodes):
+        args = [made[arg] for arg in node.args]
+        for mask in masks:
+            if mask.node == position:
+                args[0] = _with_bounds(_Tables(program, graph, made, mask), args[0])
+        made[position] = copy_node(graph, program, position, args)
+    return graph.program()
+
+
+def _with_bounds(tables: _Tables, condition: Tile) -> Tile:
+    mask = tables.mask
+    found = tables.holds(mask.node, mask.holds)
+    assert found is not None, "the share of what is left was found"
+    wanted = condition if mask.holds else ~condition
+    known = tables.is_between(tables.whole(found.least)) | wanted
+    bounded = tables.is_between(tables.span(found.most)) & known
+    return bounded if mask.holds else ~bounded
+
+
+def _share(program: Program, mask: Masked) -> float:
+    """Of the blocks along a mask's axis that coordinates leave, the share that is left by data as
+    they are drawn; 1 where nothing is known of them."""
+    choices = deciding(program, mask.axis)
+    inputs = tuple(spec for spec in program.inputs if prod(spec.shape) <= DRAWN)
+    graph = Graph.like(program.name, program.axes, inputs, ())
+    made: dict[int, Tile] = {}
+    for position in _made_of(program, choices, {spec.name for spec in inputs}):
+        node = program.nodes[position]
+        made[position] = copy_node(graph, program, position, [made[arg] for arg in node.args])
+    tables = _Tables(program, graph, made, mask)
+    left: dict[bool, Tile] = {}  # by whether all choices are looked at, or those of coordinates
+    for choice, holds in choices.items():
+        known = program.nodes[choice].args[0] in made
+        found = tables.holds(choice, holds) if known else None
+        if found is None and choice == mask.node:
+            return 1.0
+        data = _is_of_data(program, choice, {mask.axis, mask.row})
+        for every in (True,) if data else (True, False):
+            if found is not None:
+                left[every] = left[every] & found.most if every in left else found.most
+    for every, here in left.items():
+        first, last = tables.span(here)
+        graph.output(f"spans_{every}", apply("max", last - first, 0))
+    small = graph.program()
+    spans = evaluate(small, {spec.name: drawn(program, spec, 0) for spec in small.inputs})
+    most = tables.points.outer.extent if False not in left else spans["spans_False"].mean()
+    return float(spans["spans_True"].mean() / max(most, 1.0))
+
+
+def _made_of(program: Program, choices: Mapping[int, bool], tensors: set[str]) -> list[int]:
+    """The nodes that conditions of choices are made of, where these read `tensors` alone."""
+    found: set[int] = set()
+    for choice in choices:
+        pending, own = [program.nodes[choice].args[0]], set[int]()
+        while pending:
+            here = pending.pop()
+            if here not in own:
+                own.add(here)
+                pending.extend(program.nodes[here].args)
+        loads = {n.op.tensor for n in map(program.nodes.__getitem__, own) if isinstance(n.op, Load)}
+        if loads <= tensors:
+            found |= own
+    return sorted(found)
