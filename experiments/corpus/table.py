@@ -32,6 +32,7 @@ def page(title: str, head: Row, rows: Mapping[str, Row]) -> str:
         f"# {title}", "",
         f"{head.get('hardware', 'not timed yet')}, {head.get('versions', '')}, "
         f"{head.get('date', '')}.", "", *_summary(rows), "",
+        *([head["note"], ""] if head.get("note") else []),
         "The bound is the roofline: the operations that the program states over the machine's rate "
         "for their types, or all tensors' bytes over its bandwidth, whichever takes longer; a mask "
         "or a choice of rows may need less. The share is the bound over our time. The ratio is the "
