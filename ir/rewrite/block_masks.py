@@ -46,7 +46,8 @@ DRAWN = 1 << 24  # elements of data that are drawn to see what a mask leaves
 @dataclass(frozen=True, slots=True)
 class Masked:
     """A choice that leaves out points of `axis` where its condition is not `holds`; `row`: the axis
-    whose blocks have bounds of their own, one that products along `axis` have rows of."""
+    whose blocks have bounds of their own, one that products along `axis` have rows of; none where
+    the condition is the same for all of them."""
 
     node: int
     holds: bool
@@ -81,14 +82,13 @@ def _masked(program: Program, axis: str) -> Iterator[Masked]:
         return
     for node, holds in deciding(program, axis).items():
         axes = program.nodes[program.nodes[node].args[0]].axes
-        rows = [row for row in _rows(program, axis, node) if row in axes]
-        if not rows or axis not in axes:
-            continue
-        row = max(rows, key=program.axes.__getitem__)
-        if not _is_of_data(program, node, {axis, row}):
+        rows = _rows(program, axis, node)
+        row = max((one for one in rows if one in axes), key=program.axes.__getitem__, default="")
+        if not rows or axis not in axes or not _is_of_data(program, node, {axis, row}):
             continue
         others = prod(program.axes[name] for name in axes if name not in (axis, row))
-        if others * _count(program, axis) * _count(program, row) <= LARGEST:
+        blocks = prod(_count(program, name) for name in (axis, row) if name)
+        if others * blocks <= LARGEST:
             yield Masked(node, holds, axis, row)
 
 
@@ -138,10 +138,9 @@ class _Tables:
 
     def __init__(self, program: Program, graph: Graph, made: Mapping[int, Tile], mask: Masked):
         self.program, self.graph, self.mask = program, graph, mask
-        self.rows, self.points = self._blocks(mask.row), self._blocks(mask.axis)
-        self._intervals = Intervals(
-            program, graph, made, {mask.row: self.rows, mask.axis: self.points}
-        )
+        blocks = {axis: self._blocks(axis) for axis in (mask.axis, mask.row) if axis}
+        self.points, self.rows = blocks[mask.axis], blocks.get(mask.row)
+        self._intervals = Intervals(program, graph, made, blocks)
 
     def _blocks(self, axis: str) -> Blocks:
         extent, taken = self.program.axes[axis], set(self.graph.extents)
@@ -177,13 +176,14 @@ class _Tables:
         return (first <= here) & (here < last)
 
     def _at_rows(self, table: Tile) -> Tile:
-        """A table of blocks, read from memory at each row."""
-        outer, row = self.rows.outer.name, self.mask.row
+        """A table, of blocks of rows if they differ, read from memory at each row."""
+        outer = self.rows.outer.name if self.rows and self.rows.outer.name in table.axes else ""
         index = tuple(
             Index(gather=1) if axis == outer else Index(((axis, 1),)) for axis in table.axes
         )
-        place = self.graph.iota(Axis(row, self.program.axes[row])) >> SHIFT
-        return self.graph.add(Read(index), table, *([place] if outer in table.axes else []))
+        row = self.mask.row
+        places = [self.graph.iota(Axis(row, self.program.axes[row])) >> SHIFT] if outer else []
+        return self.graph.add(Read(index), table, *places)
 
 
 def _rebuilt(program: Program, masks: Sequence[Masked]) -> Program:

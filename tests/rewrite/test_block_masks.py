@@ -73,7 +73,19 @@ def valid(g: Graph, b: Axis, i: Axis, j: Axis) -> Tile:
     return (kept == 1) & (g.iota(i) >= 3)
 
 
-MASKS = {"same": same, "same-before": same_before, "near": near, "limited": limited, "valid": valid}
+def padded(g: Graph, b: Axis, i: Axis, j: Axis) -> Tile:
+    """The same for all rows."""
+    return g.input("pad", (b, j), "u8", values=ascending(0, 1)) == 0
+
+
+MASKS = {
+    "padded": padded,
+    "same": same,
+    "same-before": same_before,
+    "near": near,
+    "limited": limited,
+    "valid": valid,
+}
 
 
 @pytest.mark.parametrize(("sq", "sk"), [(256, 256), (200, 333), (70, 260), (5, 400)])
