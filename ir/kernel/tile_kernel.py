@@ -196,6 +196,7 @@ BEFORE, STORED = "kernel-before", "stored"
 PUBLISH, MEET = "publish", "meet"
 FIRST_GROUP = "first"  # the group that has the turn when a kernel begins
 EXCHANGED = "exchanged"  # what warps write for each other, in places that may be used again
+OVERLAID = "overlaid"  # rings one after the other in one place, where threads have other bytes
 SYNCS = {
     FULL: "wait until the present slot of a ring is full",
     FREE: "wait until the present slot of a ring may be filled",

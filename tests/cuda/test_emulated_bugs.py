@@ -159,6 +159,21 @@ SMALL_BUGS: dict[str, tuple[str, str]] = {
         BASE + "tw_load_shared_16(base + 8);",
         "tw_load_shared_16: misaligned, shared byte 8",
     ),
+    "read of what another thread wrote, without a barrier": (
+        BASE + "tw_store_shared_4(base + 4 * t, 1); tw_load_shared_4(base + 4 * (63 - t));",
+        "a race, no barrier is between it and what thread",
+    ),
+    "write of what another thread reads, without a barrier": (
+        BASE + "tw_load_shared_4(base + 4 * (63 - t)); tw_store_shared_4(base + 4 * t, 1);",
+        "a race, no barrier is between it and what",
+    ),
+    "copy to where another thread copied before, without a barrier": (
+        BASE + "tw_copy_async_4(base + 4 * t, in + t, 4); tw_copy_async_commit();"
+        "tw_copy_async_wait<0>(); tw_load_shared_4(base + 4 * t);"
+        "tw_copy_async_4(base + 4 * (63 - t), in, 4); tw_copy_async_commit();"
+        "tw_copy_async_wait<0>();",
+        "tw_copy_async_4: a race",
+    ),
     "divergent shuffle": (
         "if (tw_thread() % 32 < 16) tw_store_4(out, tw_bits(tw_shuffle_f32(1, 1)));",
         "while lanes 0xffff of the warp are in tw_shuffle_f32",

@@ -16,6 +16,7 @@ from tests.emulator import (
     host_machine,
     host_matrix,
     host_memory,
+    host_races,
     host_schedule,
     host_signals,
     host_tensor,
@@ -70,6 +71,7 @@ def runtime_text() -> str:
     """C++ of the machine: no kernel's text, so that one object serves them all."""
     parts = (
         host_machine,
+        host_races,
         host_memory,
         host_tensor,
         host_matrix,

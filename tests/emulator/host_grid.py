@@ -94,6 +94,7 @@ static void make_cta(size_t slot, u32 rank, Dim block) {
   c.unfenced.assign(granules, 0);
   c.readers.assign(granules, 0);
   c.landing.assign(granules, 0);
+  c.waits_otherwise = ctas.size() > 1;
 }
 static void make_threads(size_t slot, u32 rank) {
   u32 per_warps = (launch->block + 31) / 32, per_teams = (launch->block + 127) / 128;

@@ -118,6 +118,10 @@ struct Named {
   u32 arrived, wanted;
   u64 generation;
 };
+struct Touch {  // of a byte: barriers passed, and by whom
+  u32 written, read;
+  u16 writer, reader;
+};
 struct Cta {
   Dim block;
   u32 rank;
@@ -128,6 +132,9 @@ struct Cta {
   std::vector<Barrier> barriers;
   std::vector<u16> unfenced, readers;
   std::vector<u8> landing;
+  std::vector<Touch> touched;
+  std::string race;
+  bool waits_otherwise;
   Named named[16];
   u32 free_registers;
   bool pooled;

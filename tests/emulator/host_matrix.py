@@ -97,6 +97,7 @@ extern "C" void rt_shuffle(const char* what, void* value, u32 bytes, i32 from) {
 }
 extern "C" u32 rt_lane() { return rt_now->lane; }
 extern "C" void rt_sync_warp(const char* what) {
+  rt_now->cta->waits_otherwise = true;
   if (meet(what, nullptr)) part();
 }
 
@@ -113,6 +114,7 @@ static void move_tiles(const char* what, bool store, bool turn) {
     Cta* cta = w->cta;
     if (store) check_write(cta, offset, 16, what);
     else check_read(cta, offset, 16, what);
+    touch(rt_now - rt_now->lane + l, offset, 16, store, what);
     u16* row = (u16*)(cta->memory + offset);
     for (u32 c = 0; c < 8; c++) {
       u32 lane = turn ? 4 * c + r / 2 : 4 * r + c / 2, half = turn ? r % 2 : c % 2;

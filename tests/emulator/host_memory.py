@@ -153,6 +153,7 @@ extern "C" void rt_load_shared(const char* what, u32 address, void* to, u32 byte
   memset(to, 0xff, bytes);
   if (offset == ~0u) return;
   check_read(rt_now->cta, offset, bytes, what);
+  touch(rt_now, offset, bytes, false, what);
   memcpy(to, rt_now->cta->memory + offset, bytes);
 }
 extern "C" void rt_load_cluster(const char* what, u32 address, u32 rank, void* to, u32 bytes) {
@@ -172,6 +173,7 @@ extern "C" void rt_store_shared(const char* what, u32 address, const void* from,
   u32 offset = own_offset(address, bytes, bytes, what);
   if (offset == ~0u) return;
   check_write(rt_now->cta, offset, bytes, what);
+  touch(rt_now, offset, bytes, true, what);
   memcpy(rt_now->cta->memory + offset, from, bytes);
   mark_written(rt_now, offset, bytes);
 }
@@ -246,6 +248,7 @@ static void landed(Barrier* b, u32 bytes, const char* what) {
 }
 extern "C" void rt_barrier_init(u32 address, u32 count) {
   const char* what = "tw_barrier_init";
+  rt_now->cta->waits_otherwise = true;
   Cta* cta = rt_now->cta;
   u32 offset = own_offset(address, 8, 8, what);
   if (offset == ~0u) return;
@@ -326,6 +329,7 @@ extern "C" void rt_copy_async(const char* what, u32 destination, const void* sou
   if (offset == ~0u || !p || bytes > size) return;
   Cta* cta = rt_now->cta;
   check_write(cta, offset, size, what);
+  touch(rt_now, offset, size, true, what);
   Copy c = {offset, size, bytes, p, false};
   if (launch->mode & LAZY_LOAD) {
     memset(cta->memory + offset, 0xff, size);

@@ -25,6 +25,7 @@ extern "C" void rt_group(const char* what, u32 id, u32 threads, int wait) {
           threads, rt_now->cta->threads);
     return;
   }
+  rt_now->cta->waits_otherwise = true;
   named(what, id, threads, wait);
 }
 static u64 cluster_alive() {
@@ -102,6 +103,7 @@ static void leave() {
   if (f->warp->mask)
     fault("exit: leaves while lanes %#x of the warp are in %s", f->warp->mask, f->warp->name);
   if (!--cta->alive) {
+    report_race(cta);
     for (auto& l : loads)
       if (l.rank == cta->rank) {
         fault("exit: %s still writes to the block's shared memory", l.what);

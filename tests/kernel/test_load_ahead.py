@@ -257,3 +257,21 @@ def test_what_is_left_is_a_condition() -> None:
     assert [one.when.holds(step, 3) for step in range(3)] == [True, True, False]
     assert one.body == (Do("a", At(TILE, 1)),)
     assert At(BLOCK, 1) != At(TILE, 1)
+
+
+def test_threads_meet_before_another_ring_takes_the_place_of_one() -> None:
+    kernel = TileKernel.parse(TWO_RUNS)
+    for one in _passes(3, CP_ASYNC):
+        kernel = one(kernel)
+    text = str(kernel)
+    meeting = "sync barrier overlaid"
+    assert text.count(meeting) == 1
+    first, second = text.index("registers ahead.0"), text.index("registers ahead.1")
+    assert first < text.index(meeting) < second
+
+
+def test_one_ring_needs_no_meeting() -> None:
+    kernel = TileKernel.parse(TILES)
+    for one in _passes(3, CP_ASYNC):
+        kernel = one(kernel)
+    assert "overlaid" not in str(kernel)

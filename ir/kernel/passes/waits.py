@@ -15,7 +15,9 @@ from ir.kernel.tile_kernel import (
     COPIED,
     EXCHANGED,
     NESTED,
+    OVERLAID,
     TILE,
+    Alloc,
     At,
     Do,
     Loop,
@@ -33,7 +35,8 @@ class Waits:
 
     The copies of one step are one group. `early`: the kernel starts beside the one before it in the
     stream, and asks for nothing but prefetches before that has ended. `exchanges`: warps write for
-    each other, which must have been read before the next tile.
+    each other, which must have been read before the next tile. Rings of a kernel take turns in one
+    place, where each divides the bytes among threads in its own way: threads meet between them.
 
     >>> kernel = TileKernel.parse('''
     ... kernel total
@@ -81,10 +84,22 @@ class Waits:
         for one in body:
             if isinstance(one, Loop):
                 yield from self._loop(kernel, one)
+            elif isinstance(one, Alloc):
+                if self._is_overlaid(kernel, one):
+                    yield Sync(BARRIER, OVERLAID)
+                yield one
             elif isinstance(one, NESTED):
                 yield replace(one, body=tuple(self._body(kernel, one.body)))
             else:
                 yield one
+
+    @staticmethod
+    def _is_overlaid(kernel: TileKernel, one: Alloc) -> bool:
+        """Whether another ring was where one begins."""
+        rings = [ring.name for ring in kernel.rings]
+        tiles = any(isinstance(loop, Loop) and loop.over == TILE for loop in walk(kernel.body))
+        before = rings[1:] if not tiles or len(rings) < 2 else rings
+        return bool({*one.names} & {*before})
 
     def _loop(self, kernel: TileKernel, loop: Loop) -> Iterator[Statement]:
         """A loop: what a step asks for is a group, what it takes is waited for; behind the last

@@ -14,7 +14,9 @@ from ir.kernel.tile_kernel import (
     BARRIER,
     BLOCK,
     BLOCKS,
+    EXCHANGED,
     LEFT,
+    OVERLAID,
     TILE,
     Alloc,
     At,
@@ -159,7 +161,7 @@ class BlockLowering(Printer):
         with self.w.block(head), self.e.scope():
             self._origins("tile")
             self.all(loop.body)
-        meets = any(isinstance(one, Sync) and one.kind == BARRIER for one in loop.body)
+        meets = any(one == Sync(BARRIER, EXCHANGED) for one in loop.body)
         if self._writes_again and not meets:
             raise KernelError(f"kernel {self.name}: warps write again what others may still read")
 
@@ -312,7 +314,7 @@ class BlockLowering(Printer):
             if last:
                 self.w.line(f"slot = slot == {last} ? 0 : slot + 1;")
         elif one.kind == BARRIER:
-            if self._writes_again:
+            if one.of == OVERLAID or self._writes_again:
                 self.w.line(self.e.team.sync)
         else:
             super().sync(one)
