@@ -186,18 +186,18 @@ def transposed_conv2d(
 
     The transposed convolution, `stride` times as high and wide as X; W is 0 outside its
     (taps, taps). Y is (n, h, stride, w, stride, f), the same bytes: y = p*stride + a. Phase a
-    meets every stride-th tap alone.
+    meets every stride-th tap alone, the first of them (a + padding) % stride, at the place
+    (a + padding) // stride beyond its own.
     """
     _positions("transposed_conv2d", taps, taps, stride, padding)
-    ahead = -(-padding // stride)  # how many places beyond its own a result reads
-    skipped = padding - ahead * stride
-    steps = -(-(taps - skipped) // stride)
+    steps = -(-taps // stride)
     nn, ff, cc, t, u = g.axes(n=n, f=f, c=c, t=steps, u=steps)
     p, a, q, b = g.axes(p=h, a=stride, q=w, b=stride)
     x = g.tensor("X", (n, h, w, c), dtype, fill=0)
-    weights = g.tensor("W", (taps, taps, c, f), dtype, fill=0)
-    taps_at = weights[t * stride + a + skipped, u * stride + b + skipped, cc, ff]
-    places = x[nn, p - t + ahead, q - u + ahead, cc]
+    weights = g.tensor("W", (taps, taps, c, f), dtype, fill=0 if taps % stride else None)
+    down, across = g.iota(a) + padding, g.iota(b) + padding
+    taps_at = weights[down % stride + t * stride, across % stride + u * stride, cc, ff]
+    places = x[nn, down // stride + p - t, across // stride + q - u, cc]
     _store(g, contract(places, taps_at, over=(t, u, cc)), dtype, out, (nn, p, a, q, b, ff))
 
 

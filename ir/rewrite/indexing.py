@@ -17,6 +17,7 @@ from ir.rewrite.graft import copy_node, graft
 from ir.tiles import Tile
 
 Terms = dict[str, int]
+_NUMBER = ""  # of terms: what stands for no axis
 
 
 @lru_cache(maxsize=256)
@@ -50,8 +51,13 @@ def indexed(program: Program) -> Program:
 
 
 def _with_terms(op: Load, gather: int, terms: Terms) -> Load:
+    along = {axis: factor for axis, factor in terms.items() if axis != _NUMBER}
     index = tuple(
-        replace(one, terms=tuple((Terms(one.terms) | terms).items()))
+        replace(
+            one,
+            terms=tuple((Terms(one.terms) | along).items()),
+            constant=one.constant + terms.get(_NUMBER, 0),
+        )
         if one.gather == gather
         else one
         for one in op.index
@@ -60,26 +66,37 @@ def _with_terms(op: Load, gather: int, terms: Terms) -> Load:
 
 
 def _parts(program: Program, position: int) -> tuple[int, Terms] | None:
-    """What is left of an index without the axes that are added to it, and these; None where none is
-    added, or what is left varies along one of them."""
+    """What is left of an index without the axes that are added to it or subtracted, and these; None
+    where there are none, or what is left varies along one of them."""
     terms: Terms = {}
-    node = program.nodes[position]
-    while isinstance(node.op, Map) and node.op.function == "add":
-        steps = [_step(program, arg) for arg in node.args]
-        if (steps[0] is None) == (steps[1] is None):
-            break
-        axis, factor = steps[0] or steps[1] or ("", 0)
+    while (found := _taken_off(program, position)) is not None:
+        position, (axis, factor) = found
         terms[axis] = terms.get(axis, 0) + factor
-        position = node.args[0] if steps[0] is None else node.args[1]
-        node = program.nodes[position]
-    return (position, terms) if terms and not {*terms} & {*node.axes} else None
+    axes = {*terms} - {_NUMBER}
+    return (position, terms) if axes and not axes & {*program.nodes[position].axes} else None
+
+
+def _taken_off(program: Program, position: int) -> tuple[int, tuple[str, int]] | None:
+    """A sum or a difference as what is left of it without one axis or number, and that."""
+    node = program.nodes[position]
+    if not isinstance(node.op, Map) or node.op.function not in ("add", "sub"):
+        return None
+    (left, right), sign = node.args, 1 if node.op.function == "add" else -1
+    first, second = _step(program, left), _step(program, right)
+    if first is None and second is not None:
+        return left, (second[0], sign * second[1])
+    if second is None and first is not None and sign > 0:
+        return right, first
+    return None
 
 
 def _step(program: Program, position: int) -> tuple[str, int] | None:
-    """An axis, or a multiple of one."""
+    """An axis, a multiple of one, or a number."""
     node = program.nodes[position]
     if isinstance(node.op, Iota):
         return node.op.axis, 1
+    if isinstance(node.op, Constant):
+        return _NUMBER, int(node.op.value)
     if isinstance(node.op, Map) and node.op.function == "mul":
         left, right = (program.nodes[arg].op for arg in node.args)
         if isinstance(left, Iota) and isinstance(right, Constant):

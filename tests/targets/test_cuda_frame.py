@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir.layout.instructions.wgmma import accumulator
+from ir.rewrite.forms import WRITTEN
 from ir.targets.cuda.build.kernels import kernels_of
 from ir.targets.cuda.layouts.access import Access, Dimension
 from ir.targets.cuda.layouts.frame import WARP, Digit, Frame, Share, ThreadDigit, blocked
@@ -147,7 +148,7 @@ def drawn_plans(number: int) -> list[Plan]:
     found = []
     for schedule in drawn(program, number, 4, 8, "wgmma"):
         values = schedule.as_dict()
-        for kernel in tensor:
+        for kernel in tensor if values.get("form", WRITTEN) == WRITTEN else ():
             roles = kernel.swapped if values[kernel.name("swap")] else kernel.roles
             assert roles is not None
             found.append(make_plan(kernel.program, roles, values, kernel.mark))

@@ -188,3 +188,23 @@ def test_kernels_mean_their_program_behind_every_pass(name: str, sizes: dict[str
             last = step in ("synchronise", "place")
             found = run(made, plan.program, inputs, tiling, number % 2 == 1, last)
             assert np.allclose(found["O"], wanted["O"], 1e-6, 1e-6), step
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize("divisor", [2, 3])
+def test_indices_may_be_computed_where_a_tile_has_one(divisor: int) -> None:
+    """Batches choose matrices and begin at rows by arithmetic: no copy of what they read."""
+    g = Graph("computed")
+    b, m, n, k = g.axes(b=6, m=64, n=72, k=64)
+    x, w = g.tensor("X", (70, 64), "bf16", 0.0), g.tensor("W", (6, 72, 64), "bf16")
+    number = g.iota(b)
+    rows = x[number // divisor + m - 1, k]
+    g.output("Y", contract(rows, w[(number * 5 + 1) % divisor, n, k], over=k), "bf16", (b, m, n))
+    program = indexed(inhabited(g.program()))
+    assert [kernel.kind for kernel in kernels_of(program, HARDWARE, "wgmma")] == ["tensor"]
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = bounds_of(program, inputs)
+    space = BACKEND.space(program, HARDWARE).pin({"engine": "wgmma"})
+    for turn, row in enumerate(space.sample(np.random.default_rng(2), 2)):
+        kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+        assert not problems(program, kernel, inputs, wanted, (0, 15)[turn])

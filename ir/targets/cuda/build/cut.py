@@ -155,12 +155,13 @@ def _boundaries(program: Program, engine: str, alone: bool, chained: bool, held:
 def _moved(program: Program, product: Product, engine: str, held: int) -> list[int]:
     """Values that an engine wants in memory before a product."""
     operands = (product.a, product.b)
+    scattered = [x for x in operands if _runs_along_batches(program, x, product)]
     if engine == MMA:
         found = [r for x in operands for r in depends_on_reduction(program, x)]
-        return [boundary_of(program, source) for source in found]
+        return [*scattered, *(boundary_of(program, source) for source in found)]
     if engine == FMA:
         return []
-    moved = [x for x in operands if not _stays(program, x, product.over, held)]
+    moved = [x for x in operands if x in scattered or not _stays(program, x, product.over, held)]
     kept = _computed(program, product, moved) if engine == RS else None
     if kept is not None:
         moved = [x for x in moved if x != kept and not _fetched(program, x, kept, product.over)]
@@ -234,6 +235,15 @@ def _stays(program: Program, operand: int, over: tuple[str, ...], held: int) -> 
             short = volume(program, product.over) <= held
             return short and set(over) <= set(program.nodes[source].axes)
     return False
+
+
+def _runs_along_batches(program: Program, operand: int, product: Product) -> bool:
+    """Whether neighbours in memory belong to different products of a batch: no tile has lines."""
+    op = program.nodes[operand].op
+    if not isinstance(op, Load) or not op.index:
+        return False
+    inner = {axis for axis, _ in op.index[-1].terms if program.axes[axis] > 1}
+    return bool(inner) and inner <= {*product.batch}
 
 
 def _runs_along(program: Program, operand: int, over: tuple[str, ...]) -> bool:

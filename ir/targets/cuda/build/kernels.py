@@ -135,8 +135,9 @@ def _holds_its_outputs(kernel: AnyKernel) -> bool:
 
 
 def _falls_back(kernel: AnyKernel, engine: str) -> bool:
-    """Whether plain units compute products that tensor cores could."""
-    return engine in KINDS and isinstance(kernel, BlockKernel) and has_products(kernel.program)
+    """Whether other units than the engine's compute products that tensor cores could."""
+    own = isinstance(kernel, KINDS.get(engine, BlockKernel))
+    return not own and has_products(kernel.program)
 
 
 def _mark(first: int | None, number: int) -> str:
@@ -189,8 +190,12 @@ def is_light(program: Program) -> bool:
 
 
 def _kernel(part: Program, mark: str, hardware: Hardware, engine: str) -> AnyKernel:
-    found = _tensor_kernel(part, mark, hardware, engine) if engine in KINDS else None
-    return found or _block_kernel(part, mark, hardware)
+    """On an engine; what it refuses on the tensor cores of every card, then on plain units."""
+    for kind in dict.fromkeys((engine, MMA) if engine in KINDS else ()):
+        found = _tensor_kernel(part, mark, hardware, kind)
+        if found is not None:
+            return found
+    return _block_kernel(part, mark, hardware)
 
 
 @lru_cache(maxsize=1024)

@@ -8,7 +8,7 @@ from math import prod
 
 from ir.dtypes import dtype_of, whole_range
 from ir.ops.load import Index, Load
-from ir.ops.map import Cast, Map
+from ir.ops.map import Cast, Constant, Iota, Map
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
@@ -18,6 +18,8 @@ MAP_RANK = 5
 WHOLE_LINES = 128  # bytes that parts of an innermost dimension are multiples of
 STRIDE_UNIT = 16  # bytes that strides of a tensor map are multiples of
 MAX_STRIDE = 1 << 40
+SIMPLE = ("add", "sub", "mul", "min", "max", "shr", "bitand")  # functions of told indices
+BY_NUMBERS = ("floordiv", "mod")  # and those by a number above 0
 HELD = 576  # points of a summed axis that stay in shared memory
 
 
@@ -135,21 +137,31 @@ def is_one_point(extents: Mapping[str, int], index: Index, extent: int) -> bool:
     return extent == 1 and inside and all(extents[axis] == 1 for axis, _ in index.terms)
 
 
-def index_load(program: Program, load: int, gather: int) -> int | None:
-    """The load that tells an index of another load, as it is or widened, itself at indices that
-    loads tell; None if it is computed."""
+def told_index(program: Program, load: int, gather: int) -> int | None:
+    """The value that tells an index of a load: whole numbers that are read at places that are told
+    themselves, coordinates, and what simple functions make of them; None for any other."""
     position = program.nodes[load].args[gather]
-    while isinstance(program.nodes[position].op, Cast):
-        (source,) = program.nodes[position].args
-        if not _widens(program.nodes[source].dtype, program.nodes[position].dtype):
-            return None
-        position = source
+    return position if _is_told(program, position) else None
+
+
+def _is_told(program: Program, position: int) -> bool:
     node = program.nodes[position]
-    plain = isinstance(node.op, Load) and node.op.fill is None
-    told = plain and all(
-        index_load(program, position, n) is not None for n in range(len(node.args))
-    )
-    return position if told else None
+    if dtype_of(node.dtype).kind not in ("int", "uint"):
+        return False
+    if isinstance(node.op, Load):
+        return node.op.fill is None and all(_is_told(program, arg) for arg in node.args)
+    if isinstance(node.op, Iota | Constant):
+        return True
+    if isinstance(node.op, Cast):
+        return _widens(program.nodes[node.args[0]].dtype, node.dtype) and _is_told(
+            program, node.args[0]
+        )
+    if not isinstance(node.op, Map):
+        return False
+    last = program.nodes[node.args[-1]].op
+    by_number = isinstance(last, Constant) and last.value > 0 and node.op.function in BY_NUMBERS
+    simple = node.op.function in SIMPLE or by_number
+    return simple and all(_is_told(program, arg) for arg in node.args)
 
 
 def _widens(source: str, dtype: str) -> bool:
@@ -167,11 +179,11 @@ def _lookup_problem(program: Program, position: int, op: Load) -> str:
     along what is walked point by point.
     """
     gathers = [index.gather for index in op.index if index.gather is not None]
-    loads = [index_load(program, position, gather) for gather in gathers]
-    if not loads:
+    told = [told_index(program, position, gather) for gather in gathers]
+    if not told:
         return ""
-    axes = {axis for load in loads if load is not None for axis in program.nodes[load].axes}
-    if None in loads:
+    axes = {axis for index in told if index is not None for axis in program.nodes[index].axes}
+    if None in told:
         return "it is indexed by a computed tile"
     every = [
         product

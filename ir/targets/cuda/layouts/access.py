@@ -50,6 +50,13 @@ class Access:
     def constant(self) -> int:
         return sum(d.stride * d.constant for d in self.dimensions)
 
+    def row_first(self, digits: tuple[Digit, ...]) -> tuple[Digit, ...]:
+        """The digits of a value, first that along which a thread has neighbours in memory."""
+        for digit in digits:
+            if digit.stride == 1 and self.stride(digit.axis) == 1:
+                return (digit, *(other for other in digits if other != digit))
+        return digits
+
     def vector(self, frame: Frame, digits: tuple[Digit, ...], tiles: Mapping[str, int]) -> int:
         """Elements that one access may take: neighbours in one thread, aligned in every tile."""
         return self.row_vector(frame, digits, tiles) if self.plain else 1

@@ -155,7 +155,7 @@ class BlockPlan:
         if not isinstance(node.op, Load) or node.args or size > LEAST_COPY:
             return False
         access = load_access(node.op, self.program.scope.tensors[node.op.tensor])
-        digits = self.frame.own(node.axes)
+        digits = access.row_first(self.frame.own(node.axes))
         width = access.vector_inside(self.frame, digits, self.tiles, self.program.axes)
         return width * size >= LEAST_COPY
 
@@ -175,17 +175,21 @@ class BlockPlan:
 
 
 def make_plan(
-    program: Program, reduced: Iterable[str], values: Mapping[str, Value], name: Name, sms: int
-) -> BlockPlan:
+    program: Program, reduced: Iterable[str], rows: Mapping[str, int],
+    values: Mapping[str, Value], name: Name, sms: int,
+) -> BlockPlan:  # fmt: skip
     """The plan of a schedule whose decisions `name` names; `program` is walked already.
 
-    Axes of which some value is `reduced` lie within a block.
+    Axes of which some value is `reduced` lie within a block. `rows`: axes along which some tensor
+    is contiguous, and elements of one access to it: of these a thread has neighbours, too.
     """
     axes, within = program.axes, frozenset(reduced)
     tiles = tiles_of(axes, values, name)
     lanes, vector = str(values[name("lanes")]), int(values[name("vector")])
+    own = {axis: int(values[name(f"own.{axis}")]) for axis in axes}
+    vectors = {axis: min(own[axis], width) for axis, width in rows.items()} | {lanes: vector}
     shares = (
-        Share(a, tiles[a], int(values[name(f"own.{a}")]), vector if a == lanes else 1)
+        Share(a, tiles[a], own[a], vectors.get(a, 1))
         for a in (lanes, *(axis for axis in axes if axis != lanes))
     )
     return BlockPlan(

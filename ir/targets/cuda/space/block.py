@@ -287,8 +287,9 @@ class BlockKernel:
     # -- seeds
 
     def seeds(self) -> list[dict[str, Value]]:
-        """Columns where sums run across lanes; then rows spread over a block or a warp, whole where
-        they fit, and walked; tiles walked."""
+        """Columns where sums run across lanes; squares where tensors are contiguous along different
+        axes; then rows spread over a block or a warp, whole where they fit, and walked; tiles
+        walked."""
         deep: dict[str, Value] = {AHEAD: 3}
         near: dict[str, Value] = {AHEAD: 1, WAITS: REGISTERS, PREFETCH: 1}
         found: list[tuple[dict[str, Value], Mapping[str, Value]]] = [
@@ -298,6 +299,10 @@ class BlockKernel:
                 (8, 512, 4, near | {PARTS: 4}), (16, 512, 4, deep | {PARTS: 4}),
             )
             if self._sums_across
+        ]  # fmt: skip
+        found += [
+            (self._square(across, threads), {})
+            for across, threads in ((8, 128), (8, 256), (4, 128), (16, 256)) if self._turns
         ]  # fmt: skip
         found += [
             (self._wide_seed(threads, own, whole), changed)
@@ -340,6 +345,25 @@ class BlockKernel:
     def _sums_across(self) -> bool:
         """Whether what is reduced does not lie along the lanes."""
         return bool(self.shape.reduced) and self.shape.lanes[0] not in self.shape.reduced
+
+    @property
+    def _turns(self) -> tuple[str, ...]:
+        """Two axes along which tensors are contiguous, the largest first, if nothing is reduced
+        over them."""
+        free = tuple(axis for axis in self.shape.lanes if axis not in self.shape.reduced)
+        return free[:2] if len(free) > 1 and free[0] == self.shape.lanes[0] else ()
+
+    def _square(self, across: int, threads: int) -> dict[str, Value]:
+        """Threads with squares of neighbours along two axes, `across` of them along the lanes."""
+        lane, other = self._turns
+        values: dict[str, Value] = {self.name("lanes"): lane}
+        for axis, extent in self.program.axes.items():
+            count = {lane: across, other: threads // across}.get(axis, 1)
+            mine = min(self.widest, power_above(extent)) if axis in (lane, other) else 1
+            values[self.name(f"tile.{axis}")] = min(mine * count, power_above(extent))
+            values[self.name(f"own.{axis}")] = mine
+        values[self.name("vector")] = values[self.name(f"own.{lane}")]
+        return values
 
     @cached_property
     def widest(self) -> int:
@@ -425,4 +449,5 @@ class BlockKernel:
         axes, reduced = self.program.axes, self.shape.reduced
         looped = walked_axes(axes, reduced, tiles_of(axes, values, self.name))
         program = self.shape.streamed(looped)
-        return make_plan(program, reduced, values, self.name, int(self.hardware["sms"]))
+        rows = dict.fromkeys(self.shape.lanes, self.widest)
+        return make_plan(program, reduced, rows, values, self.name, int(self.hardware["sms"]))

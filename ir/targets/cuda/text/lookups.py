@@ -1,4 +1,4 @@
-"""Indices of operands that other tensors hold: read once for a tile, coordinates of its copies.
+"""Indices of operands that are read or computed: once for a tile, coordinates of its copies.
 
 Knows origins as texts; no ring and no role.
 """
@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 
 from ir.ops.load import Load
+from ir.ops.map import Cast, Constant, Iota, Map
 from ir.program import Program
-from ir.targets.cuda.build.products import index_load
+from ir.targets.cuda.build.products import BY_NUMBERS, SIMPLE, told_index
 from ir.targets.cuda.layouts.access import load_access
 from ir.targets.cuda.layouts.operands import OperandTile, looked_up
 from ir.targets.cuda.text.writer import Writer
@@ -29,7 +30,9 @@ def declare_lookups(
                 axis: _within(f"{origins[axis]} + {piece}", program.axes[axis], points)
                 for axis, points in operand.pieces
             }
-            index = _index(w, program, operand.position, gather, {**origins, **moved})
+            told = told_index(program, operand.position, gather)
+            assert told is not None
+            index = _index(w, program, told, {**origins, **moved})
             # as the meaning has it; what is beyond a tensor, by one or by more, is read as zero
             terms = next(one.terms for one in own.index if one.gather == gather)
             ahead = sum(factor * (program.axes[axis] - 1) for axis, factor in terms if factor > 0)
@@ -49,23 +52,43 @@ def _within(point: str, extent: int, points: int) -> str:
 
 def looks_along(program: Program, operand: OperandTile, axes: Iterable[str]) -> bool:
     """Whether an index of an operand varies along one of the axes."""
-    loads = [index_load(program, operand.position, gather) for gather, _ in operand.gathers]
-    return any({*axes} & {*program.nodes[load].axes} for load in loads if load is not None)
+    told = [told_index(program, operand.position, gather) for gather, _ in operand.gathers]
+    return any({*axes} & {*program.nodes[index].axes} for index in told if index is not None)
 
 
-def _index(
-    w: Writer, program: Program, position: int, gather: int, origins: Mapping[str, str]
-) -> str:
-    load = index_load(program, position, gather)
-    op = program.nodes[load].op if load is not None else None
-    assert isinstance(op, Load)
-    access = load_access(op, program.scope.tensors[op.tensor])
+def _index(w: Writer, program: Program, position: int, origins: Mapping[str, str]) -> str:
+    """A told index at `origins`, in 64 bits."""
+    node = program.nodes[position]
+    if isinstance(node.op, Load):
+        return _read(w, program, position, origins)
+    if isinstance(node.op, Iota):
+        return f"(i64)({origins[node.op.axis]})"
+    if isinstance(node.op, Constant):
+        return f"(i64){int(node.op.value)}"
+    args = [_index(w, program, arg, origins) for arg in node.args]
+    if isinstance(node.op, Cast):
+        return args[0]
+    assert isinstance(node.op, Map)
+    return _FORMS[node.op.function].format(*args)
+
+
+_FORMS = {
+    "add": "({0} + {1})", "sub": "({0} - {1})", "mul": "({0} * {1})", "shr": "({0} >> {1})",
+    "bitand": "({0} & {1})", "min": "min({0}, {1})", "max": "max({0}, {1})",
+    "floordiv": "({0} / {1} - ({0} % {1} < 0))", "mod": "(({0} % {1} + {1}) % {1})",
+}  # fmt: skip
+assert {*_FORMS} == {*SIMPLE, *BY_NUMBERS}
+
+
+def _read(w: Writer, program: Program, position: int, origins: Mapping[str, str]) -> str:
+    node = program.nodes[position]
+    assert isinstance(node.op, Load)
+    access = load_access(node.op, program.scope.tensors[node.op.tensor])
     axes = dict.fromkeys(axis for d in access.dimensions for axis, _ in d.terms)
     parts = [f"{origins[axis]} * {access.stride(axis)}" for axis in axes]
     for d in access.dimensions:
         if d.gather is not None:
-            assert load is not None
-            where = _index(w, program, load, d.gather, origins)
+            where = _index(w, program, node.args[d.gather], origins)
             parts.append(f"min(max({where}, (i64)0), (i64){d.extent - 1}) * {d.stride}")
     if access.constant or not parts:
         parts.append(str(access.constant))

@@ -98,22 +98,26 @@ class Transfers(Registers):
         if position in self.staged:
             self._take(position, fragment)
             return fragment
-        width = self._width(access, fragment.digits)
+        digits = access.row_first(fragment.digits)
         with self.w.block(""):
             pointer = self._pointer(access, "const ")
-            with self.each_vector(fragment.digits, width) as points:
+            with self.each_vector(digits, self._width(access, digits)) as points:
                 condition = self._load_condition(position, access, points[0])
                 self._load_vector(position, fragment, points, pointer, condition)
         return fragment
 
     def width(self, position: int) -> int:
         """Neighbours that a load takes at a time."""
-        return self._width(self.access(position), self.own(self.nodes[position].axes))
+        return self._width(self.access(position), self._row_first(position))
+
+    def _row_first(self, position: int) -> tuple[Digit, ...]:
+        """The digits of what a node loads or stores, those of a row of memory first."""
+        return self.access(position).row_first(self.own(self.nodes[position].axes))
 
     def copy_ahead(self, position: int, staged: Staged) -> None:
         """Copy a load's tile to shared memory asynchronously, each thread its own part."""
         node, access = self.nodes[position], self.access(position)
-        digits, width = self.own(node.axes), self.width(position)
+        digits, width = self._row_first(position), self.width(position)
         size = width * dtype_of(node.dtype).bytes
         with self.w.block(""):
             pointer = self._pointer(access, "const ")
@@ -127,7 +131,7 @@ class Transfers(Registers):
     def declare_words(self, position: int) -> Staged:
         """Registers for a load's tile as it lies in memory."""
         node = self.nodes[position]
-        digits, width = self.own(node.axes), self.width(position)
+        digits, width = self._row_first(position), self.width(position)
         name = self.w.name(f"{self.label_of(position)}_ahead")
         count = prod(digit.size for digit in digits) // width
         self.w.line(f"{_kind(width * dtype_of(node.dtype).bytes)} {name}[{count}];")
@@ -136,7 +140,7 @@ class Transfers(Registers):
     def fetch_ahead(self, position: int, staged: Staged) -> None:
         """Load a tile into registers as it lies in memory, with zeros outside."""
         node, access = self.nodes[position], self.access(position)
-        digits, width = self.own(node.axes), self.width(position)
+        digits, width = self._row_first(position), self.width(position)
         size = width * dtype_of(node.dtype).bytes
         once = "_stream" if self.read_once(position) else ""
         with self.w.block(""):
@@ -169,14 +173,14 @@ class Transfers(Registers):
         assert isinstance(op, Load)
         width = self.width(position)
         size = width * dtype_of(node.dtype).bytes
-        staged = self.staged[position]
-        with self.each_vector(fragment.digits, width) as points:
+        staged, digits = self.staged[position], self._row_first(position)
+        with self.each_vector(digits, width) as points:
             words = self.w.name("w")
             if staged.words:
-                number = number_of(fragment.digits, points[0])
+                number = number_of(digits, points[0])
                 value = f"{staged.words}[({number}) / {width}]"
             else:
-                place = self._place_of(staged, fragment.digits, points[0], width, size)
+                place = self._place_of(staged, digits, points[0], width, size)
                 value = f"tw_load_shared_{size}({place})"
             self.w.line(f"const {_kind(size)} {words} = {value};")
             condition = ""
@@ -288,7 +292,7 @@ class Transfers(Registers):
         access = self.access(position)
         if not access.plain:
             return
-        digits = self.own(self.nodes[position].axes)
+        digits = self._row_first(position)
         with self.w.block(""):
             pointer = self._pointer(access, "const ")
             with self.each_vector(digits, self._width(access, digits)) as points:
@@ -306,9 +310,10 @@ class Transfers(Registers):
         for arg in node.args:
             self.fragment(arg)
         fragment = self.new(access.tensor, node.axes, node.dtype)
-        width = self._row_width(position, access, fragment.digits)
+        digits = access.row_first(fragment.digits)
+        width = self._row_width(position, access, digits)
         outside = scalars.literal(op.fill or 0, node.dtype)
-        with self.each_vector(fragment.digits, width) as points:
+        with self.each_vector(digits, width) as points:
             parts, conditions = [], []
             inside = self.inside(node.axes, points[0])
             if inside:
@@ -356,7 +361,7 @@ class Transfers(Registers):
         source = node.args[0]
         only = self.first_holder(node.axes)
         self.prepare(position)
-        digits = self.own(node.axes)
+        digits = self._row_first(position)
         width = self._width(access, digits)
         with self.w.block(f"if ({only})" if only else ""):
             pointer = self._pointer(access, "")
