@@ -174,8 +174,10 @@ def torch() -> Any:
 
 @pytest.fixture
 def package(packages: Path, torch: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Packages by name."""
+    """Packages by name, whatever another test has imported under it."""
     monkeypatch.syspath_prepend(str(packages))
+    for folder in packages.iterdir():
+        monkeypatch.delitem(sys.modules, folder.name, raising=False)
     yield importlib.import_module
     importlib.invalidate_caches()
 
