@@ -24,7 +24,7 @@ from explorer.baseline import Baseline
 from explorer.bound import Bound
 from explorer.errors import FarmLost, NoFarm, Uncheckable, WorkerError
 from explorer.farm.bench import Artifact, Bench, Reading, Trouble, texts_of
-from explorer.farm.engine import Broken, Done, Gone, Lost, Result
+from explorer.farm.engine import Broken, Done, Gone, Lost, Result, Task
 from explorer.farm.kinds import Kind
 from explorer.farm.worker import code_of
 from explorer.outcome import Outcome
@@ -45,20 +45,16 @@ class Sends(Protocol):
 
     address: str
 
-    def send(
-        self,
-        key: str,
-        tag: str,
-        method: str,
-        arguments: Sequence[Any],
-        heard: Callable[[Result], None],
-    ) -> None: ...
+    def send(self, tag: str, method: str, tasks: Sequence[Task]) -> None: ...
 
     def forget(self, keys: Sequence[str]) -> None: ...
 
     def retire(self, worker: str) -> None: ...
 
     def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]: ...
+
+
+_Order = tuple[str, tuple[Any, ...], Callable[[Reading], None]]  # key, arguments, who hears
 
 
 @dataclass(slots=True)
@@ -127,13 +123,14 @@ class FarmMeasurer:
         """Send these; does not wait."""
         if self._wanted and schedules and self.baseline is None:
             self._wanted = False
-            self._send("library", "compete", ((), 1, True), self._hear_library)
-        for schedule in schedules:
-            ticket = self._numbered
+            self._send("compete", [("library", ((), 1, True), self._hear_library)])
+        candidates = []
+        for ticket, schedule in enumerate(schedules, self._numbered):
             self._schedules[ticket] = schedule
             key = candidate_of(self._workload, schedule)
             arguments = (schedule.to_json(), self.best)
-            self._send(key, "measure", arguments, partial(self._hear, ticket))
+            candidates.append((key, arguments, partial(self._hear, ticket)))
+        self._send("measure", candidates)
 
     def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
         while not self._done:
@@ -157,7 +154,7 @@ class FarmMeasurer:
         self.forget()
         found: list[Reading] = []
         arguments = (texts_of(schedules), rounds, library, self._code(schedules))
-        self._send("finals", "compete", arguments, found.append)
+        self._send("compete", [("finals", arguments, found.append)])
         while not found:
             self._listen(None)
         if library:
@@ -175,16 +172,18 @@ class FarmMeasurer:
 
     # --- tasks ----------------------------------------------------------------------------------
 
-    def _send(
-        self, key: str, method: str, arguments: tuple[Any, ...], heard: Callable[[Reading], None]
-    ) -> None:
-        ticket, self._numbered = self._numbered, self._numbered + 1
-        unique = key if method == "measure" else f"{key}-{os.getpid()}-{id(self)}-{ticket}"
-        name = f"tilewright-{method}-{unique}"
-        self._errands[ticket] = _Errand(name, method, (self._bench, *arguments), heard)
-        self._post(ticket)
+    def _send(self, method: str, orders: Sequence[_Order]) -> None:
+        """Tasks of one method, all at once."""
+        tickets = range(self._numbered, self._numbered + len(orders))
+        self._numbered = tickets.stop
+        for ticket, (key, arguments, heard) in zip(tickets, orders, strict=True):
+            unique = key if method == "measure" else f"{key}-{os.getpid()}-{id(self)}-{ticket}"
+            name = f"tilewright-{method}-{unique}"
+            self._errands[ticket] = _Errand(name, method, (self._bench, *arguments), heard)
+        if orders:
+            self._engine.send(self._kind.tag, method, [self._task(ticket) for ticket in tickets])
 
-    def _post(self, ticket: int) -> None:
+    def _task(self, ticket: int) -> Task:
         errand = self._errands[ticket]
         attempt = errand.attempts
 
@@ -193,7 +192,7 @@ class FarmMeasurer:
             with suppress(OSError):
                 os.write(self._rope, b".")
 
-        self._engine.send(errand.sent, self._kind.tag, errand.method, errand.arguments, hear)
+        return Task(errand.sent, errand.arguments, hear)
 
     def _listen(self, alarm: int | None) -> bool:
         """Until there is a reply, and take all; False if the alarm rings before."""
@@ -240,7 +239,7 @@ class FarmMeasurer:
         if errand.attempts >= ATTEMPTS:
             raise FarmLost(self._ended_by(f"a task was lost again and again ({why})"))
         errand.attempts += 1
-        self._post(ticket)
+        self._engine.send(self._kind.tag, errand.method, [self._task(ticket)])
 
     def _look(self) -> None:
         """Nothing was heard: raises FarmLost if for long there has been nobody who could say it."""

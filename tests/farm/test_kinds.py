@@ -65,12 +65,16 @@ def test_machines_that_records_could_not_tell_apart_do_not_measure_together() ->
     assert why.startswith("another machine that is called cpu:big:8")
 
 
+LOOKS = {"tick": 20.0, "memory_monitor": 200.0, "profile": 10.0, "heartbeat": 500.0}
+
+
 def dask_worker(**resources: float) -> Any:
     """As much of a Dask worker as the preload knows."""
     state = SimpleNamespace(
         total_resources=resources, available_resources=dict(resources), nthreads=4
     )
-    return SimpleNamespace(state=state, name="w")
+    looks = {name: SimpleNamespace(callback_time=time) for name, time in LOOKS.items()}
+    return SimpleNamespace(state=state, name="w", periodic_callbacks=looks)
 
 
 def test_a_worker_offers_what_its_resources_name_under_its_machines_tag() -> None:
@@ -85,6 +89,14 @@ def test_a_worker_offers_what_its_resources_name_under_its_machines_tag() -> Non
     assert "--resources cuda=1" in describe("cuda", None, worker).why
     assert "threads=99" in describe("cpu", 99, worker).why
     assert "--preload explorer.farm.worker" in describe("cpu", None, dask_worker(cpu=1)).why
+
+
+def test_dask_looks_less_often_at_a_process_that_waits() -> None:
+    worker = dask_worker()
+    worker.periodic_callbacks["memory_monitor"].callback_time = 5000.0
+    dask_setup(worker)
+    found = {name: look.callback_time for name, look in worker.periodic_callbacks.items()}
+    assert found == LOOKS | {"tick": 1000.0, "memory_monitor": 5000.0, "profile": 1000.0}
 
 
 def test_a_target_that_is_not_there_is_not_offered(

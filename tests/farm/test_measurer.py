@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from explorer.baseline import Baseline
 from explorer.errors import DeviceLost, FarmLost, Uncheckable, WorkerError
 from explorer.farm import measurer as module
 from explorer.farm.bench import Artifact, Reading, Trouble
-from explorer.farm.engine import Broken, Done, Gone, Lost
+from explorer.farm.engine import Broken, Done, Gone, Lost, Task
 from explorer.outcome import Outcome
-from tests.farm.fakes import ScriptedEngine, Sent, farm_measurer
+from tests.farm.fakes import ScriptedEngine, farm_measurer
 from tests.runtime.fake_backend import schedule
 
 FIRST, SECOND = schedule("good", 1), schedule("good", 2)
@@ -154,11 +156,12 @@ def test_code_of_finalists_goes_along_as_far_as_workers_have_it(
     while measurer.ended() is not None:
         pass
 
-    def answer(sent: Sent) -> None:
-        assert sent.arguments[-1] == both
-        sent.heard(reading("b"))
+    def answer(tag: str, method: str, tasks: Sequence[Task]) -> None:
+        (finals,) = tasks
+        assert finals.arguments[-1] == both
+        finals.heard(reading("b"))
 
-    monkeypatch.setattr(engine, "send", lambda *given: answer(Sent(*given)))
+    monkeypatch.setattr(engine, "send", answer)
     (final,) = measurer.compete([SECOND], 3)
     assert final.ok
     ((_, (_, kernels)),) = engine.asked
