@@ -6,12 +6,14 @@ errors; it knows nothing of what tasks measure.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import pickle
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -69,18 +71,19 @@ class Task:
     heard: Callable[[Result], None]
 
 
-def carry_out(topic: str, key: str, method: str, *arguments: Any) -> bytes:
+async def carry_out(topic: str, key: str, method: str, *arguments: Any) -> bytes:
     """A task: a method of the station of the worker that it runs on; a Trouble where that fails for
     a reason that is known. It gives its key and what came of it, pickled.
 
     That is told at once to whoever listens to `topic`: a result that waits to be fetched
-    would be lost with its worker, and measured again.
+    would be lost with its worker, and measured again. No thread of the worker's waits.
     """
     from distributed import get_worker
 
     worker = get_worker()
     try:
-        found = getattr(station_of(str(worker.name)), method)(*arguments)
+        asked: Future[Any] = getattr(station_of(str(worker.name)), method)(*arguments)
+        found = await asyncio.wrap_future(asked)
     except (TilewrightError, OSError) as error:
         found = Trouble(str(worker.address), type(error).__name__, str(error))
     told = pickle.dumps((key, found))

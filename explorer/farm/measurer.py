@@ -26,7 +26,7 @@ from explorer.errors import FarmLost, NoFarm, Uncheckable, WorkerError
 from explorer.farm.bench import Artifact, Bench, Reading, Trouble, texts_of
 from explorer.farm.engine import Broken, Done, Gone, Lost, Result, Task
 from explorer.farm.kinds import Kind
-from explorer.farm.worker import code_of
+from explorer.farm.worker import AHEAD, code_of
 from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
 from explorer.recall import candidate_of
@@ -52,9 +52,6 @@ class Sends(Protocol):
     def retire(self, worker: str) -> None: ...
 
     def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]: ...
-
-
-_Order = tuple[str, tuple[Any, ...], Callable[[Reading], None]]  # key, arguments, who hears
 
 
 @dataclass(slots=True)
@@ -94,6 +91,7 @@ class FarmMeasurer:
         self._numbered = 0
         self._errands: dict[int, _Errand] = {}
         self._schedules: dict[int, Schedule] = {}  # of candidates under way
+        self._queued: deque[int] = deque()  # those of them that were not sent yet
         self._replies: SimpleQueue[tuple[int, int, Result]] = SimpleQueue()
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
@@ -120,17 +118,15 @@ class FarmMeasurer:
         return tuple(self._examined.values())
 
     def begin(self, schedules: Sequence[Schedule]) -> None:
-        """Send these; does not wait."""
+        """Send these, as workers have room for them; does not wait."""
         if self._wanted and schedules and self.baseline is None:
             self._wanted = False
-            self._send("compete", [("library", ((), 1, True), self._hear_library)])
-        candidates = []
-        for ticket, schedule in enumerate(schedules, self._numbered):
-            self._schedules[ticket] = schedule
-            key = candidate_of(self._workload, schedule)
-            arguments = (schedule.to_json(), self.best)
-            candidates.append((key, arguments, partial(self._hear, ticket)))
-        self._send("measure", candidates)
+            self._compete("library", ((), 1, True), self._hear_library)
+        for schedule in schedules:
+            self._schedules[self._numbered] = schedule
+            self._queued.append(self._numbered)
+            self._numbered += 1
+        self._send_queued()
 
     def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
         while not self._done:
@@ -139,9 +135,10 @@ class FarmMeasurer:
         return self._done.popleft()
 
     def forget(self) -> None:
-        under_way = [self._errands.pop(ticket) for ticket in self._schedules]
-        self._engine.forget([errand.sent for errand in under_way])
+        sent = [ticket for ticket in self._schedules if ticket in self._errands]
+        self._engine.forget([self._errands.pop(ticket).sent for ticket in sent])
         self._schedules.clear()
+        self._queued.clear()
         self._done.clear()
 
     def compete(
@@ -154,7 +151,7 @@ class FarmMeasurer:
         self.forget()
         found: list[Reading] = []
         arguments = (texts_of(schedules), rounds, library, self._code(schedules))
-        self._send("compete", [("finals", arguments, found.append)])
+        self._compete("finals", arguments, found.append)
         while not found:
             self._listen(None)
         if library:
@@ -169,19 +166,31 @@ class FarmMeasurer:
         self._engine.forget([errand.sent for errand in self._errands.values()])
         self._errands.clear()
         self._schedules.clear()
+        self._queued.clear()
 
     # --- tasks ----------------------------------------------------------------------------------
 
-    def _send(self, method: str, orders: Sequence[_Order]) -> None:
-        """Tasks of one method, all at once."""
-        tickets = range(self._numbered, self._numbered + len(orders))
-        self._numbered = tickets.stop
-        for ticket, (key, arguments, heard) in zip(tickets, orders, strict=True):
-            unique = key if method == "measure" else f"{key}-{os.getpid()}-{id(self)}-{ticket}"
-            name = f"tilewright-{method}-{unique}"
-            self._errands[ticket] = _Errand(name, method, (self._bench, *arguments), heard)
-        if orders:
-            self._engine.send(self._kind.tag, method, [self._task(ticket) for ticket in tickets])
+    def _send_queued(self) -> None:
+        """As many candidates as workers have room for: to have more of them wait at one worker than
+        it measures next would bind them to it, while others have nothing."""
+        room = (1 + AHEAD) * self._kind.slots - (len(self._schedules) - len(self._queued))
+        tickets = [self._queued.popleft() for _ in range(min(room, len(self._queued)))]
+        for ticket in tickets:
+            schedule = self._schedules[ticket]
+            name = f"tilewright-measure-{candidate_of(self._workload, schedule)}"
+            arguments = (self._bench, schedule.to_json(), self.best)
+            hear = partial(self._hear, ticket)
+            self._errands[ticket] = _Errand(name, "measure", arguments, hear)
+        if tickets:
+            self._engine.send(self._kind.tag, "measure", [self._task(one) for one in tickets])
+
+    def _compete(
+        self, key: str, arguments: tuple[Any, ...], heard: Callable[[Reading], None]
+    ) -> None:
+        ticket, self._numbered = self._numbered, self._numbered + 1
+        name = f"tilewright-compete-{key}-{os.getpid()}-{id(self)}-{ticket}"
+        self._errands[ticket] = _Errand(name, "compete", (self._bench, *arguments), heard)
+        self._engine.send(self._kind.tag, "compete", [self._task(ticket)])
 
     def _task(self, ticket: int) -> Task:
         errand = self._errands[ticket]
@@ -205,6 +214,7 @@ class FarmMeasurer:
         with suppress(Empty):
             while True:
                 self._take(*self._replies.get_nowait())
+        self._send_queued()
         if not rung:
             self._look()
         return alarm not in rung or self._bell in rung

@@ -127,7 +127,7 @@ class LocalEngine(ScriptedEngine):
 
     def _run(self, station: Station, sent: Sent) -> None:
         try:
-            result = Done(getattr(station, sent.method)(*sent.arguments))
+            result = Done(getattr(station, sent.method)(*sent.arguments).result())
         except (TilewrightError, OSError) as error:
             result = Done(Trouble(ADDRESS, type(error).__name__, str(error)))
         if not sent.forgotten:

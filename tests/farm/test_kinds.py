@@ -14,7 +14,7 @@ from explorer.farm.bench import Bench
 from explorer.farm.farm import Farm
 from explorer.farm.kinds import Described, Survey, Versions, tag_of
 from explorer.farm.measurer import FarmMeasurer
-from explorer.farm.worker import dask_setup, describe
+from explorer.farm.worker import AHEAD, dask_setup, describe
 from explorer.job import plan_one
 from explorer.turns import prepare
 from explorer.workload import Workload
@@ -81,7 +81,8 @@ def test_a_worker_offers_what_its_resources_name_under_its_machines_tag() -> Non
     worker = dask_worker(cpu=1)
     dask_setup(worker)
     tag = tag_of("cpu")
-    assert worker.state.total_resources == {"cpu": 1, tag: 4}
+    assert worker.state.total_resources == {"cpu": 1, tag: 4 + AHEAD}
+    assert worker.state.nthreads == 4 + AHEAD
     assert worker.state.available_resources == worker.state.total_resources
     said = describe("cpu", 1, worker)
     assert (said.tag, said.slots, said.why) == (tag, 4, "")
