@@ -36,7 +36,7 @@ from ir.schedule import Schedule
 ATTEMPTS = 5  # times that a task is sent whose workers were lost with it, three each time
 PATROL = 5.0  # seconds without a word after which it is looked whether there are workers
 ABSENT = 90.0  # seconds without any, after which a job ends: others may be starting
-SPARE = 3  # candidates on their way for each that is measured: a group waits for its slowest
+SPARE = 4  # candidates on their way for each that is measured: a group waits for its slowest
 _UNCHECKABLE = Uncheckable.__name__
 
 
