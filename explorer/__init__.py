@@ -444,14 +444,17 @@ def export_torch(
     memory: str | None = None,
     store: str | Path | None = None,
     name: str | None = None,
+    build: bool = False,
     **arguments: Any,
 ) -> Sequence[Path]:
     """Export the best recorded kernel as a package whose function is an operator of torch.
 
     `backward` are the operators that compute its gradients, of whose kernels the best recorded go
     along. An argument with several values makes one operator with the kernel of each, as in
-    `export`. The package needs torch and no Tilewright; returns its files. Raises NothingValid
-    where nothing is recorded of one of them, ExportError where their tensors do not fit together.
+    `export`. The package needs torch and no Tilewright; returns its files. With `build` its
+    operators are built in C++ at once, for the torch of this Python. Raises NothingValid where
+    nothing is recorded of one of them, ExportError where their tensors do not fit together, or
+    where they cannot be built.
     """
     from explorer.shapes.extents import parted
     from explorer.torch_export import export_package, export_package_family
@@ -461,7 +464,9 @@ def export_torch(
 
         family = Family.of(operator, arguments, target, threads, memory)
         return export_package_family(
-            family, Path(folder), backward=backward, store=store, name=name
+            family, Path(folder), backward=backward, store=store, name=name, build=build
         )
     workload = load(operator, target=target, threads=threads, memory=memory, **arguments)
-    return export_package(workload, Path(folder), backward=backward, store=store, name=name)
+    return export_package(
+        workload, Path(folder), backward=backward, store=store, name=name, build=build
+    )

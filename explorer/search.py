@@ -95,6 +95,7 @@ class Search:
         self._last_failure = ""
         self.disturbance = Disturbance()
         self._good: dict[str, tuple[float, Schedule]] = {}
+        self._fastest: float | None = None
         self._kernels: dict[str, Outcome] = {}
         self._measured: list[Record] = []  # to be committed
         self._unheard: deque[Ended] = deque()  # to be counted and given, once all are committed
@@ -165,7 +166,7 @@ class Search:
     @property
     def best_seconds(self) -> float | None:
         """The fastest time so far, known trials included."""
-        return min((seconds for seconds, _ in self._good.values()), default=None)
+        return self._fastest
 
     def ranked(self) -> list[tuple[float, Schedule]]:
         """Good schedules with their times, the fastest first, one for each kernel."""
@@ -401,6 +402,7 @@ class Search:
 
     def _note(self, schedule: Schedule, outcome: Outcome) -> None:
         if outcome.ok and outcome.seconds is not None:
+            self._fastest = min(outcome.seconds, self._fastest or outcome.seconds)
             key = outcome.kernel_key or schedule.key
             if key not in self._good or outcome.seconds < self._good[key][0]:
                 self._good[key] = (outcome.seconds, schedule)

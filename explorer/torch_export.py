@@ -6,6 +6,8 @@ Knows records and exports; not what is in a package.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +24,7 @@ from explorer.shapes.exporting import found_table, refuse_many
 from explorer.shapes.family import Family, Point
 from explorer.workload import Workload
 from ir.errors import UsageError
+from ir.printable import shortened
 from ir.registry import checked_arguments
 from ir.schedule import Schedule
 from ir.sources import OperatorLike, find_source
@@ -78,15 +81,17 @@ def export_package(
     schedule: Schedule | None = None,
     store: str | Path | None = None,
     name: str | None = None,
+    build: bool = False,
 ) -> Sequence[Path]:
     """Write a package whose functions are operators of torch; returns its files, none on an error.
 
     The schedule of `workload` is given or the best recorded, those of derivatives are the best
-    recorded. Raises UsageError, NothingValid, ExportError.
+    recorded. With `build` its operators are built in C++ for the torch of this Python. Raises
+    UsageError, NothingValid, ExportError.
     """
     called = name or workload.program.name
     refuse_untaken(workload.program, called)
-    return _written((), {(): workload}, folder, backward, schedule, store, name)
+    return _written((), {(): workload}, folder, backward, schedule, store, name, build)
 
 
 def export_package_family(
@@ -96,13 +101,14 @@ def export_package_family(
     backward: Sequence[Backward] = (),
     store: str | Path | None = None,
     name: str | None = None,
+    build: bool = False,
 ) -> Sequence[Path]:
     """As `export_package`: its operator has a kernel for each member, chosen by the shapes."""
     refuse_many(family)
     first = family.workload(family.lowest).program
     refuse_untaken(first, name or first.name)
     members = {point: family.workload(point) for point in family.points()}
-    return _written(family.names, members, folder, backward, None, store, name)
+    return _written(family.names, members, folder, backward, None, store, name, build)
 
 
 def _meant(value: Any, known: Mapping[str, Any]) -> Any:
@@ -122,6 +128,7 @@ def _written(
     schedule: Schedule | None,
     store: str | Path | None,
     name: str | None,
+    build: bool,
 ) -> Sequence[Path]:
     """The package of one workload, or of several that differ in `names`."""
     if not folder.absolute().name.isidentifier():
@@ -144,9 +151,24 @@ def _written(
             files = package_files(first.part, parts, _facts(names, members))
             for file, text in files.items():
                 (room / file).write_text(text)
+            if build:
+                _build(room)
             return _moved(room, folder)
     except OSError as error:
         raise ExportError(f"{folder}: {error.strerror or error}") from None
+
+
+def _build(package: Path) -> None:
+    """Run the package's own build.py, with the Python and thus the torch that is here."""
+    script = package / "build.py"
+    if not script.exists():
+        raise ExportError("operators of a GPU are Python's alone: there is nothing to build")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stderr.strip() or f"build.py ended with {done.returncode}").splitlines()
+        raise ExportError(f"the operators cannot be built in C++: {shortened(said[-1])}")
 
 
 def _facts(names: tuple[str, ...], members: Members) -> dict[str, object]:

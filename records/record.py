@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Self
 
 from records.canonical import canonical_json, canonical_object, content_key
@@ -42,6 +42,7 @@ def utc_now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
+@lru_cache(maxsize=4096)  # each candidate is named when it is leased, sent, stored and let go
 def candidate_key(
     workload: str,
     target: str,

@@ -16,14 +16,15 @@ import json
 import os
 import platform
 import random
-import resource
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -186,17 +187,24 @@ def busy(scratch: Path, workers: int, trials: int, strategy: str) -> list[dict[s
             for first in range(0, workers, each)
         ]
         there(cluster.address, workers)
-        marks: list[tuple[float, float]] = []
+        marks: list[Mark] = []
+        clocks = {
+            "client": Processors([os.getpid()]),
+            "scheduler": Processors([cluster.pid("scheduler")]),
+            "workers": Processors([host.pid for host in hosts]),
+            "all programs": Processors(),
+        }
 
         def mark(progress: Progress) -> None:
-            marks.append((time.time(), cpu()))
+            spent = {name: clock.seconds() for name, clock in clocks.items()}
+            marks.append(Mark(time.time(), spent))
 
         plan = job.plan_one(
             "matmul", EXTENTS, Budget.of(trials=trials), strategy=strategy, baseline=False
         )
         with Farm(cluster.address, maker="experiments.farm.makers:simulated") as farm:
             placed = farm.placed(plan)
-            began = (time.time(), cpu())
+            began = time.time()
             found = job.run_plan(placed, store=store, machines=farm, progress=mark)
         for host in hosts:
             host.terminate()
@@ -210,8 +218,8 @@ def _busy_rows(
     strategy: str,
     found: PlanResult,
     store: Path,
-    began: tuple[float, float],
-    marks: list[tuple[float, float]],
+    began: float,
+    marks: list[Mark],
 ) -> list[dict[str, Any]]:
     """Busy seconds as the trials have them, from the first to the last one that was told.
 
@@ -221,18 +229,21 @@ def _busy_rows(
     records = searched(store)
     takes = [makers.seconds_of(vars_of(record)) for record in records]
     first, last = 4 * workers, len(marks) - 4 * workers
-    wall, spent = marks[last][0] - marks[first][0], marks[last][1] - marks[first][1]
+    start, end = marks[first], marks[last]
+    wall = end.moment - start.moment
+    spent = {name: end.spent[name] - start.spent[name] for name in end.spent}
     share = sum(takes[first + 1 : last + 1]) / (wall * workers)
-    clocked = _had_one(store.with_name("log"), marks[first][0], marks[last][0]) / (wall * workers)
+    clocked = _had_one(store.with_name("log"), start.moment, end.moment) / (wall * workers)
     mean = sum(takes) / len(takes)
     case = f"{workers} simulated workers, {strategy}, {len(records)} trials of {mean:.2f} s"
-    whole = marks[-1][0] - began[0]
+    whole = marks[-1].moment - began
     return [
         row(case, "busy, by the workers' clocks", "%", round(100 * clocked, 1), 90),
         row(case, "busy, by the seconds that were to be waited", "%", round(100 * share, 1), None),
         row(case, "busy, first and last trials included", "%",
             round(100 * sum(takes) / (whole * workers), 1), None),
-        row(case, "client", "cores", round(spent / wall, 2), 1),
+        *(row(case, name, "cores", round(seconds / wall, 2), 1 if name == "client" else None)
+          for name, seconds in spent.items()),
         row(case, "outcomes a second", "1/s", round((last - first) / wall, 1), None),
         row(case, "load of the machine's 2 processors (os.getloadavg), all programs", "1 min",
             round(os.getloadavg()[0], 1), None),
@@ -257,10 +268,31 @@ def vars_of(record: Record) -> dict[str, Any]:
     return {"compile_seconds": record.compile_seconds or 0.0}
 
 
-def cpu() -> float:
-    """Seconds of processors that this process has taken."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A moment at which a trial was told, and the seconds of processors that were taken so far."""
+
+    moment: float
+    spent: Mapping[str, float]
+
+
+class Processors:
+    """Seconds of processors that some processes have taken; by default all that there are."""
+
+    def __init__(self, processes: Sequence[int] = ()) -> None:
+        paths = [f"/proc/{process}/stat" for process in processes] or ["/proc/stat"]
+        self._files = [os.open(path, os.O_RDONLY) for path in paths]
+        # after the name: of a process user, system; of all user, nice, system, idle, waiting, ...
+        self._fields = (11, 12) if processes else (0, 1, 2, 5, 6)
+
+    def seconds(self) -> float:
+        """So far."""
+        return sum(map(self._ticks, self._files)) / os.sysconf("SC_CLK_TCK")
+
+    def _ticks(self, file: int) -> int:
+        line = os.pread(file, 4096, 0).decode().splitlines()[0]
+        fields = line.removeprefix("cpu ").rpartition(")")[2].split()
+        return sum(int(fields[place]) for place in self._fields)
 
 
 def keep(rows: list[dict[str, Any]], command: str) -> None:

@@ -16,7 +16,6 @@ import importlib
 import json
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -88,8 +87,7 @@ def contestants(target: str, folder: Path, torch: Any) -> tuple[Calls, Callable[
 def _built(torch: Any, folder: Path, store: Path) -> Calls:
     """The operators in C++, of other kernels: torch has each operator once."""
     several = ARGUMENTS["cpu"] | {"m": HEIGHTS[:2], "store": store}
-    explorer.export_torch("matmul", folder / "tw_torch_built", **several)
-    subprocess.run([sys.executable, folder / "tw_torch_built/build.py"], check=True)
+    explorer.export_torch("matmul", folder / "tw_torch_built", build=True, **several)
     importlib.invalidate_caches()
     package = importlib.import_module("tw_torch_built")
     a, b = torch.randn(HEIGHTS[0], 16), torch.randn(16, 16)

@@ -54,6 +54,13 @@ def export(
             "are, as in 'matmul m=8 n=4 k=6 tb=true A=dC C=dA'",
         ),
     ] = None,
+    build: Annotated[
+        bool,
+        typer.Option(
+            "--build",
+            help="with --torch: build its operators in C++, for the torch of this Python",
+        ),
+    ] = False,
 ) -> None:
     """Write a kernel as files that need no Tilewright.
 
@@ -69,6 +76,8 @@ def export(
 
     if backward and not torch:
         raise UsageError("--backward is for operators of torch: give --torch too")
+    if build and not torch:
+        raise UsageError("--build is for operators of torch: give --torch too")
     refuse_unwritable_folder("--out", out)
     several = family_of(operator, words, target, threads, memory)
     if several is not None:
@@ -77,7 +86,7 @@ def export(
         if torch:
             backwards = [Backward.parse(text) for text in backward or ()]
             written = export_package_family(
-                several, out, backward=backwards, store=records, name=name
+                several, out, backward=backwards, store=records, name=name, build=build
             )
         else:
             written = export_family(several, out, store=records, name=name)
@@ -89,8 +98,9 @@ def export(
     if torch:
         backwards = [Backward.parse(text) for text in backward or ()]
         written = export_package(
-            workload, out, backward=backwards, schedule=chosen, store=records, name=name
-        )
+            workload, out, backward=backwards, schedule=chosen, store=records, name=name,
+            build=build,
+        )  # fmt: skip
     else:
         written = export_best(workload, out, schedule=chosen, store=records, name=name)
     for path in written:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.machinery
 import importlib.util
 from pathlib import Path
 
@@ -206,14 +207,25 @@ def _tags():
 
 
 def _load_built():
-    """Whether the operators are those in C++ that build.py has made."""
-    path = Path(__file__).parent / "libops.so"
-    if not path.exists():
+    """Whether the operators are those in C++ that build.py has made for this torch."""
+    path, whose = Path(__file__).parent / "libops.so", Path(__file__).parent / "built.txt"
+    if not path.exists() or not whose.exists() or whose.read_text() != torch.__version__:
         return False
     there = getattr(torch.ops, _NAMESPACE)
     if not hasattr(there, KERNELS[0][0]):  # else a copy of the package has them
         torch.ops.load_library(str(path))
     return hasattr(there, KERNELS[0][0])
+
+
+def _in_c():
+    """How built operators are called, if that is built too: None from it leaves a call to us."""
+    path = Path(__file__).parent / f"calls{importlib.machinery.EXTENSION_SUFFIXES[0]}"
+    if not (_BUILT and path.exists()):
+        return None
+    spec = importlib.util.spec_from_file_location(f"{__name__}.calls", path)
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found.call
 
 
 def _has_fake(name):
@@ -290,6 +302,7 @@ _ops = [_op(row) for row in KERNELS]
 _differentiable = _ops[0]
 _plain = _op(KERNELS[0], "_plain")  # which torch calls in half the time
 _direct = _runs[0]  # and this is Python's own call
+_quick = _in_c()
 
 
 _KINDS = (torch.Tensor, torch.nn.Parameter)
@@ -332,6 +345,10 @@ $words
 
     Tensors are contiguous; results are new ones.$gradients
     """
+    if not _is_compiling() and _quick is not None:
+        found = _quick($arguments)
+        if found is not None:
+            return found
     if torch.is_grad_enabled() and ($needing):
         return _differentiable($arguments)
     if _is_compiling() or (_BUILT and _forward._current_level < 0):

@@ -22,7 +22,7 @@ from explorer.exporters.base import (
 )
 from explorer.exporters.library_table import surrounded
 from explorer.exporters.torch_module import MODULE, RUN_ON_CPU, RUN_ON_GPU
-from explorer.exporters.torch_native import BUILD, operators_text
+from explorer.exporters.torch_native import BUILD, calls_text, operators_text
 from ir.dtypes import numpy_dtype
 from ir.kernel import Argument, Kernel, KernelTable
 from ir.ops.base import TensorSpec
@@ -148,15 +148,16 @@ def package_files(
     facts: Mapping[str, object],
 ) -> dict[str, str]:
     """What lies beside the kernels' folders: the package's module and, where it loads libraries,
-    its operators in C++ and who builds them."""
+    its operators in C++, how Python calls them, and who builds them."""
     files = {"__init__.py": package_text(forward, backward, facts)}
     parts = [forward, *(part for part, _ in backward)]
     if forward.library:
-        entries = [part.entry for part in parts]
+        entries, ops = [part.entry for part in parts], _ops(parts)
         tables = [part.table for part in parts]
         files["ops.cpp"] = operators_text(
-            forward.kernel.name, _ops(parts), tables, entries, _parameters(parts)
+            forward.kernel.name, ops, tables, entries, _parameters(parts)
         )
+        files["calls.cpp"] = calls_text(f"{ops[0]}_plain", forward.table)
         files["build.py"] = BUILD
     return files
 

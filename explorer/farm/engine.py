@@ -6,12 +6,14 @@ errors; it knows nothing of what tasks measure.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import pickle
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -60,22 +62,33 @@ class Broken:
 Result = Done | Lost | Gone | Broken
 
 
-def carry_out(topic: str, key: str, method: str, *arguments: Any) -> Any:
-    """A task: a method of the station of the worker that it runs on; a Trouble where that fails for
-    a reason that is known.
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A call of a station's method; `heard` hears what came of it, on a thread of its own."""
 
-    What came of it is told at once to whoever listens to `topic`: a result that waits to be fetched
-    would be lost with its worker, and measured again.
+    key: str
+    arguments: tuple[Any, ...]
+    heard: Callable[[Result], None]
+
+
+async def carry_out(topic: str, key: str, method: str, *arguments: Any) -> bytes:
+    """A task: a method of the station of the worker that it runs on; a Trouble where that fails for
+    a reason that is known. It gives its key and what came of it, pickled.
+
+    That is told at once to whoever listens to `topic`: a result that waits to be fetched
+    would be lost with its worker, and measured again. No thread of the worker's waits.
     """
     from distributed import get_worker
 
     worker = get_worker()
     try:
-        found = getattr(station_of(str(worker.name)), method)(*arguments)
+        asked: Future[Any] = getattr(station_of(str(worker.name)), method)(*arguments)
+        found = await asyncio.wrap_future(asked)
     except (TilewrightError, OSError) as error:
         found = Trouble(str(worker.address), type(error).__name__, str(error))
-    worker.log_event(topic, pickle.dumps((key, found)))
-    return found
+    told = pickle.dumps((key, found))
+    worker.log_event(topic, told)
+    return told
 
 
 # what Dask raises for an address that is none, or where nobody answers
@@ -126,26 +139,23 @@ class Engine:
             raise NoFarm(f"{self.address}: the scheduler is gone ({error})") from None
         return found
 
-    def send(
-        self,
-        key: str,
-        tag: str,
-        method: str,
-        arguments: Sequence[Any],
-        heard: Callable[[Result], None],
-    ) -> None:
-        """Have a worker with that tag do a method of its station; a task of that key that is under
-        way already, whoever sent it, is not done twice.
+    def send(self, tag: str, method: str, tasks: Sequence[Task]) -> None:
+        """Have workers with that tag do these with a method of their stations; a task of a key that
+        is under way already, whoever sent it, is not done twice.
 
-        `heard` is called on a thread of its own.
+        All go in one message: the scheduler takes as long for one as for many.
         """
+        columns = zip(*(task.arguments for task in tasks), strict=True)
+        keys, count = [task.key for task in tasks], len(tasks)
         with self._lock:
-            future: Any = self._client.submit(
-                carry_out, self._topic, key, method, *arguments,
-                key=key, resources={tag: 1}, pure=False,
+            futures: list[Any] = self._client.map(
+                carry_out, [self._topic] * count, keys, [method] * count, *columns,
+                key=keys, resources={tag: 1}, pure=False,
             )  # fmt: skip
-            self._futures[key] = (future, heard)
-        future.add_done_callback(partial(self._ended, key))
+            for task, future in zip(tasks, futures, strict=True):
+                self._futures[task.key] = (future, task.heard)
+        for key, future in zip(keys, futures, strict=True):
+            future.add_done_callback(partial(self._ended, key))
 
     def _told(self, event: tuple[float, bytes]) -> None:
         """A worker has something."""
@@ -203,7 +213,7 @@ def _result(future: Any) -> Result:
     from distributed.client import FutureCancelledError
 
     try:
-        return Done(future.result())
+        return Done(pickle.loads(future.result())[1])
     except KilledWorker as error:
         return Lost(f"workers were lost with it, {error.last_worker.name} the last")
     except (CancelledError, FutureCancelledError) as error:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from explorer.errors import NoFarm
 from explorer.farm.bench import MAKER, Bench
-from explorer.farm.engine import Done, Engine, Result
+from explorer.farm.engine import Done, Engine, Result, Task
 from explorer.farm.kinds import Described, Kind, Survey, Versions
 from explorer.farm.measurer import FarmMeasurer
 from explorer.farm.worker import PRELOAD, describe
@@ -96,7 +96,8 @@ class Farm:
         """What the machine of a workload's workers can do at most, measured by one of them."""
         kind, replies = self._kind(workload, workload.hardware.key), SimpleQueue[Result]()
         key = f"tilewright-peaks-{uuid4().hex}"
-        self._engine.send(key, kind.tag, "peaks", (workload.target, kind.hardware), replies.put)
+        task = Task(key, (workload.target, kind.hardware), replies.put)
+        self._engine.send(kind.tag, "peaks", [task])
         try:
             reply = replies.get(timeout=_PEAKS)
         except Empty:

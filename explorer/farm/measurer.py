@@ -24,9 +24,9 @@ from explorer.baseline import Baseline
 from explorer.bound import Bound
 from explorer.errors import FarmLost, NoFarm, Uncheckable, WorkerError
 from explorer.farm.bench import Artifact, Bench, Reading, Trouble, texts_of
-from explorer.farm.engine import Broken, Done, Gone, Lost, Result
+from explorer.farm.engine import Broken, Done, Gone, Lost, Result, Task
 from explorer.farm.kinds import Kind
-from explorer.farm.worker import code_of
+from explorer.farm.worker import AHEAD, code_of
 from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
 from explorer.recall import candidate_of
@@ -36,7 +36,7 @@ from ir.schedule import Schedule
 ATTEMPTS = 5  # times that a task is sent whose workers were lost with it, three each time
 PATROL = 5.0  # seconds without a word after which it is looked whether there are workers
 ABSENT = 90.0  # seconds without any, after which a job ends: others may be starting
-SPARE = 3  # candidates on their way for each that is measured: a group waits for its slowest
+SPARE = 4  # candidates on their way for each that is measured: a group waits for its slowest
 _UNCHECKABLE = Uncheckable.__name__
 
 
@@ -45,14 +45,7 @@ class Sends(Protocol):
 
     address: str
 
-    def send(
-        self,
-        key: str,
-        tag: str,
-        method: str,
-        arguments: Sequence[Any],
-        heard: Callable[[Result], None],
-    ) -> None: ...
+    def send(self, tag: str, method: str, tasks: Sequence[Task]) -> None: ...
 
     def forget(self, keys: Sequence[str]) -> None: ...
 
@@ -98,6 +91,7 @@ class FarmMeasurer:
         self._numbered = 0
         self._errands: dict[int, _Errand] = {}
         self._schedules: dict[int, Schedule] = {}  # of candidates under way
+        self._queued: deque[int] = deque()  # those of them that were not sent yet
         self._replies: SimpleQueue[tuple[int, int, Result]] = SimpleQueue()
         self._bell, self._rope = os.pipe()
         os.set_blocking(self._bell, False)
@@ -124,16 +118,15 @@ class FarmMeasurer:
         return tuple(self._examined.values())
 
     def begin(self, schedules: Sequence[Schedule]) -> None:
-        """Send these; does not wait."""
+        """Send these, as workers have room for them; does not wait."""
         if self._wanted and schedules and self.baseline is None:
             self._wanted = False
-            self._send("library", "compete", ((), 1, True), self._hear_library)
+            self._compete("library", ((), 1, True), self._hear_library)
         for schedule in schedules:
-            ticket = self._numbered
-            self._schedules[ticket] = schedule
-            key = candidate_of(self._workload, schedule)
-            arguments = (schedule.to_json(), self.best)
-            self._send(key, "measure", arguments, partial(self._hear, ticket))
+            self._schedules[self._numbered] = schedule
+            self._queued.append(self._numbered)
+            self._numbered += 1
+        self._send_queued()
 
     def ended(self, alarm: int | None = None) -> tuple[Schedule, Outcome] | None:
         while not self._done:
@@ -142,9 +135,10 @@ class FarmMeasurer:
         return self._done.popleft()
 
     def forget(self) -> None:
-        under_way = [self._errands.pop(ticket) for ticket in self._schedules]
-        self._engine.forget([errand.sent for errand in under_way])
+        sent = [ticket for ticket in self._schedules if ticket in self._errands]
+        self._engine.forget([self._errands.pop(ticket).sent for ticket in sent])
         self._schedules.clear()
+        self._queued.clear()
         self._done.clear()
 
     def compete(
@@ -157,7 +151,7 @@ class FarmMeasurer:
         self.forget()
         found: list[Reading] = []
         arguments = (texts_of(schedules), rounds, library, self._code(schedules))
-        self._send("finals", "compete", arguments, found.append)
+        self._compete("finals", arguments, found.append)
         while not found:
             self._listen(None)
         if library:
@@ -172,19 +166,33 @@ class FarmMeasurer:
         self._engine.forget([errand.sent for errand in self._errands.values()])
         self._errands.clear()
         self._schedules.clear()
+        self._queued.clear()
 
     # --- tasks ----------------------------------------------------------------------------------
 
-    def _send(
-        self, key: str, method: str, arguments: tuple[Any, ...], heard: Callable[[Reading], None]
+    def _send_queued(self) -> None:
+        """As many candidates as workers have room for: to have more of them wait at one worker than
+        it measures next would bind them to it, while others have nothing."""
+        room = (1 + AHEAD) * self._kind.slots - (len(self._schedules) - len(self._queued))
+        tickets = [self._queued.popleft() for _ in range(min(room, len(self._queued)))]
+        for ticket in tickets:
+            schedule = self._schedules[ticket]
+            name = f"tilewright-measure-{candidate_of(self._workload, schedule)}"
+            arguments = (self._bench, schedule.to_json(), self.best)
+            hear = partial(self._hear, ticket)
+            self._errands[ticket] = _Errand(name, "measure", arguments, hear)
+        if tickets:
+            self._engine.send(self._kind.tag, "measure", [self._task(one) for one in tickets])
+
+    def _compete(
+        self, key: str, arguments: tuple[Any, ...], heard: Callable[[Reading], None]
     ) -> None:
         ticket, self._numbered = self._numbered, self._numbered + 1
-        unique = key if method == "measure" else f"{key}-{os.getpid()}-{id(self)}-{ticket}"
-        name = f"tilewright-{method}-{unique}"
-        self._errands[ticket] = _Errand(name, method, (self._bench, *arguments), heard)
-        self._post(ticket)
+        name = f"tilewright-compete-{key}-{os.getpid()}-{id(self)}-{ticket}"
+        self._errands[ticket] = _Errand(name, "compete", (self._bench, *arguments), heard)
+        self._engine.send(self._kind.tag, "compete", [self._task(ticket)])
 
-    def _post(self, ticket: int) -> None:
+    def _task(self, ticket: int) -> Task:
         errand = self._errands[ticket]
         attempt = errand.attempts
 
@@ -193,7 +201,7 @@ class FarmMeasurer:
             with suppress(OSError):
                 os.write(self._rope, b".")
 
-        self._engine.send(errand.sent, self._kind.tag, errand.method, errand.arguments, hear)
+        return Task(errand.sent, errand.arguments, hear)
 
     def _listen(self, alarm: int | None) -> bool:
         """Until there is a reply, and take all; False if the alarm rings before."""
@@ -206,6 +214,7 @@ class FarmMeasurer:
         with suppress(Empty):
             while True:
                 self._take(*self._replies.get_nowait())
+        self._send_queued()
         if not rung:
             self._look()
         return alarm not in rung or self._bell in rung
@@ -240,7 +249,7 @@ class FarmMeasurer:
         if errand.attempts >= ATTEMPTS:
             raise FarmLost(self._ended_by(f"a task was lost again and again ({why})"))
         errand.attempts += 1
-        self._post(ticket)
+        self._engine.send(self._kind.tag, errand.method, [self._task(ticket)])
 
     def _look(self) -> None:
         """Nothing was heard: raises FarmLost if for long there has been nobody who could say it."""

@@ -1,8 +1,9 @@
 """A worker's measurers, each kept for as long as its bench is asked for, and who is next.
 
-Lives in a Dask worker's process, whose threads wait here; what is generated is compiled and run in
-processes of its own, as on any machine. One thread has the device: candidates of one bench flow
-through its measurer together, and finals run alone. Knows measuring by its interface; no Dask.
+Lives in a Dask worker's process, whose tasks wait for what it answers; what is generated is
+compiled and run in processes of its own, as on any machine. One thread has the device: candidates
+of one bench flow through its measurer together, and finals run alone. Knows measuring by its
+interface; no Dask.
 """
 
 from __future__ import annotations
@@ -49,6 +50,13 @@ def measurer_of(bench: Bench) -> Measuring:
     )  # fmt: skip
 
 
+def _answer() -> Future[Any]:
+    """An answer that nobody can cancel: what a worker has begun comes to its end."""
+    made = Future[Any]()
+    made.set_running_or_notify_cancel()
+    return made
+
+
 @dataclass(slots=True)
 class _Candidate:
     """A schedule whose outcome somebody waits for; `best` (seconds) is the client's."""
@@ -56,7 +64,7 @@ class _Candidate:
     bench: Bench
     schedule: Schedule
     best: float | None
-    answer: Future[tuple[Outcome, float]] = field(default_factory=Future)
+    answer: Future[Reading] = field(default_factory=_answer)
 
 
 @dataclass(slots=True)
@@ -64,13 +72,13 @@ class _Alone:
     """What is done while nothing else is measured."""
 
     call: Callable[[], Any]
-    answer: Future[Any] = field(default_factory=Future)
+    answer: Future[Any] = field(default_factory=_answer)
 
 
 class Station:
-    """One for each Dask worker, called `name` in outcomes. Its methods wait, on any thread.
+    """One for each Dask worker, called `name` in outcomes. Its methods do not wait.
 
-    They raise what measurers raise, and WorkerError once it is closed.
+    Their answers raise what measurers raise. WorkerError is raised once it is closed.
     """
 
     def __init__(self, name: str) -> None:
@@ -84,12 +92,11 @@ class Station:
         os.set_blocking(self._bell, False)
         threading.Thread(target=self._work, name="station", daemon=True).start()
 
-    def measure(self, bench: Bench, schedule: str, best: float | None) -> Reading:
+    def measure(self, bench: Bench, schedule: str, best: float | None) -> Future[Reading]:
         """The outcome of one schedule."""
         asked = _Candidate(bench, Schedule.from_json(schedule), best)
         self._put(asked)
-        outcome, examined = asked.answer.result()
-        return Reading(self._name, (self._signed(outcome),), examined)
+        return asked.answer
 
     def compete(
         self,
@@ -98,15 +105,13 @@ class Station:
         rounds: int,
         library: bool,
         code: Sequence[Artifact] = (),
-    ) -> Reading:
+    ) -> Future[Reading]:
         """Outcomes of finalists in turns, whose code may be known, with the library's if that is
         wanted; without finalists the library's alone."""
-        unpack(code, cache_dir())
-        found: Reading = self._alone(partial(self._compete, bench, schedules, rounds, library))
-        return found
+        return self._alone(partial(self._compete, bench, schedules, rounds, library, code))
 
     def code(self, bench: Bench, kernels: Sequence[str]) -> tuple[Artifact, ...]:
-        """The compiled code of those kernels of a bench that were compiled here; does not wait."""
+        """The compiled code of those kernels of a bench that were compiled here."""
         measurer = self._measurers.get(bench)
         if not isinstance(measurer, KeepsBinaries):
             return ()
@@ -114,16 +119,15 @@ class Station:
         found = (packed(Path(known[key])) for key in kernels if key in known)
         return tuple(file for files in found for file in files)
 
-    def peaks(self, target: str, hardware: Hardware) -> dict[str, float]:
+    def peaks(self, target: str, hardware: Hardware) -> Future[dict[str, float]]:
         """What this machine can do at most, as `explorer.peaks` measures it."""
-        found: dict[str, float] = self._alone(partial(peaks.measured_peaks, target, hardware))
-        return found
+        return self._alone(partial(peaks.measured_peaks, target, hardware))
 
-    def _alone(self, call: Callable[[], Any]) -> Any:
+    def _alone(self, call: Callable[[], Any]) -> Future[Any]:
         """What `call` gives, when nothing else is measured."""
         asked = _Alone(call)
         self._put(asked)
-        return asked.answer.result()
+        return asked.answer
 
     def close(self) -> None:
         """End what measures, soon; who waits is told."""
@@ -204,11 +208,18 @@ class Station:
     ) -> None:
         candidate = next(c for c in under_way if c.schedule == schedule)
         under_way.remove(candidate)
-        candidate.answer.set_result((replace(outcome, copied=False), self._spent(measurer)))
+        signed = self._signed(replace(outcome, copied=False))
+        candidate.answer.set_result(Reading(self._name, (signed,), self._spent(measurer)))
 
     def _compete(
-        self, bench: Bench, schedules: Sequence[str], rounds: int, library: bool
+        self,
+        bench: Bench,
+        schedules: Sequence[str],
+        rounds: int,
+        library: bool,
+        code: Sequence[Artifact],
     ) -> Reading:
+        unpack(code, cache_dir())
         try:
             measurer = self._measurer(bench)
             finalists = [Schedule.from_json(text) for text in schedules]

@@ -66,6 +66,10 @@ class Cluster:
         with suppress(ProcessLookupError):
             self._processes[name].send_signal(number)
 
+    def pid(self, name: str) -> int:
+        """The process that was started under this name."""
+        return self._processes[name].pid
+
     def said(self, name: str) -> str:
         """What a process wrote."""
         return (self._folder / f"{name}.log").read_text()

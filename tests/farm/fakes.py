@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from explorer.farm.bench import Bench, Trouble
-from explorer.farm.engine import Done, Result
+from explorer.farm.engine import Done, Result, Task
 from explorer.farm.kinds import Kind
 from explorer.farm.measurer import FarmMeasurer
 from explorer.farm.station import Station
@@ -92,11 +92,8 @@ class ScriptedEngine:
         self.asked: list[Any] = []
         self.answers: dict[str, Any] = {}  # of `ask_all`, by worker
 
-    def send(
-        self, key: str, tag: str, method: str, arguments: Sequence[Any],
-        heard: Callable[[Result], None],
-    ) -> None:  # fmt: skip
-        self.sent.append(Sent(key, tag, method, arguments, heard))
+    def send(self, tag: str, method: str, tasks: Sequence[Task]) -> None:
+        self.sent += [Sent(t.key, tag, method, t.arguments, t.heard) for t in tasks]
 
     def forget(self, keys: Sequence[str]) -> None:
         for sent in self.sent:
@@ -117,13 +114,11 @@ class LocalEngine(ScriptedEngine):
         super().__init__()
         self._stations = stations
 
-    def send(
-        self, key: str, tag: str, method: str, arguments: Sequence[Any],
-        heard: Callable[[Result], None],
-    ) -> None:  # fmt: skip
-        super().send(key, tag, method, arguments, heard)
-        station = self._stations[len(self.sent) % len(self._stations)]
-        threading.Thread(target=self._run, args=(station, self.sent[-1]), daemon=True).start()
+    def send(self, tag: str, method: str, tasks: Sequence[Task]) -> None:
+        for task in tasks:
+            super().send(tag, method, [task])
+            station = self._stations[len(self.sent) % len(self._stations)]
+            threading.Thread(target=self._run, args=(station, self.sent[-1]), daemon=True).start()
 
     def ask_all(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """Of `code_of`, which asks a station."""
@@ -132,7 +127,7 @@ class LocalEngine(ScriptedEngine):
 
     def _run(self, station: Station, sent: Sent) -> None:
         try:
-            result = Done(getattr(station, sent.method)(*sent.arguments))
+            result = Done(getattr(station, sent.method)(*sent.arguments).result())
         except (TilewrightError, OSError) as error:
             result = Done(Trouble(ADDRESS, type(error).__name__, str(error)))
         if not sent.forgotten:

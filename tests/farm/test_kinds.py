@@ -14,7 +14,7 @@ from explorer.farm.bench import Bench
 from explorer.farm.farm import Farm
 from explorer.farm.kinds import Described, Survey, Versions, tag_of
 from explorer.farm.measurer import FarmMeasurer
-from explorer.farm.worker import dask_setup, describe
+from explorer.farm.worker import AHEAD, dask_setup, describe
 from explorer.job import plan_one
 from explorer.turns import prepare
 from explorer.workload import Workload
@@ -65,19 +65,24 @@ def test_machines_that_records_could_not_tell_apart_do_not_measure_together() ->
     assert why.startswith("another machine that is called cpu:big:8")
 
 
+LOOKS = {"tick": 20.0, "memory_monitor": 200.0, "profile": 10.0, "heartbeat": 500.0}
+
+
 def dask_worker(**resources: float) -> Any:
     """As much of a Dask worker as the preload knows."""
     state = SimpleNamespace(
         total_resources=resources, available_resources=dict(resources), nthreads=4
     )
-    return SimpleNamespace(state=state, name="w")
+    looks = {name: SimpleNamespace(callback_time=time) for name, time in LOOKS.items()}
+    return SimpleNamespace(state=state, name="w", periodic_callbacks=looks)
 
 
 def test_a_worker_offers_what_its_resources_name_under_its_machines_tag() -> None:
     worker = dask_worker(cpu=1)
     dask_setup(worker)
     tag = tag_of("cpu")
-    assert worker.state.total_resources == {"cpu": 1, tag: 4}
+    assert worker.state.total_resources == {"cpu": 1, tag: 4 + AHEAD}
+    assert worker.state.nthreads == 4 + AHEAD
     assert worker.state.available_resources == worker.state.total_resources
     said = describe("cpu", 1, worker)
     assert (said.tag, said.slots, said.why) == (tag, 4, "")
@@ -85,6 +90,14 @@ def test_a_worker_offers_what_its_resources_name_under_its_machines_tag() -> Non
     assert "--resources cuda=1" in describe("cuda", None, worker).why
     assert "threads=99" in describe("cpu", 99, worker).why
     assert "--preload explorer.farm.worker" in describe("cpu", None, dask_worker(cpu=1)).why
+
+
+def test_dask_looks_less_often_at_a_process_that_waits() -> None:
+    worker = dask_worker()
+    worker.periodic_callbacks["memory_monitor"].callback_time = 5000.0
+    dask_setup(worker)
+    found = {name: look.callback_time for name, look in worker.periodic_callbacks.items()}
+    assert found == LOOKS | {"tick": 1000.0, "memory_monitor": 5000.0, "profile": 1000.0}
 
 
 def test_a_target_that_is_not_there_is_not_offered(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from explorer.baseline import Baseline
 from explorer.errors import DeviceLost, FarmLost, Uncheckable, WorkerError
 from explorer.farm import measurer as module
 from explorer.farm.bench import Artifact, Reading, Trouble
-from explorer.farm.engine import Broken, Done, Gone, Lost
+from explorer.farm.engine import Broken, Done, Gone, Lost, Task
+from explorer.farm.worker import AHEAD
 from explorer.outcome import Outcome
-from tests.farm.fakes import ScriptedEngine, Sent, farm_measurer
+from tests.farm.fakes import ScriptedEngine, farm_measurer
 from tests.runtime.fake_backend import schedule
 
 FIRST, SECOND = schedule("good", 1), schedule("good", 2)
@@ -154,18 +157,38 @@ def test_code_of_finalists_goes_along_as_far_as_workers_have_it(
     while measurer.ended() is not None:
         pass
 
-    def answer(sent: Sent) -> None:
-        assert sent.arguments[-1] == both
-        sent.heard(reading("b"))
+    def answer(tag: str, method: str, tasks: Sequence[Task]) -> None:
+        (finals,) = tasks
+        assert finals.arguments[-1] == both
+        finals.heard(reading("b"))
 
-    monkeypatch.setattr(engine, "send", lambda *given: answer(Sent(*given)))
+    monkeypatch.setattr(engine, "send", answer)
     (final,) = measurer.compete([SECOND], 3)
     assert final.ok
     ((_, (_, kernels)),) = engine.asked
     assert kernels == ("b",)
 
 
+def test_candidates_wait_here_until_a_worker_has_room() -> None:
+    """One that waits at a worker is bound to it: no more than what it measures next."""
+    engine = ScriptedEngine()
+    measurer = farm_measurer(engine, slots=2)
+    most = 2 * (1 + AHEAD)
+    asked = [schedule("good", number) for number in range(most + 3)]
+    measurer.begin(asked)
+    assert len(engine.sent) == most
+    for number in range(2):
+        engine.sent[number].heard(reading(f"kernel{number}"))
+    ended = [measurer.ended() for _ in range(2)]
+    assert [pair[0] for pair in ended if pair] == asked[:2]
+    assert len(engine.sent) == most + 2
+    measurer.forget()
+    assert all(sent.forgotten for sent in engine.sent[2:])
+    measurer.begin(asked[-1:])
+    assert [sent.arguments[1] for sent in engine.sent[most + 2 :]] == [asked[-1].to_json()]
+
+
 def test_more_workers_have_more_groups_under_way() -> None:
-    """Three for each that is measured: a group waits for its slowest."""
+    """Four for each that is measured: a group waits for its slowest."""
     depths = [farm_measurer(ScriptedEngine(), slots=slots).depth for slots in (1, 8, 64)]
-    assert depths == [2, 3, 4]
+    assert depths == [2, 3, 5]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
@@ -66,17 +66,8 @@ def station() -> Iterator[Station]:
     made.close()
 
 
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    """The threads of a Dask worker."""
-    with ThreadPoolExecutor(8) as made:
-        yield made
-
-
-def asked(
-    pool: ThreadPoolExecutor, station: Station, bench: Bench, what: str, variant: int
-) -> Future[Reading]:
-    return pool.submit(station.measure, bench, schedule(what, variant).to_json(), 0.5)
+def asked(station: Station, bench: Bench, what: str, variant: int) -> Future[Reading]:
+    return station.measure(bench, schedule(what, variant).to_json(), 0.5)
 
 
 def waiting(station: Station, count: int) -> None:
@@ -97,14 +88,12 @@ def closed(measurer: Scripted) -> None:
     raise AssertionError("not closed")
 
 
-def test_what_waits_is_measured_together_and_knows_the_clients_best(
-    station: Station, pool: ThreadPoolExecutor
-) -> None:
+def test_what_waits_is_measured_together_and_knows_the_clients_best(station: Station) -> None:
     Scripted.gate.clear()
-    first = asked(pool, station, FIRST, "good", 0)
+    first = asked(station, FIRST, "good", 0)
     while not (MADE and MADE[0].groups):
         threading.Event().wait(0.005)
-    others = [asked(pool, station, FIRST, "good", n) for n in range(1, 5)]
+    others = [asked(station, FIRST, "good", n) for n in range(1, 5)]
     waiting(station, 4)
     Scripted.gate.set()
     readings = [future.result(20) for future in (first, *others)]
@@ -119,16 +108,14 @@ def test_what_waits_is_measured_together_and_knows_the_clients_best(
 def test_a_search_measures_anew_what_an_earlier_one_measured(station: Station) -> None:
     text = schedule("good", 1).to_json()
     for _ in range(2):
-        assert not station.measure(FIRST, text, None).read[0].copied
+        assert not station.measure(FIRST, text, None).result(20).read[0].copied
     assert len(MADE[0].measured) == 2
 
 
-def test_one_bench_at_a_time_and_the_other_gives_its_device_back(
-    station: Station, pool: ThreadPoolExecutor
-) -> None:
+def test_one_bench_at_a_time_and_the_other_gives_its_device_back(station: Station) -> None:
     text = schedule("good").to_json()
     for bench in (FIRST, SECOND, FIRST):
-        station.measure(bench, text, None)
+        station.measure(bench, text, None).result(20)
     assert [made.bench for made in MADE] == [FIRST, SECOND]
     assert [made.rested for made in MADE] == [1, 1]
 
@@ -136,30 +123,28 @@ def test_one_bench_at_a_time_and_the_other_gives_its_device_back(
 def test_no_more_measurers_are_kept_than_a_few(station: Station) -> None:
     benches = [replace(FIRST, seed=seed) for seed in range(module.KEPT + 1)]
     for bench in benches:
-        station.measure(bench, schedule("good").to_json(), None)
+        station.measure(bench, schedule("good").to_json(), None).result(20)
     assert [made.closed for made in MADE] == [True, *[False] * module.KEPT]
 
 
-def test_a_lost_device_is_told_to_all_who_wait_and_tried_anew_after(
-    station: Station, pool: ThreadPoolExecutor
-) -> None:
+def test_a_lost_device_is_told_to_all_who_wait_and_tried_anew_after(station: Station) -> None:
     Scripted.gate.clear()
-    found = [asked(pool, station, FIRST, "raise", n) for n in range(3)]
+    found = [asked(station, FIRST, "raise", n) for n in range(3)]
     Scripted.gate.set()
     for future in found:
         with pytest.raises(DeviceLost):
             future.result(20)
     assert MADE[0].closed
-    assert station.measure(FIRST, schedule("good").to_json(), None).read[0].ok
+    assert station.measure(FIRST, schedule("good").to_json(), None).result(20).read[0].ok
 
 
 def test_a_measurer_that_cannot_be_made_is_an_error_of_whoever_asks(station: Station) -> None:
     none = replace(BENCH, maker=f"{HERE}:broken_device")
     for _ in range(2):
         with pytest.raises(DeviceLost):
-            station.measure(none, schedule("good").to_json(), None)
+            station.measure(none, schedule("good").to_json(), None).result(20)
         with pytest.raises(DeviceLost):
-            station.compete(none, [], 1, False)
+            station.compete(none, [], 1, False).result(20)
 
 
 def test_who_asks_for_nothing_for_long_has_no_measurer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,24 +152,22 @@ def test_who_asks_for_nothing_for_long_has_no_measurer(monkeypatch: pytest.Monke
     Scripted.gate.set()
     monkeypatch.setattr(module, "IDLE", 0.05)
     station = Station("idle")
-    station.measure(FIRST, schedule("good").to_json(), None)
+    station.measure(FIRST, schedule("good").to_json(), None).result(20)
     closed(MADE[0])
     station.close()
 
 
-def test_a_closed_station_takes_nothing_and_leaves_nobody_waiting(
-    station: Station, pool: ThreadPoolExecutor
-) -> None:
+def test_a_closed_station_takes_nothing_and_leaves_nobody_waiting(station: Station) -> None:
     Scripted.gate.clear()
-    first = asked(pool, station, FIRST, "good", 0)
+    first = asked(station, FIRST, "good", 0)
     while not (MADE and MADE[0].groups):
         threading.Event().wait(0.005)
-    group = [asked(pool, station, FIRST, "good", n) for n in (1, 2)]
+    group = [asked(station, FIRST, "good", n) for n in (1, 2)]
     waiting(station, 2)
     Scripted.gate.set()
     assert first.result(20).read[0].ok
     Scripted.gate.clear()
-    queued = asked(pool, station, SECOND, "good", 1)
+    queued = asked(station, SECOND, "good", 1)
     station.close()
     Scripted.gate.set()
     ended = [future.exception(20) for future in (*group, queued)]

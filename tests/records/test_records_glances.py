@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explorer.recall import FINAL, HEAT, best_known, best_of
-from records import Record, Store
+from records import Record, Store, glances
 from records.rows import Selection
 from tests.records.conftest import make_record
 from tests.records.postgres import Server
@@ -43,14 +43,34 @@ def made(number: int, trial: tuple[int, str, str, int, bool]) -> Record:
     )  # fmt: skip
 
 
-@given(TRIALS)
-@settings(deadline=None, max_examples=60)
-def test_it_is_that_of_all(trials: list[tuple[int, str, str, int, bool]]) -> None:
+@given(TRIALS, st.sampled_from([1, 2, 5, 64]))
+@settings(deadline=None, max_examples=90)
+def test_it_is_that_of_all(trials: list[tuple[int, str, str, int, bool]], some: int) -> None:
+    """Also where few of the fastest are read first."""
     records = [made(number, trial) for number, trial in enumerate(trials)]
     other = [make_record(9, seconds=1e-9, quartiles=None, workload="c" * 64, strategy=FINAL)]
     with Store(":memory:") as store:
         store.add_all([*records, *other])
-        assert best_known(store, MINE) == best_of(store.records(**MINE))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(glances, "_SOME", some)
+            assert best_known(store, MINE) == best_of(store.records(**MINE))
+
+
+def test_slow_trials_are_not_looked_at(tmp_path: Path, record: Make) -> None:
+    """The index has strategies before times, and each is entered at its fastest trial."""
+    path = tmp_path / "records.db"
+    plans: list[str] = []
+    with Store(path) as store:
+        kinds = ["evolutionary", FINAL, HEAT, "random"]
+        store.add_all(record(n, strategy=kind) for n in range(9) for kind in kinds)
+    with Store(path, read_only=True) as store, store._database.reading() as connection:
+        ask = glances._Asking(connection, {"generator": record(0).generator, **MINE})
+        assert ask.names(glances._STRATEGIES) == set(kinds)
+        for query in (glances._STRATEGIES, glances._FASTER):
+            told = ask.rows(f"EXPLAIN QUERY PLAN {query}", strategy="random", limit=1.0, most=2)
+            plans += [row.detail for row in told if " trials " in row.detail]
+    assert all("USING COVERING INDEX ix_trials_best" in plan for plan in plans)
+    assert "strategy=? AND seconds<?" in plans[-1]
 
 
 def test_of_many_candidates_few_are_read(tmp_path: Path, record: Make) -> None:

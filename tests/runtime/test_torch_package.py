@@ -77,7 +77,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_package_holds_a_kernel_for_each_gradient(packages: Path) -> None:
     assert {path.name for path in (packages / "linear").iterdir()} == {
-        "__init__.py", "build.py", "ops.cpp", "forward", "dA", "dB",
+        "__init__.py", "build.py", "calls.cpp", "ops.cpp", "forward", "dA", "dB",
     }  # fmt: skip
     for folder in ("forward", "dA", "dB"):
         names = {path.name for path in (packages / "linear" / folder).iterdir()}
@@ -174,8 +174,10 @@ def torch() -> Any:
 
 @pytest.fixture
 def package(packages: Path, torch: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Packages by name."""
+    """Packages by name, whatever another test has imported under it."""
     monkeypatch.syspath_prepend(str(packages))
+    for folder in packages.iterdir():
+        monkeypatch.delitem(sys.modules, folder.name, raising=False)
     yield importlib.import_module
     importlib.invalidate_caches()
 

@@ -14,12 +14,13 @@ import pytest
 import explorer
 from explorer import cli
 from explorer.errors import NothingValid
+from explorer.exporters.torch_native import calls_text
 from explorer.exporters.torch_package import Part, package_text
 from explorer.shapes.family import Family
-from explorer.torch_export import Backward, export_package_family
+from explorer.torch_export import Backward, export_package, export_package_family
 from ir.kernel import KernelTable
 from tests.runtime import cuda_kernels
-from tests.runtime.test_torch_package import note
+from tests.runtime.test_torch_package import note, sum_and_product
 
 HEIGHTS = (16, 24, 96)
 GIVEN: dict[str, Any] = {"n": 12, "k": 40}
@@ -265,6 +266,33 @@ compiled = torch.compile(built.matmul, fullgraph=True, dynamic=True, backend="ao
 for m in (16, 24, 96):
     a = torch.randn(m, 40)
     torch.testing.assert_close(compiled(a, b.detach()), a @ b, rtol=1e-4, atol=1e-4)
+a, c, seen = torch.randn(16, 40), b.detach(), []
+assert built._quick(a, b) is None and built._quick(a) is None and built._quick(a, 2) is None
+assert built._quick(a, c) is not None
+with torch.no_grad():
+    assert built._quick(a, torch.nn.Parameter(b)) is not None
+class Watch(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, op, types, args=(), named=None):
+        seen.append(op)
+        return op(*args, **(named or {}))
+with Watch():
+    built.matmul(a, c)
+assert seen == [built._plain], seen
+with torch.device("meta"):
+    assert built._quick(a, c) is None
+assert built.matmul(a.to("meta"), c.to("meta")).device.type == "meta"
+with torch.profiler.profile() as profile:
+    built.matmul(a, c)
+assert any("tilewright::" in event.key for event in profile.key_averages())
+many = torch.randn(3, 16, 40)
+found = torch.func.vmap(lambda one: built.matmul(one, c))(many)
+torch.testing.assert_close(found, many @ c, rtol=1e-4, atol=1e-4)
+try:
+    torch.func.jvp(lambda x: built.matmul(x, c), (a,), (a,))
+except NotImplementedError as error:
+    assert "there is no derivative in forward mode" in str(error)
+else:
+    raise AssertionError("a tangent was dropped")
 for a, kind, said in (
     (torch.randn(17, 40), ValueError, "matmul: no kernel for A [17, 40], B [40, 12]"),
     (torch.randn(16, 40).double(), TypeError, "matmul: A is of Double; it must be of Float"),
@@ -323,6 +351,56 @@ def test_a_program_compiled_ahead_of_time_needs_no_python_of_the_package(
 ) -> None:
     assert said(AHEAD, packages, tmp_path / "layer.pt2").endswith("good\n")
     assert said(WITHOUT, built / "built/libops.so", tmp_path / "layer.pt2") == "good\n"
+
+
+@needs_compiler
+def test_what_was_built_for_another_torch_is_left_alone(built: Path, tmp_path: Path) -> None:
+    shutil.copytree(built / "built", tmp_path / "other")
+    (tmp_path / "other/built.txt").write_text("0.1")
+    program = "import sys; sys.path.insert(0, sys.argv[1]); import other; print(other._quick)"
+    assert said(f"{program}; assert not other._BUILT", tmp_path) == "None\n"
+
+
+@needs_compiler
+@pytest.mark.long
+def test_an_export_builds_on_request(tmp_path: Path, torch: Any) -> None:
+    both = explorer.load(sum_and_product, m=33)
+    note(tmp_path / "records.db", both)
+    export_package(both, tmp_path / "both", store=tmp_path / "records.db", build=True)
+    program = """
+import sys, torch
+sys.path.insert(0, sys.argv[1])
+import both
+x, y = torch.randn(33), torch.randn(33)
+for found in (both._quick(x, y), both.sum_and_product(x, y)):
+    torch.testing.assert_close(found, (x + y, x * y))
+print("good")
+"""
+    assert said(program, tmp_path) == "good\n"
+
+
+def test_what_cannot_be_built_is_said(
+    packages: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    torch: Any,
+) -> None:
+    monkeypatch.setenv("CXX", "false")
+    words = ["export", "softmax", "m=2", "n=8", "--build", "--out", str(tmp_path / "soft")]
+    words += ["--records", str(packages / "records.db")]
+    for more, said in (([], "give --torch too"), (["--torch"], "cannot be built in C++: build.py")):
+        assert cli.invoke([*words, *more]) != cli.EXIT_DONE
+        assert said in capsys.readouterr().err
+    assert not list((tmp_path / "soft").iterdir())
+
+
+def test_results_for_python_are_those_of_the_operator(packages: Path) -> None:
+    text = (packages / "three_linears/calls.cpp").read_text()
+    assert ".typed<at::Tensor(const at::Tensor&, const at::Tensor&)>()" in text
+    assert "return THPVariable_Wrap(std::move(found));" in text
+    three = KernelTable("added", ("n",), ((((8,), cuda_kernels.added(8))),))
+    assert "count == 2 &&" in calls_text("added_plain", three)
 
 
 def test_the_file_in_c_plus_plus_has_the_table(packages: Path) -> None:

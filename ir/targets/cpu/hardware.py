@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from ir.errors import MissingTarget, UsageError
@@ -36,6 +36,7 @@ def _cpuinfo() -> dict[str, str]:
     return fields
 
 
+@cache
 def _cache_bytes(level: int, default: int) -> int:
     for index in range(5):
         folder = Path(f"/sys/devices/system/cpu/cpu0/cache/index{index}")
