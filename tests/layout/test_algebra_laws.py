@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from ir.layout.algebra import (
+    along_axes,
     coalesce,
     complement,
     composition,
@@ -167,6 +168,24 @@ def test_blocked_and_raked(m: int, n: int, p: int, q: int) -> None:
         wanted = block((i, j)) + m * n * tiler((a, b))
         assert blocked((i + m * a, j + n * b)) == wanted
         assert raked((a + p * i, b + q * j)) == wanted
+
+
+@many
+@given(power_layouts(), st.lists(st.sampled_from(POWERS), min_size=2, max_size=4))
+def test_parts_of_modes_move_along_one_axis(layout: Layout, shape: list[int]) -> None:
+    """Axis by axis, the parts add up to where an index lies; what goes beyond lies on the last."""
+    assume(layout.cosize <= 4 * Layout(tuple(shape)).size)
+    parts = list(along_axes(layout, tuple(shape)))
+    places = np.zeros((len(shape), 1), np.int64)
+    for axis, size, stride in parts:
+        steps = np.zeros((len(shape), size), np.int64)
+        if axis >= 0:
+            steps[axis] = np.arange(size) * stride
+        places = (places[:, None, :] + steps[:, :, None]).reshape(len(shape), -1)
+    if layout.injective:
+        weights = np.cumprod([1, *shape[:-1]])
+        assert np.array_equal(weights @ places, layout.offsets())
+    assert all(stride for axis, _, stride in parts if axis >= 0)
 
 
 @many

@@ -14,7 +14,7 @@ from ir.layout.layout import Layout, concat
 from ir.layout.product import logical_product
 from ir.layout.swizzle import PLAIN, Composed, Swizzle, parse
 from ir.layout.synthesis import Tile
-from ir.targets.cuda.layouts.lanes import line_swizzle
+from ir.targets.cuda.layouts.lines import line_swizzle
 
 LINES = (128, 64, 32, 16)  # bytes that a line may have
 
