@@ -46,7 +46,7 @@ def panels_of(tile: Tile, layout: str) -> Panels | None:
     swizzle, plain = (
         (value.swizzle, value.layout) if isinstance(value, Composed) else (PLAIN, value)
     )
-    modes = [coalesce(mode) for mode in plain.modes]
+    modes = coalesce(plain, (0, 0)).modes  # each by itself
     for along in (0, 1):
         points = max_common_vector(modes[along], Layout(tile.shape[along]))
         count, rest = divmod(tile.shape[along], points)
