@@ -40,16 +40,7 @@ class Side:
 
     def digits(self, size: int, stride: int) -> list[Digit]:
         """`size` steps of `stride` points as digits of the axes."""
-        if size == 1:
-            return []
-        if size * stride > self.size:
-            raise Refusal("side", f"{size} steps of {stride} points leave a side of {self.size}")
-        names, tiles = zip(*reversed(self.axes), strict=True)
-        try:
-            parts = list(along_axes(Layout(size, stride), tiles))
-        except LayoutError as error:
-            raise Refusal("side", f"{size} steps of {stride} points: {error}") from None
-        return [Digit(names[axis], steps, apart) for axis, steps, apart in parts]
+        return list(_digits(self, size, stride))
 
     def threads(self, size: int, stride: int) -> list[ThreadDigit]:
         """The same as digits of the thread number."""
@@ -58,6 +49,20 @@ class Side:
     def coordinates(self, point: str) -> dict[str, str]:
         """The place along each tiled axis of a point of the side, as text."""
         return dict(_coordinates(self, point))
+
+
+@lru_cache(maxsize=4096)
+def _digits(one: Side, size: int, stride: int) -> tuple[Digit, ...]:
+    if size == 1:
+        return ()
+    if size * stride > one.size:
+        raise Refusal("side", f"{size} steps of {stride} points leave a side of {one.size}")
+    names, tiles = zip(*reversed(one.axes), strict=True)
+    try:
+        parts = tuple(along_axes(Layout(size, stride), tiles))
+    except LayoutError as error:
+        raise Refusal("side", f"{size} steps of {stride} points: {error}") from None
+    return tuple(Digit(names[axis], steps, apart) for axis, steps, apart in parts)
 
 
 @lru_cache(maxsize=4096)
