@@ -12,12 +12,8 @@ class Fastest:
     """Right schedules with their seconds, one for each kernel."""
 
     def __init__(self) -> None:
+        self.seconds: float | None = None  # of the fastest
         self._found: dict[str, tuple[float, Schedule]] = {}
-
-    @property
-    def seconds(self) -> float | None:
-        """Of the fastest; None before there is one."""
-        return min((seconds for seconds, _ in self._found.values()), default=None)
 
     def ranked(self) -> list[tuple[float, Schedule]]:
         """All of them, the fastest first."""
@@ -31,6 +27,7 @@ class Fastest:
         """Keep a schedule if it was right, and sooner than its kernel was before."""
         if not outcome.ok or outcome.seconds is None:
             return
+        self.seconds = min(outcome.seconds, self.seconds or outcome.seconds)
         key = outcome.kernel_key or schedule.key
         if key in self._found and outcome.seconds >= self._found[key][0]:
             return
