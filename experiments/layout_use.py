@@ -47,24 +47,37 @@ def lines_of(path: Path) -> dict[int, str]:
 
 
 class Tracing:
-    """Lines of functions under `LAYOUT` that ran since it started."""
+    """Lines of functions under `LAYOUT` that ran since it started. A function all of whose lines
+    have run is not watched any more, which makes it some times as fast."""
 
     def __init__(self) -> None:
         self.ran: Lines = {}
         self.folder = str(LAYOUT)
+        self.left: dict[tuple[str, CodeType], set[int]] = {}  # lines that did not run yet
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
-        if not code.co_filename.startswith(self.folder) or not code.co_flags & 0x2:
+        key = (code.co_filename, code)  # codes of two files may be equal
+        left = self.left.get(key)
+        if left is None:
+            left = self.left[key] = self._lines(code)
+        if not left:
             return None
         seen = self.ran.setdefault(code.co_filename, set())
 
         def lines(inner: FrameType, what: str, _: Any) -> Any:
             if what == "line":
                 seen.add(inner.f_lineno)
+                left.discard(inner.f_lineno)
             return lines
 
         return lines
+
+    def _lines(self, code: CodeType) -> set[int]:
+        if not code.co_filename.startswith(self.folder) or not code.co_flags & 0x2:
+            return set()
+        own = {line for _, line in dis.findlinestarts(code) if line is not None}
+        return own if code.co_name[0] == "<" else own - {code.co_firstlineno}
 
     def start(self) -> None:
         sys.settrace(self)

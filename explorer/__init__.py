@@ -116,25 +116,11 @@ def tune(
     from explorer import job
 
     return job.tune(
-        operator,
-        arguments,
-        target=target,
-        trials=trials,
-        seconds=seconds,
-        effort=effort,
-        threads=threads,
-        memory=memory,
-        store=store,
-        pins=pins,
-        strategy=strategy,
-        seed=seed,
-        model=model,
-        start_from=start_from,
-        replay=replay,
-        baseline=baseline,
-        workers=workers,
+        operator, arguments, target=target, trials=trials, seconds=seconds, effort=effort,
+        threads=threads, memory=memory, store=store, pins=pins, strategy=strategy, seed=seed,
+        model=model, start_from=start_from, replay=replay, baseline=baseline, workers=workers,
         progress=progress,
-    )
+    )  # fmt: skip
 
 
 def tune_range(

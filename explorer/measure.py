@@ -6,11 +6,8 @@ this process. Knows no search and no records.
 
 from __future__ import annotations
 
-import os
-import select
 import shutil
 import tempfile
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,13 +18,11 @@ from typing import Any, Self
 from explorer.baseline import Baseline, LibraryTimer
 from explorer.bound import Bound
 from explorer.devices import Devices
-from explorer.errors import Uncheckable, WorkerError
-from explorer.expectation import Expectation, Recipe
+from explorer.learning import Learning, cores_here
 from explorer.measuring import depth_of
 from explorer.outcome import Outcome
 from explorer.peaks import stated_peaks
 from explorer.recipe import recipe_of
-from explorer.rehearsal import rehearse
 from explorer.runtime.base import get_runtime
 from explorer.runtime.process import (
     Answer,
@@ -36,6 +31,7 @@ from explorer.runtime.process import (
     Raised,
     Reply,
     Worker,
+    ended_of,
     process_server,
 )
 from explorer.runtime.workers import Timing, backend_at
@@ -46,8 +42,6 @@ from explorer.stages import (
     Candidate,
     Compilers,
     Device,
-    detail_of,
-    is_uncheckable,
 )
 from explorer.watch import Watch
 from ir.program import Program
@@ -59,7 +53,6 @@ _MOST_COMPILERS = 16  # for one device
 _OTHERS = 2  # processors for the strategy and a device's worker, where compilers run beside them
 _ROOM = 2  # compiled candidates that may wait for a device, for each that one compiler works on
 _BEFORE_LIBRARY = 16  # outcomes after which the library has its turn, if no device is free before
-_ORACLE_DEADLINE = 900.0
 _FIRST = Devices()
 _FINAL = Timing(
     fewest=5, most=9, budget=0.1, cut=float("inf"), slow=float("inf"), once=float("inf"),
@@ -97,37 +90,25 @@ class Measurer:
         peaks: Mapping[str, Any] | None = None,
         memory: str = MEMORIES[0],
     ) -> None:
-        self._program = program
-        self._hardware = hardware
-        self._memory = memory
+        self._program, self._hardware, self._memory = program, hardware, memory
         self._deadline = deadline_s
         self._timing = timing or Timing()
         self._runtime = runtime or backend_name
         self._cache_dir = cache_dir
         self._server = process_server(self._runtime, cache_dir)
         self._folder = tempfile.mkdtemp(prefix="job-", dir=self._server.folder)
-        self._recipe = recipe_of(program, seed, backend_at(backend_name), hardware)
-        traits = get_runtime(self._runtime)
-        self._apart, self._exclusive = traits.apart, traits.exclusive and not devices.spare
-        several = len(devices.numbers) > 1
-        self._devices = [
-            Device(
-                self._server, self._runtime, number, several, memory, devices.processors_of(place)
-            )
-            for place, number in enumerate(devices.numbers)
-        ]
-        self._maker: Worker | None = None
-        self._rehearsal: tuple[Worker, ...] = ()
-        self._source: Expectation | Recipe | None = None
-        self._find_out()
+        self._exclusive = get_runtime(self._runtime).exclusive and not devices.spare
+        self._devices = self._devices_of(devices)
+        recipe = recipe_of(program, seed, backend_at(backend_name), hardware)
+        self._right = Learning(self._server, self._runtime, recipe, self._folder)
+        self._wake()
+        self._right.begin(cache_dir)
         arguments = (program, backend_name, hardware, self._runtime, cache_dir, devices.spare)
         server = self._compiling_server()
-        cores = len(devices.spare) or _cores() - (0 if self._exclusive else _OTHERS)
+        cores = len(devices.spare) or cores_here() - (0 if self._exclusive else _OTHERS)
         count = compilers or max(1, min(cores, _MOST_COMPILERS * len(self._devices)))
-        self._compilers = Compilers(
-            [Worker(server, f"{WORKERS}:Compiler", *arguments) for _ in range(count)],
-            compile_deadline_s,
-        )
+        pool = [Worker(server, f"{WORKERS}:Compiler", *arguments) for _ in range(count)]
+        self._compilers = Compilers(pool, compile_deadline_s)
         self._watch = Watch(self._pids, hardware.threads)
         self._watched = not self._exclusive  # since the group's first candidate was examined
         stated = stated_peaks(backend_at(backend_name), hardware)
@@ -151,27 +132,25 @@ class Measurer:
         self.kernels: dict[str, Outcome] = {}  # what ran already, by the key of the kernel
         self.binaries: dict[str, str] = {}  # where code lies that was compiled, by the same key
 
+    def _devices_of(self, devices: Devices) -> list[Device]:
+        several = len(devices.numbers) > 1
+        return [
+            Device(
+                self._server, self._runtime, number, several, self._memory,
+                devices.processors_of(place),
+            )
+            for place, number in enumerate(devices.numbers)
+        ]  # fmt: skip
+
     def bounded_by(self, peaks: Mapping[str, Any]) -> None:
         """What was measured of the machine bounds times, besides what it states."""
         self._bound = Bound.of(self._program, self._stated | dict(peaks))
 
-    def _find_out(self) -> None:
-        """Begin to learn what is right: on the devices where they can, else in a process here."""
-        if self._apart:
-            self._source = self._recipe
-            self._wake()
-            kept = get_runtime(self._runtime).compiled_arrays(self._cache_dir)
-            self._rehearsal = rehearse(self._server, self._runtime, self._recipe, kept, _cores())
-            return
-        place = "explorer.expectation:ExpectationMaker"
-        self._maker = Worker(self._server, place, self._recipe, self._folder)
-        self._maker.post(_ORACLE_DEADLINE, "make")
-
     def _wake(self) -> None:
         """Start the devices that rest, once it is known what is right."""
-        if self._source is not None:
-            for device in self._devices:
-                device.wake(self._source, self._apart)  # which draws operands, asks the oracle
+        if self._right.source is not None:
+            for device in self._devices:  # which draw operands, ask the oracle
+                device.wake(self._right.source, self._right.apart)
 
     def __enter__(self) -> Self:
         return self
@@ -192,9 +171,9 @@ class Measurer:
     @property
     def workers(self) -> tuple[Worker, ...]:
         """The worker processes of this job."""
-        found = (self._maker, *(device.worker for device in self._devices), self._alone)
-        found = (*found, *self._rehearsal)
-        return (*self._compilers.workers, *(worker for worker in found if worker is not None))
+        found = (*(device.worker for device in self._devices), self._alone)
+        there = tuple(worker for worker in found if worker is not None)
+        return (*self._compilers.workers, *self._right.workers, *there)
 
     @property
     def examined(self) -> tuple[float, ...]:
@@ -276,7 +255,7 @@ class Measurer:
         """Begin what can begin; `alone` tells that the caller's process rests meanwhile."""
         while self._groups and not self._groups[0]:
             through = not (self._compilers.busy or self._waiting or self._examining)
-            if self._exclusive and not through and self._source is not None:
+            if self._exclusive and not through and self._right.source is not None:
                 break  # before it is known what is right, the next group may be compiled as well
             self._groups.popleft()
         self._compile_more()
@@ -353,11 +332,11 @@ class Measurer:
         """Until something ends, and take it; False if nothing will before the alarm does."""
         owners: dict[Worker, Device | None] = dict.fromkeys(self._compilers.busy)
         owners |= {d.worker: d for d in self._devices if d.worker is not None and d.busy}
-        if self._maker is not None and self._source is None:
-            owners[self._maker] = None
+        if self._right.pending is not None:
+            owners[self._right.pending] = None
         if not owners:
             return False
-        rung, ready = _finished(tuple(owners), alarm)
+        rung, ready = ended_of(tuple(owners), alarm)
         for worker in ready:
             self._take(worker, owners[worker])
         return bool(ready) or not rung
@@ -366,8 +345,9 @@ class Measurer:
         """What a worker that has ended something leaves."""
         if device is not None:
             self._heard(device)
-        elif worker is self._maker:
-            self._learn(worker.collect())
+        elif worker is self._right.pending:
+            self._right.hear(worker.collect())
+            self._wake()
         else:
             ticket, candidate = self._compilers.end(worker)
             if candidate.binary is not None:
@@ -431,7 +411,7 @@ class Measurer:
             while left and self._compilers.free:
                 number, schedule = left.popleft()
                 self._compilers.begin(-1 - number, schedule)  # others' tickets are not negative
-            for worker in _finished(self._compilers.busy)[1]:
+            for worker in ended_of(self._compilers.busy)[1]:
                 ticket, candidate = self._compilers.end(worker)
                 if ticket < 0:
                     found[-1 - ticket] = candidate
@@ -499,39 +479,10 @@ class Measurer:
         if self._alone is None:
             place = f"{WORKERS}:LibraryExaminer"
             self._alone = Worker(
-                self._library_server(), place, self._source, self._runtime, self._memory
+                self._library_server(), place, self._right.source, self._runtime, self._memory
             )
         return self._alone.ask(LIBRARY_DEADLINE, "library", self._program, timing)
-
-    def _learn(self, reply: Reply) -> None:
-        """What is right, as the oracle said; raises Uncheckable or WorkerError."""
-        assert self._maker is not None
-        self._maker.close()
-        if is_uncheckable(reply):
-            raise Uncheckable(reply.message)
-        if not isinstance(reply, Answer):
-            raise WorkerError(f"{self._program.name}: the oracle failed: {detail_of(reply)}")
-        self._source = reply.value
-        self._wake()
 
     def _judged(self, outcome: Outcome) -> Outcome:
         """The outcome of an examined candidate; a time that the hardware cannot reach is not ok."""
         return self._bound.judged(outcome)
-
-
-def _finished(workers: Sequence[Worker], alarm: int | None = None) -> tuple[bool, list[Worker]]:
-    """Whether the alarm rings, and the workers with a reply, a death or a passed deadline.
-
-    Waits until there is one or the other.
-    """
-    wait = max(0.0, min(worker.deadline for worker in workers) - time.monotonic())
-    bell: list[int | Worker] = [] if alarm is None else [alarm]
-    readable = select.select([*workers, *bell], [], [], wait)[0]
-    ready = [worker for worker in workers if worker in readable]
-    now = time.monotonic()
-    late = [] if ready else [worker for worker in workers if worker.deadline <= now]
-    return bool(bell) and alarm in readable, ready or late
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

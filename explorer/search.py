@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -27,8 +27,9 @@ from explorer.devices import FIRST, devices_of
 from explorer.disturbance import Disturbance
 from explorer.early import Early
 from explorer.errors import NothingValid
+from explorer.fastest import Fastest
 from explorer.finals import chosen_finalists
-from explorer.flow import Ended, Flow
+from explorer.flow import Flow
 from explorer.interrupted import ELAPSED, Acknowledged, acknowledged, known_at_start
 from explorer.measure import Measurer
 from explorer.measuring import Measuring
@@ -36,11 +37,13 @@ from explorer.outcome import Outcome
 from explorer.quality import QUALITY, quality_facts
 from explorer.rebuilding import PROGRAM
 from explorer.recall import FINAL, HEAT, incumbent, known_trials, to_record
+from explorer.result import HeadStart
 from explorer.settings import cache_dir
 from explorer.sharing import Pair, Sharing
 from explorer.strategies.base import find_strategy
 from explorer.strategies.guide import Guided, Quality
 from explorer.training import head_start, prior_for
+from explorer.uncommitted import Uncommitted
 from explorer.workload import Workload
 from ir.errors import UsageError
 from ir.printable import printable
@@ -48,8 +51,6 @@ from ir.schedule import Schedule
 from records import Job, Record, Store
 
 NOTED_EVERY = 1.0  # seconds from one note of the model's accuracy to the next
-TOGETHER = 0.5  # seconds from one commit to the next, of trials that are shorter
-MOST_GOOD = 512  # of the fastest schedules at least so many are kept in memory
 _SHOWN = 200  # letters of a failure in a message
 
 
@@ -65,6 +66,8 @@ class Search:
     machine. With `baseline` the target's array library is measured as well. `devices` names those
     to measure on.
     """
+
+    state = "failed"  # of the job, until it ends otherwise
 
     def __init__(
         self,
@@ -86,20 +89,16 @@ class Search:
         devices: str = FIRST,
     ) -> None:
         make = find_strategy(strategy)
-        began = time.monotonic()
-        self._clock = clock or (lambda: time.monotonic() - began)
+        self._clock = clock or stopwatch()
         self.workload = workload
         self.store = store
         self.strategy_name = strategy
         self.outcomes: Counter[str] = Counter()
         self._last_failure = ""
         self.disturbance = Disturbance()
-        self._good: dict[str, tuple[float, Schedule]] = {}
-        self._fastest: float | None = None
+        self._good = Fastest()
         self._kernels: dict[str, Outcome] = {}
-        self._measured: list[Record] = []  # to be committed
-        self._unheard: deque[Ended] = deque()  # to be counted and given, once all are committed
-        self._committed = -math.inf
+        self._waiting = Uncommitted(store)
         self._wants_baseline = baseline
         self._noted: tuple[Baseline | None, int] = (None, 0)
         self._kept = -math.inf  # when that was
@@ -111,36 +110,25 @@ class Search:
             if resume is not None:
                 self.sharing.run(resume)  # refuses before any worker is started
             # The devices draw their operands while the search makes up its mind.
-            self.measurer: Measuring = measurer or _measurer(
-                workload, cache, seed, baseline, devices
-            )
+            here = (workload, cache, seed, baseline, devices)
+            self.measurer: Measuring = measurer or _measurer(*here)
             begun.callback(self.measurer.close)
             peaks = (facts or {}).get("peaks")
             self.measurer.bounded_by(peaks if isinstance(peaks, Mapping) else {})
-            self.space = workload.space(pins)
-            rng = np.random.default_rng(seed)
+            self.space, rng = workload.space(pins), np.random.default_rng(seed)
             self.strategy = make(self.space, rng, trials=trials, seeds=seeds)
-            self.prior = self._use_prior(model)
-            guided = isinstance(self.strategy, Guided)
-            self.head_start = head_start(self.space, model, guided=guided)
+            self.prior, self.head_start = self._ahead(model)
             self._asker = Asker(self.strategy)
             begun.callback(self._asker.close)
-            self._past = self._past_of(resume)
-            self.resumed = len(self._past.outcomes)
-            own = "" if resume is None else resume.id
-            self.known = self._tell_known(known_trials(store, workload, first, own))
-            self.measurer.best = self.best_seconds
-            self.measurer.kernels = self._kernels
+            self._learn(resume, first)
             self._flow = Flow(
                 self._asker, self.measurer, self.sharing, self._past,
-                hear=self._hear, commit=self._commit,
+                hear=self._hear, commit=self._waiting.commit,
             )  # fmt: skip
             options: dict[str, object] = {"strategy": strategy, "trials": trials, "seed": seed}
             options |= {"pins": dict(pins or {}), "known": first}
-            options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
-            self.job = self._begin(resume, options | dict(facts or {}))
+            self.job = self._begin(resume, options, facts or {})
             begun.pop_all()
-        self.state = "failed"
 
     def __enter__(self) -> Self:
         return self
@@ -166,11 +154,11 @@ class Search:
     @property
     def best_seconds(self) -> float | None:
         """The fastest time so far, known trials included."""
-        return self._fastest
+        return self._good.seconds
 
     def ranked(self) -> list[tuple[float, Schedule]]:
         """Good schedules with their times, the fastest first, one for each kernel."""
-        return sorted(self._good.values(), key=lambda pair: pair[0])
+        return self._good.ranked()
 
     @property
     def baseline(self) -> Baseline | None:
@@ -187,7 +175,7 @@ class Search:
     ) -> Iterator[tuple[Schedule, Outcome]]:
         """Measure up to `count` candidates; each pair is in the store when it is yielded.
 
-        What ends within `TOGETHER` of a commit waits for the next one, and is yielded then; a
+        What ends within half a second of a commit waits for the next one, and is yielded then; a
         strategy is told of what is stored. A schedule whose kernel ran before is no candidate: the
         strategy is told that kernel's outcome and asked again. Nothing is yielded once it has no
         more to propose. What other searches measure is waited for `patience` (seconds) at most.
@@ -199,13 +187,11 @@ class Search:
                 self._note_what_is_known()
                 if ended.outcome.copied:
                     continue
-                self._unheard.append(ended)
-                if ended.fresh:
-                    self._measured.append(
-                        self._record(ended.schedule, ended.outcome, self.strategy_name)
-                    )
-                self._heed(ended.schedule, ended.outcome)
-                if time.monotonic() >= self._committed + TOGETHER:
+                pair = ended.schedule, ended.outcome
+                record = self._record(*pair, self.strategy_name) if ended.fresh else None
+                self._waiting.add(ended, record)
+                self._heed(*pair)
+                if self._waiting.due:
                     yield from self._acknowledged()
             yield from self._acknowledged()
             whole = ahead > 0
@@ -217,18 +203,18 @@ class Search:
 
     def _acknowledged(self) -> Iterator[Pair]:
         """Commit what waits for it, then count and give it."""
-        self._commit()
-        while self._unheard:
-            ended = self._unheard.popleft()
+        for ended in self._waiting.committed():
             self._count(ended.outcome)
             yield ended.schedule, ended.outcome
 
-    def _commit(self) -> None:
-        """Store what was measured since the last commit, all of it in one."""
-        records, self._measured = self._measured, []
-        if records:
-            self.store.add_all(records)
-            self._committed = time.monotonic()
+    def _learn(self, resume: Job | None, first: int) -> None:
+        """What was measured before: by the resumed job, and by others up to a record."""
+        self._past = self._past_of(resume)
+        self.resumed = len(self._past.outcomes)
+        own = "" if resume is None else resume.id
+        self.known = self._tell_known(known_trials(self.store, self.workload, first, own))
+        self.measurer.best = self.best_seconds
+        self.measurer.kernels = self._kernels
 
     def _past_of(self, resume: Job | None) -> Acknowledged:
         """What the resumed job measured: its kernels are known at once, so that a schedule is a
@@ -243,7 +229,7 @@ class Search:
     def _heed(self, schedule: Schedule, outcome: Outcome) -> None:
         """What an outcome means for those that are measured next."""
         self._remember(outcome)
-        self._note(schedule, outcome)
+        self._good.note(schedule, outcome)
         self.measurer.best = self.best_seconds
 
     def _count(self, outcome: Outcome) -> None:
@@ -291,7 +277,7 @@ class Search:
                 return None
         except UsageError:
             return None  # of another space: pinned otherwise, or an older version's
-        return self._good.get(record.kernel_key or schedule.key, (0.0, schedule))[1]
+        return self._good.of_kernel(record.kernel_key or schedule.key, schedule)
 
     def _note_what_is_known(self) -> None:
         """Keep the baseline and the model's accuracy with the job, for those who look on: a new
@@ -337,22 +323,25 @@ class Search:
         finally:
             self.sharing.close()
 
-    def _use_prior(self, model: str | Path | None) -> TrainedModel | None:
-        """Give the strategy the model to start with, if it takes one."""
+    def _ahead(self, model: str | Path | None) -> tuple[TrainedModel | None, HeadStart]:
+        """Give the strategy the model to start with, if it takes one; what is told of it."""
         if not isinstance(self.strategy, Guided):
-            return None
+            return None, head_start(self.space, model, guided=False)
         prior = prior_for(self.space, model)
         if prior is not None:
             self.strategy.use_prior(prior)
-        return prior
+        return prior, head_start(self.space, model, guided=True)
 
-    def _begin(self, resume: Job | None, options: dict[str, object]) -> Job:
+    def _begin(
+        self, resume: Job | None, options: dict[str, object], facts: Mapping[str, object]
+    ) -> Job:
         """The job's row; a new one, held, has all that making this very search again takes."""
         workload = self.workload
         if resume is not None:
             return self.store.update_job(resume.id, "running")
         self.store.keep_texts((str(workload.program),))  # so that its records need no operator
-        options |= {
+        options |= {"model": self.prior.data.get("fingerprint", "")} if self.prior else {}
+        options |= dict(facts) | {
             PROGRAM: workload.program.key,
             "threads": workload.threads,
             "hardware": workload.hardware.key,
@@ -382,7 +371,7 @@ class Search:
             told.append((schedule, outcome))
             self._remember(outcome)
             if self._pinned_so(schedule):
-                self._note(schedule, outcome)
+                self._good.note(schedule, outcome)
         schedules = [schedule for schedule, _ in told]
         self.sharing.know(schedules)
         if told:
@@ -399,16 +388,6 @@ class Search:
         """Its kernel need not run again; of the outcome, copies are told the verdict alone."""
         if outcome.kernel_key:
             self._kernels[outcome.kernel_key] = outcome.as_copy()
-
-    def _note(self, schedule: Schedule, outcome: Outcome) -> None:
-        if outcome.ok and outcome.seconds is not None:
-            self._fastest = min(outcome.seconds, self._fastest or outcome.seconds)
-            key = outcome.kernel_key or schedule.key
-            if key not in self._good or outcome.seconds < self._good[key][0]:
-                self._good[key] = (outcome.seconds, schedule)
-                if len(self._good) >= 2 * MOST_GOOD:
-                    fastest = sorted(self._good.items(), key=lambda item: item[1][0])
-                    self._good = dict(fastest[:MOST_GOOD])
 
     def _record(self, schedule: Schedule, outcome: Outcome, strategy: str) -> Record:
         """Of what was measured now; other searches need not tell of it any more."""
@@ -454,6 +433,12 @@ def _maker(
         cache_dir=cache or cache_dir(), seed=seed, library=baseline,
         devices=devices_of(devices, workload), memory=workload.memory,
     )  # fmt: skip
+
+
+def stopwatch() -> Callable[[], float]:
+    """Tells the seconds since now."""
+    began = time.monotonic()
+    return lambda: time.monotonic() - began
 
 
 def _ranked(pairs: Sequence[Pair]) -> list[tuple[float, Schedule]]:

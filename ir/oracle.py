@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ir.carries import carry_at, chained_carries, reads, running_nodes
+from ir.carried import advanced
+from ir.carries import carry_at, chained_carries, running_nodes
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
 from ir.inputs import random_inputs
@@ -25,13 +26,13 @@ from ir.ops.load import Load
 from ir.ops.map import Cast, Map
 from ir.ops.parts import joined, part_of, without_first
 from ir.ops.recur import Before, Recur
-from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce, start_of
+from ir.ops.reduce import Carry, Contract, Now, Reduce
 from ir.ops.store import Store
 from ir.oracle_parts import Operands, fused, slices_of
 from ir.program import Program
 from ir.propagation import mapped, reach
 from ir.roundoff import ErrorModel
-from ir.scalar import COMBINES, running_bound
+from ir.scalar import COMBINES
 from ir.steps import first_state, next_state
 
 __all__ = ["Answer", "answers", "evaluate", "random_inputs", "reduced_axes"]
@@ -451,7 +452,7 @@ class _Evaluation:
         states = {} if length else {member: self._untouched(member) for member in members}
         for part in slices_of(length, math.ceil(length / step)):
             child = self.narrowed(axis, part, running)
-            states = _advance(child, members, states)
+            states = advanced(child, members, states)
         self.known.update(states)
         self.busy.difference_update(members)
 
@@ -489,56 +490,3 @@ class _Steps(_Evaluation):
                 tile = self.around.value(position)
                 self.known[position] = part_of(tile, self.loop.axis, self.place)
         return self.known[position]
-
-
-def _advance(
-    block: _Evaluation, members: Sequence[int], states: Mapping[int, TileArray]
-) -> dict[int, TileArray]:
-    """The states after one block; `states` is empty before the first."""
-    moved: dict[int, TileArray] = {}
-    readers = reads(block.program, members)
-    for member in members:
-        before = states.get(member) or _identity(block.program, member, block.xp)
-        for reader in readers[member]:
-            if isinstance(block.program.nodes[reader].op, Prior):
-                block.known[reader] = _running(block, member, before)
-    for member in members:
-        with np.errstate(all="ignore"):
-            moved[member] = _advanced(block, member, states.get(member))
-        for reader in readers[member]:
-            if not isinstance(block.program.nodes[reader].op, Prior):
-                block.known[reader] = _running(block, member, moved[member])
-    return moved
-
-
-def _running(block: _Evaluation, member: int, state: TileArray) -> TileArray:
-    """A state as others read it: an extreme of nothing but -inf (or inf) as a finite number."""
-    dtype = block.program.nodes[member].dtype
-    bound = running_bound(carry_at(block.program, member).kind, dtype)
-    if bound is None:
-        return state
-    finite = TileArray((), block.xp.asarray(bound[1]))
-    return block.applied(COMBINES[bound[0]].function, (state, finite), dtype)
-
-
-def _advanced(block: _Evaluation, member: int, state: TileArray | None) -> TileArray:
-    node, op = block.program.nodes[member], carry_at(block.program, member)
-    body = block.reduced(member, op.kind, op.over)
-    before = state or _identity(block.program, member, block.xp)
-    if state is not None:
-        extra = iter(node.args[1:])
-        if op.factor:
-            before = _running(block, member, before)
-            before = block.applied("mul", (before, block.value(next(extra))), node.dtype)
-        if op.addend:
-            before = block.applied("add", (before, block.value(next(extra))), node.dtype)
-    after = block.applied(COMBINES[op.kind].function, (before, body), node.dtype)
-    error = after.error_over(node.axes)
-    return TileArray(node.axes, after.aligned(node.axes), error)
-
-
-def _identity(program: Program, member: int, xp: Any = np) -> TileArray:
-    """What a state starts from; what reads it finds the finite number nearest to that."""
-    kind, dtype = carry_at(program, member).kind, program.nodes[member].dtype
-    value: Any = COMBINES[kind].identity if is_float(dtype) else start_of(kind, dtype)
-    return TileArray((), xp.asarray(value))

@@ -15,23 +15,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ir import drawing, variation
+from ir import drawing, summary, variation
 from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, tables_of
 from ir.errors import Refusal, UsageError
-from ir.parts import Numbers, Parts, groups_of, parts_of
+from ir.parts import Numbers, Parts, parts_of
 from ir.schedule import Schedule, Value
+from ir.summary import Summary
 from ir.variation import Shape
 
 if TYPE_CHECKING:
     from ir.alternatives import Alternatives
 
-__all__ = ["Column", "Columns", "Constraint", "Decision", "Mask", "Matrix", "Space", "Summary"]
+__all__ = ["Column", "Columns", "Constraint", "Decision", "Mask", "Matrix", "Space"]
 
 Row = NDArray[np.int16]
 Features = tuple[tuple[str, ...], NDArray[np.float32]]
-EXACT_SIZE = 200_000  # a space no larger than this is counted, not sampled
 SPARED = 0.5  # share of rows left below which those that broke a rule are left out of others
-SURE_HITS = 1_000  # legal draws after which an estimate of their share is good to 3 percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,23 +48,6 @@ class Constraint:
     explain: Callable[[Mapping[str, Value]], str]
     reads: tuple[str, ...] = ()
     when: tuple[str, Value] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """What there is to say about a space; `removed` holds (constraint, needs, share alone)."""
-
-    size: int
-    legal_share: float
-    exact: bool
-    decisions: tuple[Decision, ...]
-    pinned: tuple[tuple[str, Value], ...]
-    removed: tuple[tuple[str, str, float], ...]
-
-    @property
-    def legal(self) -> int:
-        """Legal schedules, an estimate unless `exact`."""
-        return round(self.size * self.legal_share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +91,13 @@ class Space:
     def size(self) -> int:
         """Schedules before constraints; what is pinned or not in force counts once."""
         if self.shape.governing:
-            return sum(branch.size for branch in self._branches)
+            return sum(branch.size for branch in self.branches)
         return math.prod(int(size) for size in self.shape.sizes)
 
     @cached_property
-    def _branches(self) -> tuple[Space, ...]:
-        """The space once for each value of the first free decision on which others depend."""
+    def branches(self) -> tuple[Space, ...]:
+        """The space once for each value of the first free decision on which others depend; of a
+        space that has one."""
         parent = self.decisions[self.shape.governing[0]]
         return tuple(self.pin({parent.name: value}) for value in parent.domain)
 
@@ -357,14 +340,14 @@ class Space:
             return self._sample_branches(rng, rows, lot)
         matrix = drawing.drawn(self, rng, rows, lot)
         if rows and not self.legal(matrix[:1]).all():  # then none is
-            raise UsageError(self._nothing_legal(rng))
+            raise UsageError(summary.nothing_legal(self, rng))
         return matrix
 
     def _sample_branches(self, rng: np.random.Generator, rows: int, lot: int) -> Matrix:
-        lot = max(drawing.LEAST_LOT, lot // len(self._branches))
+        lot = max(drawing.LEAST_LOT, lot // len(self.branches))
         found: list[Matrix] = []
         problem: UsageError | None = None
-        branches = [b for _, b in sorted(enumerate(self._branches), key=lambda _: rng.random())]
+        branches = [b for _, b in sorted(enumerate(self.branches), key=lambda _: rng.random())]
         idle: list[Space] = []
         for number, branch in enumerate(branches):
             share = -(-(rows - number) // len(branches))
@@ -429,7 +412,7 @@ class Space:
         if self.size > 2**62:
             raise UsageError(f"a space of {self.size:.1e} schedules cannot be enumerated")
         if self.shape.governing:
-            for branch in self._branches:
+            for branch in self.branches:
                 yield from branch.exhaustive(chunk)
             return
         free = self.shape.free
@@ -491,59 +474,6 @@ class Space:
         """The code of each decision's initial value, of its first one where it has none."""
         return tuple(0 if d.initial is None else d.index(d.initial) for d in self.decisions)
 
-    # -- what there is to say -----------------------------------------------------------------
-
-    def legal_share(self, rng: np.random.Generator, rows: int = 100_000) -> float:
-        """Share of all schedules that are legal, estimated from up to 20 times `rows` draws.
-
-        Constraints that read nothing in common are independent, so each such part is estimated
-        by itself, with more draws where few are legal.
-        """
-        if self.shape.governing:
-            legal = sum(part.legal_share(rng, rows) * part.size for part in self._branches)
-            return legal / self.size
-        parts = [
-            replace(self, constraints=tuple(self.constraints[n] for n in rules))
-            for rules in groups_of(self.reads)
-        ]
-        share, draws = 1.0, 0
-        hits = np.zeros(len(parts), dtype=np.int64)
-        while parts:
-            drawn = self.shape.draw(rng, rows)  # one for all: they look at different columns
-            hits += [int(part.legal(drawn).sum()) for part in parts]
-            draws += rows
-            known = (hits >= SURE_HITS) | (draws >= 20 * rows)
-            share *= float(np.prod(hits[known] / draws))
-            parts = [part for part, done in zip(parts, known, strict=True) if not done]
-            hits = hits[~known]
-        return share
-
-    def removed(self, rng: np.random.Generator, rows: int = 20_000) -> dict[str, float]:
-        """For each constraint, the share of independent draws that it alone removes."""
-        shares = self.violations(self.shape.draw(rng, rows)).mean(axis=0)
-        return {c.name: float(s) for c, s in zip(self.constraints, shares, strict=True)}
-
     def describe(self, rng: np.random.Generator) -> Summary:
-        exact = self.size <= EXACT_SIZE
-        if exact:
-            share = sum(len(chunk) for chunk in self.exhaustive()) / self.size
-        else:
-            share = self.legal_share(rng)
-        removed = self.removed(rng)
-        return Summary(
-            self.size,
-            share,
-            exact,
-            self.decisions,
-            tuple(self.pinned.items()),
-            tuple((c.name, c.needs, removed[c.name]) for c in self.constraints),
-        )
-
-    def _nothing_legal(self, rng: np.random.Generator) -> str:
-        removed = self.removed(rng)
-        worst = max(removed, key=lambda name: removed[name])
-        rule = next(c for c in self.constraints if c.name == worst)
-        pins = ", ".join(f"{name}={value}" for name, value in self.pinned.items())
-        given = f" with {pins} pinned" if pins else ""
-        share = f"removes {removed[worst]:.1%} of all schedules by itself"
-        return f"no legal schedule found{given}; the tightest, {worst} ({rule.needs}), {share}"
+        """How large the space is, and what its constraints take away."""
+        return summary.described(self, rng)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +74,7 @@ def export(
     """
     from explorer.job import export_best
     from explorer.shapes.exporting import export_family
-    from explorer.torch_export import Backward, export_package, export_package_family
+    from explorer.torch_export import export_package, export_package_family
 
     if backward and not torch:
         raise UsageError("--backward is for operators of torch: give --torch too")
@@ -80,28 +82,25 @@ def export(
         raise UsageError("--build is for operators of torch: give --torch too")
     refuse_unwritable_folder("--out", out)
     several = family_of(operator, words, target, threads, memory)
+    if several is not None and schedule:
+        raise UsageError("--schedule is for one kernel: give one value of each argument")
     if several is not None:
-        if schedule:
-            raise UsageError("--schedule is for one kernel: give one value of each argument")
-        if torch:
-            backwards = [Backward.parse(text) for text in backward or ()]
-            written = export_package_family(
-                several, out, backward=backwards, store=records, name=name, build=build
-            )
-        else:
-            written = export_family(several, out, store=records, name=name)
-        for path in written:
-            print(f"wrote {path}")
-        return
-    workload = workload_of(operator, words, target, threads, records, "export", memory)
-    chosen = read_schedule(schedule) if schedule else None
-    if torch:
-        backwards = [Backward.parse(text) for text in backward or ()]
-        written = export_package(
-            workload, out, backward=backwards, schedule=chosen, store=records, name=name,
-            build=build,
-        )  # fmt: skip
+        of_range = _in_a_package(export_package_family, backward, build) if torch else export_family
+        written = of_range(several, out, store=records, name=name)
     else:
-        written = export_best(workload, out, schedule=chosen, store=records, name=name)
+        workload = workload_of(operator, words, target, threads, records, "export", memory)
+        chosen = read_schedule(schedule) if schedule else None
+        of_one = _in_a_package(export_package, backward, build) if torch else export_best
+        written = of_one(workload, out, schedule=chosen, store=records, name=name)
     for path in written:
         print(f"wrote {path}")
+
+
+def _in_a_package(
+    make: Callable[..., Sequence[Path]], backward: Sequence[str] | None, build: bool
+) -> Callable[..., Sequence[Path]]:
+    """What writes a package of torch's, with these gradients, and builds its operators if asked."""
+    from explorer.torch_export import Backward
+
+    gradients = [Backward.parse(text) for text in backward or ()]
+    return partial(make, backward=gradients, build=build)

@@ -25,7 +25,7 @@ from ir.target import HasForms
 if TYPE_CHECKING:
     from explorer.workload import Workload
     from ir.rewrite.forms import Forms
-    from ir.space import Summary
+    from ir.summary import Summary
 
 
 @app.command(

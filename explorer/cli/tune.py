@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,11 +28,9 @@ from explorer.cli.app import (
     family_of,
     operator_starts,
     pairs,
-    print_json,
 )
-from explorer.cli.baseline import result_facts, result_lines
 from explorer.cli.places import refuse_unwritable_folder
-from explorer.cli.replayed import rank_words, recorded_facts, recording_words
+from explorer.cli.replayed import recording_words
 from ir.errors import UsageError
 
 if TYPE_CHECKING:
@@ -164,14 +161,11 @@ def tune(
     """
     if name is not None and out is None:
         raise UsageError("--name says what is exported; give --out FOLDER too")
-    from explorer import job
     from explorer.budget import Budget
-    from explorer.recorded import RecordedKernel
 
     given = _given(context)
-    if replay is not None:
-        why = "--replay answers from records and stores nothing"
-        _refuse_others(given, set(given) - {"jobs", "resume", "records", "workers"}, why)
+    unlike = {"jobs", "resume", "records", "workers"} if replay is not None else set()
+    _refuse_others(given, set(given) - unlike, "--replay answers from records and stores nothing")
     output = _Output(out, name, plain, form, records, workers)
     if resume:
         return _resume(operator, given, output, operators or ())
@@ -181,28 +175,38 @@ def tune(
         return _tune_file(jobs, (trials, seconds, effort), given, output)
     if operator is None and replay is None:
         raise UsageError("Missing argument 'OPERATOR', or --jobs FILE.toml, or --resume")
+    budget = Budget.of(effort, trials, seconds)
+    search = {"strategy": strategy, "seed": seed, "model": model, "pins": pairs(pin, "pin")}
     several = family_of(operator or "", words, target, threads, memory)
     if several is not None:
-        _refuse_others(given, _OF_RANGES, "the arguments are several workloads, of a range")
-        budget = Budget.of(effort, trials, seconds)
-        return _tune_shapes(
-            several, budget, output, strategy=strategy, seed=seed, model=model,
-            pins=pairs(pin, "pin"),
-        )  # fmt: skip
-    plan, recordings = job.plan_replay(
-        operator, arguments_of(operator or "", words), Budget.of(effort, trials, seconds), replay,
-        target=target,
-        threads=threads, pins=pairs(pin, "pin"), strategy=strategy, seed=seed,
-        model=model, start_from=start_from, baseline=baseline, devices=devices, memory=memory,
+        return _tune_shapes(several, budget, output, given, **search)
+    return _tune_one(
+        operator, words, budget, replay, given, output, **search, target=target, threads=threads,
+        start_from=start_from, baseline=baseline, devices=devices, memory=memory,
     )  # fmt: skip
+
+
+def _tune_one(
+    operator: str | None, words: list[str] | None, budget: Budget, replay: str | None,
+    given: dict[str, str], output: _Output, **options: Any,
+) -> int:  # fmt: skip
+    """Search one workload, or answer from what was recorded of one or several."""
+    from explorer.job import plan_replay
+    from explorer.recorded import RecordedKernel
+
+    arguments = arguments_of(operator or "", words)
+    plan, recordings = plan_replay(operator, arguments, budget, replay, **options)
     if any(isinstance(recording.workload, RecordedKernel) for recording in recordings):
         why = "the kernel was recorded by another tuner, where it ran"
         _refuse_others(given, set(given) - {"target", "threads"}, why)
     return _search(plan, output, recordings=recordings)
 
 
-def _tune_shapes(family: Family, budget: Budget, output: _Output, **options: Any) -> int:
+def _tune_shapes(
+    family: Family, budget: Budget, output: _Output, given: dict[str, str], **options: Any
+) -> int:
     """Search a range of workloads; the budget is for all of them."""
+    _refuse_others(given, _OF_RANGES, "the arguments are several workloads, of a range")
     from explorer.cli.shapes import tune_shapes
     from explorer.shapes.plan import plan_family
 
@@ -405,20 +409,21 @@ def _finish(
     recordings: Sequence[Recording],
 ) -> int:
     """Print what was found, export it, and choose the exit code."""
+    from explorer.cli.found import print_end, print_found, print_interrupted, print_text
     from explorer.job import single
 
     if len(found.plan.jobs) == 1:
         single(found)  # raises what a job without a result ends with
     text = output.form is Format.text
     for result in found.results if text else ():
-        _print_text(found, result, recordings[result.number] if recordings else None)
+        print_text(found, result, recordings[result.number] if recordings else None)
     files = {r.number: _export(found.plan, r, workloads[r.number], output) for r in found.results}
     if text:
-        _print_end(found, files)
+        print_end(found, files)
         if found.interrupted:
-            _print_interrupted(found, output, resumable=not recordings)
+            print_interrupted(found, output.records, output.workers, not recordings)
     else:
-        _print_json(found, files, recordings)
+        print_found(found, files, recordings)
     if found.interrupted:
         return EXIT_INTERRUPTED
     return EXIT_NOTHING if found.missed else EXIT_DONE
@@ -440,90 +445,3 @@ def _export(plan: Plan, result: JobResult, workload: Workload, output: _Output) 
 
 def _folder(out: Path, jobs: int, number: int, name: str) -> Path:
     return out if jobs == 1 else out / f"{number + 1}-{name}"
-
-
-def _print_text(found: PlanResult, result: JobResult, recording: Recording | None) -> None:
-    from explorer.cli.progress import crowded, speed
-
-    counts = ", ".join(f"{n} {status}" for status, n in result.outcomes)
-    known = f"; {result.known} were known before" if result.known else ""
-    outcomes = f" ({counts})" if counts else ""
-    if len(found.plan.jobs) > 1:
-        print(f"{found.plan.jobs[result.number].title}: {result.trials} trials{outcomes}{known}")
-    else:
-        print(f"{result.trials} trials in {result.elapsed:.1f} s{outcomes}{known}")
-    noise = "" if result.noise is None else f", quartiles {100 * result.noise:.1f} % apart"
-    print(f"{speed(result.seconds, result.program)}{noise}{crowded(result.crowd)}")
-    for line in (*_placed(result), *result_lines(result)):
-        print(line)
-    if recording is not None:
-        print(rank_words(recording, result.seconds))
-    print(f"schedule {result.best.to_json()}", flush=True)
-    if recording is None:  # a replay leaves no job that a name could be used for
-        print(f"job {result.job}", flush=True)
-
-
-def _placed(result: JobResult) -> tuple[str, ...]:
-    """What was timed: calls or the kernel alone, and what the operands lay in."""
-    from explorer.cli.app import milliseconds
-
-    placed = result.workload.placed
-    if result.kernel_seconds is None:
-        return (f"the kernel alone, in {placed}",) if placed else ()
-    alone = milliseconds(result.kernel_seconds)
-    return (f"as its export is called, in {placed}; the kernel alone {alone}",)
-
-
-def _print_end(found: PlanResult, files: dict[int, tuple[str, ...]]) -> None:
-    if len(found.plan.jobs) > 1:
-        print(f"{found.trials} trials in {found.elapsed:.1f} s")
-    for name in (name for names in files.values() for name in names):
-        print(f"wrote {name}")
-    for number, why in found.missed:
-        print(f"tilewright: {found.plan.jobs[number].title}: {why}", file=sys.stderr)
-
-
-def _print_interrupted(found: PlanResult, output: _Output, resumable: bool) -> None:
-    where = f" --records {output.records}" if output.records else ""
-    where += f" --workers {output.workers}" if output.workers else ""
-    again = f"`tilewright tune --resume {found.results[0].job}{where}` goes on from it"
-    kept = f"; what was measured is kept, {again}" if resumable else ""
-    print(f"tilewright: interrupted{kept}", file=sys.stderr)
-
-
-def _print_json(
-    found: PlanResult, files: dict[int, tuple[str, ...]], recordings: Sequence[Recording]
-) -> None:
-    """One job's result as it stands; of several a list, with what they share."""
-    rows = [_row(result, files[result.number]) for result in found.results]
-    for row, result in zip(rows, found.results, strict=True) if recordings else ():
-        row["recorded"] = recorded_facts(recordings[result.number], result.seconds)
-    if len(found.plan.jobs) == 1:
-        print_json(rows[0])
-        return
-    missed = [{"job": found.plan.jobs[number].title, "why": why} for number, why in found.missed]
-    shared = {"trials": found.trials, "elapsed": found.elapsed, "interrupted": found.interrupted}
-    print_json({"jobs": rows, "missed": missed} | shared)
-
-
-def _row(result: JobResult, files: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "job": result.job,
-        "program": result.program.name,
-        "seconds": result.seconds,
-        "kernel_seconds": result.kernel_seconds,
-        "memory": result.workload.memory,
-        "gflops": result.gflops,
-        "trials": result.trials,
-        "known": result.known,
-        "resumed": result.resumed,
-        "outcomes": dict(result.outcomes),
-        "noise": result.noise,
-        "foreign_load": result.foreign_load,
-        "crowded": result.crowd is not None,
-        "elapsed": result.elapsed,
-        "interrupted": result.interrupted,
-        "schedule": json.loads(result.best.to_json()),
-        "model": asdict(result.model),
-        "files": files,
-    } | result_facts(result)

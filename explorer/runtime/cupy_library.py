@@ -13,7 +13,8 @@ from typing import Any
 
 from explorer.runtime import cublas
 from explorer.runtime.base import Array
-from explorer.runtime.cuda import CudaLaunch, cupy, operand_sets, reduce_by
+from explorer.runtime.cuda import cupy, operand_sets, reduce_by
+from explorer.runtime.cuda_launch import CudaLaunch
 from explorer.runtime.eager import Evaluation
 from explorer.runtime.products import Product
 from ir.dtypes import dtype_of, numpy_dtype, promote, whole_range

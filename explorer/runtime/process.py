@@ -11,6 +11,7 @@ import atexit
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -341,6 +343,20 @@ class Worker:
     def close(self) -> None:
         if self._pid:
             self._stop()
+
+
+def ended_of(workers: Sequence[Worker], alarm: int | None = None) -> tuple[bool, list[Worker]]:
+    """Whether the alarm rings, and the workers with a reply, a death or a passed deadline.
+
+    Waits until there is one or the other.
+    """
+    wait = max(0.0, min(worker.deadline for worker in workers) - time.monotonic())
+    bell: list[int | Worker] = [] if alarm is None else [alarm]
+    readable = select.select([*workers, *bell], [], [], wait)[0]
+    ready = [worker for worker in workers if worker in readable]
+    now = time.monotonic()
+    late = [] if ready else [worker for worker in workers if worker.deadline <= now]
+    return bool(bell) and alarm in readable, ready or late
 
 
 def _tail(descriptor: int) -> str:

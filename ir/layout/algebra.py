@@ -7,7 +7,7 @@ at some point, a LayoutError says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -212,6 +212,20 @@ def _prove(result: Layout, outer: Layout, inner: Layout) -> None:
             f"{outer} after {inner} is no layout by modes: at {at} it is {int(wanted[at])}, "
             f"and {result} gives {int(found[at])}",
         )
+
+
+def along_axes(layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """Modes of a layout of indices into `shape`, each as parts (axis, extent, stride) that move
+    along one axis of it; axis -1 for what does not move. LayoutError as `composition` raises it.
+    """
+    apart = tree.compact(tuple(2 * extent for extent in shape))  # so that no two axes join
+    assert isinstance(apart, tuple)
+    starts = tree.flatten(apart)
+    for extent, stride in layout.flat():
+        for size, reach in composition(Layout(shape, apart), Layout(extent, stride)).flat():
+            axis = sum(start <= reach for start in starts) - 1
+            if size > 1:
+                yield axis, size, reach // starts[axis] if reach else 0
 
 
 # -- complement and inverses

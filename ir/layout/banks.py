@@ -35,11 +35,6 @@ class Conflicts:
         """The worst phase; 1 is free of conflicts."""
         return max(self.phases, default=0)
 
-    @property
-    def wavefronts(self) -> int:
-        """Passes through the banks that the whole instruction takes."""
-        return sum(self.phases)
-
 
 def phase_lanes(width: int) -> int:
     """Lanes served together when each moves `width` bytes; LayoutError "access-width"."""

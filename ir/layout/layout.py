@@ -86,11 +86,6 @@ class Layout:
         return tree.rank(self.shape)
 
     @property
-    def depth(self) -> int:
-        """Levels of nesting of the shape."""
-        return tree.depth(self.shape)
-
-    @property
     def modes(self) -> tuple[Layout, ...]:
         """The top modes; a layout of one bare mode is its own."""
         if not isinstance(self.shape, tuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ir.layout.algebra import UNIT, Tiler, as_layout, complement, composition, paired
+from ir.layout.algebra import Tiler, as_layout, complement, composition, paired
 from ir.layout.divide import parts_of, tiled, zipped
 from ir.layout.layout import Layout, concat
 
@@ -36,25 +36,3 @@ def flat_product(layout: Layout, tiler: Tiler) -> Layout:
     """(block, block, ..., repetitions, repetitions, ...): everything side by side."""
     blocks, copies = parts_of(layout, tiler, logical_product)
     return concat(*blocks, *copies)
-
-
-def blocked_product(block: Layout, tiler: Layout) -> Layout:
-    """Mode by mode (block, tiler): blocks side by side, the block's index fastest."""
-    return _zipped(block, tiler, block_first=True)
-
-
-def raked_product(block: Layout, tiler: Layout) -> Layout:
-    """Mode by mode (tiler, block): blocks interleaved, the tiler's index fastest."""
-    return _zipped(block, tiler, block_first=False)
-
-
-def _widened(layout: Layout, rank: int) -> Layout:
-    """The layout with 1:0 modes behind it, up to `rank`."""
-    return concat(*layout.modes, *([UNIT] * (rank - layout.rank)))
-
-
-def _zipped(block: Layout, tiler: Layout, block_first: bool) -> Layout:
-    rank = max(block.rank, tiler.rank)
-    product = logical_product(_widened(block, rank), _widened(tiler, rank))
-    pairs = zip(product.mode(0).modes, product.mode(1).modes, strict=True)
-    return concat(*(concat(a, b) if block_first else concat(b, a) for a, b in pairs))

@@ -36,13 +36,6 @@ def rank(tree: IntTree) -> int:
     return len(tree) if isinstance(tree, tuple) else 1
 
 
-def depth(tree: IntTree) -> int:
-    """Levels of nesting; a bare integer has none."""
-    if isinstance(tree, tuple):
-        return 1 + max((depth(part) for part in tree), default=0)
-    return 0
-
-
 def congruent(left: IntTree, right: IntTree) -> bool:
     """Whether two trees have the same form."""
     if isinstance(left, tuple) and isinstance(right, tuple):

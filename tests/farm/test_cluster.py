@@ -101,7 +101,7 @@ def test_the_command_line_on_real_workers(
     """One that measures, one that was started without the preload; then their scheduler dies."""
     monkeypatch.setattr("explorer.farm.farm.Farm.peaks", lambda *_: {})
     monkeypatch.setattr("explorer.finals.ROUNDS", 1)
-    monkeypatch.setattr("explorer.search.TOGETHER", 0.0)  # each trial is told at once
+    monkeypatch.setattr("explorer.uncommitted.TOGETHER", 0.0)  # each trial is told at once
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "r.db"))
     monkeypatch.chdir(tmp_path)
 

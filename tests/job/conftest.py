@@ -19,7 +19,7 @@ def scripted() -> ScriptedDevice:
 def device(scripted: ScriptedDevice, monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
     """What searches measure on: so fast that all would be one commit, so each has its own."""
     monkeypatch.setattr("explorer.search.Measurer", scripted)
-    monkeypatch.setattr("explorer.search.TOGETHER", 0.0)
+    monkeypatch.setattr("explorer.uncommitted.TOGETHER", 0.0)
     return scripted
 
 

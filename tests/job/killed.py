@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from explorer import job, search
+from explorer import job, search, uncommitted
 from explorer.outcome import Outcome
 from ir.schedule import Schedule
 from tests.job.device import ScriptedDevice, by_key
@@ -27,7 +27,7 @@ def main(store: str, last: int) -> None:
         return by_key(schedule)
 
     setattr(search, "Measurer", ScriptedDevice(deadly))  # noqa: B010 (a class stands there)
-    search.TOGETHER = 0.0  # what was measured before is stored
+    uncommitted.TOGETHER = 0.0  # what was measured before is stored
     job.tune("matmul", EXTENTS, store=store, **OPTIONS)  # type: ignore[arg-type]
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from ir.layout import tree
 from ir.layout.algebra import (
+    along_axes,
     coalesce,
     complement,
     composition,
@@ -22,7 +24,7 @@ from ir.layout.algebra import (
 from ir.layout.divide import flat_divide, logical_divide, tiled_divide, zipped_divide
 from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout, concat
-from ir.layout.product import blocked_product, logical_product, raked_product
+from ir.layout.product import logical_product
 from tests.layout.random_layouts import POWERS, attempt, layouts, ordered, power_layouts
 
 L = Layout.parse
@@ -34,7 +36,7 @@ many = settings(max_examples=120)
 def test_coalesce_keeps_the_function_in_fewest_modes(layout: Layout) -> None:
     simple = coalesce(layout)
     assert np.array_equal(simple.offsets(), layout.offsets())
-    assert simple.depth <= 1
+    assert not isinstance(simple.shape, tuple) or all(isinstance(e, int) for e in simple.shape)
     pairs = simple.flat()
     assert simple.size == 1 or all(extent > 1 for extent, _ in pairs)
     assert all(b[1] != a[0] * a[1] for a, b in pairwise(pairs))
@@ -45,7 +47,9 @@ def test_coalesce_keeps_the_function_in_fewest_modes(layout: Layout) -> None:
 def test_coalesce_by_mode_keeps_the_modes(layout: Layout) -> None:
     simple = coalesce(layout, (0,) * layout.rank)
     assert [m.size for m in simple.modes] == [m.size for m in layout.modes]
-    assert all(mode.depth <= 1 for mode in simple.modes)
+    assert all(
+        mode == coalesce(part) for mode, part in zip(simple.modes, layout.modes, strict=True)
+    )
     assert np.array_equal(simple.offsets(), layout.offsets())
 
 
@@ -159,14 +163,22 @@ def test_products_repeat_the_block(block: Layout, tiler: Layout) -> None:
     assert len(set(table.tolist())) == table.size
 
 
-@given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
-def test_blocked_and_raked(m: int, n: int, p: int, q: int) -> None:
-    block, tiler = Layout((m, n)), Layout((p, q))
-    blocked, raked = blocked_product(block, tiler), raked_product(block, tiler)
-    for i, j, a, b in np.ndindex(m, n, p, q):
-        wanted = block((i, j)) + m * n * tiler((a, b))
-        assert blocked((i + m * a, j + n * b)) == wanted
-        assert raked((a + p * i, b + q * j)) == wanted
+@many
+@given(power_layouts(), st.lists(st.sampled_from(POWERS), min_size=2, max_size=4))
+def test_parts_of_modes_move_along_one_axis(layout: Layout, shape: list[int]) -> None:
+    """Axis by axis, the parts add up to where an index lies; what goes beyond lies on the last."""
+    assume(layout.cosize <= 4 * Layout(tuple(shape)).size)
+    parts = list(along_axes(layout, tuple(shape)))
+    places = np.zeros((len(shape), 1), np.int64)
+    for axis, size, stride in parts:
+        steps = np.zeros((len(shape), size), np.int64)
+        if axis >= 0:
+            steps[axis] = np.arange(size) * stride
+        places = (places[:, None, :] + steps[:, :, None]).reshape(len(shape), -1)
+    if layout.injective:
+        weights = np.cumprod([1, *shape[:-1]])
+        assert np.array_equal(weights @ places, layout.offsets())
+    assert all(stride for axis, _, stride in parts if axis >= 0)
 
 
 @many
@@ -175,7 +187,7 @@ def test_filters(layout: Layout) -> None:
     kept = filter_zeros(layout)
     assert set(kept.offsets().tolist()) == set(layout.offsets().tolist())
     assert all(stride or extent == 1 for extent, stride in kept.flat())
-    assert kept.depth == layout.depth
+    assert tree.congruent(kept.shape, layout.shape)
 
 
 @many

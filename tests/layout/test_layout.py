@@ -17,7 +17,6 @@ def test_worked_example() -> None:
     fragment = Layout.parse("((4,8),(2,2,2)):((32,1),(16,8,128))")
     assert fragment.size == 256
     assert fragment.rank == 2
-    assert fragment.depth == 2
     assert fragment((3, 5)) == 3 * 32 + 16 + 128
     assert fragment(((3, 0), (1, 0, 1))) == 3 * 32 + 16 + 128
     assert fragment.injective

@@ -297,7 +297,7 @@ def fewest(accesses: list[tuple[int, tuple[int, ...]]]) -> int:
     widest = max(width for width, _ in accesses).bit_length() - 1
     return min(
         sum(
-            conflicts_by_rank([swizzle(base) for base in bases], width).wavefronts
+            sum(conflicts_by_rank([swizzle(base) for base in bases], width).phases)
             for width, bases in accesses
         )
         for base in range(widest, 13)

@@ -135,7 +135,7 @@ def _search_and_tell(
 def device(monkeypatch: pytest.MonkeyPatch) -> ScriptedDevice:
     scripted = ScriptedDevice()
     monkeypatch.setattr("explorer.search.Measurer", scripted)
-    monkeypatch.setattr("explorer.search.TOGETHER", 0.0)  # each trial is there at once
+    monkeypatch.setattr("explorer.uncommitted.TOGETHER", 0.0)  # each trial is there at once
     return scripted
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from explorer.measure import Measurer
-from explorer.runtime import cuda, nvrtc
+from explorer.runtime import cuda_launch, nvrtc
 from explorer.runtime.cuda import CudaRuntime
 from explorer.runtime.workers import Timing
 from ir.errors import MissingTarget
@@ -178,7 +178,7 @@ def test_graphs_take_what_plain_launches_take(
     runtime.put(arrays[0], np.zeros((8192, 4096), np.uint16))
     seconds = []
     for below in (0.0, 1.0):
-        monkeypatch.setattr(cuda, "_GRAPH_BELOW", below)
+        monkeypatch.setattr(cuda_launch, "_GRAPH_BELOW", below)
         launch = loaded.bind(arrays)
         launch()
         seconds.append(min(launch(48) / 48 for _ in range(3)))

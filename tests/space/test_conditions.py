@@ -11,6 +11,7 @@ import pytest
 from ir.errors import UsageError
 from ir.schedule import Schedule
 from ir.space import Columns, Constraint, Decision, Space
+from ir.summary import legal_share
 
 SIZES = tuple(range(8))
 
@@ -53,7 +54,7 @@ def test_a_row_counts_once_however_many_values_idle_decisions_have() -> None:
     assert len(rows) == len(np.unique(rows, axis=0)) == LEGAL
     summary = space.describe(np.random.default_rng(0))
     assert (summary.exact, summary.legal) == (True, LEGAL)
-    share = space.legal_share(np.random.default_rng(0), 20_000)
+    share = legal_share(space, np.random.default_rng(0), 20_000)
     assert share * space.size == pytest.approx(LEGAL, rel=0.05)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ir.layout.expressions import evaluated, variable
+from ir.layout.expressions import constant, evaluated, total, variable
 from ir.layout.instructions import find
 from ir.layout.instructions.rows import MatrixRow
 from ir.layout.swizzle import PLAIN, Swizzle
@@ -15,13 +15,13 @@ from ir.layout.widths import bits
 from ir.targets.cuda.layouts.frame import Frame, ThreadDigit
 from ir.targets.cuda.layouts.lanes import (
     digits_part,
-    line_swizzle,
     matrix_row,
     operand,
-    panel_offset,
     place,
+    places_of_values,
     thread_part,
 )
+from ir.targets.cuda.layouts.lines import TileLines, line_swizzle
 
 OPERANDS = (
     ("mma.m16n8k16.bf16", "a", 4), ("mma.m16n8k16.bf16", "b", 2), ("mma.m16n8k16.bf16", "c", 1),
@@ -119,8 +119,35 @@ def test_bytes_of_panels(width: int, panels: int) -> None:
         width, Swizzle(3, 4, 3)
     )
     line, byte = np.mgrid[0:24, 0 : panels * length]
-    found = panel_offset(
-        variable("line", 24), variable("byte", panels * length), length, 24 * length, swizzle
-    )
+    lines = TileLines(24, length, swizzle)
+    found = lines.offset(variable("line", 24), variable("byte", panels * length))
     wanted = swizzle(line * length + byte % length) + byte // length * 24 * length
     assert np.array_equal(evaluated(found, line=line, byte=byte), wanted)
+
+
+@pytest.mark.parametrize("width", [0, 32, 64, 128])
+def test_places_move_by_what_is_exchanged_and_what_is_added(width: int) -> None:
+    """By lines and bytes that share no bit with the place, XOR and addition find the other one."""
+    lines = TileLines(64, width or 64, line_swizzle(width))
+    line, byte = np.mgrid[0:8, 0:16]  # a lane's
+    own = lines.offset(variable("line", 8), variable("byte", 16))
+    begun = evaluated(own, line=line, byte=byte)
+    for down in (0, 8, 24):
+        for along in range(0, 3 * lines.width, 16):
+            exchanged, added = lines.moved(constant(down), constant(along))
+            place = lines.offset(constant(down), constant(along))
+            assert evaluated(place) == evaluated(total(exchanged, added))
+            far = lines.offset(
+                total(constant(down), variable("line", 8)),
+                total(constant(along), variable("byte", 16)),
+            )
+            found = (begun ^ evaluated(exchanged)) + evaluated(added)
+            assert np.array_equal(found, evaluated(far, line=line, byte=byte))
+
+
+@pytest.mark.parametrize(("name", "role", "matrices"), OPERANDS, ids=str)
+def test_values_of_a_thread(name: str, role: str, matrices: int) -> None:
+    _, first, second = held(name, role)
+    for at, (down, across) in enumerate(places_of_values(operand(name, role))):
+        assert (first[:, at] - first[:, 0] == down).all()
+        assert (second[:, at] - second[:, 0] == across).all()

@@ -20,6 +20,7 @@ from ir.rewrite.inhabited import inhabited
 from ir.schedule import Schedule
 from ir.targets.cuda.build.roles import find_roles
 from ir.targets.cuda.layouts.reordered import Count, Way, reordered, reordering_problem
+from ir.targets.cuda.layouts.words import word_order
 from tests.emulator.emulate import compiler
 from tests.judging import bounds_of
 from tests.targets.cuda_cases import BACKEND, HARDWARE
@@ -58,8 +59,9 @@ def schedules(program: Program, count: int) -> list[Schedule]:
     attention(b=1, sq=70, sk=160, d=128, causal=False),
     attention(b=2, sq=96, sk=96, d=64, causal=True, kv_heads=1),
     attention(b=1, sq=64, sk=224, d=256, dv=64, causal=True, window=50),
+    attention(b=1, sq=40, sk=176, d=64, causal=False),
     gated(),
-], ids=["heads", "causal, shared keys", "two panels", "i8"])  # fmt: skip
+], ids=["heads", "causal, shared keys", "two panels", "odd sixteens", "i8"])  # fmt: skip
 def test_weights_of_eight_bits_stay_in_registers(program: Program) -> None:
     inputs = random_inputs(program, np.random.default_rng(1))
     bounds = bounds_of(program, inputs)
@@ -83,6 +85,13 @@ def test_keys_are_copied_by_maps_of_their_order() -> None:
     assert keys["dims"] == [128, 2, 4, 2, 2 * 256 // 16]
 
 
+def test_the_order_is_that_of_the_instructions() -> None:
+    assert word_order("e4m3") == word_order("i8") == (*GROUPS[:3], (4, 16))
+    assert word_order("bf16") == word_order("f16") == ()  # each column is its own point
+    with pytest.raises(Refusal, match="of 8 or 16 bits, not tf32"):
+        word_order("tf32")
+
+
 def test_ways_are_joined_until_a_map_has_room() -> None:
     ways = [Way(128, 1, 128, (Count(0),)), Way(256, 128, 128, (Count(1),)),
             Way(4, 1 << 15, 1, (Count(2),)), Way(3, 1 << 17, 1, (Count(3),))]  # fmt: skip
@@ -101,7 +110,7 @@ def test_ways_are_joined_until_a_map_has_room() -> None:
 def test_what_no_order_of_keys_serves_says_why() -> None:
     """Keys whose number is no multiple of what changes places would be read beyond their end."""
     program = attention(b=1, sq=64, sk=200, d=64)
-    with pytest.raises(Refusal, match="reordered by 32"):
+    with pytest.raises(Refusal, match="exchanged within 16"):
         find_roles(program, False)
 
 

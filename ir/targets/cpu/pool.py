@@ -12,7 +12,7 @@ import platform
 import re
 from functools import cache
 
-from ir.targets.cpu import pool_text_c, pool_text_llvm
+from ir.targets.cpu import pool_pins_llvm, pool_text_c, pool_text_llvm
 
 # Byte offsets in the team. Every hot word has a cache line of its own.
 #     0 word: launch number << 16 | threads      8 body    16 args     (written once per launch)
@@ -46,10 +46,10 @@ def pool_llvm(machine: str | None = None, system: str | None = None) -> str:
         f"  %y{i} = mul i64 %x{i}, %factor\n  %x{i + 1} = xor i64 %y{i}, %factor" for i in range(8)
     )
     text = pool_text_llvm.LLVM.replace("@DECLARE_PAUSE@", declare).replace("@PAUSE@", pause)
-    text = text.replace("@DECLARE_AFFINITY@", pool_text_llvm.LINUX_DECLARATIONS if linux else "")
+    text = text.replace("@DECLARE_AFFINITY@", pool_pins_llvm.DECLARATIONS if linux else "")
     text = text.replace("@ADVISE@", pool_text_llvm.ADVISE_HUGE_PAGES if linux else "")
     text = text.replace(
-        "@PIN@", pool_text_llvm.LLVM_LINUX if linux else pool_text_llvm.LLVM_UNPINNED
+        "@PIN@", pool_pins_llvm.LINUX if linux else pool_pins_llvm.UNPINNED
     ).replace("@CHAIN@", chain)
     return _fill_waiting(text)
 
@@ -82,7 +82,7 @@ def pool_c() -> str:
 def version() -> str:
     """Names what kernels must agree on to share threads: a hash of both texts."""
     constants = [SPINS, CROWDED_SPINS, YIELDS, NAPS]
-    texts = [pool_text_llvm.LLVM, pool_text_llvm.LLVM_LINUX, pool_text_c.C, repr(constants)]
+    texts = [pool_text_llvm.LLVM, pool_pins_llvm.LINUX, pool_text_c.C, repr(constants)]
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 

@@ -15,7 +15,6 @@ from ir.program import Program
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.begins import Begin, begin_of
 from ir.targets.cuda.build.computed import (
-    TYPES,
     Walk,
     by_stride,
     fetch_problem,
@@ -36,10 +35,11 @@ from ir.targets.cuda.build.products import (
     product_of,
     volume,
 )
+from ir.targets.cuda.layouts.operands import operand_tile
+from ir.targets.cuda.layouts.words import word_order
+from ir.targets.cuda.prelude.families import WGMMA_KINDS
 
 LONGEST_LINE = 256  # bytes of a sum that a block has whole
-BYTES = ("e4m3", "i8", "u8")  # types of which a register holds four
-REORDERED = 32  # points of a walk among which lines change places, if registers hold four
 WIDEST = 256  # columns of sums that one warp group of a chain has in registers
 GROUPS = 2  # warp groups that have columns of one tile each
 
@@ -372,20 +372,18 @@ def _check(
 def _check_words(
     program: Program, dtype: str, inner: list[Product], walked: tuple[str, ...]
 ) -> None:
-    """Refusal for a computed operand that registers cannot hold as products leave it: words of four
-    take the columns of inner products in another order, in which lines of their operands lie."""
-    if dtype not in (*TYPES, *BYTES):
-        raise Refusal("registers", f"operands from registers are of 8 or 16 bits, not {dtype}")
-    if dtype in TYPES:
-        return
-    for product in inner:
-        op = program.nodes[product.b].op
-        assert isinstance(op, Load)
-        shape = program.scope.tensors[op.tensor].shape
-        for number, (index, extent) in enumerate(zip(op.index, shape, strict=True)):
-            along = any(axis == walked[-1] for axis, _ in index.terms)
-            if along and (extent % REORDERED or number == len(shape) - 1 or index.constant):
-                raise Refusal("registers", f"{op.tensor}: lines are reordered by {REORDERED}")
+    """Refusal for a computed operand that registers cannot hold as products leave it: where words
+    take the columns of inner products in another order, lines of their operands lie in it."""
+    order = word_order(dtype)
+    for product in inner if order else ():
+        tiles = {axis: program.axes[axis] for axis in product.over}
+        tiles = {**dict.fromkeys(program.axes, 1), **tiles, walked[-1]: WGMMA_KINDS[dtype].k}
+        tile = operand_tile(program, product.b, product.over, tiles)
+        problem = replace(tile, order=order).order_problem()
+        if tile.contiguous == walked[-1]:
+            problem = "lines run along what is walked"
+        if problem:
+            raise Refusal("registers", f"{tile.spec.name}: {problem}")
 
 
 def _walks_beside(program: Program, outer: list[Product], walked: tuple[str, ...]) -> bool:

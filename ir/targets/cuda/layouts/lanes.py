@@ -9,27 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
-from ir.layout.addresses import address, swizzled
+from ir.layout.addresses import address
 from ir.layout.algebra import coalesce, from_modes
-from ir.layout.expressions import (
-    ZERO,
-    Expression,
-    quotient,
-    remainder,
-    scaled,
-    total,
-    variable,
-)
+from ir.layout.expressions import ZERO, Expression, total, variable
 from ir.layout.instructions import find
 from ir.layout.instructions.rows import MatrixRow
 from ir.layout.layout import Layout
-from ir.layout.swizzle import PLAIN, Swizzle
 from ir.targets.cuda.layouts.frame import GROUP, WARP, Frame, ThreadDigit
 from ir.targets.cuda.layouts.placed import NOBODY, Step, ThreadValues, thread_values
 
 LANE_BITS = 5
 REGISTER = 32  # bits
-CHUNK = 16  # bytes of a swizzle's unit
 
 
 def thread_part(frame: Frame, axis: str, thread: str) -> Expression:
@@ -74,6 +64,12 @@ def place(held: ThreadValues, value: Expression = ZERO) -> tuple[Expression, Exp
     return first, second
 
 
+def places_of_values(held: ThreadValues) -> tuple[tuple[int, int], ...]:
+    """How far each value of a thread lies from its first, along both axes of the tile."""
+    along = [_along(held.values, axis).offsets().tolist() for axis in (0, 1)]
+    return tuple(zip(*along, strict=True))
+
+
 @lru_cache(maxsize=256)
 def matrix_row(
     held: ThreadValues, bits: int, matrices: int, transposed: bool
@@ -92,20 +88,6 @@ def matrix_row(
     steps = (*rows, *picked, *idle, *threads[LANE_BITS:])
     first, second = (address(_along(steps, axis), _lane(held)) for axis in (0, 1))
     return first, second
-
-
-@lru_cache(maxsize=4096)
-def panel_offset(
-    line: Expression, byte: Expression, width: int, panel: int, swizzle: Swizzle
-) -> Expression:
-    """The byte at which a byte of a line lies, in panels of lines of `width` bytes."""
-    inside = total(scaled(line, width), remainder(byte, width))
-    return total(swizzled(swizzle, inside), scaled(quotient(byte, width), panel))
-
-
-def line_swizzle(width: int) -> Swizzle:
-    """TMA's swizzle over so many bytes of a line; 0 for none."""
-    return Swizzle((width // CHUNK).bit_length() - 1, 4, 3) if width else PLAIN
 
 
 def _lane(held: ThreadValues) -> Expression:

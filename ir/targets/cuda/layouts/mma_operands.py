@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ir.dtypes import dtype_of
-from ir.layout.expressions import Expression, scaled
+from ir.layout.expressions import ZERO, Expression, constant, scaled
 from ir.layout.swizzle import Swizzle
 from ir.ops.load import Load
 from ir.program import Program
 from ir.targets.cuda.build.products import largest_load, loads_of
 from ir.targets.cuda.layouts.access import Access, load_access
-from ir.targets.cuda.layouts.lanes import line_swizzle, panel_offset
+from ir.targets.cuda.layouts.lines import TileLines, line_swizzle
 from ir.targets.cuda.layouts.mma_synthesised import FragmentRead, fragment_read
 from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.text.naming import text_name
@@ -112,10 +112,6 @@ class StageTile:
         return min(LINE, self.inner.size * self.size)
 
     @property
-    def panel_bytes(self) -> int:
-        return self.lines * self.width
-
-    @property
     def bytes(self) -> int:
         """Of the tile, rounded up so that tiles keep the swizzle's alignment."""
         return -(-self.lines * self.inner.size * self.size // 1024) * 1024
@@ -187,6 +183,11 @@ class StageTile:
 
     # -- addresses
 
+    @cached_property
+    def memory(self) -> TileLines:
+        """Its lines, of which addresses are made."""
+        return TileLines(self.lines, self.width, self.swizzle)
+
     @property
     def swizzle(self) -> Swizzle:
         """Which chunks of a line are exchanged."""
@@ -201,17 +202,14 @@ class StageTile:
 
     def byte(self, line: Expression, byte: Expression) -> Expression:
         """Where a byte of a line lies."""
-        return panel_offset(line, byte, self.width, self.panel_bytes, self.swizzle)
+        return self.memory.offset(line, byte)
 
     def moved(self, start: str, line: int, inner: int) -> str:
-        """`start` (a lane's swizzled offset) moved by lines and by bytes along them.
-
-        Lines are multiples of 8, or of 4 for words; bytes add no carry to the start's.
-        """
-        panels, rest = divmod(inner, self.width)
-        constant = panels * self.panel_bytes + line * self.width
-        text = f"({start} ^ {rest})" if rest else start
-        return f"{text} + {constant}" if constant else text
+        """`start` (a lane's swizzled offset) moved by lines and by bytes along them, which share
+        no bit with the lane's own."""
+        exchanged, added = self.memory.moved(constant(line), constant(inner))
+        text = f"({start} ^ {exchanged})" if exchanged != ZERO else start
+        return f"{text} + {added}" if added != ZERO else text
 
 
 def raw_tiles(tile: StageTile) -> tuple[StageTile, ...]:

@@ -13,11 +13,11 @@ from functools import lru_cache
 from ir.errors import Refusal
 from ir.layout.errors import LayoutError
 from ir.layout.instructions.rows import suffix
-from ir.layout.layout import Layout
-from ir.layout.swizzle import PLAIN, Composed, Swizzle, parse
+from ir.layout.swizzle import Swizzle
 from ir.layout.synthesis import CopyPlan, Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.targets.cuda.layouts.frame import WARP
 from ir.targets.cuda.layouts.lanes import operand
+from ir.targets.cuda.layouts.panels import panels_of
 from ir.targets.cuda.layouts.placed import ThreadValues, thread_values
 from ir.targets.cuda.layouts.synthesised import ENOUGH, FAR
 from ir.targets.cuda.prelude.families import MMA_KINDS
@@ -115,20 +115,15 @@ def fragment_problem(dtype: str, inside: bool, width: int) -> TileProgram:
 
 def _read(problem: TileProgram, solution: Solution, inside: bool) -> FragmentRead | None:
     """A solution in which the panel's lines are whole; None for another."""
-    tile, shape = problem.tile("panel"), problem.tile("panel").shape
-    layout = parse(solution.tile("panel").layout)
-    swizzle, plain = (
-        (layout.swizzle, layout.layout) if isinstance(layout, Composed) else (PLAIN, layout)
-    )
-    lines = Layout(shape, (shape[1], 1) if inside else (1, shape[0]))
-    if plain != lines:
+    found = panels_of(problem.tile("panel"), solution.tile("panel").layout)
+    if found is None or found.count > 1 or found.order or found.along != int(inside):
         return None
     copy = solution.steps[1]
     assert isinstance(copy, CopyPlan)
     sums = thread_values(solution.tile("sums").layout, problem.tile("sums").shape)
     return FragmentRead(
         copy.instructions[0],
-        swizzle.recast(tile.bits, 8),
+        found.swizzle,
         sums.within(0, ROWS).within(1, COLUMNS),
         dict(problem.pins.instructions)[GEMM],
     )

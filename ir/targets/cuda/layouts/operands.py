@@ -14,18 +14,18 @@ from math import prod
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
 from ir.layout.expressions import ZERO, Expression, scaled, total
+from ir.layout.instructions.descriptor import Descriptor
 from ir.ops.base import TensorSpec
 from ir.ops.load import Index, Load
 from ir.program import Program
 from ir.targets.cuda.build.products import MAP_RANK, is_one_point
 from ir.targets.cuda.launch import Parameter
-from ir.targets.cuda.layouts.lanes import line_swizzle, panel_offset
+from ir.targets.cuda.layouts.lines import MODE_OF_WIDTH, TileLines, line_swizzle
 from ir.targets.cuda.layouts.reordered import Count, Way, reordered, reordering_problem
 
 LINE = 128  # bytes of the widest line
 ATOM = 8  # lines after which a swizzle repeats
 MAX_BOX = 256
-SWIZZLE_CODE = {128: 1, 64: 2, 32: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +164,11 @@ class OperandTile:
 
     # -- addresses
 
+    @cached_property
+    def memory(self) -> TileLines:
+        """Its lines, of which addresses are made."""
+        return TileLines(self.count, self.width, line_swizzle(self.swizzle))
+
     def place(self, part: Callable[[str], Expression]) -> tuple[Expression, Expression]:
         """Line, and point along it, of what `part` gives for each axis."""
         inner = total(*(scaled(part(axis), factor) for axis, factor in self.run))
@@ -176,12 +181,11 @@ class OperandTile:
 
     def offset(self, line: Expression, inner: Expression) -> Expression:
         """The byte at which a point of a line lies."""
-        swizzle = line_swizzle(self.swizzle)
-        return panel_offset(line, scaled(inner, self.size), self.width, self.panel_bytes, swizzle)
+        return self.memory.offset(line, scaled(inner, self.size))
 
     def problem(self) -> str:
         """Why tensor cores cannot read the tile; empty if they can."""
-        if self.width not in SWIZZLE_CODE:
+        if self.width not in MODE_OF_WIDTH:
             return f"lines of {self.width} bytes; 32, 64 or 128 are swizzled"
         if (self.length * self.size) % self.width and (self.sums_inside or self.raw):
             return f"{self.length} points do not fill panels of {self.panel_points}"
@@ -200,7 +204,7 @@ class OperandTile:
             moving = [(a, c) for a, c in d.index.terms if a in self._tiled]
             if len(moving) > 1 or any(c != 1 for _, c in moving):
                 return "a dimension runs along one tiled axis, step by step"
-        return self._order_problem() if self.order else ""
+        return self.order_problem()
 
     @property
     def _one_behind_another(self) -> bool:
@@ -209,8 +213,10 @@ class OperandTile:
         whole = all(self.extents[axis] == tile for axis, tile in self.lines[1:])
         return whole and len(axes) == 2 and {*axes} <= self.over
 
-    def _order_problem(self) -> str:
+    def order_problem(self) -> str:
         """Why TMA cannot leave lines in their order; empty if it can."""
+        if not self.order:
+            return ""
         if len(self.lines) != 1 or self.raw:
             return "lines in another order count one axis"
         dimension, step = self.dimensions[::-1][self._lines_at], self.order[-1][1]
@@ -298,26 +304,22 @@ class OperandTile:
     # -- as wgmma reads it
 
     @property
-    def descriptor_strides(self) -> tuple[int, int, int]:
-        """Leading and stride byte offsets, and the swizzle's code."""
-        leading = 16 if self.sums_inside else self.panel_bytes
-        return leading, ATOM * self.width, SWIZZLE_CODE[self.width]
+    def descriptor(self) -> Descriptor:
+        """That of its first step; others start further on."""
+        return self.memory.descriptor(self.sums_inside)
 
     def step_offset(self, step: int, points: int) -> int:
         """Bytes from the tile's start to the `step`-th group of `points` summed points."""
         start = step * points
-        if not self.sums_inside:
-            return start * self.width
-        panel, inside = divmod(start, self.panel_points)
-        return panel * self.panel_bytes + inside * self.size
+        return self.memory.start(*((0, start * self.size) if self.sums_inside else (start, 0)))
 
     def free_offset(self, start: int) -> int:
         """Bytes to the point `start` of the axes that are not summed over."""
         if self.sums_inside:
-            return start * self.width
+            return self.memory.start(start, 0)
         if start % self.panel_points:
             raise Refusal("panels", f"a part starts at {start}, inside a panel")
-        return start // self.panel_points * self.panel_bytes
+        return self.memory.start(0, start * self.size)
 
 
 def looked_up(position: int, gather: int, piece: int = 0) -> str:

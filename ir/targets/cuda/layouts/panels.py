@@ -14,7 +14,7 @@ from ir.layout.layout import Layout, concat
 from ir.layout.product import logical_product
 from ir.layout.swizzle import PLAIN, Composed, Swizzle, parse
 from ir.layout.synthesis import Tile
-from ir.targets.cuda.layouts.lanes import line_swizzle
+from ir.targets.cuda.layouts.lines import line_swizzle
 
 LINES = (128, 64, 32, 16)  # bytes that a line may have
 
@@ -46,7 +46,7 @@ def panels_of(tile: Tile, layout: str) -> Panels | None:
     swizzle, plain = (
         (value.swizzle, value.layout) if isinstance(value, Composed) else (PLAIN, value)
     )
-    modes = [coalesce(mode) for mode in plain.modes]
+    modes = coalesce(plain, (0, 0)).modes  # each by itself
     for along in (0, 1):
         points = max_common_vector(modes[along], Layout(tile.shape[along]))
         count, rest = divmod(tile.shape[along], points)

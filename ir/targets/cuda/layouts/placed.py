@@ -6,12 +6,12 @@ digits, each along one of the two; a frame puts them on the axes of a kernel. Kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ir.errors import Refusal
-from ir.layout.algebra import coalesce, composition, upcast
+from ir.layout.algebra import along_axes, coalesce, composition, upcast
 from ir.layout.layout import Layout
 from ir.targets.cuda.layouts.frame import Digit, Frame, ThreadDigit
 from ir.targets.cuda.plans.sides import Side
@@ -89,20 +89,11 @@ def thread_values(layout: str, shape: tuple[int, ...], order: str = "") -> Threa
     threads, values = Layout.parse(layout).modes
     if order:
         values = composition(values, coalesce(Layout.parse(order)))
-    return ThreadValues(tuple(_steps(threads, shape)), tuple(_joined(_steps(values, shape))))
+    held, own = ([Step(*part) for part in along_axes(one, shape)] for one in (threads, values))
+    return ThreadValues(tuple(held), tuple(_joined(own)))
 
 
-def _steps(layout: Layout, shape: Sequence[int]) -> Iterator[Step]:
-    """A layout composed with where an index of the tile lies along each of its axes."""
-    sides = [Layout(tuple(shape), strides) for strides in ((1, 0), (0, 1))]
-    for mode in layout.flat():
-        rows, columns = (composition(side, Layout(*mode)).flat() for side in sides)
-        for (size, down), (_, across) in zip(rows, columns, strict=True):
-            if size > 1:
-                yield Step(0 if down else 1 if across else NOBODY, size, down or across)
-
-
-def _joined(steps: Iterator[Step]) -> Iterator[Step]:
+def _joined(steps: Iterable[Step]) -> Iterator[Step]:
     """Digits that go on where the one before ends as one."""
     last: Step | None = None
     for step in steps:

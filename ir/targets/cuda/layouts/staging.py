@@ -14,7 +14,7 @@ from ir.layout.errors import LayoutError
 from ir.layout.expressions import Expression
 from ir.layout.synthesis import CopyPlan, Pins, Solution, Tile, TileOp, TileProgram, synthesise
 from ir.targets.cuda.layouts.frame import GROUP
-from ir.targets.cuda.layouts.lanes import line_swizzle, panel_offset
+from ir.targets.cuda.layouts.lines import TileLines, line_swizzle
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.panels import panels_of
 from ir.targets.cuda.layouts.placed import ThreadValues
@@ -38,7 +38,7 @@ class Staging:
 
     def offset(self, line: Expression, byte: Expression, lines: int) -> Expression:
         """Where a byte of a line lies in panels of so many lines."""
-        return panel_offset(line, byte, self.line, lines * self.line, line_swizzle(self.swizzle))
+        return TileLines(lines, self.line, line_swizzle(self.swizzle)).offset(line, byte)
 
 
 @lru_cache(maxsize=1024)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ir.layout.expressions import Expression, scaled
-from ir.targets.cuda.layouts.lanes import line_swizzle, panel_offset
-from ir.targets.cuda.layouts.operands import ATOM, LINE, SWIZZLE_CODE
+from ir.layout.instructions.descriptor import Descriptor
+from ir.targets.cuda.layouts.lines import TileLines, line_swizzle
+from ir.targets.cuda.layouts.operands import LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +27,9 @@ class StoredTile:
         return min(LINE, self.points * self.size)
 
     @property
-    def panel_bytes(self) -> int:
-        return self.lines * self.width
+    def memory(self) -> TileLines:
+        """Its lines, of which addresses are made."""
+        return TileLines(self.lines, self.width, line_swizzle(self.width))
 
     @property
     def bytes(self) -> int:
@@ -35,19 +37,17 @@ class StoredTile:
 
     def offset(self, line: Expression, point: Expression) -> Expression:
         """The byte at which a point of a line lies."""
-        swizzle = line_swizzle(self.width)
-        return panel_offset(line, scaled(point, self.size), self.width, self.panel_bytes, swizzle)
+        return self.memory.offset(line, scaled(point, self.size))
 
     @property
-    def descriptor_strides(self) -> tuple[int, int, int]:
-        """Leading and stride byte offsets, and the swizzle's code."""
-        return 16, ATOM * self.width, SWIZZLE_CODE[self.width]
+    def descriptor(self) -> Descriptor:
+        """That of its first step; others start further on."""
+        return self.memory.descriptor(True)
 
     def step_offset(self, step: int, points: int) -> int:
         """Bytes from the tile's start to the `step`-th group of `points` summed points."""
-        panel, inside = divmod(step * points * self.size, self.width)
-        return panel * self.panel_bytes + inside
+        return self.memory.start(0, step * points * self.size)
 
     def free_offset(self, start: int) -> int:
         """Bytes to line `start`."""
-        return start * self.width
+        return self.memory.start(start, 0)

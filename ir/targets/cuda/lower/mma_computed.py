@@ -11,14 +11,13 @@ from collections.abc import Iterable, Mapping
 from ir.layout.expressions import scaled, variable
 from ir.targets.cuda.build.products import loads_of
 from ir.targets.cuda.layouts.access import digit_misfits
-from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.mma_operands import StageTile
 from ir.targets.cuda.plans.mma_fill import fill_frame
 from ir.targets.cuda.plans.mma_plan import MmaPlan
 from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
-from ir.targets.cuda.text.registers import Fragment, Point, Team, times
+from ir.targets.cuda.text.registers import Fragment, Point, Team, spread, times
 from ir.targets.cuda.text.writer import Writer
 
 
@@ -128,7 +127,7 @@ class Computed:
         with w.block(f"if (thread < {e.frame.team})" if active else ""), e.each(rest) as point:
             for start in range(0, points, per):
                 places = [
-                    Point({**point.digits, **_spread(self.run, start + i)}) for i in range(per)
+                    Point({**point.digits, **spread(self.run, start + i)}) for i in range(per)
                 ]
                 values = [self._value(place) for place in places]
                 self._store(values, places[0], slot)
@@ -161,12 +160,3 @@ class Computed:
             w.line(f"tw_store_shared_16({to}, tw_vec16{{{{{', '.join(words)}}}}});")
         else:
             w.line(f"tw_store_shared_{size}({to}, {', '.join(words)});")
-
-
-def _spread(digits: list[Digit], number: int) -> dict[Digit, str]:
-    """The values of mixed-radix digits that make `number`."""
-    found = {}
-    for digit in digits:
-        found[digit] = str(number % digit.size)
-        number //= digit.size
-    return found

@@ -85,7 +85,7 @@ class Copies:
             axis = tile.outer.tiled[0] if tile.outer.tiled else ""
             step = self.lines * self.access.stride(axis) if axis else 0
             source = f"{stem}_from + {stem}_walk + {turn} * (i64){step}"
-            if self.lines % 8 == 0:
+            if self.lines * tile.width % tile.memory.pattern == 0:
                 place = f"{stem}_to + {turn} * {self.lines * tile.width}"
             else:
                 place = self._place(line, f"{stem}_piece")

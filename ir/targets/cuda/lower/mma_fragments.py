@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ir.layout.expressions import scaled, total, variable
 from ir.targets.cuda.build.products import Product
-from ir.targets.cuda.layouts.lanes import matrix_row, place
+from ir.targets.cuda.layouts.lanes import matrix_row, place, places_of_values
 from ir.targets.cuda.layouts.mma_operands import STEP, StageTile
 from ir.targets.cuda.layouts.placed import Step, ThreadValues
 from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS, MmaPlan
@@ -120,14 +120,15 @@ class Fragments:
     def _load_words(self, tile: StageTile, part: str, step: int) -> None:
         """Fragments of 32-bit elements that lie across the sum, word by word."""
         plan = self.plan
+        assert tile.read is not None
+        held = tile.read.operands[part]
         name = f"{self.names[tile.position, part]}[{step % plan.fragments}]"
-        blocks, high = (plan.row_blocks, 2) if part == "a" else (plan.column_blocks, 1)
+        blocks, apart = (plan.row_blocks, ROWS) if part == "a" else (plan.column_blocks, COLUMNS)
         for block in range(blocks):
-            for i in range(2 * high):
-                half, later = i % high, i // high
-                byte = (block * high + half) * COLUMNS * tile.size
-                at = self._at(tile, part, step * plan.step + 4 * later, byte)
-                self.w.line(f"{name}[{block}][{i}] = tw_load_shared_4({at});")
+            for number, (free, depth) in enumerate(places_of_values(held)):
+                byte = (block * apart + free) * tile.size
+                at = self._at(tile, part, step * plan.step + depth, byte)
+                self.w.line(f"{name}[{block}][{number}] = tw_load_shared_4({at});")
 
     def _step(self, step: int) -> None:
         plan, w = self.plan, self.w

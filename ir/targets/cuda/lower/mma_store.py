@@ -11,13 +11,15 @@ from ir.layout.expressions import scaled, total, variable
 from ir.ops.store import Store
 from ir.program import Program
 from ir.targets.cuda.layouts.frame import Digit, Frame
-from ir.targets.cuda.layouts.lanes import place
+from ir.targets.cuda.layouts.lanes import place, places_of_values
 from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS, MmaPlan
 from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.registers import Fragment, Point, Team
 from ir.targets.cuda.text.writer import Writer
+
+PAIR = 2  # neighbours in a line that a thread has
 
 
 def store_direct(plan: MmaPlan, e: Evaluator, position: int) -> None:
@@ -105,9 +107,12 @@ def put_sums(plan: MmaPlan, w: Writer, name: str, number: int) -> None:
     r, c = w.name("r"), w.name("c")
     with w.unrolled(r, plan.row_blocks), w.unrolled(c, plan.column_blocks):
         index = f"{name}[{r} * {plan.column_blocks} + {c}]"
-        for half in (0, 1):
-            where = f"({r} * {ROWS} + {8 * half}) * {4 * plan.pitch} + {c} * {4 * COLUMNS}"
-            words = ", ".join(f"tw_word({index}[{2 * half + i}])" for i in (0, 1))
+        places = places_of_values(plan.sums)
+        for number in range(0, len(places), PAIR):
+            (down, across), *_ = places[number:]
+            rows = f"({r} * {ROWS} + {down}) * {4 * plan.pitch}"
+            where = f"{rows} + {c} * {4 * COLUMNS}" + (f" + {4 * across}" if across else "")
+            words = ", ".join(f"tw_word({index}[{number + i}])" for i in range(PAIR))
             w.line(f"tw_store_shared_8({at} + {where}, {words});")
 
 

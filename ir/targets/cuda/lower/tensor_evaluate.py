@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ir.dtypes import dtype_of
 from ir.errors import Refusal
+from ir.layout.instructions.descriptor import TYPE_FIELD, Descriptor
 from ir.targets.cuda.build.products import Product
 from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.plans.tensor_plan import ROWS
@@ -130,7 +131,7 @@ class TensorEvaluator(Evaluator):
         for number in range(self.plan.row_blocks):
             offset = tile.free_offset(number * ROWS)
             address = f"smem + {self.plan.memory.words_at(product.a) + offset}"
-            names.append(self._described("words_tile", address, tile.descriptor_strides))
+            names.append(self._described("words_tile", address, tile.descriptor))
         return names
 
     def _a_names(self, a: OperandTile | None) -> list[str]:
@@ -149,13 +150,13 @@ class TensorEvaluator(Evaluator):
         ring = self.plan.ring_of(operand)
         slot = self.lowering.slot_back(ring, self.back.get(ring.name, 0))
         address = self.lowering.slot(ring, operand, slot) + start
-        return self._described(f"{operand.spec.name}_tile", address, operand.descriptor_strides)
+        return self._described(f"{operand.spec.name}_tile", address, operand.descriptor)
 
-    def _described(self, stem: str, address: str, strides: tuple[int, int, int]) -> str:
+    def _described(self, stem: str, address: str, one: Descriptor) -> str:
         """Declare a descriptor."""
-        leading, stride, code = strides
-        name = self.w.name(stem)
-        self.w.line(f"const u64 {name} = tw_descriptor({address}, {leading}, {stride}, {code});")
+        name, code = self.w.name(stem), TYPE_FIELD[one.mode]
+        fields = f"{one.leading}, {one.stride}, {code}"
+        self.w.line(f"const u64 {name} = tw_descriptor({address}, {fields});")
         return name
 
 

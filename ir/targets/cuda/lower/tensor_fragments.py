@@ -12,20 +12,18 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from ir.dtypes import is_float
-from ir.layout.addresses import swizzled
-from ir.layout.expressions import scaled, total, variable
+from ir.layout.expressions import ZERO, Expression, constant, scaled, total, variable
 from ir.ops.load import Load
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import loads_of
-from ir.targets.cuda.layouts.frame import Digit
-from ir.targets.cuda.layouts.lanes import line_swizzle, matrix_row
-from ir.targets.cuda.layouts.operands import ATOM, OperandTile
+from ir.targets.cuda.layouts.lanes import matrix_row
+from ir.targets.cuda.layouts.operands import OperandTile
 from ir.targets.cuda.plans.tensor_plan import BUFFERS, ROWS
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.evaluate import Evaluator
 from ir.targets.cuda.text.naming import text_name
 from ir.targets.cuda.text.packed import HALVES, PackedWords
-from ir.targets.cuda.text.registers import Fragment, Point, Team, number_of, times
+from ir.targets.cuda.text.registers import Fragment, Point, Team, number_of, spread
 from ir.targets.cuda.text.writer import Writer
 
 if TYPE_CHECKING:
@@ -60,39 +58,18 @@ class OperandEvaluator(Evaluator):
         self.w.line(f"const u32 {name} = {tile.offset(line, inner)};")
         self.starts[tile.position] = name
 
-    def _tile_place(self, tile: OperandTile, part: Callable[[str], str]) -> tuple[str, str]:
-        """Line and point along it, of what `part` gives for each axis."""
-        inner = [times(part(axis), factor) for axis, factor in tile.run if part(axis)]
-        lines, weight = [], 1
-        for axis, points in reversed(tile.lines):
-            for name, factor in tile.inside(axis):
-                if part(name):
-                    lines.append(times(part(name), factor * weight))
-            weight *= points
-        return " + ".join(lines) or "0", " + ".join(inner) or "0"
-
     def address(self, tile: OperandTile, point: Point) -> str:
-        """Where a point is; bits within a swizzled atom are the thread's or the registers'."""
-        line, inner = self._tile_place(tile, lambda axis: self.step(axis, point))
+        """Where a point is; bits within a swizzled pattern are the thread's or the registers'."""
+        line, inner = tile.place(lambda axis: self.registers_part(axis, point))
         return self.moved(tile, line, inner)
 
-    def moved(self, tile: OperandTile, line: str, inner: str) -> str:
+    def moved(self, tile: OperandTile, line: Expression, inner: Expression) -> str:
         """The thread's place in a tile moved by lines and by points along them."""
         slot, start = self.slots[tile.position], self.starts[tile.position]
-        low, high = [], []
-        if inner != "0":
-            byte = f"({inner}) * {tile.size}"
-            low.append(f"{byte} % {tile.width}")
-            high.append(f"{byte} / {tile.width} * {tile.panel_bytes}")
-        if line != "0":
-            low.append(f"({line}) % {ATOM} * {tile.width}")
-            high.append(f"({line}) / {ATOM} * {ATOM * tile.width}")
-        if low:
-            offset = self.w.name("o")
-            self.w.line(f"const u32 {offset} = {' + '.join(low)};")
-            span = variable(offset, ATOM * tile.width)
-            start = f"({start} ^ ({swizzled(line_swizzle(tile.swizzle), span)}))"
-        return " + ".join([slot, start, *high])
+        exchanged, added = tile.memory.moved(line, scaled(inner, tile.size))
+        if exchanged != ZERO:
+            start = f"({start} ^ ({exchanged}))"
+        return f"{slot} + {start}" + (f" + {added}" if added != ZERO else "")
 
     # -- raw values
 
@@ -169,7 +146,7 @@ class OperandEvaluator(Evaluator):
         """A step's words of all blocks of rows, from `words[first]` on."""
         plan, transposed = self.plan, "" if tile.sums_inside else "_trans"
         for block in range(plan.row_blocks):
-            row, depth = str(block * ROWS), str(step * plan.step)
+            row, depth = constant(block * ROWS), constant(step * plan.step)
             line, inner = (row, depth) if tile.sums_inside else (depth, row)
             address = self.moved(tile, line, inner)
             registers = ", ".join(f"{words}[{first + block}][{i}]" for i in range(4))
@@ -196,7 +173,7 @@ class OperandEvaluator(Evaluator):
         """Values formed inside are those of one step of the block."""
         self.present = step
         digits = self.plan.step_digits
-        self.fixed |= _spread(digits, step)
+        self.fixed |= spread(digits, step)
         with self.scope():
             yield
         for digit in digits:
@@ -393,12 +370,3 @@ class Fragments:
     def step_words(self, position: int, step: int, block: int) -> str:
         """The words of one instruction."""
         return f"{self.words[position]}[{self._buffer(step)}][{self._first(step) + block}]"
-
-
-def _spread(digits: Sequence[Digit], number: int) -> dict[Digit, str]:
-    """The values of mixed-radix digits that make `number`."""
-    found = {}
-    for digit in digits:
-        found[digit] = str(number % digit.size)
-        number //= digit.size
-    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,17 +19,17 @@ from ir.targets.cuda.launch import Parameter
 from ir.targets.cuda.layouts.frame import Digit
 from ir.targets.cuda.layouts.lanes import matrix_row, place
 from ir.targets.cuda.layouts.operands import LINE
+from ir.targets.cuda.layouts.placed import Step
 from ir.targets.cuda.layouts.staging import Staging
 from ir.targets.cuda.plans.tensor_plan import GROUP, ROWS
 from ir.targets.cuda.text import scalars
-from ir.targets.cuda.text.registers import Point
+from ir.targets.cuda.text.registers import Point, spread
 
 if TYPE_CHECKING:
     from ir.targets.cuda.lower.tensor_evaluate import TensorEvaluator
     from ir.targets.cuda.lower.tensor_lower import TensorLowering
 
 STORE_BARRIER = 5
-COLUMNS = 8  # of one matrix
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,8 @@ class TensorStore:
             else:
                 self._straight(position)
             return
-        digits = [d for d in self.e.own((self.plan.column_axis,)) if d.stride == 8 and d.size > 1]
+        own = self.e.own((self.plan.column_axis,))
+        digits = [d for d in own if d.stride == self._columns and d.size > 1]
         if digits and self.plan.column_axis in axes:
             with self.e.fixing(digits[0]):
                 self.e.store(position)
@@ -66,6 +68,21 @@ class TensorStore:
             self.e.store(position)
 
     # -- geometry
+
+    @cached_property
+    def _pair(self) -> Step:
+        """The neighbours in a row of sums that a thread has."""
+        return next(step for step in self.plan.sums.values if step.axis == 1)
+
+    @cached_property
+    def _halves(self) -> Step:
+        """The rows of a matrix that a thread has parts of."""
+        return next(step for step in self.plan.sums.values if step.axis == 0)
+
+    @cached_property
+    def _columns(self) -> int:
+        """Columns that the neighbours of all threads make: those of one matrix."""
+        return self._pair.size * prod(s.size for s in self.plan.sums.threads if s.axis == 1)
 
     def _size(self, position: int) -> int:
         return dtype_of(self.nodes[position].dtype).bytes
@@ -75,13 +92,15 @@ class TensorStore:
         return self.plan.staging(self.nodes[position].dtype, columns)
 
     def _columns_digit(self) -> Digit:
-        found = [d for d in self.e.frame.own((self.plan.column_axis,)) if d.stride == 8]
-        return found[0] if found else Digit(self.plan.column_axis, 1, 8)
+        own = self.e.frame.own((self.plan.column_axis,))
+        found = [d for d in own if d.stride == self._columns]
+        return found[0] if found else Digit(self.plan.column_axis, 1, self._columns)
 
     def _row_digits(self) -> tuple[list[Digit], list[Digit]]:
         """Digits of the row half, and of the blocks of 64 rows."""
         plan = self.plan
-        return plan.row_digits(2, 8), plan.row_digits(plan.row_blocks, ROWS)
+        halves = plan.rows.digits(self._halves.size, self._halves.stride)
+        return halves, plan.rows.digits(plan.row_blocks, ROWS)
 
     def _begin(self, buffer: str) -> None:
         """Wait until the buffer's last store has read it."""
@@ -134,7 +153,7 @@ class TensorStore:
                 self._begin(buffer)
                 form = self._form(position, width)
                 panel = Panel(buffer, form, start, width)
-                self._write(position, panel, halves, _spread(blocks, block))
+                self._write(position, panel, halves, spread(blocks, block))
                 parameter = self._parameter(position, form, width)
                 where = self._place(position, block, start)
                 self._finish(position, parameter, buffer, where)
@@ -150,7 +169,7 @@ class TensorStore:
             buffer = w.name("buffer")
             w.line(f"const u32 {buffer} = {self._buffer()};")
             self._begin(buffer)
-            self._write(position, Panel(buffer, form, 0, columns), halves, _spread(blocks, block))
+            self._write(position, Panel(buffer, form, 0, columns), halves, spread(blocks, block))
             places = [
                 self._place(position, block, 0, panel * ROWS // form.count)
                 for panel in range(form.count)
@@ -178,8 +197,8 @@ class TensorStore:
     ) -> None:
         """Pairs of 16-bit values by stmatrix: 16 columns at a time, then 8."""
         w, transposed, digit = self.e.w, self.plan.store_transposed, self._columns_digit()
-        pairs, rest = divmod(panel.width // COLUMNS, 2)
-        held = self.plan.sums.within(1, 2 * COLUMNS)
+        pairs, rest = divmod(panel.width // self._columns, 2)
+        held = self.plan.sums.within(1, 2 * self._columns)
         for first, count, per in ((0, pairs, 2), (2 * pairs, rest, 1)):
             if not count:
                 continue
@@ -187,11 +206,11 @@ class TensorStore:
             with w.unrolled(name, count):
                 words = []
                 for part in range(per):
-                    column = f"({panel.start // COLUMNS + first + part} + {name} * {per})"
+                    column = f"({panel.start // self._columns + first + part} + {name} * {per})"
                     words += self._pair_words(position, column, digit, halves, fixed)
                 row, own = matrix_row(held, 16, 2 * per, transposed)
-                steps = scaled(variable(name, count), per * COLUMNS)
-                own = total(constant(first * COLUMNS), steps, own)
+                steps = scaled(variable(name, count), per * self._columns)
+                own = total(constant(first * self._columns), steps, own)
                 at = self._address(position, panel, row, own)
                 call = f"tw_stmatrix_x{2 * per}{'_trans' if transposed else ''}"
                 w.line(f"{call}({at}, {', '.join(words)});")
@@ -202,13 +221,14 @@ class TensorStore:
         """32-bit values: two neighbours by one store, or one by one where each has its line."""
         w, transposed, digit = self.e.w, self.plan.store_transposed, self._columns_digit()
         name = w.name("c")
-        count = panel.width // COLUMNS
-        steps = scaled(variable(name, count), COLUMNS)
+        count = panel.width // self._columns
+        steps = scaled(variable(name, count), self._columns)
         with w.unrolled(name, count):
-            column = f"({panel.start // COLUMNS} + {name})"
+            column = f"({panel.start // self._columns} + {name})"
             for half, words in self._single_words(position, column, digit, halves, fixed):
-                for number in range(2 if transposed else 1):
-                    row, own = place(self.plan.sums, constant(2 * half + number))
+                for number in range(self._pair.size if transposed else 1):
+                    value = constant(half * self._pair.size + number)
+                    row, own = place(self.plan.sums, value)
                     at = self._address(position, panel, row, total(steps, own))
                     size, stored = (4, words[number]) if transposed else (8, ", ".join(words))
                     w.line(f"tw_store_shared_{size}({at}, {stored});")
@@ -237,11 +257,11 @@ class TensorStore:
         e.fixed.update(outer)
         saved, e.values = e.values, dict(e.values)
         e.prepare(position)
-        pair = Digit(self.plan.column_axis, 2, 1)
-        for half in range(2):
+        pair = Digit(self.plan.column_axis, self._pair.size, self._pair.stride)
+        for half in range(self._halves.size):
             values = []
-            for side in ("0", "1"):
-                point = Point({**e.fixed, **_spread(halves, half), pair: side})
+            for side in map(str, range(pair.size)):
+                point = Point({**e.fixed, **spread(halves, half), pair: side})
                 value = e.scalar(source, point, {})
                 dtype = self.nodes[source].dtype
                 values.append(scalars.convert(value, dtype, self.nodes[position].dtype))
@@ -310,12 +330,3 @@ class TensorStore:
             origin = self.e.origins.get(axis, "0")
             found.append(f"{origin} + {offsets[axis]}" if axis in offsets else origin)
         return found
-
-
-def _spread(digits: list[Digit], number: int) -> dict[Digit, str]:
-    """The values of mixed-radix digits that make `number`."""
-    found = {}
-    for digit in digits:
-        found[digit] = str(number % digit.size)
-        number //= digit.size
-    return found

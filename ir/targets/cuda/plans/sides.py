@@ -8,7 +8,10 @@ from functools import lru_cache
 from math import prod
 
 from ir.errors import Refusal
+from ir.layout.algebra import along_axes
+from ir.layout.errors import LayoutError
 from ir.layout.expressions import quotient, remainder, variable
+from ir.layout.layout import Layout
 from ir.targets.cuda.layouts.frame import Digit, ThreadDigit
 
 
@@ -37,15 +40,7 @@ class Side:
 
     def digits(self, size: int, stride: int) -> list[Digit]:
         """`size` steps of `stride` points as digits of the axes."""
-        found = []
-        for axis, tile, inner in self.spans():
-            if size > 1 and stride < inner * tile:
-                take = min(size, inner * tile // stride)
-                found.append(Digit(axis, take, stride // inner))
-                size, stride = size // take, stride * take
-        if size > 1:
-            raise Refusal("side", f"{size} steps of {stride} points leave a side of {self.size}")
-        return found
+        return list(_digits(self, size, stride))
 
     def threads(self, size: int, stride: int) -> list[ThreadDigit]:
         """The same as digits of the thread number."""
@@ -54,6 +49,20 @@ class Side:
     def coordinates(self, point: str) -> dict[str, str]:
         """The place along each tiled axis of a point of the side, as text."""
         return dict(_coordinates(self, point))
+
+
+@lru_cache(maxsize=4096)
+def _digits(one: Side, size: int, stride: int) -> tuple[Digit, ...]:
+    if size == 1:
+        return ()
+    if size * stride > one.size:
+        raise Refusal("side", f"{size} steps of {stride} points leave a side of {one.size}")
+    names, tiles = zip(*reversed(one.axes), strict=True)
+    try:
+        parts = tuple(along_axes(Layout(size, stride), tiles))
+    except LayoutError as error:
+        raise Refusal("side", f"{size} steps of {stride} points: {error}") from None
+    return tuple(Digit(names[axis], steps, apart) for axis, steps, apart in parts)
 
 
 @lru_cache(maxsize=4096)

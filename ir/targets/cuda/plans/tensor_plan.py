@@ -259,7 +259,7 @@ class Plan:
     def operand_frame(self) -> Frame:
         """Where the points of an operand in registers lie; digits of a block's steps come last."""
         fragment = self.layouts.fragments[f"{OPERAND}{self.roles.outer[0].a}"]
-        one = Placed(fragment.within(1, self.step), (self._rows, self.block))
+        one = Placed(fragment.within(1, self.step), (self.rows, self.block))
         frame = framed([one], self._groups(()))
         return Frame((*frame.registers, *self._blocks, *self.step_digits), frame.threads)
 
@@ -276,7 +276,7 @@ class Plan:
             walk = product in self.roles.inner
             columns = self.block if walk else side((self.column_axis,), self.tiles)
             fragment = self.layouts.fragments[f"{ACCUMULATOR}{product.position}"]
-            found.append(Placed(fragment, (self._rows, columns)))
+            found.append(Placed(fragment, (self.rows, columns)))
         moves: tuple[tuple[str, int], ...] = ((self.column_axis, self.group_columns),)
         if self.shared_words:
             moves = (*moves, (self.roles.main_walk, self.group_walk))
@@ -297,7 +297,7 @@ class Plan:
     @property
     def _blocks(self) -> list[Digit]:
         """Digits of the blocks of 64 rows."""
-        return self.row_digits(self.row_blocks, ROWS)
+        return self.rows.digits(self.row_blocks, ROWS)
 
     def places_of(self, block: int) -> dict[Digit, int]:
         """The digits of a block of 64 rows."""
@@ -306,38 +306,16 @@ class Plan:
             rest, found[digit] = divmod(rest, digit.size)
         return found
 
-    @property
-    def _rows(self) -> Side:
+    @cached_property
+    def rows(self) -> Side:
+        """The rows of a tile."""
         return side(self.roles.rows, self.tiles)
 
     def _groups(self, columns: tuple[tuple[str, int], ...]) -> list[ThreadDigit]:
         """Digits of the warp groups that share a tile: `columns` is how they move along these."""
         if self.partition == "rows":
-            return self._rows.threads(self.consumers, self.group_rows)
+            return self.rows.threads(self.consumers, self.group_rows)
         return [ThreadDigit(self.consumers, columns)] if self.partition == "columns" else []
-
-    def row_digits(self, size: int, stride: int) -> list[Digit]:
-        """`size` steps of `stride` rows as digits of the row axes."""
-        found = []
-        while size > 1:
-            axis, inner = self._row_axis(stride)
-            room = inner * self.tiles[axis] // stride
-            take = min(size, room)
-            if size % take or stride % inner or (inner * self.tiles[axis]) % stride:
-                raise Refusal("rows", f"{size} steps of {stride} rows do not fit the row axes")
-            found.append(Digit(axis, take, stride // inner))
-            size //= take
-            stride *= take
-        return found
-
-    def _row_axis(self, stride: int) -> tuple[str, int]:
-        """The row axis along which a stride moves, and the rows that one point of it spans."""
-        inner = 1
-        for axis in reversed(self.roles.rows):
-            if stride < inner * self.tiles[axis]:
-                return axis, inner
-            inner *= self.tiles[axis]
-        raise Refusal("rows", f"a stride of {stride} rows leaves the tile")
 
     # -- operands and rings
 

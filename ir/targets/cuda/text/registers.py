@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ir.errors import Refusal
-from ir.layout.expressions import Expression
+from ir.layout.expressions import Expression, constant, scaled, total, variable
 from ir.program import Program
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.lanes import thread_part
@@ -105,6 +105,15 @@ class Registers:
             if point.digits[digit] != "0"
         ]
         return " + ".join(parts)
+
+    def registers_part(self, axis: str, point: Point) -> Expression:
+        """The same as an expression of what counts the digits."""
+        return total(
+            *(
+                scaled(counted(point.digits[digit], digit.size), digit.stride)
+                for digit in self.frame.own((axis,))
+            )
+        )
 
     def coordinate(self, axis: str, point: Point) -> str:
         step = self.step(axis, point)
@@ -224,6 +233,11 @@ class Registers:
             self.w.line(f"{self.element(fragment, point)} = {value};")
 
 
+def counted(text: str, size: int) -> Expression:
+    """A digit's value, given as text, as an expression."""
+    return constant(int(text)) if text.isdigit() else variable(text, size)
+
+
 def plus(start: str, factor: int, offset: int) -> str:
     return str(offset) if start == "0" else f"({start} * {factor} + {offset})"
 
@@ -256,3 +270,12 @@ def number_of(digits: Sequence[Digit], point: Point) -> str:
             parts.append(times(point.digits[digit], weight))
         weight *= digit.size
     return " + ".join(parts) or "0"
+
+
+def spread(digits: Sequence[Digit], number: int) -> dict[Digit, str]:
+    """The values of mixed-radix digits that make `number`."""
+    found = {}
+    for digit in digits:
+        found[digit] = str(number % digit.size)
+        number //= digit.size
+    return found
