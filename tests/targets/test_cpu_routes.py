@@ -185,6 +185,16 @@ def test_what_was_before_a_block_is_there_for_all_of_its_readers(worker: Worker)
         right(program, pinned, 3, worker)
 
 
+@pytest.mark.parametrize(("sq", "documents"), [(200, 6), (133, 3)])
+def test_masks_of_data_end_loops(sq: int, documents: int, worker: Worker) -> None:
+    words = {"b": 2, "heads": 2, "kv_heads": 1, "sq": sq, "d": 24, "documents": documents}
+    program = load_operator("document_attention").build(**words)
+    space = BACKEND.space(program, MACHINE)
+    forms = [str(v) for v in space.decision("form").domain if str(v).startswith("block-masks")]
+    assert forms
+    right(program, space.pin({"form": forms[0]}), 12, worker)
+
+
 @settings(max_examples=12, deadline=None)
 @given(program=chains(keep=False))
 def test_drawn_chains_live_anywhere(program: Program) -> None:

@@ -32,6 +32,7 @@ from ir.targets.cpu.plan import (
     round_up,
     workspace_bytes,
 )
+from ir.targets.cpu.told import most_read
 
 Flag = bool | Value
 TILE_SCRATCH = 16384  # bytes per thread for the accumulators of a tile unit
@@ -67,8 +68,7 @@ class Lowering:
         self.open: dict[Loop, Index] = {}
         self.pads = pads_of(self.program)
         self.conditions: Mapping[str, tuple[Condition, ...]] = {
-            axis: tuple(c for c in live_range(self.program, axis) if not c.reads)
-            for axis in self._reduced()
+            axis: live_range(self.program, axis) for axis in self._reduced()
         }
         self.bases = {id(b): self._base(b) for b in all_buffers(plan)}
         self.pad_bases = self._place_pads()
@@ -260,7 +260,10 @@ class Lowering:
             coefficient = dict(condition.terms).get(loop.axis, 0)
             if abs(coefficient) != 1:
                 continue
-            rest = self._largest(condition, loop.axis)
+            told = most_read(self, condition)
+            if told is None:
+                continue
+            rest = self.b.add(self._largest(condition, loop.axis), told)
             if coefficient < 0:
                 high = self.b.minimum(high, self.b.add(rest, 1))
             else:
