@@ -27,6 +27,7 @@ from ir.targets.cuda.grid.dealing import NAME as DEAL
 from ir.targets.cuda.grid.raster import patches_fit
 from ir.targets.cuda.layouts.operands import LINE
 from ir.targets.cuda.layouts.tensor_layouts import LEAST_ACROSS
+from ir.targets.cuda.layouts.words import word_order
 from ir.targets.cuda.plans.tensor_plan import GROUP, REGISTER_SPLITS, RESIDENT, ROWS
 from ir.targets.cuda.plans.tensor_rings import HELD, extra_names, rings_of
 from ir.targets.cuda.seeds.tensor_seeds import RESERVED
@@ -377,7 +378,8 @@ class TensorRules(TensorTiles):
                     peers = peers * down
                 if not axes & set(roles.columns):
                     peers = peers * across
-                fine &= (peers == 1) | self._lines_split(columns, operand, peers)
+                whole = self._reordered(roles, operand)
+                fine &= (peers == 1) | self._lines_split(columns, operand, peers, whole)
             last, wide = self._tile(columns, roles.rows[-1]), self._side(columns, roles.columns)
             fine &= (down == 1) | (-(-self.program.axes[roles.rows[-1]] // last) >= down)
             points = prod(self.program.axes[axis] for axis in roles.columns)
@@ -391,14 +393,22 @@ class TensorRules(TensorTiles):
         walked = self.roles.walked
         return any(one.varies(axis) for axis in walked for one in live_range(self.program, axis))
 
-    def _lines_split(self, columns: Columns, operand: int, peers: Any) -> Any:
+    def _reordered(self, roles: Roles, operand: int) -> int:
+        """Lines that change places among each other, of an inner product's operand; 1 for none."""
+        if all(product.b != operand for product in roles.inner):
+            return 1
+        order = word_order(self.program.nodes[roles.outer[0].a].dtype)
+        return order[-1][1] if order else 1
+
+    def _lines_split(self, columns: Columns, operand: int, peers: Any, whole: int) -> Any:
         first: Any = np.ones(columns.rows, dtype=np.int64)
         total: Any = np.ones(columns.rows, dtype=np.int64)
         for points in self._lines(columns, operand):
             first = np.where(first == 1, points, first)
             total = total * points
         alone = (total == 1) & (operand in self.roles.raw)
-        return alone | ((first % peers == 0) & (total // peers % 8 == 0))
+        split = (first % peers == 0) & (first // peers % whole == 0)
+        return alone | (split & (total // peers % 8 == 0))
 
     def _partition_fits(self, columns: Columns) -> Any:
         consumers = self._value(columns, "consumers")
