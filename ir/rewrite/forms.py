@@ -23,7 +23,7 @@ from ir.ops.recur import Before, Recur
 from ir.ops.reduce import Carry, Contract, Reduce
 from ir.ops.store import Store
 from ir.program import Node, Program
-from ir.rewrite import block_masks, narrowing
+from ir.rewrite import block_masks, diagonal, narrowing
 from ir.rewrite.canonical import canonical
 from ir.rewrite.chunks import NAME, WHY, chunked
 from ir.rewrite.graft import copy_node, graft
@@ -163,6 +163,7 @@ class _Search:
                 heapq.heappush(queue, (work.seconds, number, new))
         self._narrow()
         self._bound()
+        self._together()
         return self._chosen(complete=not queue)
 
     def _narrow(self) -> None:
@@ -189,6 +190,17 @@ class _Search:
                 key = canonical(found.program)
                 new = Form(found.program, key, work, steps, form.cancels, form.judged)
                 self.known.setdefault(key, new)
+
+    def _together(self) -> None:
+        """Add the program as written with batches of small products taken together."""
+        found = diagonal.diagonal(self.written.program)
+        if found is not None:
+            own = work_of(found.program, self.rates)
+            less = (1 - found.share) * self.written.program.bytes / self.rates.bytes
+            work = Work(own.seconds - less, self.written.work.operands)
+            step, key = Step(diagonal.NAME, found.node), canonical(found.program)
+            new = Form(found.program, key, work, (step,), rounds_as=self.written.judged)
+            self.known.setdefault(key, new)
 
     def _best_of_families(self, known: list[Form]) -> list[Form]:
         """The least work of each family that none of the known is of."""
@@ -244,6 +256,8 @@ def reason_of(step: str) -> str:
     """Why a step gives an equal program, and what it does to rounding."""
     if step.startswith(NAME):
         return f"{WHY} ({REGROUPED})"
+    if step == diagonal.NAME:
+        return f"{diagonal.WHY} ({diagonal.ROUNDING})"
     if step == block_masks.NAME:
         return f"{block_masks.WHY} ({block_masks.ROUNDING})"
     if step == narrowing.NAME:
