@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ir import Graph, contract
 from ir.errors import MissingTarget, UsageError
 from ir.schedule import Schedule
 from ir.targets.cuda.rows.hardware import known_hardware
@@ -195,9 +196,16 @@ def test_other_cards_get_kernels_without_wgmma() -> None:
 
 
 def test_a_contiguous_operand_is_not_tiled_along_several_free_axes() -> None:
-    """A transposed convolution's filter has three: only one is contiguous, beside the sum."""
-    sizes = {"n": 8, "h": 32, "w": 32, "c": 512, "f": 256, "dtype": "bf16"}
-    space = BACKEND.space(built("transposed_conv2d", sizes), HARDWARE)
+    """A filter read at every second tap has three: only one is contiguous, beside the sum."""
+    g = Graph("phases")
+    n, p, q, c, f = g.axes(n=8, p=32, q=32, c=512, f=256)
+    a, b, t, u = g.axes(a=2, b=2, t=3, u=3)
+    x = g.tensor("X", (8, 32, 32, 512), "bf16", fill=0)
+    w = g.tensor("W", (4, 4, 512, 256), "bf16", fill=0)
+    taps = w[t * 2 + a - 1, u * 2 + b - 1, c, f]
+    y = contract(x[n, p - t + 1, q - u + 1, c], taps, over=(t, u, c))
+    g.output("Y", y, "bf16", (n, p, a, q, b, f))
+    space = BACKEND.space(g.program(), HARDWARE)
     seed = space.schedule(space.seed_rows(np.random.default_rng(0))[0]).as_dict()
     tiles = {"n": 1, "p": 1, "q": 16, "a": 1, "b": 2, "f": 64, "c": 32}
     values = {**seed, "engine": "wgmma", "swap": True, "consumers": 1, "partition": "rows"}
