@@ -16,9 +16,11 @@ the same blocks, made by the caller.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+
+import networkx as nx
 
 from ir.axes import Axis
 from ir.builder import Graph, cast, reduce, where
@@ -68,12 +70,11 @@ class Bounded:
 def bounded(program: Program) -> Bounded | None:
     """The program with bounds of its masks of data; None where there are none, or none tells."""
     found = [mask for axis in program.axes for mask in _masked(program, axis)]
-    shares = {mask.axis: _share(program, mask) for mask in found}
-    masks = [mask for mask in found if shares[mask.axis] < 1]
-    if not masks:
+    shares = {mask: share for mask in found if (share := _share(program, mask)) < 1}
+    if not shares:
         return None
-    node = min(mask.node for mask in masks)
-    return Bounded(_rebuilt(program, masks), node, min(shares.values()))
+    node = min(mask.node for mask in shares)
+    return Bounded(_rebuilt(program, tuple(shares)), node, min(shares.values()))
 
 
 def _masked(program: Program, axis: str) -> Iterator[Masked]:
@@ -100,7 +101,7 @@ def _rows(program: Program, axis: str, node: int) -> set[str]:
     """Axes that products along `axis` have of what a choice is part of, and not of the other
     factor."""
     found: set[str] = set()
-    above = _above(program, node)
+    above = {node, *nx.descendants(program.graph, node)}
     for one in program.nodes:
         if isinstance(one.op, Contract) and axis in one.op.over:
             for arg, other in zip(one.args, reversed(one.args), strict=True):
@@ -109,28 +110,15 @@ def _rows(program: Program, axis: str, node: int) -> set[str]:
     return found
 
 
-def _above(program: Program, node: int) -> set[int]:
-    """What is made of a value, itself included."""
-    found = {node}
-    for position in range(node + 1, len(program.nodes)):
-        if found & set(program.nodes[position].args):
-            found.add(position)
-    return found
-
-
 def _is_of_data(program: Program, node: int, axes: set[str]) -> bool:
     """Whether a choice's condition reads what varies along some axes."""
-    pending, seen = [program.nodes[node].args[0]], set[int]()
-    while pending:
-        here = pending.pop()
-        if here in seen:
-            continue
-        seen.add(here)
-        one = program.nodes[here]
-        if isinstance(one.op, Load) and axes & set(one.axes):
-            return True
-        pending.extend(one.args)
-    return False
+    made = (program.nodes[position] for position in _made_of(program, program.nodes[node].args[0]))
+    return any(isinstance(one.op, Load) and axes & {*one.axes} for one in made)
+
+
+def _made_of(program: Program, position: int) -> set[int]:
+    """The nodes that a value is made of, itself included."""
+    return {position, *nx.ancestors(program.graph, position)}
 
 
 class _Tables:
@@ -214,7 +202,7 @@ def _share(program: Program, mask: Masked) -> float:
     inputs = tuple(spec for spec in program.inputs if prod(spec.shape) <= DRAWN)
     graph = Graph.like(program.name, program.axes, inputs, ())
     made: dict[int, Tile] = {}
-    for position in _made_of(program, choices, {spec.name for spec in inputs}):
+    for position in _of_tensors(program, choices, {spec.name for spec in inputs}):
         node = program.nodes[position]
         made[position] = copy_node(graph, program, position, [made[arg] for arg in node.args])
     tables = _Tables(program, graph, made, mask)
@@ -237,17 +225,12 @@ def _share(program: Program, mask: Masked) -> float:
     return float(spans["spans_True"].mean() / max(most, 1.0))
 
 
-def _made_of(program: Program, choices: Mapping[int, bool], tensors: set[str]) -> list[int]:
+def _of_tensors(program: Program, choices: Iterable[int], tensors: set[str]) -> list[int]:
     """The nodes that conditions of choices are made of, where these read `tensors` alone."""
     found: set[int] = set()
     for choice in choices:
-        pending, own = [program.nodes[choice].args[0]], set[int]()
-        while pending:
-            here = pending.pop()
-            if here not in own:
-                own.add(here)
-                pending.extend(program.nodes[here].args)
-        loads = {n.op.tensor for n in map(program.nodes.__getitem__, own) if isinstance(n.op, Load)}
-        if loads <= tensors:
+        own = _made_of(program, program.nodes[choice].args[0])
+        ops = (program.nodes[position].op for position in own)
+        if all(op.tensor in tensors for op in ops if isinstance(op, Load)):
             found |= own
     return sorted(found)

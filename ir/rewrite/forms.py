@@ -182,7 +182,7 @@ class _Search:
     def _bound(self) -> None:
         """Add what the best forms are with bounds of their masks of data."""
         best = sorted(self.known.values(), key=lambda form: form.work.seconds)[:BOUNDED]
-        for form in (self.written, *best):
+        for form in {one.key: one for one in (self.written, *best)}.values():
             found = block_masks.bounded(form.program)
             if found is not None:
                 work = Work(form.work.seconds * found.share, form.work.operands)

@@ -112,6 +112,24 @@ def test_kernels_find_bounds_of_what_is_read_and_blocks_without_a_mask(name: str
     assert any(one.reads for one in sufficient(last, choice.args[0]) or ())
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_mask_of_fractions_beside_one_that_tells_stays_as_it_is(first: bool) -> None:
+    g = Graph("two")
+    b, i, j, d = g.axes(b=2, i=256, j=256, d=4)
+    x, y = g.input("X", (b, i, j), "f32"), g.input("Y", (b, j, d), "f32")
+    heights = g.tensor("heights", (2, 256), "f32")
+    masks = [same(g, b, i, j), heights[b, i] < heights[b, j]]
+    for mask in masks if first else masks[::-1]:
+        x = where(mask, x, 0.0)
+    g.output("Z", contract(x, y, over=j))
+    program = g.program()
+    found = bounded(program)
+    assert found is not None
+    inputs = drawn_inputs(program, 0)
+    left, right = evaluate(program, inputs), evaluate(found.program, inputs)
+    np.testing.assert_array_equal(left["Z"], right["Z"])
+
+
 def test_a_mask_of_numbers_in_no_order_has_no_bounds() -> None:
     def mask(g: Graph, b: Axis, i: Axis, j: Axis) -> Tile:
         colours = g.tensor("colours", (2, 256), "i32", values=uniform(0, 4))
