@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ir.axes import Axis
-from ir.builder import cast, contract
+from ir.builder import Graph, cast, contract
 from ir.dtypes import compute_dtype, dtype_of
 from ir.errors import ProgramError
 from ir.ops.base import volume
@@ -113,33 +113,40 @@ def _made(program: Program, found: _Batch) -> Program:
     inner = f"{found.batch}_in"
     name = fresh(f"{found.batch}_beside", {*apart.axes})
     graph = graft(apart, extents={**apart.axes, name: found.together})
-    beside = Axis(name, found.together)
-    here = graph.iota(Axis(inner, found.together))
+    tensor = _tensor(program, program.nodes[found.node].args[found.side])
     made: list[Tile] = []
     for position, node in enumerate(apart.nodes):
         args = [made[arg] for arg in node.args]
-        load = apart.nodes[node.args[found.side]].op if isinstance(node.op, Contract) else None
-        own = isinstance(load, Load) and inner in node.axes and _is_found(program, found, load)
-        if own and isinstance(node.op, Contract) and isinstance(load, Load):
-            source = apart.nodes[node.args[found.side]]
-            index = tuple(_renamed(one, inner, name) for one in load.index)
-            args[found.side] = graph.add(
-                replace(load, index=index), *(made[arg] for arg in source.args)
-            )
-            matrix = args[1 - found.side]
-            own_block = cast(graph.iota(beside) == here, compute_dtype(matrix.dtype))
-            args[1 - found.side] = cast(matrix * own_block, matrix.dtype)
-            over = tuple(Axis(axis, graph.extents[axis]) for axis in (name, *node.op.over))
-            made.append(contract(args[0], args[1], over, node.op.acc))
+        source = node.args[found.side] if isinstance(node.op, Contract) else -1
+        if inner in node.axes and source >= 0 and _tensor(apart, source) == tensor:
+            made.append(_product(graph, apart, position, made, (found.side, inner, name)))
         else:
             made.append(copy_node(graph, apart, position, args))
     return graph.program()
 
 
-def _is_found(program: Program, found: _Batch, load: Load) -> bool:
-    """Whether a load is of the operand whose batches are taken together."""
-    op = program.nodes[program.nodes[found.node].args[found.side]].op
-    return isinstance(op, Load) and op.tensor == load.tensor
+def _product(
+    graph: Graph, program: Program, position: int, made: list[Tile], how: tuple[int, str, str]
+) -> Tile:
+    """A product of batches `inner` that are summed over as `name`, too."""
+    side, inner, name = how
+    node, source = program.nodes[position], program.nodes[program.nodes[position].args[side]]
+    assert isinstance(node.op, Contract)
+    assert isinstance(source.op, Load)
+    index = tuple(_renamed(one, inner, name) for one in source.op.index)
+    row = graph.add(replace(source.op, index=index), *(made[arg] for arg in source.args))
+    matrix = made[node.args[1 - side]]
+    beside, here = (graph.iota(Axis(axis, graph.extents[axis])) for axis in (name, inner))
+    block = cast(beside == here, compute_dtype(matrix.dtype))
+    factors = [row, cast(matrix * block, matrix.dtype)]
+    over = tuple(Axis(axis, graph.extents[axis]) for axis in (name, *node.op.over))
+    return contract(factors[side], factors[1 - side], over, node.op.acc)
+
+
+def _tensor(program: Program, position: int) -> str:
+    """What a load reads; nothing for any other value."""
+    op = program.nodes[position].op
+    return op.tensor if isinstance(op, Load) else ""
 
 
 def _renamed(index: Index, axis: str, name: str) -> Index:

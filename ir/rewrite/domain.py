@@ -27,6 +27,7 @@ Terms = tuple[tuple[str, int], ...]
 Reads = tuple[tuple[int, int], ...]
 Key = tuple[Terms, Reads]
 _READ = "i32"  # the type of whole numbers that conditions may read
+MOST_READ = 16  # of them, that one bound of a kernel is made of
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +229,18 @@ def _conjuncts(program: Program, position: int, holds: bool) -> list[Condition]:
         return []
     left, right = node.args if holds else (node.args[1], node.args[0])
     return _bound(program, left, right, int((function == "lt") == holds))
+
+
+def block_of(program: Program, position: int) -> tuple[str, int] | None:
+    """The axis of whose coordinate a value is the block, and points of a block, a power of two: the
+    index of a table of blocks. None for any other value."""
+    node = program.nodes[position]
+    if node.op != Map("shr"):
+        return None
+    of, by = (program.nodes[arg].op for arg in node.args)
+    if not isinstance(of, Iota) or not isinstance(by, Constant):
+        return None
+    return of.axis, 1 << int(by.value)
 
 
 def sufficient(program: Program, position: int) -> tuple[Condition, ...] | None:

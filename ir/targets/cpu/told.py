@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from ir.ops.load import Index as Place
 from ir.ops.load import Load
-from ir.ops.map import Constant, Iota, Map
-from ir.rewrite.domain import Condition
+from ir.rewrite.domain import MOST_READ, Condition, block_of
 from ir.targets.cpu.nest import Index, Type
 
 if TYPE_CHECKING:
     from ir.targets.cpu.lower import Lowering
 
-MOST = 16  # numbers that are read for one bound
 _READ = 4  # bytes of one
 
 
@@ -51,7 +49,7 @@ def _places(low: Lowering, node: int) -> list[tuple[Index, ...]]:
     if not isinstance(op, Load) or op.fill is not None:
         return []
     found = list(product(*(_along(low, node, one) for one in op.index)))
-    return found if len(found) <= MOST else []
+    return found if len(found) <= MOST_READ else []
 
 
 def _along(low: Lowering, node: int, index: Place) -> list[Index]:
@@ -69,14 +67,14 @@ def _along(low: Lowering, node: int, index: Place) -> list[Index]:
 
 def _blocks(low: Lowering, position: int) -> list[Index]:
     """Of a coordinate that is shifted to the right, what it may be in its region."""
-    node = low.program.nodes[position]
-    if node.op != Map("shr"):
+    found = block_of(low.program, position)
+    if found is None:
         return []
-    of, by = (low.program.nodes[arg].op for arg in node.args)
-    if not isinstance(of, Iota) or not isinstance(by, Constant):
-        return []
-    region, points = low.regions[of.axis], 1 << int(by.value)
+    axis, points = found
+    region = low.regions[axis]
     first = low.b.index("idiv", region.low, points)
     last = low.b.index("idiv", low.b.sub(region.high, 1), points)
     count = 1 if region.size == 1 else (region.size - 2) // points + 2
-    return [low.b.minimum(low.b.add(first, number), last) for number in range(min(count, MOST + 1))]
+    return [
+        low.b.minimum(low.b.add(first, number), last) for number in range(min(count, MOST_READ + 1))
+    ]

@@ -34,6 +34,7 @@ from ir.targets.cuda.build.products import (
     is_elementwise,
     memory_order,
     product_of,
+    runs_along_batches,
     volume,
 )
 from ir.tiles import Tile
@@ -155,7 +156,7 @@ def _boundaries(program: Program, engine: str, alone: bool, chained: bool, held:
 def _moved(program: Program, product: Product, engine: str, held: int) -> list[int]:
     """Values that an engine wants in memory before a product."""
     operands = (product.a, product.b)
-    scattered = [x for x in operands if _runs_along_batches(program, x, product)]
+    scattered = [x for x in operands if runs_along_batches(program, x, product)]
     if engine == MMA:
         found = [r for x in operands for r in depends_on_reduction(program, x)]
         return [*scattered, *(boundary_of(program, source) for source in found)]
@@ -235,15 +236,6 @@ def _stays(program: Program, operand: int, over: tuple[str, ...], held: int) -> 
             short = volume(program, product.over) <= held
             return short and set(over) <= set(program.nodes[source].axes)
     return False
-
-
-def _runs_along_batches(program: Program, operand: int, product: Product) -> bool:
-    """Whether neighbours in memory belong to different products of a batch: no tile has lines."""
-    op = program.nodes[operand].op
-    if not isinstance(op, Load) or not op.index:
-        return False
-    inner = {axis for axis, _ in op.index[-1].terms if program.axes[axis] > 1}
-    return bool(inner) and inner <= {*product.batch}
 
 
 def _runs_along(program: Program, operand: int, over: tuple[str, ...]) -> bool:
@@ -393,7 +385,7 @@ def _kernels(
     found = []
     for number, cut in enumerate(cuts):
         name = part_name(program, number)
-        found.append(_subprogram(program, name, known, cut))
+        found.append(_rebuild(program, name, known, [], [cut]))
         known[cut.node] = cut
     written = {cut.spec.name for cut in cuts}
     stores = [p for p, store in program.stores() if store.tensor not in written]
@@ -454,10 +446,6 @@ def _reductions(program: Program, stores: list[int], known: frozenset[int]) -> s
             found |= {here} if is_reduction(program.nodes[here]) else set()
             pending.extend(program.nodes[here].args)
     return found
-
-
-def _subprogram(program: Program, name: str, known: dict[int, Cut], cut: Cut) -> Program:
-    return _rebuild(program, name, known, [], [cut])
 
 
 def _rebuild(

@@ -75,6 +75,15 @@ def for_tensor_cores(program: Program, product: Product) -> bool:
     return bool(fits and product.rows and product.columns)
 
 
+def runs_along_batches(program: Program, operand: int, product: Product) -> bool:
+    """Whether neighbours in memory belong to different products of a batch: no tile has lines."""
+    op = program.nodes[operand].op
+    if not isinstance(op, Load) or not op.index:
+        return False
+    inner = {axis for axis, _ in op.index[-1].terms if program.axes[axis] > 1}
+    return bool(inner) and inner <= {*product.batch}
+
+
 def depends_on_reduction(program: Program, position: int) -> tuple[int, ...]:
     """Reductions that a value is made of, through maps and casts (not through loads)."""
     found: set[int] = set()

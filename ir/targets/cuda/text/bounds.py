@@ -8,13 +8,12 @@ from math import prod
 
 from ir.dtypes import dtype_of
 from ir.ops.load import Load
-from ir.ops.map import Constant, Iota, Map
+from ir.ops.map import Map
 from ir.program import Program
-from ir.rewrite.domain import Condition, live_range, sufficient
+from ir.rewrite.domain import MOST_READ, Condition, block_of, live_range, sufficient
 from ir.targets.cuda.text.evaluate import Evaluator
 
 _FAR = 1 << 30  # of what is read: what is added to it does not overflow
-_MOST = 16  # numbers that are read for one bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +152,7 @@ def _read(evaluator: Evaluator, position: int) -> list[str]:
             for index in gathered
         ]
     pointer = evaluator.w.pointer(access.tensor)
-    return [f"(i32){pointer}[{place}0]" for place in found] if len(found) <= _MOST else []
+    return [f"(i32){pointer}[{place}0]" for place in found] if len(found) <= MOST_READ else []
 
 
 def _indices(evaluator: Evaluator, position: int) -> list[str]:
@@ -167,19 +166,17 @@ def _indices(evaluator: Evaluator, position: int) -> list[str]:
 
 def _blocks(evaluator: Evaluator, position: int) -> list[str]:
     """Of a coordinate that is shifted to the right, what it may be in a tile."""
-    node = evaluator.nodes[position]
-    if node.op != Map("shr"):
+    found = block_of(evaluator.program, position)
+    if found is None or found[0] in evaluator.looped:
         return []
-    of, by = (evaluator.nodes[arg].op for arg in node.args)
-    if not isinstance(of, Iota) or not isinstance(by, Constant) or of.axis in evaluator.looped:
-        return []
-    shift, extent = int(by.value), evaluator.program.axes[of.axis]
-    tile, points = min(evaluator.tiles[of.axis], extent), 1 << shift
-    origin = evaluator.origins.get(of.axis, "0")
+    axis, points = found
+    extent = evaluator.program.axes[axis]
+    tile = min(evaluator.tiles[axis], extent)
+    origin = evaluator.origins.get(axis, "0")
     within = points % tile == 0 or tile % points == 0  # tiles begin at multiples of their length
     count = -(-tile // points) + (0 if within else 1)
-    last = (extent - 1) >> shift
-    return [f"min((({origin}) >> {shift}) + {n}, {last})" for n in range(count)]
+    last = (extent - 1) // points
+    return [f"min(({origin}) / {points} + {n}, {last})" for n in range(count)]
 
 
 def _varies(evaluator: Evaluator, axis: str) -> bool:
