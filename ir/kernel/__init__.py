@@ -6,7 +6,17 @@ the waits that an order asks for. `strip` has blocks that go piece by piece, `ba
 threads share values; `listing` prints both.
 """
 
-from ir.kernel.compiled import Argument, Kernel, Standalone
-from ir.kernel.table import KernelTable
+from typing import TYPE_CHECKING
+
+from ir.lazily import exports
+
+if TYPE_CHECKING:
+    from ir.kernel.compiled import Argument, Kernel, Standalone
+    from ir.kernel.table import KernelTable
 
 __all__ = ["Argument", "Kernel", "KernelTable", "Standalone"]
+
+__getattr__ = exports(
+    __name__,
+    {name: "table" if name == "KernelTable" else "compiled" for name in __all__},
+)

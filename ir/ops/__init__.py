@@ -1,22 +1,12 @@
-"""The ops a program is made of. A new op is one file here and one entry in the table below."""
+"""The ops a program is made of. A new op is one file here and one entry in `table`."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from ir.ops.base import Op
-from ir.ops.fold import Fold
-from ir.ops.load import Load
-from ir.ops.map import Cast, Constant, Iota, Map
-from ir.ops.read import Read
-from ir.ops.recur import Before, Recur
-from ir.ops.reduce import Carry, Contract, Now, Prior, Reduce
-from ir.ops.scatter import Scatter
-from ir.ops.store import Store
-from ir.ops.top import Top
+from ir.lazily import exports
 
-OPS: dict[str, type[Op]] = {
-    op.name: op
-    for op in (
-        Load, Map, Constant, Iota, Cast, Contract, Reduce, Carry, Now, Prior, Store,
-        Read, Fold, Top, Scatter, Before, Recur,
-    )
-}  # fmt: skip
+if TYPE_CHECKING:
+    from ir.ops.table import OPS
+
+__all__ = ["OPS"]
+
+__getattr__ = exports(__name__, {"OPS": "table"})

@@ -7,17 +7,22 @@ what that needs, `Place` gives values registers where they live. Where threads c
 `Ahead` lets their copies run ahead and `Meet` inserts barriers.
 """
 
-from ir.kernel.passes.ahead import Ahead
-from ir.kernel.passes.base import Pass, after_each
-from ir.kernel.passes.load_ahead import LoadAhead
-from ir.kernel.passes.meet import Meet
-from ir.kernel.passes.pairs import Pairs
-from ir.kernel.passes.pieces import Pieces
-from ir.kernel.passes.pipeline import Pipeline
-from ir.kernel.passes.place import Place
-from ir.kernel.passes.roles import Roles
-from ir.kernel.passes.synchronise import Synchronise
-from ir.kernel.passes.waits import Waits
+from typing import TYPE_CHECKING
+
+from ir.lazily import exports
+
+if TYPE_CHECKING:
+    from ir.kernel.passes.ahead import Ahead
+    from ir.kernel.passes.base import Pass, after_each
+    from ir.kernel.passes.load_ahead import LoadAhead
+    from ir.kernel.passes.meet import Meet
+    from ir.kernel.passes.pairs import Pairs
+    from ir.kernel.passes.pieces import Pieces
+    from ir.kernel.passes.pipeline import Pipeline
+    from ir.kernel.passes.place import Place
+    from ir.kernel.passes.roles import Roles
+    from ir.kernel.passes.synchronise import Synchronise
+    from ir.kernel.passes.waits import Waits
 
 __all__ = [
     "Ahead",
@@ -33,3 +38,21 @@ __all__ = [
     "Waits",
     "after_each",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "Ahead": "ahead",
+        "LoadAhead": "load_ahead",
+        "Meet": "meet",
+        "Pairs": "pairs",
+        "Pass": "base",
+        "Pieces": "pieces",
+        "Pipeline": "pipeline",
+        "Place": "place",
+        "Roles": "roles",
+        "Synchronise": "synchronise",
+        "Waits": "waits",
+        "after_each": "base",
+    },
+)

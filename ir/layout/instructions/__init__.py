@@ -1,27 +1,27 @@
 """The registry of instruction rows: `find` by name, `matrix_rows` by type and target.
 
-An instruction set is one module with a tuple ROWS; a new one is added to FAMILIES.
+An instruction set is one module with a tuple ROWS; a new one is added to `registry.FAMILIES`.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-import difflib
-from functools import lru_cache
+from ir.lazily import exports
 
-from ir.layout.errors import LayoutError
-from ir.layout.instructions import copies, matrix_copy, mma, tma, wgmma
-from ir.layout.instructions.rows import (
-    SHUFFLE,
-    CopyRow,
-    Cost,
-    MatrixRow,
-    Operand,
-    Path,
-    Row,
-    TmaRow,
-)
+if TYPE_CHECKING:
+    from ir.layout.instructions.registry import FAMILIES, ROWS, find, matrix_rows
+    from ir.layout.instructions.rows import (
+        SHUFFLE,
+        CopyRow,
+        Cost,
+        MatrixRow,
+        Operand,
+        Path,
+        Row,
+        TmaRow,
+    )
 
 __all__ = [
+    "FAMILIES",
     "ROWS",
     "SHUFFLE",
     "CopyRow",
@@ -35,33 +35,20 @@ __all__ = [
     "matrix_rows",
 ]
 
-FAMILIES: tuple[tuple[Row, ...], ...] = (
-    mma.ROWS,
-    wgmma.ROWS,
-    matrix_copy.ROWS,
-    copies.ROWS,
-    tma.ROWS,
+__getattr__ = exports(
+    __name__,
+    {
+        "FAMILIES": "registry",
+        "ROWS": "registry",
+        "SHUFFLE": "rows",
+        "CopyRow": "rows",
+        "Cost": "rows",
+        "MatrixRow": "rows",
+        "Operand": "rows",
+        "Path": "rows",
+        "Row": "rows",
+        "TmaRow": "rows",
+        "find": "registry",
+        "matrix_rows": "registry",
+    },
 )
-ROWS: dict[str, Row] = {row.name: row for family in FAMILIES for row in family}
-
-
-def find(name: str) -> Row:
-    """The row called `name`; LayoutError "unknown-instruction" names the nearest."""
-    row = ROWS.get(name)
-    if row is not None:
-        return row
-    nearest = difflib.get_close_matches(name, ROWS, n=3, cutoff=0)
-    raise LayoutError(
-        "unknown-instruction",
-        f"unknown instruction {name!r} among {len(ROWS)}: nearest are {', '.join(nearest)}",
-    )
-
-
-@lru_cache(maxsize=64)
-def matrix_rows(dtype: str, sm: int) -> tuple[MatrixRow, ...]:
-    """The rows that multiply A of `dtype` on a target, those of warps before those of groups."""
-    return tuple(
-        row
-        for row in ROWS.values()
-        if isinstance(row, MatrixRow) and row.a.dtype == dtype and row.sm <= sm
-    )

@@ -6,21 +6,26 @@ problems of them.
 
 from __future__ import annotations
 
-from ir.layout.synthesis.problem import Pins, Tile, TileOp, TileProgram
-from ir.layout.synthesis.search import synthesise
-from ir.layout.synthesis.solution import (
-    ConvertPlan,
-    CopyPlan,
-    DescriptorPlan,
-    GemmPlan,
-    MapPlan,
-    Move,
-    Reason,
-    ReducePlan,
-    Solution,
-    TilePlan,
-    TmaPlan,
-)
+from typing import TYPE_CHECKING
+
+from ir.lazily import exports
+
+if TYPE_CHECKING:
+    from ir.layout.synthesis.problem import Pins, Tile, TileOp, TileProgram
+    from ir.layout.synthesis.search import synthesise
+    from ir.layout.synthesis.solution import (
+        ConvertPlan,
+        CopyPlan,
+        DescriptorPlan,
+        GemmPlan,
+        MapPlan,
+        Move,
+        Reason,
+        ReducePlan,
+        Solution,
+        TilePlan,
+        TmaPlan,
+    )
 
 __all__ = [
     "ConvertPlan",
@@ -40,3 +45,25 @@ __all__ = [
     "TmaPlan",
     "synthesise",
 ]
+
+__getattr__ = exports(
+    __name__,
+    {
+        "ConvertPlan": "solution",
+        "CopyPlan": "solution",
+        "DescriptorPlan": "solution",
+        "GemmPlan": "solution",
+        "MapPlan": "solution",
+        "Move": "solution",
+        "Pins": "problem",
+        "Reason": "solution",
+        "ReducePlan": "solution",
+        "Solution": "solution",
+        "Tile": "problem",
+        "TileOp": "problem",
+        "TilePlan": "solution",
+        "TileProgram": "problem",
+        "TmaPlan": "solution",
+        "synthesise": "search",
+    },
+)
