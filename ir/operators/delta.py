@@ -12,6 +12,7 @@ from ir import (
     Axis,
     Graph,
     Tile,
+    cast,
     contract,
     cumulative,
     decay,
@@ -74,6 +75,23 @@ def _corrected(before: Tile, k: Tile, v: Tile, beta: Tile, d: Axis) -> Tile:
     return before + k * ((v - contract(before, k, over=d)) * beta)
 
 
+def _solved(
+    lower: Tile, values: Tile, keys: Tile, points: tuple[Axis, ...],
+    axes: tuple[Axis, Axis, Axis], dtype: str,
+) -> tuple[Tile, Tile]:  # fmt: skip
+    """(I + L)^-1 times values and times keys, of `dtype` as the factors are; `axes` are those of
+    L[i, j] and one more of the same extent."""
+    i, j, step = axes
+    g = lower.graph
+    column = g.axis("r", i.extent)
+    identity = where(g.iota(i) == g.iota(column), 1.0, 0.0)
+    inverse = cast(solved(lower, identity, (*points, i, column), j, step), dtype)
+    return (
+        cast(contract(inverse, cast(values, dtype).at({i: column}), over=column), dtype),
+        cast(contract(inverse, cast(keys, dtype).at({i: column}), over=column), dtype),
+    )
+
+
 @operator
 def delta_rule(
     g: Graph, b: int, t: int, heads: int, d: int, dv: int = 0, dtype: str = "f32"
@@ -99,20 +117,21 @@ def delta_rule_chunked(
     """O[t] = Q[t] S[t] / sqrt(d), S[t] = S[t - 1] + beta K (V - K^T S[t - 1])^T; chunked.
 
     The corrections U of a chunk solve (I + L) U = beta (V - K S), L[i, j] = beta[i] K[i] . K[j] for
-    j < i, S the state before it; U = Y - W S with Y and W of all chunks at once. t = c * chunk + i:
-    the arrays are those of `delta_rule`, with (b, c, i) for (b, t).
+    j < i, S the state before it; U = Y - W S with Y and W of all chunks at once, by the inverse of
+    I + L. t = c * chunk + i: the arrays are those of `delta_rule`, with (b, c, i) for (b, t). What
+    is multiplied is of `dtype`, the state itself of f32.
     """
     bb, c, head = g.axes(b=b, c=chunks_of("delta_rule_chunked", t, chunk), h=heads)
     i, j, step, dd, dvv = g.axes(i=chunk, j=chunk, step=chunk, d=d, dv=dv or d)
     q, k, v, beta = _inputs(g, (bb, c, i, head), dd, dvv, dtype, min(1, 16 / max(t, 1)))
     lower = contract(k, k.at(i=j), over=dd) * beta
-    y = solved(lower, v * beta, (bb, c, head, i, dvv), j, step)
-    w = solved(lower, k * beta, (bb, c, head, i, dd), j, step)
+    y, w = _solved(lower, v * beta, k * beta, (bb, c, head), (i, j, step), dtype)
     before = g.state(c, (bb, head, dd, dvv))
-    u = y - contract(w, before, over=dd)
+    rounded = cast(before, dtype)
+    u = cast(y - contract(w, rounded, over=dd), dtype)
     last = recur(before, before + contract(k, u, over=i))
     scores = where(g.iota(j) <= i, contract(q, k.at(i=j), over=dd), 0.0)
-    o = contract(scores, u.at(i=j), over=j) + contract(q, before, over=dd)
+    o = contract(cast(scores, dtype), u.at(i=j), over=j) + contract(q, rounded, over=dd)
     g.output("O", o * (1 / math.sqrt(d)), dtype, (bb, c, i, head, dvv))
     g.output("S", last, "f32", (bb, head, dd, dvv))
 
@@ -144,8 +163,9 @@ def gated_delta_net_chunked(
 
     With A the sums of G inside a chunk, its corrections U solve (I + L) U = beta (V - exp(A) K S),
     L[i, j] = beta[i] exp(A[i] - A[j]) K[i] . K[j] for j < i, S the state before it; U = Y - W S
-    with Y and W of all chunks at once. t = c * chunk + i: the arrays are those of
-    `gated_delta_net`, with (b, c, i) for (b, t).
+    with Y and W of all chunks at once, by the inverse of I + L. t = c * chunk + i: the arrays are
+    those of `gated_delta_net`, with (b, c, i) for (b, t). What is multiplied is of `dtype`, the
+    state itself of f32.
     """
     bb, c, head = g.axes(b=b, c=chunks_of("gated_delta_net_chunked", t, chunk), h=heads)
     i, j, step, dd, dvv = g.axes(i=chunk, j=chunk, step=chunk, d=d, dv=dv or d)
@@ -153,15 +173,16 @@ def gated_delta_net_chunked(
     total = cumulative("sum", g.input("G", (bb, c, i, head), "f32", decay(0.5)), i)
     weight = exp(where(g.iota(j) <= i, total - total.at(i=j), -math.inf))
     lower = contract(k, k.at(i=j), over=dd) * weight * beta
-    y = solved(lower, v * beta, (bb, c, head, i, dvv), j, step)
-    w = solved(lower, k * (beta * exp(total)), (bb, c, head, i, dd), j, step)
+    scaled = k * (beta * exp(total))
+    y, w = _solved(lower, v * beta, scaled, (bb, c, head), (i, j, step), dtype)
     whole = total.at(i=chunk - 1)
     before = g.state(c, (bb, head, dd, dvv))
-    u = y - contract(w, before, over=dd)
-    added = contract(k * exp(whole - total), u, over=i)
+    rounded = cast(before, dtype)
+    u = cast(y - contract(w, rounded, over=dd), dtype)
+    added = contract(cast(k * exp(whole - total), dtype), u, over=i)
     recur(before, before * exp(whole) + added)
-    inner = contract(contract(q, k.at(i=j), over=dd) * weight, u.at(i=j), over=j)
-    o = inner + contract(q, before, over=dd) * exp(total)
+    scores = cast(contract(q, k.at(i=j), over=dd) * weight, dtype)
+    o = contract(scores, u.at(i=j), over=j) + contract(q, rounded, over=dd) * exp(total)
     g.output("O", o * (1 / math.sqrt(d)), dtype, (bb, c, i, head, dvv))
 
 

@@ -79,17 +79,21 @@ def panel_axis(kernel: PlainKernel) -> PanelAxis | None:
     return max(found, key=lambda entry: entry[:2])[2] if found else None
 
 
-def panelled(kernel: PlainKernel, axis: PanelAxis, count: int) -> PlainKernel:
-    """The kernel with `count` neighbours along the axis, which divides that, in every group."""
+def panelled(kernel: PlainKernel, axis: PanelAxis, count: int, pitch: int = 0) -> PlainKernel:
+    """The kernel with `count` neighbours along the axis, which divides that, in every group.
+
+    Elements of an array for all of them are `pitch` places apart from the next ones, if that is
+    given, else side by side."""
+    pitch = pitch or count
     lane = Name(_fresh(kernel))
     here = _add(_times(Name(axis.name), count), lane)
-    panel = _Panel(axis, count, lane, {Name(axis.name): here})
+    panel = _Panel(axis, count, pitch, lane, {Name(axis.name): here})
     points = tuple(
         (name, extent // count if name.name == axis.name else extent)
         for name, extent in kernel.points
     )
     arrays = tuple(
-        replace(array, size=array.size * count) if panel.widens(array.name, array.place) else array
+        replace(array, size=array.size * pitch) if panel.widens(array.name, array.place) else array
         for array in kernel.arrays
     )
     panel.wide = frozenset(
@@ -171,8 +175,10 @@ class _Panel:
 
     wide: frozenset[str] = frozenset()  # arrays that have an element for each point
 
-    def __init__(self, axis: PanelAxis, count: int, lane: Name, by: dict[Scalar, Scalar]) -> None:
-        self.axis, self.count, self.lane, self.by = axis, count, lane, by
+    def __init__(
+        self, axis: PanelAxis, count: int, pitch: int, lane: Name, by: dict[Scalar, Scalar]
+    ) -> None:
+        self.axis, self.count, self.pitch, self.lane, self.by = axis, count, pitch, lane, by
 
     def widens(self, name: str, place: str) -> bool:
         return place == GROUP and name in self.axis.differing
@@ -180,7 +186,7 @@ class _Panel:
     def outside(self, statements: Sequence[Statement]) -> tuple[Statement, ...]:
         """What all threads of the group do alike."""
         return tuple(
-            self._shared(s) if isinstance(s, Spread) else _with_blocks(s, self.outside)
+            self._shared(s) if isinstance(s, Spread) else with_blocks(s, self.outside)
             for s in statements
         )
 
@@ -207,12 +213,12 @@ class _Panel:
             s = replace(s, first=of(s.first), end=of(s.end))
         elif isinstance(s, Accumulate):
             s = replace(s, values=tuple(map(of, s.values)))
-        return _with_blocks(s, self._inside)
+        return with_blocks(s, self._inside)
 
     def _place(self, array: str, index: Scalar) -> Scalar:
         if array not in self.wide:
             return index
-        return _add(_times(index, self.count), self.lane)
+        return _add(_times(index, self.pitch), self.lane)
 
     def _scalar(self, scalar: Scalar) -> Scalar:
         return rebuilt(scalar, self._changed)
@@ -223,7 +229,7 @@ class _Panel:
         return self.by.get(scalar)
 
 
-def _with_blocks(s: Statement, change: _Change) -> Statement:
+def with_blocks(s: Statement, change: _Change) -> Statement:
     """The statement with other blocks inside."""
     if isinstance(s, If):
         return replace(s, body=change(s.body), other=change(s.other))

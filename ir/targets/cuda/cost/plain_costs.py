@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ir.columns import Columns
 from ir.dtypes import dtype_of
-from ir.plain.accesses import arrays_in, every, nested, scalars_of
+from ir.plain.accesses import arrays_in, every, nested, read, scalars_of
 from ir.plain.code import (
     TENSOR,
     THREAD,
@@ -32,10 +32,25 @@ from ir.plain.pieces import Ways
 from ir.plain.scaled import scaled_of
 from ir.plain.strides import Walk, elements, extent_of, statements_of, steps_of
 from ir.schedule import Value
+from ir.targets.cuda.cost.product_costs import ProductCosts
+from ir.targets.cuda.plain.plain_ahead import ahead_of
+from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
 from ir.targets.cuda.plain.plain_stream import Stream
 from ir.targets.cuda.plain.plain_words import shares
-from ir.targets.cuda.space.plain import AHEAD, BESIDE, RUN, SHARE, TEAM, THREADS, PlainCudaKernel
+from ir.targets.cuda.space.plain import (
+    AHEAD,
+    BESIDE,
+    FETCH,
+    MMA,
+    RUN,
+    SHARE,
+    TEAM,
+    THREADS,
+    TILES,
+    PlainCudaKernel,
+    tile_of,
+)
 from ir.targets.cuda.space.plain_cuts import spec_bytes
 
 Array = NDArray[np.float64]
@@ -59,6 +74,7 @@ MET_PER_CLOCK = 80.0  # elements that memory combines, of all
 THREADS_PER_PROCESSOR = 2048.0
 L2_PER_CLOCK = 16.0  # bytes into a processor, of what threads wait for
 _LINE = 128  # bytes that a warp is given at a time
+_NEAR = 0.35  # of the wait for memory, that for lines in L2
 
 
 class PlainCosts:
@@ -73,7 +89,7 @@ class PlainCosts:
         for step in self.kernel.steps(ways):
             said = self.kernel.settings(step, values)
             one = np.ones(1)
-            numbers = (said.threads, said.run, said.team, said.ahead, 1, said.share)
+            numbers = (said.threads, said.run, said.team, said.ahead, 1, said.share, 0, said.fetch)
             how = _How(*(one * number for number in numbers))
             table = self._step(step, ways, how, np.array([said.grouped]))
             total += float(table["clocks"][0])
@@ -84,27 +100,37 @@ class PlainCosts:
         that all of them take."""
         kernel, found = self.kernel, dict[str, Array]()
         unsaid = {RUN: 1.0, TEAM: 1.0, AHEAD: 0.0, THREADS: 0.0, BESIDE: 1.0, SHARE: 1.0}
+        fetches = np.zeros(columns.rows)
+        if kernel.name(FETCH) in columns:
+            fetches = columns.is_(kernel.name(FETCH), True).astype(np.float64)
 
         def column(name: str) -> Array:
             if kernel.name(name) not in columns:
                 return np.full(columns.rows, unsaid[name])
             return np.asarray(columns[kernel.name(name)], dtype=np.float64)
 
-        how = _How(*map(column, (THREADS, RUN, TEAM, AHEAD, BESIDE, SHARE)))
+        tiles = np.zeros(columns.rows)
+        if kernel.name(MMA) in columns:
+            tiles = columns.lookup(kernel.name(MMA), {name: n for n, name in enumerate(TILES)})
+        said = [column(name) for name in (THREADS, RUN, TEAM, AHEAD, BESIDE, SHARE)]
+        how = _How(*(*said, tiles, fetches))
         for here, cut in kernel.cuts.rows(columns):
-            for count in map(int, np.unique(how.beside[here])) if here.any() else (1,):
-                these = here & (how.beside == count)
+            panels = np.stack([how.beside[here], how.tile[here]], axis=1).astype(int)
+            for count, tile in np.unique(panels, axis=0) if here.any() else ((1, 0),):
+                these = here & (how.beside == count) & (how.tile == tile)
                 part = columns.where(these)
-                for name, values in self._cut(cut, part, how.where(these), count).items():
+                one = self._cut(cut, part, how.where(these), int(count), tile_of(TILES[tile]))
+                for name, values in one.items():
                     found.setdefault(name, np.zeros(columns.rows))[these] = values
         return found
 
-    def _cut(self, ways: Ways, columns: Columns, how: _How, count: int) -> Table:
-        """Of schedules that cut alike, and have as many points beside each other."""
+    def _cut(self, ways: Ways, columns: Columns, how: _How, count: int, tile: Tile | None) -> Table:
+        """Of schedules that cut alike, and have as many points beside each other and one tile."""
         whole, alone = self.kernel.whole, replace(how, team=np.ones_like(how.team))
         tables = [
-            self._step(step.panel(count) if step is whole else step, ways,
-                       how if step is whole else alone, self.kernel.grouped(step, columns))
+            self._step(step.panel(count, tile is not None), ways, how,
+                       self.kernel.grouped(step, columns), tile) if step is whole else
+            self._step(step, ways, alone, self.kernel.grouped(step, columns))
             for step in self.kernel.steps(ways)
         ]  # fmt: skip
         longest = max(tables, key=lambda table: float(table["clocks"].sum()))
@@ -114,7 +140,11 @@ class PlainCosts:
         }
         return longest | {"parts": np.full(len(how.run), np.log2(ways.pieces))} | sums
 
-    def _step(self, step: PlainStep, ways: Ways, how: _How, grouped: NDArray[np.bool_]) -> Table:
+    def _step(
+        self, whole: PlainStep, ways: Ways, how: _How, grouped: NDArray[np.bool_],
+        tile: Tile | None = None,
+    ) -> Table:  # fmt: skip
+        step = whole.rest if tile else whole
         sms = float(self.hardware["sms"])
         threads = how.threads
         blocks = np.where(grouped, step.points * how.team, np.ceil(step.points / threads))
@@ -123,19 +153,25 @@ class PlainCosts:
         resident = np.minimum(resident, self._rings(step, how, grouped))
         if step.may_be_alone:
             resident = np.where(grouped, resident, np.minimum(most, _fitting_alone(step, threads)))
+        products = ProductCosts(whole, tile) if tile else None
         waves = blocks / resident / sms
         serial = _Serial(step, how, grouped, self._rare(step, ways))
         busy = np.minimum(np.minimum(blocks * threads / 1024.0, blocks) / sms, 1.0)
         moved = _share(step) * sum(map(spec_bytes, step.plain.tensors))
         traffic = np.full(len(threads), moved / MEMORY_BYTES_PER_CLOCK / sms)
         issued = self._issued(step, ways, how, grouped)
+        issued = issued + (step.points * products.issued if products else 0.0)
         work = issued / LANES_PER_CLOCK / sms / busy
         asked, least, brought = lines_of(step.plain)
+        if products:
+            asked, brought = asked + products.lines[0], brought + products.lines[1]
         lines = np.maximum(asked / how.share, least)
         lines = np.maximum(lines, brought / L2_PER_CLOCK)
         lines = step.points * lines / sms / np.minimum(blocks / sms, 1.0)
         work = np.maximum(work, np.where(grouped, lines, 0.0))
-        steps = np.ceil(waves) * serial.clocks(step.plain.body)
+        steps = serial.clocks(step.plain.body)
+        steps = steps + np.where(grouped, _waits(whole) * np.where(how.fetch, _NEAR, 1.0), 0.0)
+        steps = np.ceil(waves) * (steps + (products.clocks(threads * how.team) if products else 0))
         steps = np.maximum(steps, self._crowd(step))
         clocks = np.maximum(np.maximum(traffic / busy, work), steps) + FILL_CLOCKS
         trips = serial.trips(step.plain.body)
@@ -286,6 +322,16 @@ def _fitting_alone(step: PlainStep, threads: Array) -> Array:
     return np.array([max(1.0, room // max(used[int(t)], 1)) for t in threads])
 
 
+def _waits(step: PlainStep) -> float:
+    """Clocks in which steps of loops wait for memory: once for every shared loop that reads it."""
+    found = 0.0
+    for loop in (s for s in every(step.plain.body) if isinstance(s, Loop)):
+        arrays = {one.element.array for one in ahead_of(step.plain, loop)}
+        reading = [s for s in loop.body if isinstance(s, Spread) and arrays & read(s.body)]
+        found += LOAD_CLOCKS * loop.extent * len(reading)
+    return found
+
+
 def _share(step: PlainStep) -> float:
     """How often a step does what it is there for, as far as it says so."""
     return min((s.often for s in step.plain.body if isinstance(s, If)), default=1.0)
@@ -301,6 +347,8 @@ class _How:
     ahead: Array
     beside: Array
     share: Array
+    tile: Array
+    fetch: Array
 
     def where(self, here: NDArray[np.bool_]) -> _How:
         return _How(*(getattr(self, field.name)[here] for field in fields(self)))

@@ -38,9 +38,12 @@ class PlainLowering:
         self.ahead = step.ahead(self.threads, settings.run, settings.ahead) if self.grouped else 0
         if self.grouped:
             group = Group(
-                self.threads, settings.run, self.team, self.ahead, self.ring, settings.share
-            )
-        self.text = PlainText(step.plain, self.w, group, settings.run)
+                self.threads, settings.run, self.team, self.ahead, self.ring, settings.share,
+                settings.tile, settings.fetch,
+            )  # fmt: skip
+        alone = self.grouped and self.team == 1
+        shared = frozenset(array.name for array in step.shared) if alone else frozenset[str]()
+        self.text = PlainText(step.plain, self.w, group, settings.run, shared)
         self.run_length = settings.run
         self.tensors = [self.text.names[spec.name] for spec in step.plain.tensors]
 

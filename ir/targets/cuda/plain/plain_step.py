@@ -6,6 +6,7 @@ team of several blocks are all in the workspace.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -26,12 +27,16 @@ from ir.plain.code import (
     Let,
     PlainKernel,
     Spread,
+    Statement,
 )
-from ir.plain.panels import panel_axis, panelled
+from ir.plain.panels import panel_axis, panelled, with_blocks
+from ir.plain.products import Products, narrowed, products_of
 from ir.plain.strides import Walk, extent_of
 from ir.target import Hardware
 from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.plain.plain_ahead import asks
 from ir.targets.cuda.plain.plain_fold import scratch_bytes
+from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_ring import Ring
 from ir.targets.cuda.plain.plain_shape import folds_of
 from ir.targets.cuda.plain.plain_stream import Streams, streams_of
@@ -46,6 +51,7 @@ _MOST_BLOCKS = 1 << 20
 _MOST_ALONE = 8 << 10  # bytes of a thread that has a point alone, of which a card has 270,000
 _TEAM_SHARE = 4  # loops of a step that are worth a team have so many iterations for each thread
 _PANELS = (8, 16, 32, 64, 128)  # points beside each other
+_APART = 8  # elements between rows of them, that ldmatrix meets no bank twice
 RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each other all run
 
 
@@ -53,7 +59,8 @@ RESIDENT = 1024  # threads of teams on a processor: blocks that wait for each ot
 class Settings:
     """What a schedule says of a step: threads of a block, whether they share points, how many
     neighbours along a fold each takes, how many blocks share a point, how many tiles of a fold a
-    warp asks for ahead, and how many lanes share the sums of an iteration."""
+    warp asks for ahead, how many lanes share the sums of an iteration, the tile that a warp has of
+    products on tensor cores, and whether a step's lines are asked for in the one before."""
 
     threads: int
     grouped: bool
@@ -62,6 +69,8 @@ class Settings:
     team: int = 1
     ahead: int = 0
     share: int = 1
+    tile: Tile | None = None
+    fetch: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,17 +136,60 @@ class PlainStep:
         counts = () if axis is None else (n for n in _PANELS if axis.extent % n == 0)
         return (1, *(n for n in counts if not self.panel(n).spilled))
 
-    def panel(self, count: int) -> PlainStep:
-        """The step with so many points beside each other."""
-        if count not in self._panels:
-            axis = panel_axis(self.plain)
-            assert axis is not None
-            self._panels[count] = replace(self, plain=panelled(self.plain, axis, count))
-        return self._panels[count]
+    @cached_property
+    def asks(self) -> bool:
+        """Whether lines that a step reads can be asked for in the one before."""
+        return asks(self.plain)
 
     @cached_property
-    def _panels(self) -> dict[int, PlainStep]:
-        return {1: self}
+    def has_products(self) -> bool:
+        """Whether loops that threads share have products that tensor cores take, for some number of
+        points beside each other."""
+        counts = {1, self.panels[-1]}
+        return self.plain.cooperative and any(self.panel(n, True).products for n in counts)
+
+    @cached_property
+    def products(self) -> tuple[Products, ...]:
+        """The products of loops that threads share."""
+        loops = (s for s in every(self.plain.body) if isinstance(s, Spread))
+        found = (products_of(self.plain, loop) for loop in loops)
+        return tuple(one for one in found if one is not None)
+
+    @cached_property
+    def rest(self) -> PlainStep:
+        """The step without its products: what is done behind them alone."""
+
+        def without(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+            return tuple(map(one, statements))
+
+        def one(s: Statement) -> Statement:
+            if isinstance(s, Spread):
+                found = products_of(self.plain, s)
+                return s if found is None else Spread(s.variables, found.behind)
+            return with_blocks(s, without)
+
+        return replace(self, plain=replace(self.plain, body=without(self.plain.body)))
+
+    def panel(self, count: int, tensor: bool = False) -> PlainStep:
+        """The step with so many points beside each other. For tensor cores (`tensor`), arrays are
+        as narrow as what they hold, and rows of points lie apart by what spares conflicts."""
+        if (count, tensor) not in self._panels:
+            kernel = narrowed(self.plain) if tensor else self.plain
+            axis = panel_axis(kernel)
+            if count > 1:
+                assert axis is not None
+                pitch = count + _APART if tensor and count % (2 * _APART) == 0 else count
+                wide = replace(self, plain=panelled(kernel, axis, count, pitch))
+                if wide.spilled:
+                    wide = replace(self, plain=panelled(kernel, axis, count))
+                self._panels[count, tensor] = wide
+            else:
+                self._panels[count, tensor] = replace(self, plain=kernel)
+        return self._panels[count, tensor]
+
+    @cached_property
+    def _panels(self) -> dict[tuple[int, bool], PlainStep]:
+        return {(1, False): self}
 
     def columns(self, threads: int) -> tuple[Array, ...]:
         """A group's arrays of which each thread of a block has one in shared memory, where a point

@@ -31,11 +31,14 @@ from ir.plain.code import (
     Write,
 )
 from ir.plain.jammed import can_jam, jammed, renamed
+from ir.plain.products import products_of
 from ir.plain.scalars import merged, replaced
 from ir.plain.sums import is_sum
 from ir.targets.cuda.grid.merging import ARRIVALS
+from ir.targets.cuda.plain.plain_ahead import ask_ahead
 from ir.targets.cuda.plain.plain_fold import SharedFold
 from ir.targets.cuda.plain.plain_own import OwnFold
+from ir.targets.cuda.plain.plain_products import TensorProducts, Tile
 from ir.targets.cuda.plain.plain_scalars import Names, PlainScalars
 from ir.targets.cuda.plain.plain_shape import changing, folds_of, loops_of_registers
 from ir.targets.cuda.plain.plain_words import SharedSum, WordLoop, shares, words_of
@@ -50,7 +53,9 @@ MOST_TURNS = 8  # iterations of a shared loop that a thread computes together
 class Group:
     """The threads that share a point, how many neighbours along a fold each of them takes, of how
     many blocks they are, how many tiles of a fold a warp asks for ahead, in a ring that begins at a
-    byte of shared memory, and how many lanes share the sums of an iteration."""
+    byte of shared memory, how many lanes share the sums of an iteration, a warp's tile of
+    products on tensor cores, if there are any, and whether what a step reads is asked for in the
+    step before."""
 
     block: int
     run: int
@@ -58,6 +63,8 @@ class Group:
     ahead: int = 0
     ring: int = 0
     share: int = 1
+    tile: Tile | None = None
+    fetch: bool = False
 
     @property
     def threads(self) -> int:
@@ -65,10 +72,14 @@ class Group:
 
 
 class PlainText:
-    """Writes a kernel's body; `group` is None where every thread has points of its own."""
+    """Writes a kernel's body; `group` is None where every thread has points of its own. `shared`
+    are arrays in shared memory."""
 
-    def __init__(self, kernel: PlainKernel, w: Writer, group: Group | None, run: int = 1) -> None:
-        self.kernel, self.w, self.group = kernel, w, group
+    def __init__(
+        self, kernel: PlainKernel, w: Writer, group: Group | None, run: int = 1,
+        shared: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
+        self.kernel, self.w, self.group, self.shared = kernel, w, group, shared
         self.names = Names()
         self.scalars = PlainScalars(kernel.arrays, self.names)
         self.own = frozenset(a.name for a in kernel.arrays if a.place == THREAD)
@@ -112,6 +123,8 @@ class PlainText:
                     WordLoop(self, statement, words).write()
                     return
                 with self._loop(statement, together):
+                    if together and self.group and self.group.fetch:
+                        ask_ahead(self, statement)
                     self.run(statement.body, together)
             case Spread():
                 self._spread(statement, together)
@@ -222,6 +235,12 @@ class PlainText:
         total = prod(extent for _, extent in spread.variables)
         if together:
             self.meet_if_late()
+        if together and self.group and self.group.tile:
+            products = products_of(self.kernel, spread)
+            if products is not None:
+                TensorProducts(self, products, self.group.tile).write()
+                self.meet()
+                return
         step = self.names.fresh("at")
         threads = self.group.threads if together and self.group else 1
         alone = self.group is None and self.kernel.cooperative

@@ -73,12 +73,12 @@ def words_of(kernel: PlainKernel, loop: Loop) -> Words | None:
     rows = tuple(
         element for element in found
         if count * sizes[element.array].bytes >= 4
-        and _rest(element.index, count, loop.variable.name) == 0
+        and remainder(element.index, count, loop.variable.name) == 0
     )  # fmt: skip
     return Words(count, rows) if count > 1 and rows and loop.extent >= LEAST * count else None
 
 
-def _rest(scalar: Scalar, count: int, variable: str) -> int | None:
+def remainder(scalar: Scalar, count: int, variable: str) -> int | None:
     """What is left of an index divided by `count`, where the variable is a multiple of that; None
     where that is not known."""
     if isinstance(scalar, Number):
@@ -86,10 +86,10 @@ def _rest(scalar: Scalar, count: int, variable: str) -> int | None:
     if isinstance(scalar, Name):
         return 0 if scalar.name == variable else None
     if isinstance(scalar, Convert):
-        return _rest(scalar.arg, count, variable) if scalar.to == "i64" else None
+        return remainder(scalar.arg, count, variable) if scalar.to == "i64" else None
     if not isinstance(scalar, Call) or scalar.function not in ("add", "sub", "mul"):
         return None
-    left, right = (_rest(arg, count, variable) for arg in scalar.args)
+    left, right = (remainder(arg, count, variable) for arg in scalar.args)
     if scalar.function == "mul":
         if 0 in (left, right):
             return 0

@@ -25,12 +25,15 @@ from ir.space import Constraint
 from ir.target import Hardware
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.launch import Launch
+from ir.targets.cuda.plain.plain_products import COLUMNS, ROWS, Tile
 from ir.targets.cuda.plain.plain_step import RESIDENT, PlainStep, Settings
 from ir.targets.cuda.plain.plain_stream import WIDEST
 from ir.targets.cuda.space.plain_cuts import PlainCuts, room_of
 
 THREADS, FOLD, RUN, TEAM, AHEAD = "threads", "fold", "run", "team", "ahead"
-ALONE, BESIDE, SHARE = "alone", "beside", "share"
+ALONE, BESIDE, SHARE, MMA, FETCH = "alone", "beside", "share", "mma", "prefetch"
+NONE = "none"
+TILES = (NONE, "16x8", "16x16", "16x32", "32x16", "32x32", "32x64", "64x16", "64x32")
 THREAD, BLOCK = "thread", "block"
 _THREADS = (32, 64, 128, 256, 512)
 _RUNS, _AHEAD = (1, 2, 4, 8, 16, 32), (0, 1, 2, 3)
@@ -38,6 +41,14 @@ _BESIDE = ((128, 8, 0, THREAD), (64, 16, 0, THREAD), (256, 8, 0, THREAD), (128, 
 _SHARES = (1, 4, 8, 16, 32)
 _CUTS = 6  # ways to cut among the seeds
 _LONG = 512  # iterations of a fold from which blocks come first among seeds
+
+
+def tile_of(name: str) -> Tile | None:
+    """The tile of a warp, in instructions; None where there is none."""
+    if name == NONE:
+        return None
+    rows, columns = map(int, name.split("x"))
+    return Tile(rows // ROWS, columns // COLUMNS)
 
 
 class PlainCudaKernel:
@@ -124,6 +135,16 @@ class PlainCudaKernel:
             why = "neighbouring points of a block, which read together what they have in common"
             found.append(Decision(self.name(BESIDE), self.whole.panels, "binding", owner, why, 1,
                                   unsaid=1))  # fmt: skip
+        if self.whole.has_products:
+            why = (
+                "rows and columns that a warp has of a step's products, on mma.sync; or a thread's"
+            )
+            found.append(Decision(self.name(MMA), TILES, "tensorize", owner, why, NONE,
+                                  unsaid=NONE))  # fmt: skip
+        if self.whole.asks:
+            why = "whether a block asks for what a step reads in the step before"
+            found.append(Decision(self.name(FETCH), (False, True), "pipeline", owner, why, False,
+                                  unsaid=False))  # fmt: skip
         if len(self.whole.teams) > 1:
             why = "blocks that share a point and meet in memory, where points are few"
             found.append(Decision(self.name(TEAM), self.whole.teams, "binding", owner, why, 1,
@@ -134,6 +155,8 @@ class PlainCudaKernel:
         found = self.cuts.constraints(self._room)
         others = (TEAM, BESIDE, SHARE)
         found += [self._single(one) for one in others if {ALONE, one} <= self._stems]
+        found += [self._of_blocks()] if self.whole.has_products else []
+        found += [self._asking()] if self.whole.asks and self.whole.may_be_alone else []
         found += [
             self._not_both(*both)
             for both in ((TEAM, BESIDE), (BESIDE, SHARE))
@@ -161,6 +184,41 @@ class PlainCudaKernel:
 
         needs = f"a point that a thread has alone has no {stem}"
         return Constraint(f"{alone} or {other}", needs, check, explain, reads=(alone, other))
+
+    def _of_blocks(self) -> Constraint:
+        """Tensor cores take products of a block's threads."""
+        mma, names = self.name(MMA), [self.name(MMA)]
+        names += [self.name(one) for one in (ALONE, BESIDE) if one in self._stems]
+        beside, alone = self.name(BESIDE), self.name(ALONE)
+        lacking = [n for n in self.whole.panels if not self.whole.panel(n, True).products]
+
+        def check(columns: Columns) -> Any:
+            found = columns.is_(mma, NONE)
+            there = ~columns.is_(alone, True) if alone in names else np.ones(columns.rows, bool)
+            if beside in names:
+                there = there & ~columns.among(beside, lacking)
+            elif lacking:
+                there = there & False
+            return found | there
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return ", ".join(f"{name}={values[name]}" for name in names)
+
+        needs = "products on tensor cores are a block's, with several columns"
+        return Constraint(mma, needs, check, explain, reads=tuple(names))
+
+    def _asking(self) -> Constraint:
+        """A thread that has a point alone asks for nothing ahead."""
+        fetch, alone = self.name(FETCH), self.name(ALONE)
+
+        def check(columns: Columns) -> Any:
+            return ~(columns.is_(alone, True) & columns.is_(fetch, True))
+
+        def explain(values: Mapping[str, Value]) -> str:
+            return f"{alone}={values[alone]} with {fetch}={values[fetch]}"
+
+        needs = "what is asked for ahead is a block's"
+        return Constraint(f"{alone} or {fetch}", needs, check, explain, reads=(alone, fetch))
 
     def _not_both(self, first: str, second: str) -> Constraint:
         """Points beside each other are of one block, whose lanes have one sum each."""
@@ -279,7 +337,7 @@ class PlainCudaKernel:
         each processor, and half and twice as many."""
         panels = self.whole.panels
         if len(panels) == 1:
-            return seeds
+            return self._products_first(seeds)
         name, sms = self.name(BESIDE), int(self.hardware["sms"])
         full = [count for count in panels if self.points // count >= sms] or [1]
         place = panels.index(full[-1])
@@ -290,7 +348,21 @@ class PlainCudaKernel:
             if count > 1
             for threads in (256, 128)
         ]
-        return some + seeds
+        return self._products_first(some + seeds)
+
+    def _products_first(self, seeds: list[dict[str, Value]]) -> list[dict[str, Value]]:
+        """Where a step has products, they are on tensor cores in some."""
+        if self.whole.asks:
+            fetch, alone = self.name(FETCH), self.name(ALONE)
+            seeds = [{**seed, fetch: not seed.get(alone, False)} for seed in seeds]
+        if not self.whole.has_products:
+            return seeds
+        found: list[dict[str, Value]] = []
+        for seed in seeds:
+            count = int(seed.get(self.name(BESIDE), 1))
+            if self.whole.panel(count, True).products and not seed.get(self.name(ALONE), False):
+                found += [{**seed, self.name(MMA): tile} for tile in ("16x32", "32x32", "16x16")]
+        return found + [{**seed, self.name(MMA): NONE} for seed in seeds]
 
     def _block_seeds(self) -> tuple[tuple[int, int, int], ...]:
         """Threads, neighbours, tiles ahead: of lanes that have a few words each at a time."""
@@ -339,11 +411,16 @@ class PlainCudaKernel:
         ahead = int(values.get(self.name(AHEAD), 0)) if grouped else 0
         share = int(values.get(self.name(SHARE), 1)) if step is self.whole and grouped else 1
         early = starts_early(values)
-        return Settings(int(threads), grouped, int(run), early, team, ahead, share)
+        tile = tile_of(str(values.get(self.name(MMA), NONE))) if step is self.whole else None
+        fetch = bool(values.get(self.name(FETCH), False)) and step is self.whole and grouped
+        return Settings(int(threads), grouped, int(run), early, team, ahead, share, tile, fetch)
 
     def panel(self, step: PlainStep, values: Mapping[str, Value]) -> PlainStep:
         """The step with as many points beside each other as a schedule says."""
-        return step.panel(int(values.get(self.name(BESIDE), 1))) if step is self.whole else step
+        if step is not self.whole:
+            return step
+        tensor = values.get(self.name(MMA), NONE) != NONE
+        return step.panel(int(values.get(self.name(BESIDE), 1)), tensor)
 
     def grouped(self, step: PlainStep, columns: Columns) -> NDArray[np.bool_]:
         """Where a point of a step is a block's."""

@@ -1,0 +1,309 @@
+"""Products of matrices in loops that a block's threads share, on mma.sync.
+
+A warp has a tile of rows by columns at a time, in fragments of m16n8k16 (PTX ISA, "Matrix
+fragments for mma.m16n8k16"). In which order a fragment's sum goes along the depth is free, as long
+as both operands agree: here a lane has four neighbours, so that what lies side by side is one word
+of eight bytes. Operands are read from where they are, in one of three ways: words along the depth,
+`ldmatrix` with rows and columns swapped where neighbours of an array in shared memory lie across
+it, or elements, which may be any expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import TYPE_CHECKING
+
+from ir.plain.accesses import every
+from ir.plain.code import GROUP, Element, Let, PlainKernel, Scalar
+from ir.plain.products import Product, Products, Variables
+from ir.plain.strides import Walk
+from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.plain.plain_words import remainder
+from ir.targets.cuda.text import scalars
+
+if TYPE_CHECKING:
+    from ir.targets.cuda.plain.plain_text import PlainText
+
+ROWS, COLUMNS, DEPTH = 16, 8, 16  # of an instruction
+HALF = 8  # rows of a fragment's halves, and of the matrices that ldmatrix moves
+_QUAD = 4  # neighbours along the depth that a lane has
+_TOGETHER = 4  # steps along the depth that the compiler sees at once
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows and columns that a warp has at a time, in instructions."""
+
+    rows: int
+    columns: int
+
+    def within(self, products: Products) -> Tile:
+        """No more than there are."""
+        _, rows, columns = products.sides
+        return Tile(min(self.rows, -(-rows // ROWS)), min(self.columns, -(-columns // COLUMNS)))
+
+    def units(self, products: Products) -> tuple[int, int, int]:
+        """How many tiles there are: of products side by side, along rows, along columns."""
+        batch, rows, columns = products.sides
+        return batch, -(-rows // (ROWS * self.rows)), -(-columns // (COLUMNS * self.columns))
+
+
+class TensorProducts:
+    """Writes the products of one shared loop, and what is behind them."""
+
+    def __init__(self, text: PlainText, products: Products, tile: Tile) -> None:
+        self.text, self.w, self.names = text, text.w, text.names
+        self.products, self.tile = products, tile.within(products)
+        self.group, self.across = (self.names.fresh(stem) for stem in ("quad", "of_quad"))
+        self.row, self.column = (self.names.fresh(stem) for stem in ("row", "column"))
+        self.sums = {p.sum.name: self.names.fresh("sums") for p in products.products}
+
+    def write(self) -> None:
+        assert self.text.group is not None
+        w, unit = self.w, self.names.fresh("unit")
+        batch, down, along = self.tile.units(self.products)
+        warps = self.text.group.threads // WARP
+        w.line(f"const i32 {self.group} = thread % {WARP} / {_QUAD};")
+        w.line(f"const i32 {self.across} = thread % {_QUAD};")
+        first, end = f"i32 {unit} = thread / {WARP}", batch * down * along
+        head = f"for ({first}; {unit} < {end}; {unit} += {warps})"
+        with w.block(head):
+            self.text.coordinates(self.products.batch, f"({unit} / {down * along})")
+            row, column = f"{unit} / {along} % {down}", f"{unit} % {along}"
+            w.line(f"const i32 {self.row} = {row} * {ROWS * self.tile.rows};")
+            w.line(f"const i32 {self.column} = {column} * {COLUMNS * self.tile.columns};")
+            for product in self.products.products:
+                self._sum(product)
+            self._behind()
+
+    @contextmanager
+    def unrolled(self, stem: str, count: int, step: int = 1) -> Iterator[str]:
+        name = self.names.fresh(stem)
+        self.w.line("#pragma unroll")
+        with self.w.block(f"for (i32 {name} = 0; {name} < {count}; {name} += {step})"):
+            yield name
+
+    # -- a product
+
+    def _sum(self, product: Product) -> None:
+        rows, columns, w = self.tile.rows, self.tile.columns, self.w
+        sums, depth = self.sums[product.sum.name], self.names.fresh("depth")
+        w.line(f"f32 {sums}[{rows}][{columns}][4] = {{}};")
+        w.line(f"#pragma unroll {_TOGETHER}")
+        head = f"for (i32 {depth} = 0; {depth} < {product.extent}; {depth} += {DEPTH})"
+        with w.block(head):
+            left, right = self.names.fresh("left"), self.names.fresh("right")
+            w.line(f"u32 {left}[{rows}][4], {right}[{columns}][2];")
+            for is_rows, into in ((True, left), (False, right)):
+                side = Side(self.text.kernel, self.text.shared, self.products, product, is_rows)
+                _Loads(self, side, into, depth).load()
+            with self.unrolled("r", rows) as r, self.unrolled("c", columns) as c:
+                verb = f"tw_mma_m16n8k16_{product.dtype}"
+                w.line(f"{verb}({sums}[{r}][{c}], {left}[{r}], {right}[{c}]);")
+
+    def _behind(self) -> None:
+        """What is done with every sum of a lane's."""
+        _, rows, columns = self.products.sides
+        with (
+            self.unrolled("r", self.tile.rows) as r,
+            self.unrolled("c", self.tile.columns) as c,
+            self.unrolled("e", 4) as e,
+        ):
+            at, over = self.names.fresh("at"), self.names.fresh("over")
+            row = f"{self.row} + {r} * {ROWS} + {e} / 2 * {HALF} + {self.group}"
+            column = f"{self.column} + {c} * {COLUMNS} + {self.across} * 2 + {e} % 2"
+            self.w.line(f"const i32 {at} = {row}, {over} = {column};")
+            ends = [f"{at} < {rows}"] if rows % (ROWS * self.tile.rows) else []
+            ends += [f"{over} < {columns}"] if columns % (COLUMNS * self.tile.columns) else []
+            with self.w.block(f"if ({' && '.join(ends)})" if ends else ""):
+                self.text.coordinates(self.products.rows, at)
+                self.text.coordinates(self.products.columns, over)
+                for name, sums in self.sums.items():
+                    self.w.line(f"f32 {self.names[name]} = {sums}[{r}][{c}][{e}];")
+                self.text.run(self.products.behind, False)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One operand of a product: its value, whose variables are rows or columns."""
+
+    kernel: PlainKernel
+    shared: frozenset[str]
+    products: Products
+    product: Product
+    is_rows: bool
+
+    @property
+    def value(self) -> Scalar:
+        return self.product.left if self.is_rows else self.product.right
+
+    @property
+    def variables(self) -> Variables:
+        return self.products.rows if self.is_rows else self.products.columns
+
+    @property
+    def extent(self) -> int:
+        return prod(extent for _, extent in self.variables)
+
+    @property
+    def ends(self) -> bool:
+        """Whether the last step along the depth is partial."""
+        return bool(self.product.extent % DEPTH)
+
+    @property
+    def loads(self) -> float:
+        """Instructions that load half a fragment of rows, or one of columns."""
+        return 0.5 if self.is_across else 1.0 if self.is_words else float(_QUAD)
+
+    @property
+    def raw(self) -> Element | None:
+        """The operand, if it is an element that is stored in the type that is multiplied."""
+        value = self.value
+        stored = {array.name: array.dtype for array in self.kernel.arrays}
+        if isinstance(value, Element) and stored[value.array] == self.product.dtype:
+            return value
+        return None
+
+    @cached_property
+    def is_words(self) -> bool:
+        """Whether a lane's neighbours along the depth are one word."""
+        raw, depth = self.raw, self.product.depth.name
+        return (
+            raw is not None
+            and self.product.extent % _QUAD == 0
+            and self._stride(raw, depth) == 1
+            and remainder(raw.index, _QUAD, depth) == 0
+            and self._is_aligned(raw)
+        )
+
+    @cached_property
+    def is_across(self) -> bool:
+        """Whether eight neighbours that the operand's fastest variable tells lie side by side in
+        shared memory, and no fragment is partial along the depth."""
+        raw, own = self.raw, self.variables[-1]
+        return (
+            raw is not None
+            and raw.array in self.shared
+            and own[1] % HALF == 0
+            and not self.ends
+            and self._stride(raw, own[0].name) == 1
+            and remainder(raw.index, HALF, own[0].name) == 0
+        )
+
+    def _stride(self, element: Element, variable: str) -> int | None:
+        lets = {s.name.name: s.value for s in every(self.kernel.body) if isinstance(s, Let)}
+        return Walk(variable, lets).stride(element.index)
+
+    def _is_aligned(self, element: Element) -> bool:
+        """Whether an array begins at a multiple of words: those of a block do, and inputs."""
+        inputs = {spec.name for spec in self.kernel.tensors if spec.role == "input"}
+        places = {array.name: array.place for array in self.kernel.arrays}
+        return places[element.array] == GROUP or element.array in inputs
+
+
+class _Loads:
+    """Loads one operand's fragments of a step along the depth."""
+
+    def __init__(self, owner: TensorProducts, side: Side, into: str, depth: str) -> None:
+        self.owner, self.text, self.w, self.names = owner, owner.text, owner.w, owner.names
+        self.side, self.product, self.into, self.depth = side, side.product, into, depth
+        self.is_rows, self.first = side.is_rows, owner.row if side.is_rows else owner.column
+        tile = owner.tile
+        self.halves = 2 * tile.rows if side.is_rows else tile.columns
+        unit = ROWS * tile.rows if side.is_rows else COLUMNS * tile.columns
+        self.partial = bool(side.extent % unit)
+
+    def load(self) -> None:
+        if self.side.is_across:
+            self._matrices()
+            return
+        with self.owner.unrolled("h", self.halves) as half:
+            at = self.names.fresh("at")
+            self.w.line(f"i32 {at} = {self.first} + {half} * {HALF} + {self.owner.group};")
+            if self.partial:
+                last = self.side.extent - 1
+                self.w.line(f"{at} = {at} <= {last} ? {at} : {last};")
+            self.text.coordinates(self.side.variables, at)
+            low, high = f"{self.into}[{half}][0]", f"{self.into}[{half}][1]"
+            if self.is_rows:
+                own = f"{self.into}[{half} / 2]"
+                low, high = f"{own}[{half} % 2]", f"{own}[{half} % 2 + 2]"
+            if self.side.is_words:
+                self._words(low, high)
+            else:
+                self._elements(low, high)
+
+    def _words(self, low: str, high: str) -> None:
+        raw, end = self.side.raw, self.product.extent
+        assert raw is not None
+        name = self.names[self.product.depth.name]
+        word = self.names.fresh("word")
+        with self.w.block(""):
+            self.w.line(f"const i64 {name} = {self.depth} + {self.owner.across} * {_QUAD};")
+            place = f"{self.names[raw.array]} + {self.text.scalars.text(raw.index)}"
+            verb = f"tw_load_8({place})"
+            if raw.array in self.side.shared:
+                verb = f"tw_load_shared_8(tw_shared_address({place}))"
+            self.w.line(f"tw_vec8 {word} = {{}};")
+            guard = f"if ({name} < {end}) " if self.side.ends else ""
+            self.w.line(f"{guard}{word} = {verb};")
+            self.w.line(f"{low} = {word}.w[0];")
+            self.w.line(f"{high} = {word}.w[1];")
+
+    def _elements(self, low: str, high: str) -> None:
+        raw, name = self.side.raw, self.names[self.product.depth.name]
+        found = self.names.fresh("found")
+        kind = "f32" if raw is None else "u32"
+        self.w.line(f"{kind} {found}[{_QUAD}];")
+        with self.owner.unrolled("j", _QUAD) as j:
+            self.w.line(f"const i64 {name} = {self.depth} + {self.owner.across} * {_QUAD} + {j};")
+            if raw is None:
+                text = self.text.scalars.text(self.side.value)
+            else:
+                text = f"(u32){self.names[raw.array]}[{self.text.scalars.text(raw.index)}]"
+            if self.side.ends:
+                text = f"{name} < {self.product.extent} ? {text} : ({kind})0"
+            self.w.line(f"{found}[{j}] = {text};")
+        for into, first in ((low, 0), (high, 2)):
+            pair = [f"{found}[{first}]", f"{found}[{first + 1}]"]
+            text = f"{pair[0]} | {pair[1]} << 16"
+            if raw is None:
+                text = scalars.pack_word(pair, self.product.dtype)
+            self.w.line(f"{into} = {text};")
+
+    def _matrices(self) -> None:
+        """Two matrices for each half of eight: what a lane has of the depth first and last. Of
+        four, those of rows go through halves first, those of columns along the depth."""
+        number, into = f"thread / {HALF}", self.into
+        fast, slow = f"{number} % 2", f"{number} / 2 % 2"
+        half, late = (fast, slow) if self.is_rows else (slow, fast)
+        if self.halves > 1:
+            with self.owner.unrolled("h", self.halves // 2) as pair:
+                where = self._matrix(f"({pair} * 2 + {half})", late)
+                words = [f"{into}[{pair} * 2 + {n // 2}][{n % 2}]" for n in range(4)]
+                if self.is_rows:
+                    words = [f"{into}[{pair}][{n}]" for n in range(4)]
+                self.w.line(f"tw_ldmatrix_x4_trans({where}, {', '.join(words)});")
+        if self.halves % 2:
+            with self.w.block(""):
+                last = self.halves - 1
+                where = self._matrix(str(last), late)
+                self.w.line(f"tw_ldmatrix_x2_trans({where}, {into}[{last}][0], {into}[{last}][1]);")
+
+    def _matrix(self, half: str, late: str) -> str:
+        """The address that a lane gives: of one row of a matrix."""
+        raw, at = self.side.raw, self.names.fresh("at")
+        assert raw is not None
+        self.w.line(f"i32 {at} = {self.first} + {half} * {HALF};")
+        if self.partial:
+            last = self.side.extent - HALF
+            self.w.line(f"{at} = {at} <= {last} ? {at} : {last};")
+        self.text.coordinates(self.side.variables, at)
+        row = f"thread % {HALF} / 2 * {_QUAD} + thread % 2 + {late} * 2"
+        name = self.names[self.product.depth.name]
+        self.w.line(f"const i64 {name} = {self.depth} + {row};")
+        return f"tw_shared_address({self.names[raw.array]} + {self.text.scalars.text(raw.index)})"
