@@ -33,6 +33,7 @@ from ir.program import Program
 from ir.propagation import mapped, reach
 from ir.roundoff import ErrorModel
 from ir.scalar import COMBINES
+from ir.shifts import unfelt
 from ir.steps import first_state, next_state
 
 __all__ = ["Answer", "answers", "evaluate", "random_inputs", "reduced_axes"]
@@ -358,7 +359,10 @@ class _Evaluation:
         if 0 in shape:
             return TileArray(node.axes, self.xp.zeros(shape, _exact_dtype(node.dtype)))
         if isinstance(node.op, Reduce):
-            return self.reduced(position, node.op.kind, node.op.over)
+            found = self.reduced(position, node.op.kind, node.op.over)
+            if self.model is None or position not in unfelt(self.program):
+                return found
+            return TileArray(found.axes, found.array)
         meant = self._meant(node.op, node.args)
         if self._rounds_for_outputs(position):
             return TileArray(meant.axes, meant.array, self.value(node.args[0]).error)

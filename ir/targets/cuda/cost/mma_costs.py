@@ -22,11 +22,13 @@ from ir.targets.cuda.cost.costs import (
     Table,
     raster_numbers,
 )
+from ir.targets.cuda.cost.runs import scattered
 from ir.targets.cuda.seeds.tensor_waves import L2_BYTES_PER_CLOCK, MACS_PER_CLOCK
 from ir.targets.cuda.space.mma import MmaKernel
 from ir.targets.cuda.space.mma_rules import MmaRules
 
 SHARE = 0.6  # of wgmma's rate that mma.sync reaches on Hopper
+_UNIT = (16, 8)  # rows and columns of an instruction
 
 
 class MmaCosts(MmaRules):
@@ -79,6 +81,21 @@ class MmaCosts(MmaRules):
         )
         return first, second
 
+    def _scattered(self, columns: Columns, depth: Array) -> Array:
+        """How many times as long operands take that lie in short runs."""
+        walked = {*self.roles.walked}
+
+        def tile(axis: str) -> Array:
+            extent = float(self.program.axes[axis])
+            if axis in walked:
+                return np.minimum(extent, depth)
+            name = self.name(f"tile.{axis}")
+            return _floats(columns[name]) if name in columns else np.ones(columns.rows)
+
+        operands = {n for product in self.roles.outer for n in (product.a, product.b)}
+        loads = operands.union(*(below(self.program, operand) for operand in operands))
+        return scattered(self.program, sorted(loads), tile)
+
     @property
     def _tiles_of(self) -> tuple[set[str], set[str]]:
         """Of the operands' tiles, the axes along which their points differ most."""
@@ -101,8 +118,11 @@ class MmaCosts(MmaRules):
         """Clocks of one processor, by what they are spent on."""
         size, sms = self._size, float(self.hardware["sms"])
         products = float(len(self.roles.outer))
-        macs = rows * wide * depth * products / (SHARE * MACS_PER_CLOCK / size)
-        fetched = (rows + wide) * depth * size / L2_BYTES_PER_CLOCK
+        whole = np.ceil(rows / _UNIT[0]) * np.ceil(wide / _UNIT[1]) * _UNIT[0] * _UNIT[1]
+        macs = whole * depth * products / (SHARE * MACS_PER_CLOCK / size)
+        fetched = (
+            (rows + wide) * depth * size / L2_BYTES_PER_CLOCK * self._scattered(columns, depth)
+        )
         first, second = self._computing
         computing = (rows * first + wide * second) * depth / LANES_PER_CLOCK
         tile = steps * (np.maximum(macs, fetched) + computing)
