@@ -19,6 +19,7 @@ from ir.carried import advanced
 from ir.carries import carry_at, chained_carries, running_nodes
 from ir.dtypes import is_float, numpy_dtype
 from ir.errors import ProgramError, UsageError
+from ir.floors import floors
 from ir.inputs import random_inputs
 from ir.loops import Carried, entangled, handed_on, loops_by_node, loops_of, read_outside
 from ir.ops.base import Array, Environment, Error, Op, TileArray
@@ -381,6 +382,8 @@ class _Evaluation:
         types = [self.program.nodes[position].type for position in positions]
         environment = self._environment()
         environment.types = types
+        if self.model is not None and isinstance(op, Map):
+            environment.floors = [floors(self.program)[position] for position in positions]
         exact = op.meaning(args, environment)
         if self.model is None:
             return exact

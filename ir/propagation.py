@@ -26,6 +26,7 @@ _SHIFTED = frozenset({"add", "sub"})  # kernels may scale or shift both operands
 _LINEAR = _SHIFTED | {"mul"}  # in each operand
 _BRIDGE = 0.32  # the mean size of a Brownian bridge
 _LARGEST = 3.0  # times the mean size of a product: the largest of one instruction
+_SLACK = 1e-6  # of what an operand is at least: constants are rounded
 _CHEAP = 0.0625  # of the coarsest output's roundoff: what a scalar function may be off at most
 
 
@@ -54,12 +55,13 @@ def _none(amount: Amount) -> bool:
 
 def mapped(
     function: str, args: Sequence[TileArray], result: TileArray, dtype: str, model: ErrorModel,
-    meaning: Meaning | None = None,
+    meaning: Meaning | None = None, floors: Sequence[float] = (),
 ) -> Error | None:  # fmt: skip
     """The error of `function`, of which `result` (of `dtype`) is the exact value.
 
     Moved by an operand as the function is by either end of what that may be; first order in all.
-    `meaning` is the function with its attributes, where it has some.
+    `meaning` is the function with its attributes, where it has some; `floors` are what operands
+    are at least.
     """
     row, axes = scalar_function(function), result.axes
     values = [arg.aligned(axes) for arg in args]
@@ -76,7 +78,8 @@ def mapped(
             moved = _scaled(row, values, places, error, result.array)
             if moved is None:
                 size = reach(error)
-                gap = _gap(row, meaning or row.meaning, values, places, size, result.array)
+                least = floors[place] if floors else -math.inf
+                gap = _gap(row, meaning or row.meaning, values, places, size, result.array, least)
                 moved = _moved(gap, error, result.array)
             found = _sum(found, moved)
     return found
@@ -100,7 +103,7 @@ def _scaled(
 
 def _gap(
     row: ScalarFunction, meaning: Meaning, values: Sequence[Array], places: Sequence[int],
-    size: Amount, result: Array,
+    size: Amount, result: Array, least: float,
 ) -> Amount:  # fmt: skip
     """How far the result is at most from those at both ends of one operand, `size` away.
 
@@ -110,6 +113,8 @@ def _gap(
     gap: Amount = 0.0
     first = values[places[0]]
     for end in _ends(first, size):
+        if least > -math.inf and first.dtype.kind == "f":
+            end = np.maximum(end, least - abs(least) * _SLACK)
         moved = [end if place in places else value for place, value in enumerate(values)]
         there = meaning(*moved)
         gap = np.maximum(gap, _apart(there, result))

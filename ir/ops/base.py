@@ -63,7 +63,8 @@ class Environment:
     """State of one evaluation: `coordinates` holds the indices evaluated on each axis.
 
     `xp` is the array module of `arrays`: numpy, or one like it. With a `model`, ops are asked how
-    far a right kernel may be off. With `rounds`, casts to narrow floats round.
+    far a right kernel may be off. With `rounds`, casts to narrow floats round. `floors` is the
+    least that each operand can be.
     """
 
     scope: Scope
@@ -73,6 +74,7 @@ class Environment:
     xp: Any = np
     rounds: bool = False
     types: Sequence[TileType] = ()
+    floors: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

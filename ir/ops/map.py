@@ -112,7 +112,7 @@ class Map:
     ) -> Error | None:  # fmt: skip
         names = [kind.dtype for kind in types]
         dtype = self.infer(types, env.scope).dtype
-        return mapped(self.function, args, result, dtype, model, self.numpy(names))
+        return mapped(self.function, args, result, dtype, model, self.numpy(names), env.floors)
 
     def flops(self, args: Sequence[TileType], result: TileType, scope: Scope) -> int:
         return scalar_function(self.function).flops * volume(scope, result.axes)

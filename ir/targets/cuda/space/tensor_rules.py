@@ -266,8 +266,7 @@ class TensorRules(TensorTiles):
 
     def _all_bytes(self, columns: Columns) -> Any:
         def needed(roles: Roles) -> Any:
-            rows, cols = self._side(columns, roles.rows), self._side(columns, roles.columns)
-            walk = self._tile(columns, roles.main_walk)
+            cols = self._side(columns, roles.columns)
             total: Any = np.zeros(columns.rows, dtype=np.int64)
             for operand, over, slots in self._slots(columns, roles):
                 size = dtype_of(self.program.nodes[operand].dtype).bytes
@@ -283,7 +282,6 @@ class TensorRules(TensorTiles):
             buffer = -(-lines * LINE // 1024) * 1024
             use = self._is(columns, "epilogue", "tma")
             slots = self._value(columns, "epilogue_slots") * self._value(columns, "consumers")
-            del rows, walk
             if roles.inner:
                 total = total + self._words(columns, roles)
             total = self._with_exchange(columns, total, roles)
@@ -314,6 +312,7 @@ class TensorRules(TensorTiles):
         """Bytes through which reductions over rows, or over shared columns, cross warps."""
         rows = self._side(columns, roles.rows) // self._consumers(columns, "rows")
         own = self._side(columns, roles.columns) // self._consumers(columns, "columns")
+        walk = self._tile(columns, roles.main_walk)
         parted = self._consumers(columns, "columns") > 1
         most: Any = np.zeros(columns.rows, dtype=np.int64)
         products = {product.position for product in roles.products}
@@ -328,6 +327,8 @@ class TensorRules(TensorTiles):
                 kept = kept * np.maximum(rows // (ROWS // 2), 1)
             if set(node.axes) & set(roles.columns):
                 kept = kept * np.maximum(own // 4, 1)
+            if roles.inner and set(node.axes) & set(roles.walked):
+                kept = kept * np.maximum(walk // 4, 1)
             kept = -(-kept // 2) if dtype_of(node.dtype).bits <= 32 else kept
             most = np.maximum(most, np.where(crosses, kept, 0))
         threads = GROUP * self._value(columns, "consumers")

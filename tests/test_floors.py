@@ -1,0 +1,75 @@
+"""What values are at least, and roots that are not in doubt below it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from ir import Graph, absolute, contract, exp, log, maximum, minimum, reduce, sigmoid, sqrt
+from ir.floors import floors
+from ir.inputs import drawn_inputs
+from ir.oracle import evaluate
+from ir.tiles import Tile
+from tests.judging import bounds_of
+
+
+def least(made: Tile) -> float:
+    """Of a tile over (i, j), as the output of a program of its own."""
+    g = made.graph
+    g.output("Y", made, made.dtype)
+    program = g.program()
+    return floors(program)[-2]
+
+
+def tile(dtype: str = "f32") -> Tile:
+    g = Graph("least")
+    i, j = g.axes(i=3, j=4)
+    return g.input("X", (i, j), dtype)
+
+
+CASES: dict[str, tuple[Callable[[Tile], Tile], float]] = {
+    "maximum": (lambda x: maximum(x, 0.0), 0.0),
+    "shifted": (lambda x: maximum(x, 0.0) + 0.5, 0.5),
+    "rooted": (lambda x: sqrt(maximum(x, 0.25)), 0.5),
+    "exponential": (lambda x: exp(x) * exp(x - 1.0), 0.0),
+    "share": (lambda x: sigmoid(x) / (absolute(x) + 1.0), 0.0),
+    "smaller": (lambda x: minimum(maximum(x, 0.5), 2.0), 0.5),
+    "input": (lambda x: x, -math.inf),
+    "difference": (lambda x: maximum(x, 0.0) - 1.0, -math.inf),
+    "logarithm": (lambda x: log(exp(x)), -math.inf),
+    "square": (lambda x: x * x, -math.inf),  # kernels may find variances as differences
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_least(name: str) -> None:
+    make, expected = CASES[name]
+    assert least(make(tile() + 0.0)) == expected
+
+
+def test_whole_numbers_may_wrap() -> None:
+    whole = tile("i32")
+    assert least(maximum(whole, 0) + 1) == -math.inf
+
+
+def test_roots_of_what_rounds_to_nothing_are_known() -> None:
+    """Distances of points to themselves: a difference of squares that is cut off at 0."""
+    g = Graph("distances")
+    i, j, d = g.axes(i=6, j=6, d=32)
+    x = g.tensor("X", (6, 32), "f32")
+    left, right = x[i, d], x[j, d]
+    norms = reduce("sum", left * left, over=d) + reduce("sum", right * right, over=d)
+    square = norms - contract(left, right, over=d) * 2.0
+    g.output("D", sqrt(maximum(square, 0.0)), "f32", (i, j))
+    program = g.program()
+    inputs = drawn_inputs(program, 1)
+    bounds = bounds_of(program, inputs)["D"]
+    assert np.isfinite(bounds.low).all()
+    assert np.isfinite(bounds.high).all()
+    (exact,) = evaluate(program, inputs).values()
+    found = exact.astype(np.float32)
+    assert bounds.judge(found).right
+    assert not bounds.judge(np.where(np.eye(6, dtype=bool), np.float32(0.5), found)).right
