@@ -30,6 +30,9 @@ TW_INLINE i32 tw_uniform(i32 value) {
   rt_shuffle("tw_uniform", &value, 4, 0);
   return value;
 }
+//@ tw_any
+TW_INLINE i32 tw_any(i32 value) { return value; }
+TW_INLINE i64 tw_any(i64 value) { return value; }
 //@ tw_elect
 TW_INLINE bool tw_elect() {
   rt_sync_warp("tw_elect");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -333,3 +334,15 @@ def test_two_bytes_formed_in_registers_lie_side_by_side() -> None:
     for row in space.sample(np.random.default_rng(0), 4):
         kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
         assert not problems(program, kernel, inputs, wanted, 0), space.schedule(row).to_json()
+
+
+def test_of_counters_that_are_divided_the_compiler_knows_nothing() -> None:
+    """It narrows what it knows to be small, and lost what offsets carry beyond that."""
+    program = built(
+        "conv2d", {"n": 1, "h": 9, "w": 9, "c": 16, "f": 16, "padding": 1, "dtype": "bf16"}
+    )
+    schedule = drawn(program, 0, 1, 1, "mma")[0]
+    text = BACKEND.lower(program, schedule, HARDWARE).text("cuda")
+    counted = re.findall(r"const i32 (number\w*) = tw_any\(\w+\);\n\s*const i32 \w+ = (.*);", text)
+    assert counted
+    assert all(number in place for number, place in counted)

@@ -194,6 +194,9 @@ class BlockLowering(Printer):
     def _origins(self, number: str) -> None:
         """Declare where tile `number` starts, the last axis fastest."""
         rest = number
+        if not number.startswith("tw_block"):
+            rest = self.w.name("number")
+            self.w.line(f"const i32 {rest} = tw_any({number});")
         for axis in reversed(self.plan.free):
             count = self.plan.count(axis)
             if count == 1:

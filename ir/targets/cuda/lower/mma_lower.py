@@ -222,6 +222,10 @@ class MmaPrinter(Printer):
         origins: dict[str, str] = {}
         inner = 1
         walked, axes, tiles = self.plan.roles.walked, self.plan.program.axes, self.plan.tiles
+        if len(walked) > 1 and not block.isdigit():
+            number = self.w.name("number")
+            self.w.line(f"const i32 {number} = tw_any({block});")
+            block = number
         for place, axis in enumerate(reversed(walked)):
             count = -(-axes[axis] // tiles[axis])
             last = place == len(walked) - 1

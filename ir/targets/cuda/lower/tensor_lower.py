@@ -240,7 +240,8 @@ class TensorLowering:
             start = "" if self.walk_from == "0" else f"{self.walk_from} + "
             w.line(f"const i32 {name} = {start}{block} * {self.plan.tiles[axis]};")
             return {axis: name}
-        origins, rest = {}, block
+        origins, rest = {}, w.name("number")
+        w.line(f"const i32 {rest} = tw_any({block});")
         for axis in reversed(walked):
             count = -(-axes[axis] // self.plan.tiles[axis])
             name = w.name(f"{axis}_at")

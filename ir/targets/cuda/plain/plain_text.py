@@ -320,6 +320,10 @@ class PlainText:
         """Declare the coordinates of a flattened point, the last one fastest, but for those that
         are `known`."""
         inner = prod(extent for _, extent in variables)
+        if self._is_divided(variables, number):
+            known_number = self.names.fresh("number")
+            self.w.line(f"const auto {known_number} = tw_any({number});")
+            number = known_number
         for place, (name, extent) in enumerate(variables):
             inner //= extent
             if (name, extent) in known:
@@ -330,6 +334,12 @@ class PlainText:
             elif place:
                 rest = f"({rest}) % {extent}" if inner > 1 else f"{number} % {extent}"
             self.w.line(f"const i64 {self.names[name.name]} = {rest};")
+
+    @staticmethod
+    def _is_divided(variables: Sequence[tuple[Name, int]], number: str) -> bool:
+        """Whether coordinates are quotients and remainders by no powers of two."""
+        extents = [extent for _, extent in variables[1:]]
+        return any(extent & (extent - 1) for extent in extents)
 
     def _fold(self, fold: Accumulate, together: bool) -> None:
         for state in fold.states:

@@ -43,6 +43,17 @@ TW_INLINE u32 tw_shared_address(const void* pointer) {
 //@ tw_uniform
 // The same value in all lanes, known to the compiler as uniform.
 TW_INLINE i32 tw_uniform(i32 value) { return __shfl_sync(0xffffffffu, value, 0); }
+//@ tw_any
+// The same value, of which the compiler knows nothing. Of the counter of a short loop it knows that
+// quotients and remainders fit 8 bits, and then loses what an offset carries beyond (NVRTC 13.0, 13.5).
+TW_INLINE i32 tw_any(i32 value) {
+  asm("" : "+r"(value));
+  return value;
+}
+TW_INLINE i64 tw_any(i64 value) {
+  asm("" : "+l"(value));
+  return value;
+}
 //@ tw_elect
 TW_INLINE bool tw_elect() {
   u32 chosen;
