@@ -244,12 +244,15 @@ class _Run:
             raise ProgramError(f"{statement.array} is an input")
         if memory.owner[place] not in (-1, _BEFORE, self.point):
             raise ProgramError(f"{statement.array}: points meet in element {place}")
+        value = _as(value, memory.array.dtype)
+        same = memory.owner[place] == self.point and memory.values[place] == value
         if self.shared is not None:
-            self.shared.write(statement.array, place)
+            if not same:  # what writes an element as it is, nobody sees
+                self.shared.write(statement.array, place)
         elif self.kernel.cooperative:
             raise ProgramError(f"{statement.array} is written outside a Spread")
         memory.owner[place] = self.point
-        memory.values[place] = _as(value, memory.array.dtype)
+        memory.values[place] = value
 
     def _combine(self, statement: Combine) -> None:
         memory = self.arrays[statement.array]

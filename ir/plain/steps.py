@@ -15,6 +15,7 @@ from ir.ops.fold import Fold
 from ir.ops.read import Read
 from ir.ops.recur import Before
 from ir.ops.reduce import Contract, Reduce
+from ir.plain.settled import leaves
 from ir.program import Node, Program
 
 Place = tuple[int, ...]  # a statement, and the reads and sums within it that lead to a value
@@ -114,13 +115,20 @@ class _Evaluations:
             and (replace(op, part=0), self.program.nodes[place].args) == (fold, node.args)
         )
 
+    def _leaves(self, before: int, place: Place) -> bool:
+        """Whether a read of a state, in what makes the same one, is of a point that stays."""
+        after = dict(self.loop.states)[before]
+        return place[0] == after and len(place) == 2 and leaves(self.program, before, *place)
+
     def waits(self, before: int) -> bool:
         """Whether a new state is made while other points of the old one are still read: unless all
-        that make new states read it at their own points, and have its axes."""
+        that make new states read it at their own points, or where the step leaves it as it is, and
+        have its axes."""
         for place in self.places[before]:
             if place[0] not in self._after:
                 continue
             reader = self.program.nodes[self._after[place[0]]]
-            if len(place) > 1 or set(reader.axes) != set(self.program.nodes[before].axes):
+            own = len(place) == 1 or self._leaves(before, place)
+            if not own or set(reader.axes) != set(self.program.nodes[before].axes):
                 return True
         return False

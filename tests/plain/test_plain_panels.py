@@ -21,9 +21,9 @@ from ir.plain.meaning import meaning
 from ir.plain.panels import panel_axis, panelled
 from ir.program import Program
 
-CHUNKED = {"b": 1, "heads": 2, "d": 4, "dv": 4, "t": 6, "chunk": 3}
+CHUNKED = {"b": 1, "heads": 2, "d": 4, "dv": 4, "t": 8, "chunk": 4}
 CASES = {
-    "gated_delta_net_chunked": (CHUNKED, {"i_dv_1", "i_d_1"}),
+    "gated_delta_net_chunked": (CHUNKED, {"i_dv_1", "i_r_1"}),
     "gated_delta_net": ({"b": 2, "heads": 1, "d": 3, "dv": 4, "t": 3}, {"i_dv_1"}),
     "triangular_inverse": ({"batch": 2, "n": 4}, {"i_r_1"}),
     "gla": ({"b": 1, "heads": 2, "t": 3, "d": 4}, {"i_dv_1"}),

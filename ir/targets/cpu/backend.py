@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ir.schedule import Schedule
     from ir.space import Space
 
-GENERATOR = "7"
+GENERATOR = "8"
 
 
 class CpuBackend:
