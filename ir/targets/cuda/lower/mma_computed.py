@@ -118,7 +118,8 @@ class Computed:
         """Evaluate the block that was started last and write it to `slot`."""
         e, tile, w = self.e, self.tile, self.w
         e.ready(tile.position, self.node.axes)
-        rest = [d for d in e.own(self.node.axes) if d not in self.run]
+        axes = (axis for side in (tile.free, tile.depth) for axis in side.tiled)
+        rest = [d for d in e.own(axes) if d not in self.run]
         points = 1
         for digit in self.run:
             points *= digit.size
