@@ -58,6 +58,11 @@ class Swizzle:
         """Whether nothing is changed."""
         return self.bits == 0
 
+    @property
+    def pattern(self) -> int:
+        """Offsets after which the swizzle repeats."""
+        return 1 if self.plain else 1 << self.base + max(0, self.shift) + self.bits
+
     @overload
     def __call__(self, offset: int) -> int: ...
     @overload
