@@ -8,7 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ir.dtypes import dtype_of
+from ir.layout.expressions import evaluated, variable
+from ir.targets.cuda.layouts.copied import copied
 from ir.targets.cuda.layouts.frame import Frame, ThreadDigit
+from ir.targets.cuda.layouts.lanes import place
 from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.layouts.placed import NOBODY
 from ir.targets.cuda.layouts.vectors import neighbours
@@ -62,6 +65,28 @@ def test_threads_write_lines_whole(
     own = int(np.prod([step.size for step in held.values])) // vector
     side_by_side = min(len(vectors) // own, threads, line // vector)
     assert np.array_equal(vectors[::own, 0][:side_by_side], np.arange(side_by_side) * vector)
+
+
+@pytest.mark.parametrize("threads", [32, 128, 512])
+@pytest.mark.parametrize(("line", "lines"), [(16, 8), (64, 128), (256, 32), (512, 64)])
+@pytest.mark.parametrize(("dtype", "piece"), [("bf16", 16), ("f32", 4), ("bf16", 2), ("u8", 1)])
+def test_threads_copy_pieces_one_after_another(
+    dtype: str, piece: int, line: int, lines: int, threads: int
+) -> None:
+    """In turn n thread t has piece t + n * threads of the tile, line after line."""
+    held = copied(dtype, line, lines, threads, piece)
+    points = piece // dtype_of(dtype).bytes
+    pieces = line // points
+    turns = -(-pieces * lines // threads)
+    turn, thread = variable("turn", turns), variable("thread", threads)
+    number = np.arange(min(turns * threads, pieces * lines))
+    values = {"turn": number // threads, "thread": number % threads}
+    start, own = (
+        evaluated(part, **{n: values[n] for n in values if n in str(part)})
+        for part in place(held, turn, thread)
+    )
+    assert np.array_equal(np.broadcast_to(own, number.shape), number // pieces)
+    assert np.array_equal(np.broadcast_to(start, number.shape), number % pieces * points)
 
 
 @given(
