@@ -120,17 +120,8 @@ class Composed:
         return html(self)
 
     @property
-    def shape(self) -> IntTree:
-        return self.layout.shape
-
-    @property
     def size(self) -> int:
         return self.layout.size
-
-    @property
-    def cosize(self) -> int:
-        """One more than the largest offset."""
-        return int(self.offsets().max()) + 1
 
     def __call__(self, place: IntTree) -> int:
         return self.swizzle(self.offset + self.layout(place))
