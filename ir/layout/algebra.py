@@ -1,4 +1,4 @@
-"""The algebra of layouts: coalescing, composition, complement, inverses, filters, granularity.
+"""The algebra of layouts: coalescing, composition, complement, inverse, product, granularity.
 
 Definitions are CuTe's (NVIDIA CUTLASS documentation, "CuTe Layout Algebra"; C. Cecka, arXiv
 2603.02298). Results are exact functions or refusals: where the usual rules by modes would be wrong
@@ -17,8 +17,6 @@ from ir.layout.layout import Layout, concat
 from ir.layout.tree import IntTree
 
 Modes = list[tuple[int, int]]
-Tiler = Layout | int | tuple["Tiler", ...]
-"""A layout, an extent (of neighbours), or a tuple of these, one for each mode from the left."""
 _CHECKED = 1 << 22  # sizes up to which a composition may be proven point by point
 UNIT = Layout(1, 0)
 
@@ -72,28 +70,13 @@ def filter_zeros(layout: Layout) -> Layout:
 # -- composition
 
 
-def as_layout(tiler: Layout | int) -> Layout:
-    """An extent as so many neighbours."""
-    return tiler if isinstance(tiler, Layout) else Layout(tiler, 1)
-
-
-def paired(layout: Layout, tiler: tuple[Tiler, ...]) -> list[tuple[Layout, Tiler]]:
-    """Modes with the parts of a tiler; raises LayoutError (rank) where it has more parts."""
-    if len(tiler) > layout.rank:
-        raise LayoutError("rank", f"a tiler of {len(tiler)} parts on {layout.rank} modes: {layout}")
-    return list(zip(layout.modes, tiler, strict=False))
-
-
-def composition(outer: Layout, inner: Tiler) -> Layout:
+def composition(outer: Layout, inner: Layout) -> Layout:
     """R with R(c) = outer(inner(c)) for every coordinate of `inner`, of inner's profile.
 
-    A tuple composes mode by mode, in as many modes as it has parts. The last mode of `outer` goes
-    on beyond its extent. Raises LayoutError: divisibility where no such layout can be built mode by
-    mode, not-admissible where its modes carry into each other or step backwards, rank.
+    The last mode of `outer` goes on beyond its extent. Raises LayoutError: divisibility where no
+    such layout can be built mode by mode, not-admissible where its modes carry into each other or
+    step backwards.
     """
-    if isinstance(inner, tuple):
-        return concat(*(composition(*pair) for pair in paired(outer, inner)))
-    inner = as_layout(inner)
     pairs = _with_end(outer)
     result = _compose_tree(pairs, inner.shape, inner.stride, outer, inner)
     if not _carries_nothing(pairs, inner):
@@ -303,30 +286,16 @@ def _indexed(layout: Layout) -> list[tuple[int, int, int]]:
     return found
 
 
-def left_inverse(layout: Layout) -> Layout:
-    """L with L(layout(i)) = i for every index i of an injective layout whose strides, in order,
-    divide each other; what is between its offsets goes to any index.
+# -- products
 
-    Raises LayoutError: not-injective, or divisibility. Layouts whose strides do not divide each
-    other are refused, though some, like (2,2):(2,5), have a left inverse.
+
+def logical_product(layout: Layout, copies: Layout) -> Layout:
+    """(layout, its repetitions): the second mode walks them in the order of `copies`.
+
+    Raises LayoutError: what complement and composition raise.
     """
-    _sorted(layout)  # refuses negative strides
-    if not layout.injective:
-        raise LayoutError(
-            "not-injective",
-            f"{layout} has {layout.size} indices and fewer offsets: no left inverse",
-        )
-    found: Modes = []
-    reach, steps, last = 1, 0, 1
-    for stride, extent, index in sorted(_indexed(layout)):
-        if stride % reach:
-            raise LayoutError(
-                "divisibility", f"{layout}: stride {stride} is not divisible by {reach}"
-            )
-        found.append((stride // reach, steps))
-        reach, steps, last = stride, index, extent
-    found.append((last, steps))
-    return from_modes(_merged(found))
+    free = complement(layout, layout.size * copies.cosize)
+    return concat(layout, composition(free, copies))
 
 
 # -- vectors and granularity

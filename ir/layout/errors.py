@@ -17,8 +17,6 @@ CODES = {
     "not-admissible": "a composition whose outer layout is left by the inner one",
     "rank": "a profile or mode number that the layout does not have",
     "swizzle-range": "a swizzle whose bit fields overlap or do not fit the layout",
-    "not-linear": "a function that no matrix over F2 is",
-    "no-layout": "a matrix over F2 that is no shape:stride layout",
 }
 
 

@@ -58,6 +58,11 @@ class Swizzle:
         """Whether nothing is changed."""
         return self.bits == 0
 
+    @property
+    def pattern(self) -> int:
+        """Offsets after which the swizzle repeats."""
+        return 1 if self.plain else 1 << self.base + max(0, self.shift) + self.bits
+
     @overload
     def __call__(self, offset: int) -> int: ...
     @overload
@@ -115,17 +120,8 @@ class Composed:
         return html(self)
 
     @property
-    def shape(self) -> IntTree:
-        return self.layout.shape
-
-    @property
     def size(self) -> int:
         return self.layout.size
-
-    @property
-    def cosize(self) -> int:
-        """One more than the largest offset."""
-        return int(self.offsets().max()) + 1
 
     def __call__(self, place: IntTree) -> int:
         return self.swizzle(self.offset + self.layout(place))

@@ -20,14 +20,12 @@ from ir.layout.algebra import (
     complement,
     composition,
     filter_zeros,
-    left_inverse,
+    logical_product,
     max_common_vector,
     right_inverse,
 )
-from ir.layout.divide import logical_divide
 from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout, concat
-from ir.layout.product import logical_product
 from ir.layout.swizzle import Swizzle
 from ir.layout.tree import IntTree
 from tests.layout.random_layouts import attempt
@@ -144,8 +142,8 @@ def test_complement() -> None:
     assert seen > COUNT // 10
 
 
-def test_inverses() -> None:
-    right = left = 0
+def test_right_inverses() -> None:
+    right = 0
     for layout, _ in pairs(4, COUNT):
         mine, other = right_inverse(layout), asked(peer.right_inverse, theirs(layout))
         assert other is not None
@@ -153,17 +151,7 @@ def test_inverses() -> None:
             right += 1
             assert mine.size >= other.size
             assert same(mine, other) or not layout.injective
-        inverse, their_left = (
-            attempt(left_inverse, layout),
-            asked(peer.left_inverse, theirs(layout)),
-        )
-        if isinstance(inverse, LayoutError) or their_left is None:
-            continue
-        left += 1
-        assert np.array_equal(inverse.at(layout.offsets()), np.arange(layout.size))
-        assert np.array_equal(their_left.at(layout.offsets()), inverse.at(layout.offsets()))
     assert right > COUNT // 2
-    assert left > COUNT // 10
 
 
 def test_products() -> None:
@@ -186,22 +174,6 @@ def test_products() -> None:
                 continue
             assert same(found, theirs_found)
     assert seen > 100
-
-
-def test_divides() -> None:
-    seen = 0
-    for layout, tiler in pairs(6, COUNT):
-        if not tiler.injective or layout.size % max(1, tiler.cosize):
-            continue
-        mine = attempt(logical_divide, layout, tiler)
-        other = asked(peer.logical_divide, theirs(layout), theirs(tiler))
-        if isinstance(mine, LayoutError) or other is None or other.size != mine.size:
-            continue
-        walked = layout.at(concat(tiler, complement(tiler, layout.size)).offsets())
-        assert np.array_equal(mine.offsets(), walked)
-        if np.array_equal(other.offsets(), walked):
-            seen += 1
-    assert seen > 200
 
 
 def test_common_vectors() -> None:

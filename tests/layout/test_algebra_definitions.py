@@ -8,32 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ir.layout.algebra import (
     Modes,
-    Tiler,
-    as_layout,
     complement,
     composition,
     filter_zeros,
     from_modes,
-    left_inverse,
     max_common_vector,
     right_inverse,
     upcast,
 )
-from ir.layout.divide import flat_divide, tiled_divide, zipped_divide
 from ir.layout.errors import LayoutError
-from ir.layout.layout import Layout, concat
-from ir.layout.product import flat_product, logical_product, tiled_product, zipped_product
-from tests.layout.random_layouts import attempt, ordered, power_layouts
+from ir.layout.layout import Layout
+from tests.layout.random_layouts import attempt, ordered
 
 L = Layout.parse
 REACH = 14  # offsets up to which answers are sought
@@ -120,19 +115,6 @@ def test_no_larger_right_inverse_is_missed() -> None:
         assert not larger, (layout, found, larger)
 
 
-def divide_each_other(layout: Layout) -> bool:
-    strides = sorted(stride for extent, stride in layout.flat() if extent > 1)
-    return all(a and b % a == 0 for a, b in pairwise(strides))
-
-
-def test_no_left_inverse_is_missed() -> None:
-    for layout in small(most_stride=12):
-        found = attempt(left_inverse, layout)
-        assert isinstance(found, Layout) == (layout.injective and divide_each_other(layout)), layout
-        if isinstance(found, Layout):
-            assert np.array_equal(found.at(layout.offsets()), np.arange(layout.size))
-
-
 def widened(layout: Layout, count: int) -> bool:
     """Whether steps of modes can be joined so that the rest is a layout of wide elements.
 
@@ -166,7 +148,6 @@ def test_the_stride_of_a_single_step_means_nothing(layout: Layout, stride: int, 
     pairs = list(layout.flat())
     more = from_modes([*pairs[:at], (1, stride), *pairs[at:]])
     assert complement(more, 60) == complement(layout, 60)
-    assert left_inverse(more) == left_inverse(from_modes(pairs))
     assert right_inverse(more) == right_inverse(layout)
     table = Layout(layout.size).at(layout.offsets())
     assert np.array_equal(composition(Layout(layout.cosize), more).offsets(), table)
@@ -181,9 +162,6 @@ CASES = [
     (complement, ("(2,2):(7,1)", 4), "3:2"),
     (complement, ("(2,2):(3,5)", 2), "2:1"),
     (complement, ("(4,1):(1,-6)", 8), "2:4"),
-    (left_inverse, ("(8,64):(72,1)",), "(72,8):(8,1)"),
-    (left_inverse, ("(4,6):(1,6)",), "(6,6):(1,4)"),
-    (left_inverse, ("(4,1):(1,-6)",), "4:1"),
     (right_inverse, ("(4,2):(1,1)",), "4:1"),
     (right_inverse, ("(4,6):(1,2)",), "(2,6):(1,4)"),
     (upcast, ("(8,1):(1,9)", 2), "(4,1):(1,5)"),
@@ -200,82 +178,3 @@ def test_answers_where_a_rule_of_thumb_has_none(function, arguments, wanted) -> 
 
 def test_the_vector_of_a_layout_that_overlaps_itself() -> None:
     assert max_common_vector(L("8:1"), L("(8,2):(1,1)")) == 8
-
-
-# -- by mode
-
-
-def tilers() -> st.SearchStrategy[Tiler]:
-    tiles = st.sampled_from([*map(L, ("2:1", "4:1", "2:2", "(2,2):(1,4)", "(2,2):(2,1)")), 1, 2, 4])
-    return st.one_of(
-        st.tuples(tiles), st.tuples(tiles, tiles), st.tuples(st.tuples(tiles, tiles), tiles)
-    )
-
-
-@settings(max_examples=300)
-@given(power_layouts(), tilers())
-def test_composition_by_mode(layout: Layout, tiler: tuple[Tiler, ...]) -> None:
-    found = attempt(composition, layout, tiler)
-    if isinstance(found, LayoutError):
-        assert found.code in ("rank", "divisibility", "not-admissible")
-        return
-    assert found.rank == len(tiler)
-    for mode, part, one in zip(layout.modes, tiler, found.modes, strict=False):
-        if not isinstance(part, tuple):
-            assert np.array_equal(one.offsets(), mode.at(as_layout(part).offsets()))
-
-
-@settings(max_examples=300)
-@given(power_layouts(), tilers())
-def test_divides_by_mode_hold_what_each_mode_does(layout: Layout, tiler: tuple[Tiler, ...]) -> None:
-    zipped = attempt(zipped_divide, layout, tiler)
-    if isinstance(zipped, LayoutError):
-        return
-    each = [zipped_divide(*pair).modes for pair in zip(layout.modes, tiler, strict=False)]
-    more = layout.modes[len(tiler) :]
-    forms(
-        zipped, flat_divide(layout, tiler), tiled_divide(layout, tiler),
-        [a for a, _ in each], [*(b for _, b in each), *more],
-    )  # fmt: skip
-
-
-@settings(max_examples=300)
-@given(ordered(), tilers())
-def test_products_by_mode_repeat_each_mode(layout: Layout, tiler: tuple[Tiler, ...]) -> None:
-    zipped = attempt(zipped_product, layout, tiler)
-    if isinstance(zipped, LayoutError):
-        assert zipped.code in ("rank", "divisibility", "not-admissible")
-        return
-    blocks, copies = [], []
-    for mode, part in zip(layout.modes, tiler, strict=False):
-        block, copy = zipped_product(mode, part).modes
-        if not isinstance(part, tuple):
-            assert block == mode
-            table = logical_product(mode, part).offsets()
-            assert len(set(table.tolist())) == table.size == mode.size * as_layout(part).size
-        blocks.append(block)
-        copies.append(copy)
-    copies += layout.modes[len(tiler) :]
-    forms(zipped, flat_product(layout, tiler), tiled_product(layout, tiler), blocks, copies)
-
-
-def forms(
-    zipped: Layout, flat: Layout, tiled: Layout, first: list[Layout], second: list[Layout]
-) -> None:
-    """One function in three forms."""
-    assert flat == concat(*first, *second)
-    assert zipped.mode(0) == (first[0] if len(first) == 1 else concat(*first))
-    assert np.array_equal(zipped.offsets(), flat.offsets())
-    assert tiled == concat(zipped.mode(0), *second)
-
-
-def test_products_by_mode_of_the_documentation() -> None:
-    """Each column copied 3 times 8 apart, each row 6 times."""
-    block, tiler = L("(2,5):(5,1)"), (L("3:5"), L("4:6"))
-    found = zipped_product(block, tiler)
-    assert found.mode(0) == block
-    assert [mode.size for mode in found.mode(1).modes] == [3, 4]
-    assert flat_product(block, (2, 2)).rank == 4
-    assert tiled_product(block, (2, 2)).rank == 3
-    with pytest.raises(LayoutError, match="a tiler of 3 parts on 2 modes"):
-        flat_product(block, (2, 2, 2))

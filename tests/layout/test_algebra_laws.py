@@ -16,15 +16,13 @@ from ir.layout.algebra import (
     complement,
     composition,
     filter_zeros,
-    left_inverse,
+    logical_product,
     max_common_vector,
     right_inverse,
     upcast,
 )
-from ir.layout.divide import flat_divide, logical_divide, tiled_divide, zipped_divide
 from ir.layout.errors import LayoutError
 from ir.layout.layout import Layout, concat
-from ir.layout.product import logical_product
 from tests.layout.random_layouts import POWERS, attempt, layouts, ordered, power_layouts
 
 L = Layout.parse
@@ -113,45 +111,6 @@ def test_right_inverse_of_a_permutation_is_whole(layout: Layout) -> None:
 
 
 @many
-@given(st.one_of(layouts(), ordered()))
-def test_left_inverse(layout: Layout) -> None:
-    inverse = attempt(left_inverse, layout)
-    if isinstance(inverse, LayoutError):
-        assert inverse.code in ("not-injective", "divisibility")
-        return
-    assert np.array_equal(inverse.at(layout.offsets()), np.arange(layout.size))
-
-
-@given(ordered())
-def test_left_inverse_exists_where_gaps_are_whole(layout: Layout) -> None:
-    assert np.array_equal(left_inverse(layout).at(layout.offsets()), np.arange(layout.size))
-
-
-@many
-@given(power_layouts(), st.sampled_from(["1:1", "2:1", "4:1", "2:2", "(2,2):(1,4)", "4:2"]))
-def test_divides_are_one_function_in_four_forms(layout: Layout, text: str) -> None:
-    tile = L(text)
-    divided = attempt(logical_divide, layout, tile)
-    if isinstance(divided, LayoutError):
-        return
-    walked = layout.at(concat(tile, complement(tile, layout.size)).offsets())
-    assert np.array_equal(divided.offsets(), walked)
-    for form in (zipped_divide, tiled_divide, flat_divide):
-        assert np.array_equal(form(layout, tile).offsets(), walked)
-
-
-@given(st.sampled_from([4, 8, 16]), st.sampled_from([4, 8]), st.integers(1, 64))
-def test_divides_by_mode(m: int, n: int, step: int) -> None:
-    layout = Layout((m, n), (step, step * m))
-    zipped = zipped_divide(layout, (2, 4))
-    assert zipped.rank == 2
-    assert str(zipped.mode(0)) == f"(2,4):({step},{step * m})"
-    assert flat_divide(layout, (2, 4)).rank == 4
-    assert tiled_divide(layout, (2, 4)).rank == 3
-    assert sorted(zipped.offsets()) == sorted(layout.offsets())
-
-
-@many
 @given(ordered(), ordered())
 def test_products_repeat_the_block(block: Layout, tiler: Layout) -> None:
     product = attempt(logical_product, block, tiler)
@@ -222,8 +181,6 @@ EXAMPLES = [
     (right_inverse, ("(2,4,6):(4,1,8)",), "(4,2,6):(2,1,8)"),
     (right_inverse, ("(4,2):(1,16)",), "4:1"),
     (right_inverse, ("4:2",), "1:0"),
-    (left_inverse, ("(8,4):(4,1)",), "(4,8):(8,1)"),
-    (logical_divide, ("(4,2,3):(2,1,8)", "4:2"), "((2,2),(2,3)):((4,1),(2,8))"),
     (logical_product, ("(2,2):(4,1)", "6:1"), "((2,2),(2,3)):((4,1),(2,8))"),
     (logical_product, ("(2,2):(4,1)", "(4,2):(2,1)"), "((2,2),(4,2)):((4,1),(8,2))"),
 ]
@@ -252,15 +209,6 @@ def test_documented_complements(text: str, size: int, wanted: str) -> None:
     assert complement(L(text), size) == L(wanted)
 
 
-def test_by_mode_divide_of_the_documentation() -> None:
-    layout = L("(9,(4,8)):(59,(13,1))")
-    tiler = (L("3:3"), L("(2,4):(1,8)"))
-    zipped = zipped_divide(layout, tiler)
-    wanted = L("((3,(2,4)),(3,(2,2))):((177,(13,2)),(59,(26,1)))")
-    assert np.array_equal(zipped.offsets(), wanted.offsets())
-    assert logical_divide(layout, tiler).rank == 2
-
-
 @pytest.mark.parametrize(
     ("outer", "inner", "code"),
     [
@@ -275,14 +223,6 @@ def test_traps_are_refused(outer: str, inner: str, code: str) -> None:
     with pytest.raises(LayoutError) as caught:
         composition(L(outer), L(inner))
     assert caught.value.code in (code, "divisibility")
-
-
-def test_left_inverses_are_compared_as_functions() -> None:
-    """They are not unique: any must undo the layout, none need look like another's."""
-    layout = L("(4,2):(1,16)")
-    assert np.array_equal(left_inverse(layout).at(layout.offsets()), np.arange(8))
-    with pytest.raises(LayoutError, match="no left inverse"):
-        left_inverse(L("(4,2):(1,0)"))
 
 
 def test_truncation_breaks_associativity() -> None:

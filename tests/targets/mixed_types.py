@@ -121,3 +121,12 @@ def any_and_all(g: Graph, m: int, n: int) -> None:
     g.output("L", reduce("min", x > -2.25, columns))
     g.output("P", reduce("prod", flags, rows))
     g.output("Y", where(large, x, where(reduce("sum", x > 2.5, rows), 1.0, 0.0)))
+
+
+@operator
+def repeated_operand(g: Graph, m: int, n: int, k: int, parts: int) -> None:
+    """A product over two axes, of which a computed operand varies along one."""
+    rows, columns, depth, part = g.axes(m=m, n=n, k=k, parts=parts)
+    x = g.input("X", (depth, rows), "bf16")
+    w = g.input("W", (columns, part, depth), "bf16")
+    g.output("Y", contract(cast(relu(x), "bf16"), w, over=(part, depth)), "bf16")

@@ -192,7 +192,7 @@ def test_vectors_are_neighbours_and_aligned(
         dimensions.append(Dimension(((share.axis, 1),), 0, None, extent * 7 ** len(dimensions), 7))
     access = Access("X", dtype, tuple(reversed(dimensions)))
     own = frame.own(tiles)
-    width = access.vector(frame, own, tiles)
+    width = access.vector(frame, own, tiles, {**tiles, first: extent})
     assert width * (2 if dtype == "bf16" else 4 if dtype == "f32" else 1) <= 16
     for corner in (0, 1, 3):
         address = np.full((1, 1), access.constant, np.int64)
@@ -209,22 +209,22 @@ def test_vectors_are_as_wide_as_they_can_be() -> None:
     rows = Dimension((("m", 1),), 0, None, 1024, 64)
     columns = Dimension((("n", 1),), 0, None, 1, 1024)
     tiles = {"n": 256, "m": 4}
-    assert Access("X", "bf16", (rows, columns)).vector(frame, frame.own(tiles), tiles) == 8
-    assert Access("X", "f32", (rows, columns)).vector(frame, frame.own(tiles), tiles) == 4
+    assert Access("X", "bf16", (rows, columns)).vector(frame, frame.own(tiles), tiles, tiles) == 8
+    assert Access("X", "f32", (rows, columns)).vector(frame, frame.own(tiles), tiles, tiles) == 4
 
 
 def test_vectors_are_as_narrow_as_they_must_be() -> None:
     """Threads six points apart; a tensor indexed by the sum of two axes, one of them by threes."""
     apart = Frame((Digit("n", 4, 1),), (ThreadDigit(4, (("n", 6),)),))
     plain = Dimension((("n", 1),), 0, None, 1, 1024)
-    assert Access("X", "f32", (plain,)).vector(apart, apart.own("n"), {"n": 24}) == 2
+    assert Access("X", "f32", (plain,)).vector(apart, apart.own("n"), {"n": 24}, {"n": 24}) == 2
     frame = blocked((Share("n", 32, 4, 4), Share("b", 2, 2)))
     for step, width in ((3, 1), (2, 2), (8, 4)):
         summed = Dimension((("n", 1), ("b", step)), 0, None, 1, 1024)
         tiles = {"n": 32, "b": 2}
-        assert Access("X", "f32", (summed,)).vector(frame, frame.own(tiles), tiles) == width
+        assert Access("X", "f32", (summed,)).vector(frame, frame.own(tiles), tiles, tiles) == width
     shifted = Dimension((("n", 1),), 2, None, 1, 1024)
-    assert Access("X", "f32", (shifted,)).vector(frame, frame.own("n"), {"n": 32}) == 2
+    assert Access("X", "f32", (shifted,)).vector(frame, frame.own("n"), {"n": 32}, {"n": 32}) == 2
 
 
 def test_the_backend_is_found_by_name() -> None:

@@ -138,6 +138,21 @@ def test_computed_operands_either_way(loads: str) -> None:
 
 
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
+@pytest.mark.parametrize(("depth", "columns"), [(64, 16), (128, 32)])
+def test_an_operand_that_a_summed_axis_leaves_as_it_is(depth: int, columns: int) -> None:
+    """Registers count points along an axis that the operand does not vary along."""
+    mixed = f"{UNSEEN.parent / 'mixed_types.py'}:repeated_operand"
+    program = built(mixed, {"m": 48, "n": 40, "k": 16, "parts": 6})
+    inputs = random_inputs(program, np.random.default_rng(1))
+    wanted = bounds_of(program, inputs)
+    pins = {"mma.depth": depth, "mma.swap": True, "mma.tile.m": 8, "mma.tile.n": columns}
+    space = BACKEND.space(program, HARDWARE).pin(pins)
+    (row,) = space.sample(np.random.default_rng(2), 1)
+    kernel = BACKEND.lower(program, space.schedule(row), HARDWARE)
+    assert not problems(program, kernel, inputs, wanted, 6)
+
+
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler (g++) to emulate with")
 @pytest.mark.parametrize("number", [5, 13, 14], ids=lambda n: IDS[n])
 def test_plain_units_mean_the_same(number: int) -> None:
     program = built(*CASES[number])

@@ -12,6 +12,7 @@ from math import prod
 from ir.layout.instructions.descriptor import MODES, SPAN, Descriptor
 from ir.layout.instructions.tma import DTYPES as TMA_DTYPES
 from ir.layout.instructions.tma import GRANULE, MAX_BOX, MAX_RANK, MAX_STRIDE
+from ir.layout.swizzle import Swizzle
 from ir.layout.synthesis.digits import Space
 from ir.layout.synthesis.gemm import Rejection, Tiling
 from ir.layout.synthesis.memory import Placement
@@ -47,11 +48,10 @@ def tma_boxes(
     refused = _unfit_tensor(space, source, strides)
     if refused is not None:
         return refused
-    if place.swizzle[0] and (place.swizzle[0] > 3 or place.swizzle[1:] != (4, 3)):
+    if not _machines(place.swizzle):
         return Rejection(
             "tma-swizzle",
-            f"{shared.name}: S({place.swizzle[0]},{place.swizzle[1]},{place.swizzle[2]}) on bytes, "
-            f"TMA knows S(0..3,4,3)",
+            f"{shared.name}: {place.swizzle} on bytes, TMA knows S(0..3,4,3)",
         )
     if place.order and strides[place.order[0]] != 1:
         return Rejection(
@@ -62,6 +62,11 @@ def tma_boxes(
     if isinstance(cut, Rejection):
         return cut
     return _unfit_inner(space, source, place, cut) or cut
+
+
+def _machines(swizzle: Swizzle) -> bool:
+    """Whether TMA and wgmma know a swizzle of bytes."""
+    return swizzle.plain or (swizzle.bits <= 3 and (swizzle.base, swizzle.shift) == (4, 3))
 
 
 def _cut(
@@ -104,8 +109,8 @@ def _unfit_inner(space: Space, source: Tile, place: Placement, boxes: Boxes) -> 
         return Rejection(
             "tma-box", f"{source.name}: inner box extent of {inner} bytes, no multiple of {GRANULE}"
         )
-    span = 16 << place.swizzle[0]
-    if place.swizzle[0] and inner != span:
+    span = 16 << place.swizzle.bits
+    if not place.swizzle.plain and inner != span:
         return Rejection(
             "tma-box", f"{source.name}: inner box of {inner} bytes, the swizzle's rows have {span}"
         )
@@ -194,12 +199,11 @@ def canonical(
     space: Space, tile: Tile, place: Placement, operand: SharedOperand, majors: Sequence[str]
 ) -> Canonical | Rejection:
     """The canonical form that a placement is of, for one instruction's operand."""
-    bits, base, shift = place.swizzle
-    if bits and ((base, shift) != (4, 3) or bits > 3):
+    if not _machines(place.swizzle):
         return Rejection(
-            "wgmma-swizzle", f"{tile.name}: S({bits},{base},{shift}) on bytes, needs S(0..3,4,3)"
+            "wgmma-swizzle", f"{tile.name}: {place.swizzle} on bytes, needs S(0..3,4,3)"
         )
-    mode = MODES[bits]
+    mode = MODES[place.swizzle.bits]
     for major in majors:
         found = (_k_major if major == "k" else _mn_major)(space, tile, place, operand, mode)
         if found is not None:

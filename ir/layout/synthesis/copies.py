@@ -6,17 +6,16 @@ Knows nothing of other ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ir.layout.synthesis.digits import LANE_DIGITS, NOBODY, Space, Spread
+from ir.layout.synthesis.digits import LANE_DIGITS, NOBODY, Space, Spread, deal
 from ir.layout.synthesis.gemm import Rejection, prefix_digits
 from ir.layout.synthesis.memory import SECTOR, Phase, Placement, phase_digits
 from ir.layout.synthesis.problem import Tile
 
 WIDTHS = (128, 64, 32, 16, 8)
 ASYNCHRONOUS = (128, 64, 32)
-NAMES = {"load": "ld.{}", "store": "st.{}"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +166,9 @@ def transfers(
             ):
                 continue
             rest = [digit for digit in memory.order if digit not in elements]
-            threads, issues = deal(space, rest)
-            guards = space.replicated(threads)
-            yield Access(instructions, width, elements, issues, threads, guards)
-
-
-def deal(space: Space, digits: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Give digits, in order, to thread digits of the same radix; what is left numbers issues."""
-    left, threads = list(digits), []
-    for _, radix in space.threads:
-        digit = next((digit for digit in left if space.radix[digit] == radix), NOBODY)
-        if digit != NOBODY:
-            left.remove(digit)
-        threads.append(digit)
-    return tuple(threads), tuple(left)
+            dealt = deal(space, rest)
+            guards = space.replicated(dealt.threads)
+            yield Access(instructions, width, elements, dealt.values, dealt.threads, guards)
 
 
 def phase_of(space: Space, access: Access, place: Placement, bits: int, trips: int) -> Phase:
@@ -243,7 +231,7 @@ def _residues(space: Space, access: Access, in_bytes: dict[int, int]) -> set[int
     return found
 
 
-def coalesced(space: Space, tile: Tile, place: Placement, limit: int, rows_first: bool) -> Spread:
+def coalesced(space: Space, place: Placement, limit: int, rows_first: bool) -> Spread:
     """The spread of an anchor copy: `limit` digits of the contiguous run to each thread, lanes
     along the rising stride, then warps: on along the stride, or first along other axes
     (`rows_first`), so that what is combined along the contiguous axis stays within a warp."""
@@ -252,19 +240,12 @@ def coalesced(space: Space, tile: Tile, place: Placement, limit: int, rows_first
         if not place.leads((*run, digit)):
             break
         run.append(digit)
-    rest = [digit for digit in place.order if digit not in run and space.radix[digit] == 2]
-    odd = [digit for digit in place.order if digit not in run and space.radix[digit] != 2]
-    threads: list[int] = []
+    left = [digit for digit in place.order if digit not in run]
+    rest = [digit for digit in left if space.radix[digit] == 2]
+    odd = [digit for digit in left if space.radix[digit] != 2]
     if rows_first and run:
         axis = space.axis[run[0]]
-        lanes = rest[:LANE_DIGITS]
-        after = [digit for digit in rest if digit not in lanes]
-        after.sort(key=lambda digit: space.axis[digit] == axis)
-        rest = [*lanes, *after]
-    for _, radix in space.threads:
-        pool = rest if radix == 2 else odd
-        digit = next((digit for digit in pool if space.radix[digit] == radix), NOBODY)
-        if digit != NOBODY:
-            pool.remove(digit)
-        threads.append(digit)
-    return Spread(tuple(threads), (*run, *rest, *odd))
+        lanes, after = rest[:LANE_DIGITS], rest[LANE_DIGITS:]
+        rest = [*lanes, *sorted(after, key=lambda digit: space.axis[digit] == axis)]
+    dealt = deal(space, (*rest, *odd))
+    return Spread(dealt.threads, (*run, *dealt.values))

@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ir.layout.algebra import coalesce, from_modes
 from ir.layout.errors import LayoutError
+from ir.layout.layout import Layout, concat
 from ir.layout.synthesis.problem import Tile, TileProgram
 
 LANE_DIGITS = 5
@@ -134,8 +136,6 @@ class Space:
 
     def read_spread(self, tile: Tile) -> Spread:
         """The spread that a pinned text gives; LayoutError "pinned-layout" where it is none."""
-        from ir.layout.layout import Layout
-
         layout = Layout.parse(tile.layout)
         if layout.rank != 2:
             raise LayoutError(
@@ -220,36 +220,13 @@ def thread_digits(threads: int) -> tuple[tuple[int, int], ...]:
 def text(*top: Modes) -> str:
     """Layout text with one top mode for each argument; neighbours that continue each other
     merge."""
-    shapes, strides = zip(*(_mode_text(merged(modes)) for modes in top), strict=True)
-    if len(top) == 1:
-        return f"{shapes[0]}:{strides[0]}"
-    return f"({','.join(shapes)}):({','.join(strides)})"
+    modes = [coalesce(from_modes(each)) for each in top]
+    return str(modes[0] if len(modes) == 1 else concat(*modes))
 
 
-def merged(modes: Modes) -> list[tuple[int, int]]:
-    """Neighbouring modes of which the second continues the first become one; extent 1 goes."""
-    found: list[tuple[int, int]] = []
-    for extent, stride in modes:
-        if extent == 1:
-            continue
-        if found and (stride == found[-1][0] * found[-1][1]):
-            found[-1] = (found[-1][0] * extent, found[-1][1])
-        else:
-            found.append((extent, stride))
-    return found or [(1, 0)]
-
-
-def _mode_text(modes: Modes) -> tuple[str, str]:
-    if len(modes) == 1:
-        return str(modes[0][0]), str(modes[0][1])
-    shape = ",".join(str(extent) for extent, _ in modes)
-    stride = ",".join(str(stride) for _, stride in modes)
-    return f"({shape})", f"({stride})"
-
-
-def deal_all(space: Space, tile: Tile) -> Spread:
-    """The plain spread: digits in the tile's order go to thread digits, what is left to values."""
-    left, threads = list(space.digits(tile)), []
+def deal(space: Space, digits: Iterable[int]) -> Spread:
+    """Digits, in order, go to thread digits of the same radix, what is left to values."""
+    left, threads = list(digits), []
     for _, radix in space.threads:
         digit = next((digit for digit in left if space.radix[digit] == radix), NOBODY)
         if digit != NOBODY:

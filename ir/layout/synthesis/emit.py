@@ -226,7 +226,12 @@ class _Emitter:
             self.space.modes(operand.k_repeats, in_bytes),
         )
         return DescriptorPlan(
-            form.major, choice.placement.swizzle[0], form.leading, form.stride, starts, form.word()
+            form.major,
+            choice.placement.swizzle.bits,
+            form.leading,
+            form.stride,
+            starts,
+            form.word(),
         )
 
     def _addresses(self, access: Access, tile: Tile) -> str:
@@ -323,7 +328,7 @@ class _Emitter:
             text(space.modes(inner, index)),
             text(space.modes(boxes.outer, index)),
             tuple(starts),
-            place.swizzle[0],
+            place.swizzle.bits,
             tile.size * tile.bits // 8,
         )
         source, target = (use.tile, tile) if use.load else (tile, use.tile)

@@ -14,28 +14,27 @@ from itertools import product
 
 import numpy as np
 
-from ir.layout.banks import conflicts_by_rank, phase_ways
+from ir.layout.banks import conflicts_by_rank, phase_lanes, phase_ways
+from ir.layout.swizzle import Swizzle
 from ir.layout.synthesis.digits import Space, text
 from ir.layout.synthesis.problem import Tile
 
 LINE, SECTOR = 128, 32
 SHARED_ALIGNMENT = 128
-Swizzling = tuple[int, int, int]
-"""(bits, base, shift) of an XOR swizzle on byte addresses."""
-NO_SWIZZLE: Swizzling = (0, 4, 3)
+NO_SWIZZLE = Swizzle(0, 4, 3)
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """A shared or global tile's layout. `order`: digits by rising offset; `offsets`: their strides
     in elements, aligned with it; `run`: how many of the first digits are binary and lie side by
-    side; `swizzle` = (bits, base, shift) on BYTE addresses; `line`: bytes of a row of the swizzle
-    atom the order was made for, 0 for none."""
+    side; `swizzle` acts on BYTE addresses; `line`: bytes of a row of the swizzle atom the order was
+    made for, 0 for none."""
 
     order: tuple[int, ...]
     offsets: tuple[int, ...]
     run: int
-    swizzle: Swizzling = NO_SWIZZLE
+    swizzle: Swizzle = NO_SWIZZLE
     line: int = 0
 
     @property
@@ -51,13 +50,12 @@ class Placement:
     def alignment(self) -> int:
         """Bytes to which the tile must be aligned: TMA's least, and whole patterns of the
         swizzle."""
-        bits, base, shift = self.swizzle
-        return max(SHARED_ALIGNMENT, 1 << base + shift + bits if bits else 0)
+        return max(SHARED_ALIGNMENT, self.swizzle.pattern)
 
     def aligned(self, count: int, bits: int) -> bool:
         """Whether a run of 2^count elements of `bits` bits always starts at a multiple of its own
         length, and the swizzle leaves it whole."""
-        whole = not self.swizzle[0] or bits << count <= 8 << self.swizzle[1]
+        whole = self.swizzle.plain or bits << count <= 8 << self.swizzle.base
         return whole and not any(offset % (1 << count) for offset in self.offsets[count:])
 
 
@@ -74,7 +72,7 @@ def placed(
     space: Space,
     order: Sequence[int],
     offsets: Sequence[int],
-    swizzle: Swizzling = NO_SWIZZLE,
+    swizzle: Swizzle = NO_SWIZZLE,
     line: int = 0,
 ) -> Placement:
     """A placement of digits with given offsets, the contiguous run counted."""
@@ -90,16 +88,8 @@ def placed_text(space: Space, placement: Placement, tile: Tile) -> str:
     """The layout tile index -> offset in elements, as text."""
     strides = placement.strides
     modes = [space.modes(space.of[name], strides) or [(1, 0)] for name in tile.names]
-    plain = text(*modes)
-    bits, base, shift = placement.swizzle
-    if not bits:
-        return plain
-    return f"S({bits},{element_base(base, tile.bits)},{shift}) o 0 o {plain}"
-
-
-def element_base(base: int, bits: int) -> int:
-    """The base of a swizzle on bytes, on elements of `bits` bits."""
-    return base + 4 - bits.bit_length()
+    plain, swizzle = text(*modes), placement.swizzle
+    return plain if swizzle.plain else f"{swizzle.recast(8, tile.bits)} o 0 o {plain}"
 
 
 def global_placement(space: Space, tile: Tile) -> Placement:
@@ -133,10 +123,11 @@ def orders(
 def stage_bytes(space: Space, tile: Tile, place: Placement) -> int:
     """Bytes of one stage: all that the swizzle can reach, whole patterns if another stage
     follows."""
-    bits, base, _ = place.swizzle
+    swizzle = place.swizzle
     pairs = zip(place.order, place.offsets, strict=True)
     last = sum((space.radix[digit] - 1) * offset for digit, offset in pairs)
-    unit = place.alignment if tile.stages > 1 else 1 << base + bits if bits else 1
+    touched = 1 if swizzle.plain else 1 << swizzle.base + swizzle.bits
+    unit = place.alignment if tile.stages > 1 else touched
     return -(-(last + 1) * tile.bits // (8 * unit)) * unit
 
 
@@ -146,17 +137,14 @@ def shared_bytes(space: Space, tile: Tile, place: Placement) -> int:
 
 
 @lru_cache(maxsize=65536)
-def rank_ways(lanes: tuple[int, ...], width: int, swizzle: Swizzling) -> int:
+def rank_ways(lanes: tuple[int, ...], width: int, swizzle: Swizzle) -> int:
     """Conflict ways of a phase from the byte offsets of its lane bits, after the swizzle."""
-    bits, base, shift = swizzle
-    mask = (1 << bits) - 1
-    moved = [lane ^ ((lane >> base + shift & mask) << base) for lane in lanes]
-    return conflicts_by_rank(moved, width).ways
+    return conflicts_by_rank([swizzle(lane) for lane in lanes], width).ways
 
 
 def phase_digits(width: int) -> int:
     """Lane digits whose threads are served together when each moves `width` bytes."""
-    return {16: 3, 8: 4}.get(width, 5)
+    return phase_lanes(width).bit_length() - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,20 +159,20 @@ class Phase:
     times: int
     linear: bool
 
-    def ways(self, swizzle: Swizzling) -> int:
+    def ways(self, swizzle: Swizzle) -> int:
         """The worst phase."""
         if self.linear:
             return rank_ways(self.lanes, self.width, swizzle)
         return max(ways for ways, _ in self._each(swizzle))
 
-    def rounds(self, swizzle: Swizzling) -> float:
+    def rounds(self, swizzle: Swizzle) -> float:
         """Mean over the phases: what the whole access costs over the least."""
         if self.linear:
             return rank_ways(self.lanes, self.width, swizzle)
         each = self._each(swizzle)
         return sum(ways * count for ways, count in each) / sum(count for _, count in each)
 
-    def _each(self, swizzle: Swizzling) -> tuple[tuple[int, int], ...]:
+    def _each(self, swizzle: Swizzle) -> tuple[tuple[int, int], ...]:
         return _all_ways(self.lanes, self.others, self.width, swizzle)
 
 
@@ -193,19 +181,18 @@ def _all_ways(
     lanes: tuple[int, ...],
     others: tuple[tuple[int, int], ...],
     width: int,
-    swizzle: Swizzling,
+    swizzle: Swizzle,
 ) -> tuple[tuple[int, int], ...]:
     """(ways, how many phases have so many). Where a phase starts matters only up to the highest bit
     that the swizzle reads."""
-    bits, base, shift = swizzle
-    mask = (1 << bits) - 1
-    repeat = max(LINE, 1 << base + shift + bits)
+    repeat = max(LINE, swizzle.pattern)
     inside = np.array([sum(picks) for picks in product(*((0, lane) for lane in lanes))])
     starts = _starts(others, repeat)
     addresses = np.array(list(starts), np.int64)[:, None] + inside
-    addresses ^= (addresses >> base + shift & mask) << base
     found: Counter[int] = Counter()
-    for ways, count in zip(phase_ways(addresses, width)[:, 0], starts.values(), strict=True):
+    for ways, count in zip(
+        phase_ways(swizzle(addresses), width)[:, 0], starts.values(), strict=True
+    ):
         found[int(ways)] += count
     return tuple(sorted(found.items()))
 
@@ -223,14 +210,14 @@ def _starts(others: tuple[tuple[int, int], ...], repeat: int) -> Counter[int]:
     return starts
 
 
-def total(phases: Sequence[Phase], swizzle: Swizzling) -> float:
+def total(phases: Sequence[Phase], swizzle: Swizzle) -> float:
     """Rounds of all accesses together, each as often as it is done."""
     return sum(phase.rounds(swizzle) * phase.times for phase in phases)
 
 
 def best_swizzle(
-    phases: Sequence[Phase], allowed: Sequence[Swizzling] | None
-) -> tuple[Swizzling, float]:
+    phases: Sequence[Phase], allowed: Sequence[Swizzle] | None
+) -> tuple[Swizzle, float]:
     """The swizzle with the fewest rounds; of equals the first. `allowed`: the machine's own modes,
     None for any XOR that keeps the widest access whole.
 
@@ -251,9 +238,9 @@ def best_swizzle(
     return best, least
 
 
-def _constructed(phases: Sequence[Phase]) -> Iterator[Swizzling]:
+def _constructed(phases: Sequence[Phase]) -> Iterator[Swizzle]:
     """Swizzles that move a run of line bits of some phase onto its free bank bits."""
-    seen: set[Swizzling] = set()
+    seen: set[Swizzle] = set()
     widest = max((phase.width for phase in phases), default=4)
     lowest = max(2, widest.bit_length() - 1)
     reached = {lane.bit_length() - 1 for phase in phases for lane in phase.lanes if lane >= LINE}
@@ -268,7 +255,9 @@ def _constructed(phases: Sequence[Phase]) -> Iterator[Swizzling]:
         for base in range(lowest, 7):
             for source in (*sources, *(s - bits + 1 for s in sources)):
                 shift = source - base
-                if shift < bits or base + bits > 7 or (bits, base, shift) in seen:
+                if shift < bits or base + bits > 7:
                     continue
-                seen.add((bits, base, shift))
-                yield bits, base, shift
+                swizzle = Swizzle(bits, base, shift)
+                if swizzle not in seen:
+                    seen.add(swizzle)
+                    yield swizzle

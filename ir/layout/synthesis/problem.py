@@ -90,7 +90,6 @@ class TileOp:
       output has the other axes of the input.
     broadcast: 1 -> 1 register tiles, the output has all axes of the input and more.
     fill: 0 -> 1 register tile, `value` = number.
-    red: register -> global, adds the tile to memory (f32, f16, bf16, i32).
     """
 
     kind: str

@@ -62,13 +62,12 @@ def _extensions(program: TileProgram) -> Iterator[Reason]:
 def _placement(space: Space, candidate: Candidate, name: str, choice: SharedChoice) -> str:
     place = choice.placement
     axis = space.axis[place.order[0]] if place.order else "nothing"
-    bits, base, shift = place.swizzle
     ways = ", ".join(map(str, choice.ways)) or "none"
     others = ", ".join(
         f"{other.cycles:g}" for other in candidate.shared[name] if other is not choice
     )
     return (
-        f"{axis} contiguous, swizzle S({bits},{base},{shift}) on bytes: conflict ways {ways}; "
+        f"{axis} contiguous, swizzle {place.swizzle} on bytes: conflict ways {ways}; "
         f"{choice.cycles:g} cycles, other layouts {others or 'none'}"
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ir.layout.swizzle import Swizzle
 from ir.layout.synthesis import cost
 from ir.layout.synthesis.bulk import Boxes, Canonical, canonical, tma_boxes
 from ir.layout.synthesis.copies import (
@@ -22,7 +23,7 @@ from ir.layout.synthesis.copies import (
 )
 from ir.layout.synthesis.digits import Space
 from ir.layout.synthesis.gemm import Rejection
-from ir.layout.synthesis.memory import NO_SWIZZLE, Placement, Swizzling, best_swizzle
+from ir.layout.synthesis.memory import NO_SWIZZLE, Placement, best_swizzle
 from ir.layout.synthesis.problem import Tile
 from ir.layout.synthesis.uses import Decision, GlobalUse, OperandUse, RegisterUse, SharedChoice, Use
 
@@ -53,7 +54,7 @@ class Serving:
         self.placement, self.bulk, self.memo = placement, bulk, memo
         self.rejections: list[tuple[int, Rejection]] = []
         if self._for_wgmma() and not tile.layout:
-            self.placement = replace(placement, swizzle=(MODES[placement.line], 4, 3))
+            self.placement = replace(placement, swizzle=Swizzle(MODES[placement.line], 4, 3))
 
     def run(self, bound: float) -> SharedChoice | Rejection | None:
         """The choice, or why one use cannot be served; None if it costs more than `bound` even
@@ -93,7 +94,7 @@ class Serving:
     def _for_wgmma(self) -> bool:
         return any(isinstance(use, OperandUse) for use in self.uses)
 
-    def _swizzle(self, decisions: Sequence[Decision]) -> Swizzling:
+    def _swizzle(self, decisions: Sequence[Decision]) -> Swizzle:
         """The swizzle with the fewest conflicts; TMA has none, and the one as wide as its rows."""
         phases = [
             phase_of(self.space, decision, self.placement, self.tile.bits, use.trips)
@@ -108,7 +109,7 @@ class Serving:
         allowed = None
         if inner:
             wide = [bits for bits in (1, 2, 3) if all(size == 16 << bits for size in inner)]
-            allowed = (NO_SWIZZLE, *((bits, 4, 3) for bits in wide))
+            allowed = (NO_SWIZZLE, *(Swizzle(bits, 4, 3) for bits in wide))
         return best_swizzle(phases, allowed)[0]
 
     def _decide(self, use: Use) -> Decision | Rejection:

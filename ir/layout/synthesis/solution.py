@@ -64,7 +64,7 @@ class TmaPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """One copy (also red): every access moves `elements` elements per thread, `bits` bits.
+    """One copy: every access moves `elements` elements per thread, `bits` bits.
 
     `instructions`: one name, or two ("ld.64", "st.64") where global and shared memory meet through
     registers of no tile. Unless TMA:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ir.layout.synthesis.copies import WIDTHS, Access, coalesced, unaligned
-from ir.layout.synthesis.digits import Space, Spread, deal_all
+from ir.layout.synthesis.digits import Space, Spread, deal
 from ir.layout.synthesis.memory import Placement, compact, global_placement
 from ir.layout.synthesis.problem import Tile, TileOp, TileProgram
 
@@ -98,12 +98,17 @@ class Spreads:
             if found is None:
                 break
             position, tile, other = found
-            spread, text = self._schedule(tile, other)
+            spread, text = self._schedule(tile, other, position)
             self.set(tile.name, spread, position, text)
             self.propagate()
         for tile in self.program.tiles:
             if tile.scope == "register" and tile.name not in self.known:
-                self.set(tile.name, deal_all(self.space, tile), -1, "nothing asks anything of it")
+                self.set(
+                    tile.name,
+                    deal(self.space, self.space.digits(tile)),
+                    -1,
+                    "nothing asks anything of it",
+                )
                 self.propagate()
 
     def _largest_copy(self) -> tuple[int, Tile, Tile] | None:
@@ -122,17 +127,18 @@ class Spreads:
                     best = (rank, position, tile, other)
         return None if best is None else best[1:]
 
-    def _schedule(self, tile: Tile, other: Tile) -> tuple[Spread, str]:
-        memory = self.memory(other)
+    def _schedule(self, tile: Tile, other: Tile, position: int) -> tuple[Spread, str]:
+        memory, pinned = self.memory(other), dict(self.program.pins.instructions).get(position, "")
         rows_first = any(
             op.kind == "reduce" and tile.names == self._tiles[op.inputs[0]].names
             for op in self.program.ops
         )
+        vector = pinned[3:] if pinned[:3] in ("ld.", "st.") else ""
         for width in WIDTHS:
             count = (width // tile.bits).bit_length() - 1
-            if count < 0:
+            if count < 0 or vector not in ("", str(width)):
                 continue
-            spread = coalesced(self.space, tile, memory, count, rows_first)
+            spread = coalesced(self.space, memory, count, rows_first)
             elements = spread.values[:count]
             if not memory.leads(elements) or len(elements) < count:
                 continue
@@ -140,7 +146,7 @@ class Spreads:
             if other.scope == "global" and unaligned(self.space, other, memory, access):
                 continue
             return spread, f"coalesced copy with {other.name}, {width} bits a thread"
-        spread = coalesced(self.space, tile, memory, 0, rows_first)
+        spread = coalesced(self.space, memory, 0, rows_first)
         return spread, f"copy with {other.name}, element by element"
 
     def memory(self, tile: Tile) -> Placement:

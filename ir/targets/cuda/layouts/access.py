@@ -5,18 +5,17 @@ Row-major tensors, affine indices over axes. Knows frames; no instruction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import prod
+from math import gcd, prod
 
 from ir.dtypes import dtype_of
 from ir.ops.base import TensorSpec
 from ir.ops.load import Load
 from ir.ops.store import Store
 from ir.targets.cuda.layouts.frame import Digit, Frame
+from ir.targets.cuda.layouts.vectors import VECTOR_BYTES, neighbours
 from ir.targets.cuda.text.naming import text_name
-
-VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,65 +56,37 @@ class Access:
                 return (digit, *(other for other in digits if other != digit))
         return digits
 
-    def vector(self, frame: Frame, digits: tuple[Digit, ...], tiles: Mapping[str, int]) -> int:
-        """Elements that one access may take: neighbours in one thread, aligned in every tile."""
-        return self.row_vector(frame, digits, tiles) if self.plain else 1
-
-    def row_vector(
-        self, frame: Frame, digits: tuple[Digit, ...], tiles: Mapping[str, int]
-    ) -> int:  # fmt: skip
-        """The same inside of a row, whichever row a gather takes: no index that is looked up may
-        vary along it."""
-        if not digits or digits[0].stride != 1:
-            return 1
-        axis = digits[0].axis
-        if self.stride(axis) != 1:
-            return 1
-        width = min(digits[0].size, VECTOR_BYTES // dtype_of(self.dtype).bytes)
-        while width > 1 and not self._aligned(width, frame, axis, tiles):
-            width //= 2
-        return max(1, width)
-
-    def vector_inside(
+    def vector(
         self, frame: Frame, digits: tuple[Digit, ...], tiles: Mapping[str, int],
         extents: Mapping[str, int],
     ) -> int:  # fmt: skip
-        """The same, where the last tile reaches over its axis: elements that all are inside it or
-        all outside."""
-        width = self.row_vector(frame, digits, tiles)
+        """Elements that one access may take: neighbours in one thread, aligned in every tile, all
+        inside their axis or all outside, a whole number of times in a row. They are of one row,
+        whichever a gather takes: no index that is looked up may vary along it."""
         axis = digits[0].axis if digits else ""
-        while width > 1 and extents[axis] % tiles[axis] and extents[axis] % width:
-            width //= 2
-        return width
+        if not axis or digits[0].stride != 1 or self.stride(axis) != 1:
+            return 1
+        own = dict.fromkeys((*digits, *frame.own({a for d in self.dimensions for a, _ in d.terms})))
+        registers = tuple((d.size, d.stride * self.stride(d.axis)) for d in own)
+        threads = tuple(
+            (d.size, sum(stride * self.stride(name) for name, stride in d.strides))
+            for d in frame.threads
+        )
+        starts = [*self._starts(tiles)]
+        starts += [d.extent for d in self.dimensions if d.stride == 1 and dict(d.terms).get(axis)]
+        if extents[axis] % tiles[axis]:
+            starts.append(extents[axis])
+        size = dtype_of(self.dtype).bytes
+        alignment = gcd(VECTOR_BYTES, *(start * size for start in starts))
+        return min(digits[0].size, neighbours(self.dtype, registers, threads, alignment))
 
-    def _aligned(self, width: int, frame: Frame, axis: str, tiles: Mapping[str, int]) -> bool:
-        if digit_misfits(frame, axis, width):
-            return False
-        innermost = [d for d in self.dimensions if d.stride == 1]
-        if len(innermost) != 1 and not any(dict(d.terms).get(axis) for d in innermost):
-            return False
+    def _starts(self, tiles: Mapping[str, int]) -> Iterator[int]:
+        """Elements of which the place of every tile's first element is a sum of multiples."""
+        yield self.constant
         for dimension in self.dimensions:
-            if dimension.gather is not None and dimension.stride % width:
-                return False
-            for name, coefficient in dimension.terms:
-                step = dimension.stride * coefficient
-                if name == axis and dimension.stride == 1:
-                    step *= tiles[axis]
-                    if dimension.extent % width:
-                        return False
-                if step % width:
-                    return False
-        return self.constant % width == 0
-
-
-def digit_misfits(frame: Frame, axis: str, width: int) -> bool:
-    """Whether vectors of `width` along `axis` would not start at multiples of it."""
-    first = frame.own((axis,))[0]
-    if first.size % width:
-        return True
-    strides = [d.stride for d in frame.own((axis,))[1:]]
-    strides += [d.stride(axis) for d in frame.threads if d.stride(axis)]
-    return any(stride % width for stride in strides)
+            yield from (dimension.stride * c * tiles[axis] for axis, c in dimension.terms)
+            if dimension.gather is not None:
+                yield dimension.stride
 
 
 def load_access(op: Load, spec: TensorSpec) -> Access:

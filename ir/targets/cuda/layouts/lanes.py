@@ -52,11 +52,15 @@ def operand(instruction: str, role: str) -> ThreadValues:
 
 
 @lru_cache(maxsize=256)
-def place(held: ThreadValues, value: Expression = ZERO) -> tuple[Expression, Expression]:
-    """Where a value of a thread, of number `lane`, lies along both axes of its tile."""
+def place(
+    held: ThreadValues, value: Expression = ZERO, thread: Expression | None = None
+) -> tuple[Expression, Expression]:
+    """Where a value of a thread, of number `lane` if none is given, lies along both axes of its
+    tile."""
+    own = _lane(held) if thread is None else thread
     first, second = (
         total(
-            address(_along(held.threads, axis), _lane(held)),
+            address(_along(held.threads, axis), own),
             address(_along(held.values, axis), value),
         )
         for axis in (0, 1)

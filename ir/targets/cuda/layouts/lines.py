@@ -39,8 +39,7 @@ class TileLines:
     @property
     def pattern(self) -> int:
         """Bytes after which the swizzle repeats."""
-        one = self.swizzle
-        return 1 if one.plain else 1 << one.base + max(0, one.shift) + one.bits
+        return self.swizzle.pattern
 
     def offset(self, line: Expression, byte: Expression) -> Expression:
         """Where a byte of a line lies; bytes count on from panel to panel."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ir.layout.algebra import coalesce, max_common_vector, right_inverse
+from ir.layout.algebra import coalesce, logical_product, max_common_vector, right_inverse
 from ir.layout.layout import Layout, concat
-from ir.layout.product import logical_product
 from ir.layout.swizzle import PLAIN, Composed, Swizzle, parse
 from ir.layout.synthesis import Tile
 from ir.targets.cuda.layouts.lines import line_swizzle

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 from ir.layout.expressions import scaled, variable
 from ir.targets.cuda.build.products import loads_of
-from ir.targets.cuda.layouts.access import digit_misfits
 from ir.targets.cuda.layouts.mma_operands import StageTile
+from ir.targets.cuda.layouts.vectors import VECTOR_BYTES, neighbours
 from ir.targets.cuda.plans.mma_fill import fill_frame
 from ir.targets.cuda.plans.mma_plan import MmaPlan
 from ir.targets.cuda.plans.sides import Side
@@ -75,10 +75,10 @@ class FillEvaluator(Evaluator):
         first = fragment.digits[0] if fragment.digits else None
         if first is None or first.stride != 1 or first.axis != tile.inner.tiled[-1]:
             return 1
-        width = min(first.size, 16 // tile.size, tile.width // tile.size)
-        while width > 1 and digit_misfits(self.frame, first.axis, width):
-            width //= 2
-        return width
+        registers = tuple((d.size, d.stride) for d in self.frame.own((first.axis,)))
+        threads = tuple((d.size, d.stride(first.axis)) for d in self.frame.threads)
+        line = min(VECTOR_BYTES, tile.width)
+        return min(first.size, neighbours(tile.dtype, registers, threads, line))
 
 
 class Computed:
@@ -118,7 +118,8 @@ class Computed:
         """Evaluate the block that was started last and write it to `slot`."""
         e, tile, w = self.e, self.tile, self.w
         e.ready(tile.position, self.node.axes)
-        rest = [d for d in e.own(self.node.axes) if d not in self.run]
+        axes = (axis for side in (tile.free, tile.depth) for axis in side.tiled)
+        rest = [d for d in e.own(axes) if d not in self.run]
         points = 1
         for digit in self.run:
             points *= digit.size

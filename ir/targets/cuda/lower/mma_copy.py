@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ir.layout.expressions import scaled, variable
+from ir.layout.expressions import ZERO, Expression, quotient, scaled, variable
+from ir.targets.cuda.layouts.copied import copied
+from ir.targets.cuda.layouts.lanes import place
 from ir.targets.cuda.layouts.mma_operands import StageTile
 from ir.targets.cuda.plans.mma_plan import MmaPlan
 from ir.targets.cuda.text import scalars
@@ -24,19 +26,26 @@ class Copies:
         self.stem = w.name(f"{tile.access.tensor}_copy")
         self.per = tile.piece // tile.size
         self.total = tile.lines * tile.pieces
-        self.regular = plan.threads % tile.pieces == 0 and len(tile.outer.tiled) <= 1
+        self.held = copied(tile.dtype, tile.inner.size, tile.lines, plan.threads, tile.piece)
+        whole = all(step.axis == 1 for step in self.held.values)  # threads have lines, turn by turn
+        self.regular = whole and len(tile.outer.tiled) <= 1
         self.lines = plan.threads // tile.pieces if self.regular else 0
 
     def declare(self) -> None:
         if not self.regular:
             return
-        w, stem, pieces = self.w, self.stem, self.tile.pieces
-        w.line(f"const i32 {stem}_line = thread / {pieces}, {stem}_piece = thread % {pieces};")
+        w, stem = self.w, self.stem
+        self._declare_place(f"{stem}_line", f"{stem}_piece", ZERO)
         local = self._local(f"{stem}_line", f"{stem}_piece")
         storage = scalars.STORAGE[self.access.dtype]
         where = self._offset(local, self.origins)
         w.line(f"const {storage}* {stem}_from = {self.access.tensor} + ({where});")
         w.line(f"const u32 {stem}_to = {self._place(f'{stem}_line', f'{stem}_piece')};")
+
+    def _declare_place(self, line: str, piece: str, turn: Expression) -> None:
+        """Declare which piece of which line this thread copies in a turn."""
+        start, own = place(self.held, turn, variable("thread", self.plan.threads))
+        self.w.line(f"const i32 {line} = {own}, {piece} = {quotient(start, self.per)};")
 
     def _local(self, line: str, piece: str) -> dict[str, str]:
         start = piece if self.per == 1 else f"({piece} * {self.per})"
@@ -53,9 +62,9 @@ class Copies:
         """The part of an offset that coordinates make."""
         parts = []
         for axis in dict.fromkeys(a for d in self.access.dimensions for a, _ in d.terms):
-            for place in (origins.get(axis, "0"), local.get(axis, "0")):
-                if place != "0":
-                    parts.append(f"(i64){place} * {self.access.stride(axis)}")
+            for own in (origins.get(axis, "0"), local.get(axis, "0")):
+                if own != "0":
+                    parts.append(f"(i64){own} * {self.access.stride(axis)}")
         return parts
 
     def _place(self, line: str, piece: str) -> str:
@@ -74,9 +83,9 @@ class Copies:
             whole = passes * self.plan.threads == self.total
             guard = f"thread + {turn} * {self.plan.threads} < {self.total}"
             with w.block("" if whole else f"if ({guard})"):
-                self._piece(turn, walk, slot)
+                self._piece(turn, passes, walk, slot)
 
-    def _piece(self, turn: str, walk: Mapping[str, str], slot: str) -> None:
+    def _piece(self, turn: str, turns: int, walk: Mapping[str, str], slot: str) -> None:
         w, stem, tile = self.w, self.stem, self.tile
         origins = {**self.origins, **walk}
         if self.regular:
@@ -86,17 +95,16 @@ class Copies:
             step = self.lines * self.access.stride(axis) if axis else 0
             source = f"{stem}_from + {stem}_walk + {turn} * (i64){step}"
             if self.lines * tile.width % tile.memory.pattern == 0:
-                place = f"{stem}_to + {turn} * {self.lines * tile.width}"
+                target = f"{stem}_to + {turn} * {self.lines * tile.width}"
             else:
-                place = self._place(line, f"{stem}_piece")
+                target = self._place(line, f"{stem}_piece")
         else:
-            number = w.name("number")
-            w.line(f"const i32 {number} = thread + {turn} * {self.plan.threads};")
-            line, piece = f"({number} / {tile.pieces})", f"({number} % {tile.pieces})"
+            line, piece = w.name("line"), w.name("piece")
+            self._declare_place(line, piece, variable(turn, turns))
             local = self._local(line, piece)
             source = f"{self.access.tensor} + ({self._offset(local, origins)})"
-            place = self._place(line, piece)
-        self._copy(f"{slot} + {place}", source, local, origins)
+            target = self._place(line, piece)
+        self._copy(f"{slot} + {target}", source, local, origins)
 
     def _copy(
         self, to: str, source: str, local: Mapping[str, str], origins: Mapping[str, str]

@@ -12,6 +12,8 @@ from ir.ops.store import Store
 from ir.program import Program
 from ir.targets.cuda.layouts.frame import Digit, Frame
 from ir.targets.cuda.layouts.lanes import place, places_of_values
+from ir.targets.cuda.layouts.placed import Placed, framed
+from ir.targets.cuda.layouts.written import written
 from ir.targets.cuda.plans.mma_plan import COLUMNS, ROWS, MmaPlan
 from ir.targets.cuda.plans.sides import Side
 from ir.targets.cuda.text import scalars
@@ -117,7 +119,7 @@ def put_sums(plan: MmaPlan, w: Writer, name: str, number: int) -> None:
 
 
 def line_frame(plan: MmaPlan, program: Program, op: Store) -> tuple[Frame, list[Digit]]:
-    """Threads along the lines of an output: vectors first, then lanes, then other lines.
+    """Threads along the lines of an output, which has a vector for each if it can.
 
     Also the register digits beyond one vector, which are gone through one after another.
     """
@@ -128,12 +130,7 @@ def line_frame(plan: MmaPlan, program: Program, op: Store) -> tuple[Frame, list[
     vector = min(16 // dtype_of(spec.dtype).bytes, 8)
     share = max(1, prod((first.size, second.size)) // plan.threads)
     vector = min(vector, share, first.size)
-    lanes = min(plan.threads, first.size // vector)
-    lines = min(plan.threads // lanes, second.size)
-    outer = [
-        *first.digits(first.size // vector // lanes, vector * lanes),
-        *second.digits(second.size // lines, lines),
-    ]
-    outer = [digit for digit in outer if digit.size > 1]
-    threads = [*first.threads(lanes, vector), *second.threads(lines, 1)]
-    return Frame((*first.digits(vector, 1), *outer), tuple(threads)), outer
+    held = written(spec.dtype, first.size, second.size, plan.threads, vector)
+    whole = framed([Placed(held, (first, second))])
+    threads = tuple(digit for digit in whole.threads if digit.strides)  # the others have no point
+    return Frame(whole.registers, threads), [*whole.registers[len(first.digits(vector, 1)) :]]

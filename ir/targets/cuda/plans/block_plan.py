@@ -15,7 +15,8 @@ from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.readers import loaded_late, read_once
 from ir.targets.cuda.grid.overlap import starts_early
 from ir.targets.cuda.layouts.access import load_access
-from ir.targets.cuda.layouts.frame import WARP, Frame, Share, blocked
+from ir.targets.cuda.layouts.frame import Frame, Share, blocked
+from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.space.block_options import REGISTERS, Name, Options, options_of
 from ir.targets.cuda.text.passes import Passes, find_passes, needed
 from ir.targets.cuda.text.transfers import LEAST_COPY
@@ -74,9 +75,8 @@ class BlockPlan:
     @cached_property
     def exchanges(self) -> bool:
         """Whether some reduction may combine what threads of several warps have."""
-        crossing = [digit for weight, digit in self.frame.weights() if weight >= WARP]
         gone = {a for n in self.program.nodes if is_reduction(n) for a in reduced_axes(n)}
-        return any(digit.stride(axis) for digit in crossing for axis in gone)
+        return any(meeting.across for meeting in meetings(self.frame, gone))
 
     # -- loads
 
@@ -156,7 +156,7 @@ class BlockPlan:
             return False
         access = load_access(node.op, self.program.scope.tensors[node.op.tensor])
         digits = access.row_first(self.frame.own(node.axes))
-        width = access.vector_inside(self.frame, digits, self.tiles, self.program.axes)
+        width = access.vector(self.frame, digits, self.tiles, self.program.axes)
         return width * size >= LEAST_COPY
 
     def step_bytes(self, position: int) -> int:

@@ -19,7 +19,7 @@ from ir.ranges import shifts_inside
 from ir.scalar import COMBINES, running_bound
 from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.readers import behind_decisions, gelu_of, only_stored
-from ir.targets.cuda.layouts.frame import WARP
+from ir.targets.cuda.layouts.meetings import meetings
 from ir.targets.cuda.text import scalars
 from ir.targets.cuda.text.exponents import exponent_text, shifted_exponent
 from ir.targets.cuda.text.naming import value_name
@@ -285,27 +285,24 @@ class Evaluator(Transfers):
 
     def all_reduce(self, position: int, partial: Fragment) -> None:
         """Combine the partial results of the threads that share a point."""
-        gone = self.gone(position)
-        for weight, digit in self.frame.weights():
-            if not any(digit.stride(axis) for axis in gone):
-                continue
-            if weight < WARP:
-                self._shuffle(position, partial, weight, digit.size)
-            else:
-                self._exchange(position, partial, weight, digit.size)
+        for meeting in meetings(self.frame, self.gone(position)):
+            if meeting.lanes:
+                self._shuffle(position, partial, meeting.lanes)
+            for weight, size in meeting.across:
+                self._exchange(position, partial, weight, size)
 
-    def _shuffle(self, position: int, partial: Fragment, weight: int, size: int) -> None:
+    def _shuffle(self, position: int, partial: Fragment, masks: Sequence[int]) -> None:
+        """Between the lanes of a warp."""
         kind = scalars.register_type(self.nodes[position].dtype)
         kind = "i32" if kind == "bool" else kind
         with self.each(partial.digits) as point:
-            target, mask = self.element(partial, point), weight
-            while mask < weight * size:
+            target = self.element(partial, point)
+            for mask in masks:
                 other = self.w.name("other")
                 self.w.line(f"const {kind} {other} = tw_shuffle_{kind}({target}, {mask});")
                 dtype = self.nodes[position].dtype
                 text = self.combine(self.kind(position), target, other, dtype)
                 self.w.line(f"{target} = {text};")
-                mask *= 2
 
     def crossing(self, count: int, dtype: str) -> int:
         """Registers of `SCRATCH_BYTES` that so many of a type take where they cross warps."""

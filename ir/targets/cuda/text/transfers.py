@@ -196,7 +196,7 @@ class Transfers(Registers):
     def _width(self, access: Access, digits: tuple[Digit, ...]) -> int:
         if not access.plain:
             return 1
-        return access.vector_inside(self.frame, digits, self.tiles, self.program.axes)
+        return access.vector(self.frame, digits, self.tiles, self.program.axes)
 
     def _row_width(self, position: int, access: Access, digits: tuple[Digit, ...]) -> int:
         """Neighbours of a row that a gather takes at a time."""
@@ -208,7 +208,7 @@ class Transfers(Registers):
         }
         if not digits or digits[0].axis in looked_up:
             return 1
-        width = access.vector_inside(self.frame, digits, self.tiles, self.program.axes)
+        width = access.vector(self.frame, digits, self.tiles, self.program.axes)
         size = dtype_of(access.dtype).bytes
         return width if size < 8 and width * size >= 4 else 1
 
