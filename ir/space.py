@@ -19,6 +19,7 @@ from ir import drawing, summary, variation
 from ir.columns import Column, Columns, Decision, Mask, Matrix, Tables, tables_of
 from ir.errors import Refusal, UsageError
 from ir.parts import Numbers, Parts, parts_of
+from ir.refutation import refuted
 from ir.schedule import Schedule, Value
 from ir.summary import Summary
 from ir.variation import Shape
@@ -449,6 +450,8 @@ class Space:
         found = seeds[self.legal(seeds)]
         if not len(found):
             found = self.seed_rows(rng)
+        if not len(found) and refuted(self):
+            raise UsageError(summary.nothing_legal(self, rng))
         found = found if len(found) else self.sample(rng, 1)
         return np.asarray(found[0], dtype=np.int16)
 

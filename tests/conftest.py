@@ -7,6 +7,7 @@ A change is judged by what it changes: draws of property tests follow from the t
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -30,6 +31,12 @@ request_tile_permission()  # some tests run kernels in their own process
 def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: one for each processor, at most eight, and one more: some tests wait a while."""
     return min(8, len(os.sched_getaffinity(0))) + 1
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests are no garbage: nobody looks through them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

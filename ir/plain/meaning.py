@@ -7,7 +7,7 @@ is read was not written, or threads that do not wait for each other meet in one 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -158,6 +158,8 @@ class _Run:
         self.names: dict[str, Any] = {}
         self.point = 0
         self.shared: _Shared | None = None
+        self._functions: dict[int, tuple[Call, Callable[..., Any]]] = {}  # of calls, by identity
+        self._merges: dict[int, tuple[Sequence[Name], Sequence[Scalar]]] = {}  # of folds, likewise
 
     def points(self) -> None:
         for point, places in self._shuffled(self.kernel.points):
@@ -184,15 +186,20 @@ class _Run:
     @contextmanager
     def scope(self) -> Iterator[None]:
         """What is defined inside is unknown behind."""
-        before = set(self.names)
+        known = len(self.names)
         yield
-        for name in set(self.names) - before:
-            del self.names[name]
+        self._forget(known)
+
+    def _forget(self, known: int) -> None:
+        """All names but those that were first: a dictionary keeps the order of definitions."""
+        while len(self.names) > known:
+            self.names.popitem()
 
     def block(self, statements: Sequence[Statement]) -> None:
-        with self.scope():
-            for statement in statements:
-                self.run(statement)
+        known = len(self.names)
+        for statement in statements:
+            self.run(statement)
+        self._forget(known)
 
     def run(self, statement: Statement) -> None:
         if isinstance(statement, Let):
@@ -295,8 +302,10 @@ class _Run:
         self.shared = None
 
     def _accumulate(self, statement: Accumulate) -> None:
-        right = [Name(f"{state.name} after", state.dtype) for state in statement.states]
-        after = merged(statement.merge, statement.states, right)
+        if id(statement) not in self._merges:
+            names = [Name(f"{state.name} after", state.dtype) for state in statement.states]
+            self._merges[id(statement)] = names, merged(statement.merge, statement.states, names)
+        right, after = self._merges[id(statement)]
         for number, place in enumerate(_order(statement.extent, statement.backward)):
             with self.scope():
                 self.names[statement.variable.name] = place
@@ -335,12 +344,10 @@ class _Run:
     def _call(self, scalar: Call) -> Any:
         if scalar.function == "where":
             return self.value(scalar.args[1] if self.value(scalar.args[0]) else scalar.args[2])
-        if len({arg.dtype for arg in scalar.args}) > 1:
-            raise ProgramError(f"{scalar.function} of {[arg.dtype for arg in scalar.args]}")
-        op = scalar.like or Map(scalar.function)
-        types = [scalar.source] if scalar.source else [arg.dtype for arg in scalar.args]
-        found = op.numpy(types)(*(np.asarray(self.value(arg)) for arg in scalar.args))
-        return _TYPES[scalar.dtype](found)
+        if id(scalar) not in self._functions:
+            self._functions[id(scalar)] = scalar, _function(scalar)
+        _, function = self._functions[id(scalar)]
+        return _TYPES[scalar.dtype](function(*[np.asarray(self.value(a)) for a in scalar.args]))
 
     def _element(self, scalar: Element) -> Any:
         memory = self.arrays[scalar.array]
@@ -350,6 +357,15 @@ class _Run:
         if not memory.given and self.shared is not None:
             self.shared.read(scalar.array, place)
         return memory.values[place]
+
+
+def _function(scalar: Call) -> Callable[..., Any]:
+    """On arrays of numbers."""
+    if len({arg.dtype for arg in scalar.args}) > 1:
+        raise ProgramError(f"{scalar.function} of {[arg.dtype for arg in scalar.args]}")
+    op = scalar.like or Map(scalar.function)
+    types = [scalar.source] if scalar.source else [arg.dtype for arg in scalar.args]
+    return op.numpy(types)
 
 
 def _order(extent: int, backward: bool) -> list[Any]:

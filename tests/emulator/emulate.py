@@ -142,13 +142,18 @@ def _cluster_faults(body: str, plan: Plan) -> tuple[str, ...]:
     """A plan whose cluster is not the text's would be launched wrong."""
     found = []
     for kernel in plan["kernels"]:
-        head = re.search(rf"[^;}}]*\b{re.escape(kernel['name'])}\s*\(", body)
-        match = _CLUSTER.search(head[0]) if head else None
+        named = re.search(rf"\b{re.escape(kernel['name'])}\s*\(", body)
+        match = _CLUSTER.search(_head(body, named.start())) if named else None
         stated = [int(x) for x in match[1].split(",")] if match else []
         wanted = list(kernel.get("cluster") or (1, 1, 1))
         if stated + [1] * (3 - len(stated)) != wanted:
             found.append(f"launch: cluster {wanted} of {kernel['name']}, its text has {stated}")
     return tuple(found)
+
+
+def _head(body: str, end: int) -> str:
+    """The text before a place, back to the statement or the body before it."""
+    return body[max(body.rfind(mark, 0, end) for mark in ";}") + 1 : end]
 
 
 @cache

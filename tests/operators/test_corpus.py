@@ -25,7 +25,7 @@ from tests.operators.contract import (
 
 _LINES = 40
 _SMALL_FLOPS = 20e6
-_TRIALS = 8
+_TRIALS = 5
 
 
 def _cases() -> Iterator[Case]:

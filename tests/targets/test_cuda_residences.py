@@ -85,7 +85,7 @@ def long_rows() -> Program:
 
 def two_scores() -> Program:
     """Scores of two products that sum over different axes, the second one's factor shared."""
-    return load_operator("mla_prefill").build(heads=2, dtype="bf16", b=1, sq=40)
+    return load_operator("mla_prefill").build(heads=2, dtype="bf16", b=1, sq=40, d=64)
 
 
 def wide_values() -> Program:

@@ -88,7 +88,7 @@ def lowered(program: Program, values: dict[str, Value], residence: str) -> Kerne
 @needs_compiler
 @pytest.mark.parametrize("order", ["straight", "outer:1"])
 def test_groups_share_the_columns_of_values(order: str) -> None:
-    program = latent()
+    program = latent(sk=136)  # two whole blocks and a part of one, or of a single one
     kernel, space = chain(program, WIDE)
     inputs = random_inputs(program, np.random.default_rng(1))
     wanted, bounds = evaluate(program, inputs), bounds_of(program, inputs)
