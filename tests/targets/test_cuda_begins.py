@@ -110,3 +110,17 @@ def test_a_value_that_others_read_is_no_beginning() -> None:
     graph.output("z", low, "bf16", (m, n))
     program = graph.program()
     assert not any(begin_of(program, position) for position in range(len(program.nodes)))
+
+
+def test_parts_of_columns_begin_with_whole_panels() -> None:
+    """Of the products that a sum begins with as well, whose operand may lie along the columns."""
+    g = Graph("turned")
+    i, j, d, e = g.axes(i=256, j=64, d=128, e=192)
+    scores, values = g.input("P", (i, j), "bf16"), g.input("V", (j, e), "bf16")
+    queries, state = g.input("Q", (i, d), "bf16"), g.input("S", (e, d), "bf16")
+    sums = contract(scores, values, over=j) + contract(queries, state, over=d)
+    g.output("O", sums, "bf16", (i, e))
+    program = g.program()
+    space = BACKEND.space(program, HARDWARE)
+    for row in space.sample(np.random.default_rng(3), 80):
+        BACKEND.lower(program, space.schedule(row), HARDWARE)

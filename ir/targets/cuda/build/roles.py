@@ -99,6 +99,14 @@ class Roles:
         return axis if loads and all(_counts_alone(op, axis) for op in ops) else ""
 
     @cached_property
+    def contiguous_columns(self) -> bool:
+        """Whether b's tile, or that of what sums begin with, is contiguous along the columns."""
+        first = (self.outer[0], *(begin.product for begin in self.begins))
+        ops = (self.program.nodes[product.b].op for product in first)
+        loads = [op for op in ops if isinstance(op, Load)]
+        return any(axis in self.columns for op in loads for axis, _ in op.index[-1].terms)
+
+    @cached_property
     def at_once(self) -> bool:
         """Whether a block has all that products sum between two points of the folded axes, so that
         an operand that does not vary along these is there for the whole walk."""

@@ -89,7 +89,7 @@ def _seed(kernel: TensorKernel, shape: Shape) -> dict[str, Value]:
         *tile, consumers, DEEPEST, "1x1", "rows", swapped is not None, lines=shape.lines
     )
     padded = points
-    if not beneath and kernel.contiguous_columns(swapped or kernel.roles):
+    if not beneath and (swapped or kernel.roles).contiguous_columns:
         padded = -(-points * kernel.size // LINE) * LINE // kernel.size
     buffers = consumers * max(ROWS, points // shape.parts) * LINE
     room = kernel.hardware["shared_bytes"] - RESERVED - buffers

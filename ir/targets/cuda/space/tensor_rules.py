@@ -115,17 +115,11 @@ class TensorRules(TensorTiles):
 
         def panels(roles: Roles) -> Any:
             """Parts of columns that start inside a panel cannot be read."""
-            plain = self.contiguous_columns(roles)
+            plain = roles.contiguous_columns
             return np.where(plain, (groups == 1) | (own * self.size % LEAST_ACROSS == 0), True)
 
         passed &= wide <= 256 * groups
         return passed & self._by_swap(columns, one_tiled) & self._by_swap(columns, panels)
-
-    def contiguous_columns(self, roles: Roles) -> bool:
-        """Whether b's tile is contiguous along the columns."""
-        op = self.program.nodes[roles.outer[0].b].op
-        assert isinstance(op, Load)
-        return any(axis in roles.columns for axis, _ in op.index[-1].terms)
 
     def _walk_fits(self, columns: Columns) -> Any:
         tile = self._tile(columns, self.roles.main_walk)
