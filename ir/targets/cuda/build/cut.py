@@ -24,6 +24,7 @@ from ir.targets.cuda.build.computed import (
     register_problem,
 )
 from ir.targets.cuda.build.folds import folded_axes, in_one_tile
+from ir.targets.cuda.build.orders import is_for_tensor_cores, long_last
 from ir.targets.cuda.build.products import (
     MAP_RANK,
     STRIDE_UNIT,
@@ -41,7 +42,6 @@ from ir.tiles import Tile
 
 WGMMA, MMA, FMA = "wgmma", "mma", "fma"  # what computes the products of matrices
 RS = "wgmma_rs"  # wgmma with an operand that its threads compute in registers
-_MANY = 32  # elements side by side, below which a row in memory is short
 WHOLE = 256  # longest reduction that a kernel repeats for every block of a later one
 
 
@@ -215,12 +215,6 @@ def has_products(program: Program) -> bool:
     )  # fmt: skip
 
 
-def is_for_tensor_cores(program: Program, position: int) -> bool:
-    """Whether a node is a product that tensor cores can compute."""
-    product = product_of(program, position)
-    return product is not None and for_tensor_cores(program, product)
-
-
 def _beside(program: Program, position: int) -> tuple[int, ...]:
     node = program.nodes[position]
     return tuple(r for arg in node.args[1:] for r in depends_on_reduction(program, arg))
@@ -333,7 +327,7 @@ def _cut(program: Program, position: int, taken: frozenset[str], padded: bool = 
         if product is not None and for_tensor_cores(program, product):
             over.update(dict.fromkeys(_summed_order(program, product, position)))
     axes = (*(a for a in node.axes if a not in over), *(a for a in over if a in node.axes))
-    axes = axes if over else _long_last(program, position)
+    axes = axes if over else long_last(program, position)
     shape = [program.axes[axis] for axis in axes]
     dtype = node.dtype
     if shape and padded:
@@ -342,19 +336,6 @@ def _cut(program: Program, position: int, taken: frozenset[str], padded: bool = 
     kept = _as_output(program, position, tuple(axes), tuple(shape))
     name = _free_name(taken, f"t{position}")
     return Cut(position, kept or TensorSpec(name, tuple(shape), dtype, "output"), tuple(axes))
-
-
-def _long_last(program: Program, position: int) -> tuple[str, ...]:
-    """The axes of a value in memory: where the last one is short, it is behind one that is last in
-    what the value is made of, or else the longest, so that neighbours are many."""
-    node = program.nodes[position]
-    long = [axis for axis in node.axes if program.axes[axis] >= _MANY]
-    if not long or node.axes[-1] in long:
-        return node.axes
-    made = [program.nodes[arg].axes for arg in node.args if program.nodes[arg].axes]
-    lasts = [axes[-1] for axes in made if axes[-1] in long]
-    last = lasts[0] if lasts else max(long, key=lambda axis: program.axes[axis])
-    return (*(axis for axis in node.axes if axis != last), last)
 
 
 def _as_output(

@@ -28,10 +28,10 @@ from ir.stages import is_reduction, reduced_axes
 from ir.targets.cuda.build.cut import (
     boundary_of,
     has_stores_beside,
-    is_for_tensor_cores,
     parted_at,
     stored_at,
 )
+from ir.targets.cuda.build.orders import is_for_tensor_cores
 from ir.targets.cuda.build.products import STRIDE_UNIT, depends_on_reduction, product_of, volume
 from ir.targets.cuda.build.roles import WIDEST
 
