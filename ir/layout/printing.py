@@ -21,6 +21,21 @@ class _Field:
 
 def text(value: Expression) -> str:
     """The expression as C text; what is added to or multiplied with it needs parentheses."""
+    parts = _parts(value)
+    return parts[0] if len(parts) == 1 else _sum(parts)
+
+
+def summand(value: Expression) -> str:
+    """The expression as C text that may be added to others."""
+    return _sum(_parts(value))
+
+
+def _sum(parts: list[str]) -> str:
+    return " + ".join(part if _multiplies(part) else _inside(part) for part in parts)
+
+
+def _parts(value: Expression) -> list[str]:
+    """What an expression adds up."""
     parts: list[str] = []
     for piece, mask in _fields(value).items():
         parts.append(_field_text(piece, mask))
@@ -30,9 +45,7 @@ def text(value: Expression) -> str:
             parts.append(own if factor == 1 else f"{_inside(own)} * {factor}")
     if value.constant or not parts:
         parts.append(str(value.constant))
-    if len(parts) == 1:
-        return parts[0]
-    return " + ".join(part if _multiplies(part) else _inside(part) for part in parts)
+    return parts
 
 
 def _fields(value: Expression) -> dict[tuple[Expression, int], int]:

@@ -26,6 +26,7 @@ from ir.layout.expressions import (
 from ir.layout.instructions import find
 from ir.layout.instructions.rows import MatrixRow
 from ir.layout.layout import Layout
+from ir.layout.printing import summand
 from ir.layout.swizzle import Composed, Swizzle, parse
 from tests.layout.random_layouts import layouts, ordered, power_layouts
 
@@ -207,3 +208,13 @@ def test_docstrings() -> None:
 
     for module in (addresses, expressions):
         assert doctest.testmod(module).failed == 0
+
+
+def test_texts_that_are_added_keep_their_meaning() -> None:
+    """One field alone is masked behind a sum, unless it is enclosed."""
+    number = variable("i", 16)
+    masked = scaled(remainder(quotient(number, 2), 2), 1024)
+    for value in (masked, number, scaled(number, 3), total(masked, number)):
+        for at in range(16):
+            added = eval(f"5 + {summand(value)} + 7", {"__builtins__": {}}, {"i": at})
+            assert added == 12 + value.at(i=at)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from ir.dtypes import dtype_of
 from ir.layout.expressions import ZERO, Expression, constant, scaled
+from ir.layout.printing import summand
 from ir.layout.swizzle import Swizzle
 from ir.ops.load import Load
 from ir.program import Program
@@ -209,7 +210,7 @@ class StageTile:
         no bit with the lane's own."""
         exchanged, added = self.memory.moved(constant(line), constant(inner))
         text = f"({start} ^ {exchanged})" if exchanged != ZERO else start
-        return f"{text} + {added}" if added != ZERO else text
+        return f"{text} + {summand(added)}" if added != ZERO else text
 
 
 def raw_tiles(tile: StageTile) -> tuple[StageTile, ...]:

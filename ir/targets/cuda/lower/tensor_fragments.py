@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ir.dtypes import is_float
 from ir.layout.expressions import ZERO, Expression, constant, scaled, total, variable
+from ir.layout.printing import summand
 from ir.ops.load import Load
 from ir.targets.cuda.build.computed import below
 from ir.targets.cuda.build.products import loads_of
@@ -69,7 +70,7 @@ class OperandEvaluator(Evaluator):
         exchanged, added = tile.memory.moved(line, scaled(inner, tile.size))
         if exchanged != ZERO:
             start = f"({start} ^ ({exchanged}))"
-        return f"{slot} + {start}" + (f" + {added}" if added != ZERO else "")
+        return f"{slot} + {start}" + (f" + {summand(added)}" if added != ZERO else "")
 
     # -- raw values
 
