@@ -18,6 +18,7 @@ from ir.ops.reduce import Contract, Reduce
 from ir.program import Node, Program
 
 NOTHING = -math.inf
+_FINE = ("f32", "f64")
 _FROM_ZERO = ("exp", "sigmoid", "abs")
 
 
@@ -27,8 +28,13 @@ def floors(program: Program) -> tuple[float, ...]:
     found: list[float] = []
     for node in program.nodes:
         least = _floor(node, [found[arg] for arg in node.args])
-        found.append(least)
+        found.append(least if node.dtype in _FINE else _rounded(least))
     return tuple(found)
+
+
+def _rounded(least: float) -> float:
+    """The same of what a type may round by more than a little: nothing stays nothing."""
+    return min(least, 0.0) if least >= 0.0 else NOTHING
 
 
 def _floor(node: Node, args: list[float]) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from ir import Graph, absolute, contract, exp, log, maximum, minimum, reduce, sigmoid, sqrt
+from ir import Graph, absolute, cast, contract, exp, log, maximum, minimum, reduce, sigmoid, sqrt
 from ir.floors import floors
 from ir.inputs import drawn_inputs
 from ir.oracle import evaluate
@@ -39,6 +39,7 @@ CASES: dict[str, tuple[Callable[[Tile], Tile], float]] = {
     "smaller": (lambda x: minimum(maximum(x, 0.5), 2.0), 0.5),
     "input": (lambda x: x, -math.inf),
     "difference": (lambda x: maximum(x, 0.0) - 1.0, -math.inf),
+    "rounded": (lambda x: cast(maximum(x, 0.35), "bf16"), 0.0),  # 0.35 is less in bf16
     "logarithm": (lambda x: log(exp(x)), -math.inf),
     "square": (lambda x: x * x, -math.inf),  # kernels may find variances as differences
 }
