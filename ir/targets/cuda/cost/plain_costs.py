@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ir.columns import Columns
 from ir.dtypes import dtype_of
-from ir.plain.accesses import arrays_in, every, nested, read, scalars_of
+from ir.plain.accesses import arrays_in, every, nested, scalars_of
 from ir.plain.code import (
     TENSOR,
     THREAD,
@@ -33,7 +33,6 @@ from ir.plain.scaled import scaled_of
 from ir.plain.strides import Walk, elements, extent_of, statements_of, steps_of
 from ir.schedule import Value
 from ir.targets.cuda.cost.product_costs import ProductCosts
-from ir.targets.cuda.plain.plain_ahead import ahead_of
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_step import PlainStep, array_bytes, column_bytes
 from ir.targets.cuda.plain.plain_stream import Stream
@@ -82,6 +81,7 @@ class PlainCosts:
 
     def __init__(self, kernel: PlainCudaKernel) -> None:
         self.kernel, self.program, self.hardware = kernel, kernel.program, kernel.hardware
+        self._products: dict[tuple[int, Tile], ProductCosts] = {}  # of steps, which stay
 
     def clocks(self, ways: Ways, values: Mapping[str, Value]) -> float:
         """The estimate of one schedule's time, cut in some way."""
@@ -153,7 +153,7 @@ class PlainCosts:
         resident = np.minimum(resident, self._rings(step, how, grouped))
         if step.may_be_alone:
             resident = np.where(grouped, resident, np.minimum(most, _fitting_alone(step, threads)))
-        products = ProductCosts(whole, tile) if tile else None
+        products = self._products_of(whole, tile) if tile else None
         waves = blocks / resident / sms
         serial = _Serial(step, how, grouped, self._rare(step, ways))
         busy = np.minimum(np.minimum(blocks * threads / 1024.0, blocks) / sms, 1.0)
@@ -170,7 +170,9 @@ class PlainCosts:
         lines = step.points * lines / sms / np.minimum(blocks / sms, 1.0)
         work = np.maximum(work, np.where(grouped, lines, 0.0))
         steps = serial.clocks(step.plain.body)
-        steps = steps + np.where(grouped, _waits(whole) * np.where(how.fetch, _NEAR, 1.0), 0.0)
+        steps = steps + np.where(
+            grouped, LOAD_CLOCKS * whole.waits * np.where(how.fetch, _NEAR, 1.0), 0.0
+        )
         steps = np.ceil(waves) * (steps + (products.clocks(threads * how.team) if products else 0))
         steps = np.maximum(steps, self._crowd(step))
         clocks = np.maximum(np.maximum(traffic / busy, work), steps) + FILL_CLOCKS
@@ -181,6 +183,12 @@ class PlainCosts:
             "team": np.log2(how.team), "ahead": how.ahead, "issued": work / (traffic + 1.0),
             "clocks": clocks, "traffic": traffic,
         }  # fmt: skip
+
+    def _products_of(self, step: PlainStep, tile: Tile) -> ProductCosts:
+        key = (id(step), tile)
+        if key not in self._products:
+            self._products[key] = ProductCosts(step, tile)
+        return self._products[key]
 
     def _rings(self, step: PlainStep, how: _How, grouped: NDArray[np.bool_]) -> Array:
         """Blocks for which a processor has room in shared memory."""
@@ -320,16 +328,6 @@ def _fitting_alone(step: PlainStep, threads: Array) -> Array:
         for count in map(int, np.unique(threads))
     }
     return np.array([max(1.0, room // max(used[int(t)], 1)) for t in threads])
-
-
-def _waits(step: PlainStep) -> float:
-    """Clocks in which steps of loops wait for memory: once for every shared loop that reads it."""
-    found = 0.0
-    for loop in (s for s in every(step.plain.body) if isinstance(s, Loop)):
-        arrays = {one.element.array for one in ahead_of(step.plain, loop)}
-        reading = [s for s in loop.body if isinstance(s, Spread) and arrays & read(s.body)]
-        found += LOAD_CLOCKS * loop.extent * len(reading)
-    return found
 
 
 def _share(step: PlainStep) -> float:

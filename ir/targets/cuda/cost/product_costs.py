@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,7 +55,7 @@ class ProductCosts:
             found = found + often * turns * each
         return found
 
-    @property
+    @cached_property
     def issued(self) -> float:
         """Instructions of all lanes."""
         found = 0.0
@@ -67,7 +68,7 @@ class ProductCosts:
                 found += often * steps * WARP * (_issued(self.step, products, product, tile) + mma)
         return found
 
-    @property
+    @cached_property
     def lines(self) -> tuple[float, float]:
         """Lines of memory that warps ask for, and bytes of what is read, an element once a loop."""
         asked = brought = 0.0
@@ -85,7 +86,7 @@ class ProductCosts:
                     brought += moved
         return asked, brought
 
-    @property
+    @cached_property
     def _all(self) -> list[tuple[float, Products]]:
         return list(_found(self.step, self.step.plain.body, 1.0))
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ir.dtypes import dtype_of
-from ir.plain.accesses import every
+from ir.plain.accesses import every, read
 from ir.plain.code import (
     GROUP,
     TENSOR,
@@ -25,6 +25,7 @@ from ir.plain.code import (
     Claim,
     Combine,
     Let,
+    Loop,
     PlainKernel,
     Spread,
     Statement,
@@ -34,7 +35,7 @@ from ir.plain.products import Products, narrowed, products_of
 from ir.plain.strides import Walk, extent_of
 from ir.target import Hardware
 from ir.targets.cuda.layouts.frame import WARP
-from ir.targets.cuda.plain.plain_ahead import asks
+from ir.targets.cuda.plain.plain_ahead import ahead_of, asks
 from ir.targets.cuda.plain.plain_fold import scratch_bytes
 from ir.targets.cuda.plain.plain_products import Tile
 from ir.targets.cuda.plain.plain_ring import Ring
@@ -140,6 +141,17 @@ class PlainStep:
     def asks(self) -> bool:
         """Whether lines that a step reads can be asked for in the one before."""
         return asks(self.plain)
+
+    @cached_property
+    def waits(self) -> int:
+        """How often steps of loops wait for memory: once for every shared loop that reads what
+        could be asked for ahead."""
+        found = 0
+        for loop in (s for s in every(self.plain.body) if isinstance(s, Loop)):
+            arrays = {one.element.array for one in ahead_of(self.plain, loop)}
+            reading = [s for s in loop.body if isinstance(s, Spread) and arrays & read(s.body)]
+            found += loop.extent * len(reading)
+        return found
 
     @cached_property
     def has_products(self) -> bool:
