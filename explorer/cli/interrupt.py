@@ -10,11 +10,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 from explorer.cli import EXIT_INTERRUPTED
 
 _SOON = 0.01  # seconds
+_AGAIN = signal.SIGVTALRM  # an interrupt whose time had not come
+_IMPORTING = "<frozen importlib"  # begins the file names of what imports
+_waiting = threading.Event()
 _SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -25,15 +29,21 @@ def ends_at_once() -> None:
 
 
 def raises_from_now() -> None:
-    """Ctrl-C raises KeyboardInterrupt, also where Python would lose it (in a callback)."""
+    """Ctrl-C raises KeyboardInterrupt, also where Python would lose it (in a callback).
+
+    Within an import the first one waits for its end: what breaks off leaves modules that are half
+    there, and other threads waiting for them.
+    """
     if _is(_end):
         sys.unraisablehook = _send_again
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(_AGAIN, _raise)
+        signal.signal(signal.SIGINT, _raise)
 
 
 def ignored_from_now() -> None:
     """The process ends by itself, in a moment."""
-    if _is(_end) or _is(signal.default_int_handler):
+    if _is(_end) or _is(_raise) or _is(signal.default_int_handler):
+        signal.signal(_AGAIN, signal.SIG_IGN)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -47,10 +57,33 @@ def _end(*_: object) -> None:
     os._exit(EXIT_INTERRUPTED)
 
 
+def _raise(number: int, frame: FrameType | None) -> None:
+    first = number == _AGAIN or not _waiting.is_set()
+    if first and _imports(frame):
+        _send_soon()
+    else:
+        _waiting.clear()
+        raise KeyboardInterrupt
+
+
+def _imports(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_IMPORTING):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_soon() -> None:
+    """Not as SIGINT, which would count as the user's second one."""
+    _waiting.set()
+    threading.Timer(_SOON, os.kill, (os.getpid(), _AGAIN)).start()
+
+
 def _send_again(lost: Any) -> None:
     """What Python reports for want of a caller: an interrupt is meant for someone."""
     if issubclass(lost.exc_type, KeyboardInterrupt):
-        threading.Timer(_SOON, os.kill, (os.getpid(), signal.SIGINT)).start()
+        _send_soon()
     else:
         sys.__unraisablehook__(lost)
 

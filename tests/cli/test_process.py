@@ -102,3 +102,37 @@ def test_a_user_without_a_name_has_a_cache(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("pwd.getpwuid", unknown)
     assert cache_dir().is_absolute()
+
+
+IMPORTING = """\
+import signal, sys
+sys.path.insert(0, sys.argv[1])
+from explorer.cli import interrupt
+interrupt.ends_at_once()
+interrupt.raises_from_now()
+try:
+    import slow
+    for _ in range(1000):
+        slow.time.sleep(0.01)
+    print("lost")
+except KeyboardInterrupt:
+    print("whole" if "slow" in sys.modules else "broken off")
+"""
+
+
+@pytest.mark.parametrize(("signals", "outcome"), [(1, "whole"), (2, "broken off")])
+def test_an_interrupt_waits_for_an_import_and_a_second_one_does_not(
+    signals: int, outcome: str, tmp_path: Path
+) -> None:
+    slow = "import time\nprint('begun', flush=True)\nfor _ in range(30): time.sleep(0.1)\n"
+    (tmp_path / "slow.py").write_text(slow)
+    process = subprocess.Popen(
+        [sys.executable, "-c", IMPORTING, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    for _ in range(signals):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.3)
+    said, _ = process.communicate(timeout=60)
+    assert said == outcome + "\n"
